@@ -1,0 +1,434 @@
+"""Measure ``dpl partition`` on a long Conv-Add-Relu net, beside protobuf's floor and onnxscript.
+
+Every figure is a ratio of measurements taken in the same run on the same file: the machine's own
+speed cancels out. Each measurement has an interpreter of its own, warms its imports up on a tiny
+net, and reports the wall time of the work alone and the peak resident memory of the process.
+
+Run it from an environment that holds dplcli and its ``benchmark`` extra::
+
+    python benchmarks/partition.py
+    python benchmarks/partition.py --quick --json -
+"""
+
+import argparse
+import gc
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+
+MIB = 1 << 20
+FULL_SIZE = 30_000  # blocks; 3.5 nodes each
+CHANNELS = 8
+CATALOGUE = "conv_relu"
+NOISE_OPS = ("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Sigmoid", "Sqrt")
+WIDE = 8192  # the external-data model multiplies square matrices of this width
+WIDE_LAYERS = 9
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Work: TypeAlias = Callable[[Path, Path], None]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one process did: how long it took, how much memory it held, what it wrote."""
+
+    seconds: float
+    peak_bytes: int
+    calls: int  # nodes of the written model that are outside the default domain
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing to measure: *work* reads *model* and writes a model of its own."""
+
+    name: str
+    work: Work
+    model: Path
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row of the table: *value* is to be at most, or at least, *target*."""
+
+    name: str
+    measured: str
+    value: float
+    target: float
+    unit: str = "x"
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether the value is on the right side of the target."""
+        return self.value >= self.target if self.at_least else self.value <= self.target
+
+
+# --- the models ---------------------------------------------------------------------------------
+
+
+def write_net(path: Path, blocks: int) -> None:
+    """Write a chain of Conv-Add-Relu *blocks*, every second one with a residual Add."""
+    import numpy as np  # noqa: PLC0415  # the parent process stays small
+    import onnx  # noqa: PLC0415
+    from onnx import helper, numpy_helper  # noqa: PLC0415
+
+    rng = np.random.default_rng(0)
+    shape = [1, CHANNELS, 4, 4]
+    node = helper.make_node
+    pads: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1]}
+    nodes: list[onnx.NodeProto] = []
+    constants: list[onnx.TensorProto] = []
+    before, last = "", "x"
+    for i in range(blocks):
+        for name, dims in ((f"w{i}", (CHANNELS, CHANNELS, 3, 3)), (f"b{i}", (1, CHANNELS, 1, 1))):
+            data = (rng.standard_normal(dims) * 0.1).astype(np.float32)
+            constants.append(numpy_helper.from_array(data, name))
+        nodes.append(node("Conv", [last, f"w{i}"], [f"c{i}"], name=f"conv{i}", **pads))
+        nodes.append(node("Add", [f"c{i}", f"b{i}"], [f"a{i}"], name=f"add{i}"))
+        if i % 2:
+            nodes.append(node("Add", [f"a{i}", before], [f"s{i}"], name=f"sum{i}"))
+        nodes.append(node("Relu", [nodes[-1].output[0]], [f"r{i}"], name=f"relu{i}"))
+        before, last = last, f"r{i}"
+    typed = partial(helper.make_tensor_value_info, elem_type=onnx.TensorProto.FLOAT, shape=shape)
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [typed("x")],
+        [typed(last)],
+        constants,
+        value_info=[typed(n.output[0]) for n in nodes[:-1]],
+    )
+    _save(graph, path)
+
+
+def write_external_net(path: Path) -> None:
+    """Write a model with 2.4 GB of weights beside it, in a file of holes that fills no disk.
+
+    One Conv-Relu comes first, then a chain of MatMul and Relu; only the first is a match.
+    """
+    import numpy as np  # noqa: PLC0415
+    import onnx  # noqa: PLC0415
+    from onnx import helper, numpy_helper  # noqa: PLC0415
+
+    size = WIDE * WIDE * 4
+    weights = path.with_suffix(".weights")
+    weights.touch()
+    os.truncate(weights, size * WIDE_LAYERS)
+    kernel = np.ones((CHANNELS, CHANNELS, 3, 3), np.float32)
+    constants = [
+        numpy_helper.from_array(kernel, "w"),
+        numpy_helper.from_array(np.ones(CHANNELS, np.float32), "b"),
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"], name="relu"),
+    ]
+    last = "r"
+    for i in range(WIDE_LAYERS):
+        tensor = onnx.TensorProto(
+            name=f"m{i}",
+            data_type=onnx.TensorProto.FLOAT,
+            dims=[WIDE, WIDE],
+            data_location=onnx.TensorProto.EXTERNAL,
+        )
+        place = {"location": weights.name, "offset": str(i * size), "length": str(size)}
+        for key, value in place.items():
+            tensor.external_data.add(key=key, value=value)
+        constants.append(tensor)
+        nodes.append(helper.make_node("MatMul", [last, f"m{i}"], [f"p{i}"], name=f"matmul{i}"))
+        nodes.append(helper.make_node("Relu", [f"p{i}"], [f"q{i}"], name=f"relu{i}"))
+        last = f"q{i}"
+    shape = [1, CHANNELS, 4, WIDE]
+    x, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x", last)
+    )
+    _save(helper.make_graph(nodes, "wide", [x], [y], constants), path)
+
+
+def _save(graph: Any, path: Path) -> None:  # noqa: ANN401  # onnx is not imported up here
+    """Write *graph* as a model of opset 17 and IR version 8."""
+    from onnx import helper  # noqa: PLC0415
+
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    path.write_bytes(model.SerializeToString())
+
+
+def write_noise(path: Path, outer: Iterable[tuple[str, ...]]) -> None:
+    """Write a catalogue of patterns, each a chain of unary ops that the net does not contain."""
+    rules = [
+        f"  - name: {'_'.join(ops).lower()}\n    pattern: {'('.join(ops)}(x{')' * len(ops)}\n"
+        for ops in outer
+    ]
+    path.write_text("dpl: 1\ntarget: noise\npatterns:\n" + "".join(rules), encoding="utf-8")
+
+
+# --- the work that is measured ------------------------------------------------------------------
+
+
+def floor(model: Path, output: Path) -> None:
+    """Let protobuf read the model and serialise it again; nothing can be cheaper."""
+    import onnx  # noqa: PLC0415
+
+    onnx.load(model).SerializeToString()
+    del output  # the floor writes nothing
+
+
+def dpl_partition(model: Path, output: Path, *, further: tuple[str, ...] = ()) -> None:
+    """Partition as the command line does, without the numerical check."""
+    from dplcli import pipeline  # noqa: PLC0415
+
+    pipeline.partition(model, patterns=[CATALOGUE, *further], output=output, verify=False)
+
+
+def onnxscript_rewrite(model: Path, output: Path, *, as_function: bool = False) -> None:
+    """Replace what ``conv_relu`` matches by one node each, with onnxscript's rewriter."""
+    from onnxscript import ir  # noqa: PLC0415
+    from onnxscript.rewriter import RewriteRule, RewriteRuleSet  # noqa: PLC0415
+
+    def bias_relu(op: Any, x: Any, w: Any, b: Any) -> Any:  # noqa: ANN401
+        return op.Relu(op.Add(op.Conv(x, w), b))
+
+    def call_bias_relu(op: Any, x: Any, w: Any, b: Any) -> Any:  # noqa: ANN401
+        return op.conv2d_bias_relu(x, w, b, _domain="dnnl")
+
+    def sum_relu(op: Any, x: Any, w: Any, b: Any, s: Any) -> Any:  # noqa: ANN401
+        return op.Relu(op.Add(op.Add(op.Conv(x, w), b), s))
+
+    def call_sum_relu(op: Any, x: Any, w: Any, b: Any, s: Any) -> Any:  # noqa: ANN401
+        return op.conv2d_bias_sum_relu(x, w, b, s, _domain="dnnl")
+
+    rules = RewriteRuleSet(
+        [
+            RewriteRule(sum_relu, call_sum_relu, as_function=as_function),
+            RewriteRule(bias_relu, call_bias_relu, as_function=as_function),
+        ]
+    )
+    loaded = ir.load(model)
+    rules.apply_to_model(loaded)
+    ir.save(loaded, output)
+
+
+# --- measuring ----------------------------------------------------------------------------------
+
+
+def in_own_process(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Return what *function* returns when a fresh interpreter runs it."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=spawn) as pool:
+        return pool.submit(function, *args, **kwargs).result()
+
+
+def measure(job: Job, tiny: Path) -> Measurement:
+    """Run *job* in this process, once its imports are done and its file is in the page cache."""
+    output = job.model.with_name(f"{job.name}.out.onnx")
+    job.work(tiny, output)
+    output.unlink(missing_ok=True)
+    job.model.read_bytes()
+    gc.collect()
+    start = time.perf_counter()
+    job.work(job.model, output)
+    seconds = time.perf_counter() - start
+    peak = peak_memory()
+    calls = count_calls(output) if output.exists() else 0
+    output.unlink(missing_ok=True)
+    return Measurement(seconds, peak, calls)
+
+
+def peak_memory() -> int:
+    """Return the most memory, in bytes, that this process ever had resident.
+
+    Linux keeps ``ru_maxrss`` across ``exec``: a child would report its parent's peak.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(li for li in status.read_text().splitlines() if li.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def count_calls(path: Path) -> int:
+    """Return how many nodes of the main graph belong to a domain other than ONNX's own."""
+    import onnx  # noqa: PLC0415
+
+    model = onnx.load(path, load_external_data=False)
+    return sum(node.domain not in {"", "ai.onnx"} for node in model.graph.node)
+
+
+def run_all(jobs: list[Job], tiny: Path, repeat: int) -> dict[str, Measurement]:
+    """Measure each job *repeat* times, taking turns, and keep the best of each."""
+    best: dict[str, Measurement] = {}
+    for turn in range(repeat):
+        for job in jobs:
+            print(f"[{turn + 1}/{repeat}] {job.name}", file=sys.stderr, flush=True)
+            now = in_own_process(measure, job, tiny)
+            best[job.name] = min(best.get(job.name, now), now, key=lambda m: m.seconds)
+    return best
+
+
+def make_jobs(folder: Path, blocks: int) -> list[Job]:
+    """Write the models and catalogues into *folder* and return everything that can be measured."""
+    big, small, wide = (folder / f"{name}.onnx" for name in ("big", "small", "wide"))
+    in_own_process(write_net, big, blocks)
+    in_own_process(write_net, small, blocks // 10)
+    in_own_process(write_external_net, wide)
+    absent, near = folder / "absent.yaml", folder / "near.yaml"
+    write_noise(absent, product(NOISE_OPS, NOISE_OPS))
+    write_noise(near, product(["Relu"], NOISE_OPS, NOISE_OPS))
+    return [
+        Job("floor", floor, big),
+        Job("dpl", dpl_partition, big),
+        Job("dpl-absent", partial(dpl_partition, further=(str(absent),)), big),
+        Job("dpl-near", partial(dpl_partition, further=(str(near),)), big),
+        Job("dpl-small", dpl_partition, small),
+        Job("dpl-external", dpl_partition, wide),
+        Job("onnxscript", onnxscript_rewrite, big),
+        Job("onnxscript-function", partial(onnxscript_rewrite, as_function=True), small),
+    ]
+
+
+# --- what is reported ---------------------------------------------------------------------------
+
+
+def check_calls(best: dict[str, Measurement], blocks: int) -> None:
+    """Refuse to compare programs that did not find the same matches: one in each block."""
+    expected = {"floor": 0, "dpl-external": 1}
+    expected |= dict.fromkeys(("dpl-small", "onnxscript-function"), blocks // 10)
+    for name, found in best.items():
+        if found.calls != expected.get(name, blocks):
+            message = f"{name}: {found.calls} matches instead of {expected.get(name, blocks)}"
+            raise SystemExit(message)
+
+
+def figures(best: dict[str, Measurement], blocks: int) -> Iterator[Figure]:
+    """Yield each figure whose two measurements were taken."""
+    nodes, few = f"{blocks * 7 // 2:,}", f"{blocks // 10 * 7 // 2:,}"
+    pairs = [
+        (f"partition {nodes} nodes : load and serialise", "dpl", "floor", 4.0, False),
+        (f"onnxscript : partition, {nodes} nodes", "onnxscript", "dpl", 6.0, True),
+        (
+            f"onnxscript as_function : partition, {few} nodes",
+            "onnxscript-function",
+            "dpl-small",
+            50.0,
+            True,
+        ),
+        (f"growth from {few} to {nodes} nodes", "dpl", "dpl-small", 12.0, False),
+        ("100 further patterns, root op absent", "dpl-absent", "dpl", 1.15, False),
+        ("100 further patterns, root op Relu", "dpl-near", "dpl", 1.15, False),
+    ]
+    for name, over, under, target, at_least in pairs:
+        if over in best and under in best:
+            a, b = best[over].seconds, best[under].seconds
+            yield Figure(name, f"{a:.3f} s : {b:.3f} s", a / b, target, at_least=at_least)
+    if "dpl" in best and "floor" in best:
+        held, least = best["dpl"].peak_bytes, best["floor"].peak_bytes
+        measured = f"{held / MIB:.0f} MiB : {least / MIB:.0f} MiB"
+        yield Figure("peak memory : load and serialise", measured, held / least, 1.5)
+    if "dpl-external" in best:
+        found = best["dpl-external"]
+        held_mb = found.peak_bytes / 1e6
+        measured = f"{found.seconds:.3f} s, {held_mb:.0f} MB"
+        name = "peak memory, 2.4 GB of external data"
+        yield Figure(name, measured, held_mb, 200.0, unit=" MB")
+
+
+def versions() -> dict[str, str]:
+    """Return the version of everything that takes part, where installed."""
+    found = {"python": platform.python_version()}
+    for name in ("dplcli", "onnx", "protobuf", "onnxscript", "onnx-ir"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def print_table(rows: list[Figure]) -> None:
+    """Print one line for each figure."""
+    cells = [("figure", "measured", "ratio", "target", "met")]
+    for row in rows:
+        sign = ">=" if row.at_least else "<="
+        value, target = (f"{number:.4g}{row.unit}" for number in (row.value, row.target))
+        cells.append(
+            (row.name, row.measured, value, f"{sign} {target}", "yes" if row.met else "NO")
+        )
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(padded).rstrip())
+
+
+def as_json(best: dict[str, Measurement], rows: list[Figure], args: argparse.Namespace) -> str:
+    """Return the whole run as a JSON document."""
+    document = {
+        "schema": "dpl.benchmark/1",
+        "blocks": args.blocks,
+        "repeat": args.repeat,
+        "versions": versions(),
+        "measurements": {name: asdict(found) for name, found in best.items()},
+        "figures": [asdict(row) | {"met": row.met} for row in rows],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """Return the options of one run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--blocks", type=int, default=FULL_SIZE, help="size of the net")
+    parser.add_argument("--repeat", type=int, default=3, help="best of this many (default 3)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="measure just these")
+    parser.add_argument("--skip-onnxscript", action="store_true", help="leave the peer out")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the net, once")
+    parser.add_argument("--json", metavar="FILE", help="write JSON too (- is standard output)")
+    args = parser.parse_args(arguments)
+    if args.quick:
+        args.blocks, args.repeat = FULL_SIZE // 10, 1
+    return args
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the benchmark and print its table."""
+    args = parse(arguments)
+    with tempfile.TemporaryDirectory(prefix="dpl-benchmark-") as name:
+        folder = Path(name)
+        jobs = make_jobs(folder, args.blocks)
+        if args.skip_onnxscript:
+            jobs = [job for job in jobs if not job.name.startswith("onnxscript")]
+        if args.only:
+            if unknown := set(args.only) - {job.name for job in jobs}:
+                message = f"--only: no such measurement: {', '.join(sorted(unknown))}"
+                raise SystemExit(message)
+            jobs = [job for job in jobs if job.name in args.only]
+        tiny = folder / "tiny.onnx"
+        in_own_process(write_net, tiny, 2)
+        best = run_all(jobs, tiny, args.repeat)
+    check_calls(best, args.blocks)
+    rows = list(figures(best, args.blocks))
+    if args.json == "-":
+        print(as_json(best, rows, args), end="")
+        return
+    print(", ".join(f"{name} {version}" for name, version in versions().items()))
+    if args.blocks != FULL_SIZE:
+        print(f"The targets are meant for --blocks {FULL_SIZE}.")
+    print_table(rows)
+    if args.json:
+        Path(args.json).write_text(as_json(best, rows, args), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

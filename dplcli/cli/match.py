@@ -1,0 +1,60 @@
+"""``dpl match``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Group
+from rich.text import Text
+
+from dplcli import pipeline
+from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.options import catalog_options, emit, model_argument, output_options, progress
+from dplcli.report.records import match_record
+from dplcli.report.tables import match_list, refusal_list, rule_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+
+@click.command("match")
+@model_argument
+@catalog_options
+@output_options
+def command(  # noqa: PLR0913  # one parameter per option
+    *,
+    model: Path,
+    patterns: tuple[str, ...],
+    targets: tuple[str, ...],
+    expectations: tuple[str, ...],
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Show where patterns match in MODEL; nothing is changed.
+
+    The matches are those that dpl partition would outline.
+    """
+    with progress(quiet=quiet, verbose=verbose) as say:
+        say(f"matching in {model.name}")
+        outcome = pipeline.match(
+            model, patterns=patterns, targets=targets, expectations=expectations
+        )
+    selection = outcome.selection
+    parts: list[RenderableType] = [rule_table(outcome.counts, selection)]
+    if verbose:
+        parts += [Text(), match_list(selection), Text(), refusal_list(selection)]
+    parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
+    emit(
+        Group(*parts),
+        lambda: match_record(outcome.label, outcome.counts, selection),
+        json_path,
+        quiet=quiet,
+    )
+    if outcome.unmet:
+        for line in outcome.unmet:
+            click.echo(f"dpl: {line}", err=True)
+        raise click.exceptions.Exit(EXIT_NO)

@@ -1,0 +1,135 @@
+"""``dpl partition``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Group
+from rich.text import Text
+
+from dplcli import pipeline
+from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.options import (
+    PATH,
+    catalog_options,
+    emit,
+    model_argument,
+    output_options,
+    progress,
+    verify_options,
+    verify_settings,
+)
+from dplcli.errors import UsageError
+from dplcli.report.records import partition_record
+from dplcli.report.tables import (
+    functions_by_rule,
+    match_list,
+    refusal_list,
+    rule_table,
+    summary_line,
+    verification_report,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+
+@click.command("partition")
+@model_argument
+@catalog_options
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    help="Where to write the result. Default: MODEL.partitioned.onnx beside the model.",
+)
+@click.option("--in-place", is_flag=True, help="Replace the model by the result.")
+@click.option(
+    "--keep-failed", is_flag=True, help="Keep a result that fails, as OUTPUT.failed.onnx."
+)
+@click.option("--no-verify", is_flag=True, help="Do not check the result.")
+@verify_options
+@output_options
+def command(  # noqa: PLR0913  # one parameter per option
+    *,
+    model: Path,
+    patterns: tuple[str, ...],
+    targets: tuple[str, ...],
+    expectations: tuple[str, ...],
+    output: Path | None,
+    in_place: bool,
+    keep_failed: bool,
+    no_verify: bool,
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
+    **verification: Any,  # noqa: ANN401  # the options of verify_options
+) -> None:
+    """Outline matched subgraphs of MODEL as functions for a target.
+
+    The result is checked with onnx.checker and compared with the original in onnxruntime before
+    it is written; if it fails, nothing is written and the exit code is 1.
+    """
+    if in_place and output is not None:
+        raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
+    settings = pipeline.PartitionSettings(
+        verify=not no_verify,
+        verification=verify_settings(**verification),
+        expectations=expectations,
+        in_place=in_place,
+        keep_failed=keep_failed,
+    )
+    with progress(quiet=quiet, verbose=verbose) as say:
+        outcome = pipeline.partition(
+            model,
+            output=model if in_place else output or pipeline.default_output(model),
+            patterns=patterns,
+            targets=targets,
+            settings=settings,
+            progress=say,
+        )
+    emit(
+        _report(outcome, verify=not no_verify, verbose=verbose),
+        lambda: partition_record(
+            outcome.counts, outcome.partitions, outcome.selection, outcome.verification
+        ),
+        json_path,
+        quiet=quiet,
+    )
+    if not outcome.is_success:
+        for line in _failures(outcome):
+            click.echo(f"dpl: {line}", err=True)
+        raise click.exceptions.Exit(EXIT_NO)
+
+
+def _report(
+    outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool
+) -> RenderableType:
+    selection = outcome.selection
+    functions = functions_by_rule(outcome.partitions)
+    parts: list[RenderableType] = [rule_table(outcome.counts, selection, functions)]
+    if verbose:
+        parts += [Text(), match_list(selection), Text(), refusal_list(selection)]
+    parts += [Text(), summary_line(outcome.nodes, selection)]
+    parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
+    if outcome.verification is not None:
+        parts += [Text(), verification_report(outcome.verification)]
+    elif outcome.is_changed and not verify:
+        parts.append(Text("Not verified, as asked.", style="yellow"))
+    if outcome.output is not None:
+        same = "" if outcome.is_changed else ", unchanged"
+        parts.append(Text(f"Wrote {outcome.output}{same}."))
+    return Group(*parts)
+
+
+def _failures(outcome: pipeline.PartitionOutcome) -> list[str]:
+    lines = list(outcome.unmet)
+    if outcome.objection:
+        lines.append(f"onnx.checker refuses the result: {outcome.objection}")
+    if outcome.verification is not None and not outcome.verification.equivalent:
+        lines.append("the result is not equivalent to the original")
+    where = "nothing was written" if outcome.kept is None else f"kept as {outcome.kept}"
+    return [*lines, where]

@@ -1,0 +1,49 @@
+"""``dpl verify``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dplcli import pipeline
+from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.options import (
+    PATH,
+    emit,
+    output_options,
+    progress,
+    verify_options,
+    verify_settings,
+)
+from dplcli.report.tables import verification_report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("verify")
+@click.argument("original", type=PATH)
+@click.argument("candidate", type=PATH)
+@verify_options
+@output_options
+def command(
+    *,
+    original: Path,
+    candidate: Path,
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
+    **verification: Any,  # noqa: ANN401  # the options of verify_options
+) -> None:
+    """Compare ORIGINAL and CANDIDATE numerically in onnxruntime.
+
+    Exits with 0 if every output of the candidate agrees with the original within the tolerance
+    derived from its type and magnitude, at every optimisation level; else with 1.
+    """
+    settings = verify_settings(**verification)
+    with progress(quiet=quiet, verbose=verbose) as say:
+        result = pipeline.verify(original, candidate, settings=settings, progress=say)
+    emit(verification_report(result), result.to_json, json_path, quiet=quiet)
+    if not result.equivalent:
+        raise click.exceptions.Exit(EXIT_NO)

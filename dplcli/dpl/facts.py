@@ -1,0 +1,120 @@
+"""What a condition may ask of a captured value; what is not known raises, and is a no."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dplcli.ir.operators import attribute_of
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from dplcli.ir import Node, Shape, TensorType, Value
+
+_FIRST_SPATIAL_AXIS = 2
+
+
+class UnknownFactError(Exception):
+    """A condition asked for something that the model does not say."""
+
+
+class AttributeFacts:
+    """``x.attrs``: the attributes of the node that makes a value, defaults included."""
+
+    def __init__(self, node: Node | None, label: str) -> None:
+        """Look at *node*, if there is one."""
+        self._node = node
+        self._label = label
+
+    def __getattr__(self, name: str) -> object:
+        """Return the attribute's value.
+
+        Raises:
+            UnknownFactError: No node, no such attribute, or one that a function's caller gives.
+        """
+        if self._node is None:
+            raise UnknownFactError(f"{self._label!r} is not made by a node, so has no attributes")
+        attribute = attribute_of(self._node, name)
+        if attribute is None or attribute.ref:
+            raise UnknownFactError(f"{self._node!r} has no attribute {name!r}")
+        return attribute.value
+
+
+class ValueFacts:
+    """A captured value as conditions see it."""
+
+    def __init__(self, value: Value) -> None:
+        """Look at *value*, and only at what is asked for."""
+        self._value = value
+
+    @property
+    def name(self) -> str:
+        """The value's name."""
+        return self._value.name
+
+    @property
+    def uses(self) -> int:
+        """How often it is read, as a graph output included."""
+        return self._value.use_count + self._value.output_slots
+
+    @property
+    def is_const(self) -> bool:
+        """Whether it is a constant."""
+        return self._value.is_constant
+
+    @property
+    def attrs(self) -> AttributeFacts:
+        """The attributes of the node that makes it."""
+        return AttributeFacts(self._value.producer, self._value.name)
+
+    @property
+    def dtype(self) -> str:
+        """The element type's name."""
+        dtype = self._type.dtype
+        if dtype is None:
+            raise UnknownFactError(f"the element type of {self.name!r} is unknown")
+        return dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The dimensions, some of which may be symbols or None."""
+        shape = self._type.shape
+        if shape is None:
+            raise UnknownFactError(f"the rank of {self.name!r} is unknown")
+        return shape
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def value(self) -> NDArray[Any]:
+        """The data of a constant."""
+        tensor = self._value.constant
+        if tensor is None:
+            raise UnknownFactError(f"{self.name!r} is not a constant")
+        return tensor.numpy()
+
+    @property
+    def channels_and_rank(self) -> tuple[object, int]:
+        """Extent of axis 1, and the rank; for a convolution read off its weight."""
+        node = self._value.producer
+        if node is not None and node.op_type == "Conv" and node.domain == "":
+            weight = node.inputs[1]
+            if weight is not None:
+                shape = ValueFacts(weight).shape
+                return shape[0], len(shape)
+        shape = self.shape
+        if len(shape) < _FIRST_SPATIAL_AXIS:
+            raise UnknownFactError(f"{self.name!r} has no channel axis")
+        return shape[1], len(shape)
+
+    @property
+    def _type(self) -> TensorType:
+        known = self._value.known_type()
+        if known is None:
+            raise UnknownFactError(f"the type of {self.name!r} is unknown")
+        return known

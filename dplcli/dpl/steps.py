@@ -1,0 +1,512 @@
+"""What a compiled pattern consists of: one step per pattern object.
+
+A step takes a subject (the value to match, None where an input is omitted) and the goals that
+remain, and answers with the goals to go on with, or False. It may bind slots and leave choice
+points in the :class:`State`; both are undone when the search comes back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from dplcli.ir.operators import COMMUTATIVE, attribute_of
+from dplcli.ir.types import DTYPE_CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dplcli.dpl.pattern import AttributeValue, DFPattern
+    from dplcli.ir import Dim, Graph, Node, Value
+
+    Goals: TypeAlias = tuple["Step", Value | None, "Goals"] | None
+    Outcome: TypeAlias = Goals | Literal[False]
+    OpKey: TypeAlias = tuple[str, str]
+
+_LOOKED_THROUGH = -1
+
+
+class State:
+    """What one search has bound so far, and where it can still go back to.
+
+    Attributes:
+        graph: The scope of the match; nodes outside it are leaves.
+        slots: What each slot is bound to: a Node for node patterns, a Value for leaves, a
+            dimension for dimension variables; None while unbound.
+        claimed: The nodes bound so far: different node patterns bind different nodes.
+        through: The Identity nodes looked through, possibly repeated.
+        trail: Slots in the order of binding.
+        choices: Goals to try next, each with the length of the trail to go back to.
+    """
+
+    __slots__ = ("choices", "claimed", "graph", "slots", "through", "trail")
+
+    def __init__(self, graph: Graph, slot_count: int) -> None:
+        """Start with nothing bound."""
+        self.graph = graph
+        self.slots: list[object] = [None] * slot_count
+        self.claimed: set[Node] = set()
+        self.through: list[Node] = []
+        self.trail: list[int] = []
+        self.choices: list[tuple[Goals, int]] = []
+
+    def bind(self, slot: int, subject: object) -> None:
+        """Bind a leaf or a dimension."""
+        self.slots[slot] = subject
+        self.trail.append(slot)
+
+    def bind_node(self, slot: int, node: Node) -> None:
+        """Bind a node pattern."""
+        self.slots[slot] = node
+        self.trail.append(slot)
+        self.claimed.add(node)
+
+    def look_through(self, node: Node) -> None:
+        """Note that the match reaches its next value through an Identity node."""
+        self.through.append(node)
+        self.trail.append(_LOOKED_THROUGH)
+
+    def undo(self, mark: int) -> None:
+        """Unbind everything bound since the trail had length *mark*."""
+        trail, slots = self.trail, self.slots
+        while len(trail) > mark:
+            slot = trail.pop()
+            if slot == _LOOKED_THROUGH:
+                self.through.pop()
+                continue
+            self.claimed.discard(slots[slot])  # type: ignore[arg-type]  # a leaf is no member
+            slots[slot] = None
+
+
+def is_identity(node: Node | None) -> bool:
+    """Tell whether *node* only passes its input on."""
+    return node is not None and node.op_type == "Identity" and node.domain == ""
+
+
+def behind_identities(value: Value) -> Value:
+    """Return the value that *value* is a copy of, itself if it is none."""
+    producer = value.producer
+    while producer is not None and is_identity(producer) and producer.inputs[0] is not None:
+        value = producer.inputs[0]
+        producer = value.producer
+    return value
+
+
+class Step(ABC):
+    """One compiled pattern object.
+
+    Attributes:
+        pattern: The pattern object it was compiled from.
+        slot: Its slot.
+        heads: The operators whose nodes can match it; None if any value might.
+        required: For each operator choice that every match needs, the choice.
+    """
+
+    __slots__ = ("heads", "pattern", "required", "slot")
+
+    def __init__(self, pattern: DFPattern, slot: int) -> None:
+        """Create a step that any value might match and that needs nothing."""
+        self.pattern = pattern
+        self.slot = slot
+        self.heads: frozenset[OpKey] | None = None
+        self.required: frozenset[frozenset[OpKey]] = frozenset()
+
+    @abstractmethod
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Try to match *value*; return the goals left, or False."""
+
+    def is_plausible(self, value: Value | None) -> bool:
+        """Tell cheaply whether *value* might match; never a wrong no."""
+        if self.heads is None:
+            return True
+        node = None if value is None else value.producer
+        if node is None:
+            return False
+        return (node.domain, node.op_type) in self.heads or is_identity(node)
+
+
+class AnyStep(Step):
+    """A wildcard that nothing else refers to."""
+
+    __slots__ = ()
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Accept whatever is present."""
+        return False if value is None else rest
+
+
+class LeafStep(Step):
+    """A wildcard, or a constant or an input: a value without a look at what makes it."""
+
+    __slots__ = ()
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Bind the value, or compare it with the one bound before."""
+        if value is None:
+            return False
+        value = behind_identities(value)
+        bound = state.slots[self.slot]
+        if bound is not None and bound is not value:
+            return False
+        if not self.accepts(value):
+            return False
+        if bound is None:
+            state.bind(self.slot, value)
+        return rest
+
+    def accepts(self, value: Value) -> bool:  # noqa: ARG002  # subclasses look
+        """Tell whether *value*, seen behind Identity nodes, is of the right sort."""
+        return True
+
+
+class ConstantStep(LeafStep):
+    """A constant, perhaps of one given number."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, pattern: DFPattern, slot: int, number: float | None) -> None:
+        """Accept constants that equal *number*, or any if it is None."""
+        super().__init__(pattern, slot)
+        self.number = number
+
+    def accepts(self, value: Value) -> bool:
+        """Accept a constant of one element that equals the number in its own dtype."""
+        if self.number is None:
+            return value.is_constant
+        tensor = value.constant
+        if tensor is None or tensor.size != 1:
+            return False
+        return equals_number(tensor.numpy().reshape(()), self.number)
+
+
+def equals_number(scalar: np.ndarray[tuple[()], np.dtype[np.generic]], number: float) -> bool:
+    """Compare a 0-d array with a number that is first rounded to the array's own dtype."""
+    if scalar.dtype == np.object_ or scalar.dtype.kind in "SU":
+        return False
+    if scalar.dtype.kind in "iub" and number != int(number):
+        return False
+    with np.errstate(over="ignore"):
+        return bool(scalar == np.asarray(number).astype(scalar.dtype))
+
+
+class InputStep(LeafStep):
+    """A graph or function input that carries no data."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, pattern: DFPattern, slot: int, source: str) -> None:
+        """Accept the input named *source*, or any if it is empty."""
+        super().__init__(pattern, slot)
+        self.source = source
+
+    def accepts(self, value: Value) -> bool:
+        """Accept an input without an initializer."""
+        if not value.is_graph_input or value.is_initializer:
+            return False
+        return not self.source or value.name == self.source
+
+
+class AbsentStep(Step):
+    """An omitted input."""
+
+    __slots__ = ()
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Accept only nothing."""
+        return rest if value is None else False
+
+
+class OrStep(Step):
+    """One of two steps."""
+
+    __slots__ = ("left", "right")
+
+    def __init__(self, pattern: DFPattern, slot: int, left: Step, right: Step) -> None:
+        """Prefer *left*."""
+        super().__init__(pattern, slot)
+        self.left = left
+        self.right = right
+        if left.heads is not None and right.heads is not None:
+            self.heads = left.heads | right.heads
+        self.required = left.required & right.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Try the left step now and the right one later."""
+        if not self.left.is_plausible(value):
+            return (self.right, value, rest)
+        if self.right.is_plausible(value):
+            state.choices.append(((self.right, value, rest), len(state.trail)))
+        return (self.left, value, rest)
+
+
+class AndStep(Step):
+    """Two steps at the same value."""
+
+    __slots__ = ("left", "right")
+
+    def __init__(self, pattern: DFPattern, slot: int, left: Step, right: Step) -> None:
+        """Try *left* first."""
+        super().__init__(pattern, slot)
+        self.left = left
+        self.right = right
+        self.heads = left.heads if left.heads is not None else right.heads
+        self.required = left.required | right.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Demand both."""
+        return (self.left, value, (self.right, value, rest))
+
+
+class TypeStep(Step):
+    """A check of what is known of the value's type; leaves nothing bound but dimensions.
+
+    Args:
+        pattern: The pattern compiled.
+        dtypes: Element types to choose from, or None.
+        ranks: Ranks to choose from, or None.
+        dims: One per dimension: a number, the slot of a dimension variable, or None; or None.
+    """
+
+    __slots__ = ("dims", "dtypes", "ranks")
+
+    def __init__(
+        self,
+        pattern: DFPattern,
+        dtypes: tuple[str, ...] | None,
+        ranks: tuple[int, ...] | None,
+        dims: tuple[tuple[str, int] | None, ...] | None,
+    ) -> None:
+        """Check after the inner pattern has matched."""
+        super().__init__(pattern, 0)
+        self.dtypes = dtypes
+        self.ranks = ranks
+        self.dims = dims
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Accept only what is known to fit."""
+        known = None if value is None else value.known_type()
+        if known is None:
+            return False
+        if self.dtypes is not None and known.dtype not in self.dtypes:
+            return False
+        if self.ranks is None and self.dims is None:
+            return rest
+        if known.shape is None:
+            return False
+        if self.ranks is not None and len(known.shape) not in self.ranks:
+            return False
+        return rest if self.dims is None or self._fits(state, known.shape) else False
+
+    def _fits(self, state: State, shape: Sequence[Dim]) -> bool:
+        assert self.dims is not None  # noqa: S101  # checked by the only caller
+        if len(shape) != len(self.dims):
+            return False
+        for wanted, dim in zip(self.dims, shape, strict=True):
+            if wanted is None:
+                continue
+            if dim is None:
+                return False
+            kind, number = wanted
+            if kind == "number":
+                if dim != number:
+                    return False
+            elif state.slots[number] is None:
+                state.bind(number, dim)
+            elif state.slots[number] != dim:
+                return False
+        return True
+
+
+class TypedStep(Step):
+    """An inner step, then a check of the type."""
+
+    __slots__ = ("check", "inner")
+
+    def __init__(self, pattern: DFPattern, slot: int, inner: Step, check: TypeStep) -> None:
+        """Match *inner* first: types may have to be inferred."""
+        super().__init__(pattern, slot)
+        self.inner = inner
+        self.check = check
+        self.heads = inner.heads
+        self.required = inner.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Demand both."""
+        return (self.inner, value, (self.check, value, rest))
+
+
+class CallStep(Step):
+    """A node pattern: the producer of the value, its operator, attributes and inputs.
+
+    Args:
+        pattern: The pattern compiled.
+        slot: Slot for the node.
+        ops: Operators to choose from.
+        args: One step per input.
+        rest: Whether further inputs may follow.
+        attributes: Attribute values to demand.
+    """
+
+    __slots__ = ("args", "attributes", "ops", "rest", "sees_identity")
+
+    def __init__(  # noqa: PLR0913  # these are the parts of a call
+        self,
+        pattern: DFPattern,
+        slot: int,
+        *,
+        ops: Sequence[OpKey],
+        args: Sequence[Step],
+        rest: bool,
+        attributes: Sequence[tuple[str, AttributeValue]],
+    ) -> None:
+        """Compile a node pattern whose arguments are compiled."""
+        super().__init__(pattern, slot)
+        self.ops = frozenset(ops)
+        self.args = tuple(args)
+        self.rest = rest
+        self.attributes = tuple(attributes)
+        self.sees_identity = ("", "Identity") in self.ops
+        self.heads = self.ops
+        self.required = frozenset({self.ops}).union(*(arg.required for arg in args))
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match output 0 of a node."""
+        return self.match_output(state, value, 0, rest)
+
+    def match_output(
+        self, state: State, value: Value | None, index: int, rest: Goals
+    ) -> Outcome:
+        """Match output *index* of a node."""
+        if value is None:
+            return False
+        node = value.producer
+        if node is not None and not self.sees_identity and is_identity(node):
+            value = self._look_through(state, value)
+            node = value.producer
+        if node is None or value.index != index or node.graph is not state.graph:
+            return False
+        bound = state.slots[self.slot]
+        if bound is not None:
+            return rest if bound is node else False
+        if (node.domain, node.op_type) not in self.ops or node in state.claimed:
+            return False
+        return self._match_node(state, node, rest)
+
+    def _look_through(self, state: State, value: Value) -> Value:
+        origin = behind_identities(value)
+        while value is not origin:
+            producer = value.producer
+            assert producer is not None  # noqa: S101  # it has an origin, so it is a copy
+            if producer.graph is state.graph:
+                state.look_through(producer)
+            value = producer.inputs[0] or origin
+        return origin
+
+    def _match_node(self, state: State, node: Node, rest: Goals) -> Outcome:
+        inputs = node.inputs
+        count, wanted = len(inputs), len(self.args)
+        while count and inputs[count - 1] is None:
+            count -= 1
+        if count > wanted and not self.rest:
+            return False
+        if count < wanted:
+            inputs = inputs[:count] + (None,) * (wanted - count)
+        for name, expected in self.attributes:
+            if not attribute_equals(node, name, expected):
+                return False
+        state.bind_node(self.slot, node)
+        if wanted > 0 and count > 1 and node.op_type in COMMUTATIVE and not node.domain:
+            return self._permuted(state, inputs[: max(count, wanted)], rest)
+        args = self.args
+        for slot in range(wanted - 1, -1, -1):
+            step = args[slot]
+            if not step.is_plausible(inputs[slot]):
+                return False
+            rest = (step, inputs[slot], rest)
+        return rest
+
+    def _permuted(self, state: State, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
+        """Try every assignment of inputs to arguments, those as written first."""
+        if len(self.args) == 2 and len(inputs) == 2:  # noqa: PLR2004  # the common case
+            first, second = self.args
+            a, b = inputs
+            swapped = first.is_plausible(b) and second.is_plausible(a)
+            if first.is_plausible(a) and second.is_plausible(b):
+                if swapped:
+                    goals = (first, b, (second, a, rest))
+                    state.choices.append((goals, len(state.trail)))
+                return (first, a, (second, b, rest))
+            return (first, b, (second, a, rest)) if swapped else False
+        return AssignStep(self, self.args, tuple(inputs)).run(state, None, rest)
+
+
+class AssignStep(Step):
+    """Arguments still to be given an input each, of the inputs nobody has taken."""
+
+    __slots__ = ("args", "inputs")
+
+    def __init__(
+        self, call: Step, args: tuple[Step, ...], inputs: tuple[Value | None, ...]
+    ) -> None:
+        """Continue the assignment of *call*."""
+        super().__init__(call.pattern, call.slot)
+        self.args = args
+        self.inputs = inputs
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Give the first argument an input; leave the other inputs as choices."""
+        if not self.args:
+            return rest
+        first, others = self.args[0], self.args[1:]
+        goals: list[Goals] = []
+        for index, candidate in enumerate(self.inputs):
+            if first.is_plausible(candidate):
+                left = self.inputs[:index] + self.inputs[index + 1 :]
+                following = (AssignStep(self, others, left), None, rest)
+                goals.append((first, candidate, following))
+        if not goals:
+            return False
+        mark = len(state.trail)
+        state.choices.extend((goal, mark) for goal in reversed(goals[1:]))
+        return goals[0]
+
+
+class OutputStep(Step):
+    """Output *index* of a node pattern."""
+
+    __slots__ = ("call", "index")
+
+    def __init__(self, pattern: DFPattern, slot: int, call: CallStep, index: int) -> None:
+        """Match the node that *call* matches."""
+        super().__init__(pattern, slot)
+        self.call = call
+        self.index = index
+        self.heads = call.heads
+        self.required = call.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match one output of a node."""
+        return self.call.match_output(state, value, self.index, rest)
+
+
+def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
+    """Compare an attribute, completed with its default, with what a pattern states.
+
+    Floats compare as float32, an element type also by its name (``to="float32"``). An attribute
+    that a function's caller supplies is unknown, hence unequal.
+    """
+    attribute = attribute_of(node, name)
+    if attribute is None or attribute.ref:
+        return False
+    value = attribute.value
+    if attribute.kind == "float" and isinstance(expected, (int, float)):
+        return np.float32(value) == np.float32(expected)  # type: ignore[arg-type]  # a float
+    if attribute.kind == "floats" and isinstance(expected, tuple):
+        return np.array_equal(
+            np.asarray(value, np.float32), np.asarray(expected, dtype=np.float32)
+        )
+    if attribute.kind == "int" and isinstance(expected, str):
+        return value == DTYPE_CODES.get(expected)
+    return value == expected and type(value) is type(expected)

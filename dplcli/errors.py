@@ -1,0 +1,94 @@
+"""The one tree of errors that dpl raises on purpose.
+
+::
+
+    DplError
+    ├── ModelError
+    │   ├── ModelLoadError         the file cannot be read as a model
+    │   ├── InvalidModelError      it was read, but it is not a well-formed model
+    │   └── ModelExportError       the result cannot be written
+    ├── PatternError
+    │   ├── PatternSyntaxError     a pattern's text does not parse or names unknown things
+    │   └── CatalogError           a catalogue file is missing, malformed or inconsistent
+    ├── PassError
+    │   └── InvalidGraphError      an edit would leave, or left, a broken graph
+    ├── VerificationError          no verdict could be reached (not: "the verdict is no")
+    └── UsageError                 the request itself makes no sense
+
+A match that is refused, a rule that finds nothing and two models that differ are results, not
+errors: errors are for what stopped us.
+"""
+
+
+class DplError(Exception):
+    """Something stopped dpl; the message says what and where, the hint says what to do.
+
+    Args:
+        message: One sentence: what is wrong, and where (file, line, node, rule).
+        hint: What the reader can do about it, if there is something to say.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        """Keep message and hint apart, so that a front end can set them apart."""
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ModelError(DplError):
+    """Something is wrong with a model."""
+
+
+class ModelLoadError(ModelError):
+    """The file is missing, is not an ONNX model, or is cut off."""
+
+
+class InvalidModelError(ModelError):
+    """The file holds a model whose graph contradicts itself."""
+
+
+class ModelExportError(ModelError):
+    """The model could not be written to where the user asked."""
+
+
+class PatternError(DplError):
+    """Something is wrong with a pattern, a rule or a catalogue."""
+
+
+class PatternSyntaxError(PatternError):
+    """The text of a pattern does not parse, or names something that does not exist.
+
+    Args:
+        message: What is wrong.
+        line: 1-based line inside the pattern's text.
+        column: 0-based column inside that line.
+        hint: What to write instead, if that can be guessed.
+    """
+
+    def __init__(
+        self, message: str, *, line: int = 1, column: int = 0, hint: str | None = None
+    ) -> None:
+        """Remember the place, so that a catalogue can point into its own file."""
+        super().__init__(message, hint=hint)
+        self.line = line
+        self.column = column
+
+
+class CatalogError(PatternError):
+    """A catalogue cannot be found, read or understood."""
+
+
+class PassError(DplError):
+    """A pass could not do its work."""
+
+
+class InvalidGraphError(PassError):
+    """A graph breaks an invariant of the IR."""
+
+
+class VerificationError(DplError):
+    """The two models could not be compared, so there is no verdict."""
+
+
+class UsageError(DplError):
+    """What was asked for cannot be done as asked."""

@@ -1,0 +1,78 @@
+"""What the IR asks of whoever read the file: to decode a part when it is first looked at.
+
+The IR keeps each node, tensor and type as the opaque object that the loader found
+(*source*) and never looks inside; so a weight that no rule reads is never decoded or copied,
+and what nobody touched can be written back as it came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dplcli.ir.model import Model
+    from dplcli.ir.node import Node
+    from dplcli.ir.tensor import Tensor
+    from dplcli.ir.types import Attribute, TensorType
+    from dplcli.ir.value import Value
+
+
+@dataclass(frozen=True)
+class OpSchema:
+    """What the standard says of one operator at one opset version.
+
+    Attributes:
+        inputs: Names of the formal inputs; a variadic last one counts once.
+        min_inputs: Fewest inputs a node must have.
+        max_inputs: Most inputs a node may have (a large number if variadic).
+        outputs: Names of the formal outputs.
+        max_outputs: Most outputs a node may have.
+        attributes: Kind of each attribute.
+        defaults: The attributes that have a machine-readable default.
+    """
+
+    inputs: tuple[str, ...]
+    min_inputs: int
+    max_inputs: int
+    outputs: tuple[str, ...]
+    max_outputs: int
+    attributes: Mapping[str, str]
+    defaults: Mapping[str, Attribute] = field(default_factory=dict)
+
+
+class SchemaLibrary(Protocol):
+    """Knowledge of the standard operators."""
+
+    def find(self, op_type: str, domain: str, version: int) -> OpSchema | None:
+        """Return the schema in force at opset *version*, or None if there is none."""
+
+    def versions(self, op_type: str, domain: str) -> Iterable[OpSchema]:
+        """Return every version of an operator's schema, oldest first; none if unknown."""
+
+    def op_types(self, domain: str) -> Iterable[str]:
+        """Return the operators known in *domain*, for suggestions; none for a foreign one."""
+
+
+class Codec(Protocol):
+    """Decoder of opaque sources."""
+
+    schemas: SchemaLibrary
+
+    def attributes(self, node: Node) -> dict[str, Attribute]:
+        """Decode the attributes of *node*, whose source is set."""
+
+    def tensor(self, source: object) -> Tensor:
+        """Wrap a tensor without decoding its data."""
+
+    def declared_type(self, source: object) -> TensorType | None:
+        """Decode a declared type; None if it is not a tensor's."""
+
+    def infer_types(self, model: Model) -> tuple[Mapping[Value, TensorType], str]:
+        """Infer the types that the file does not declare.
+
+        Returns:
+            The types found, and why there are not more ("" if nothing went wrong).
+        """

@@ -1,0 +1,148 @@
+"""Graphs: nodes in topological order.
+
+Nested graphs (bodies of If, Loop, Scan) are graphs of their own; a value of an outer graph that
+an inner node reads is simply that value, with the inner node in its use-list.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dplcli.ir.model import Model
+    from dplcli.ir.node import Node
+    from dplcli.ir.value import Value
+
+_GAP = 1 << 16
+
+
+class Graph:
+    """A main graph, the body of a function, or the body of an If, Loop or Scan.
+
+    Nodes form a linked list in topological order, each with a position label, so that insertion,
+    removal and "which comes first" take constant time.
+
+    Attributes:
+        model: The model it belongs to.
+        name: Graph name.
+        owner: The node whose attribute it is; None for a main graph or a function body.
+        inputs: Its inputs, overridable initializers included.
+        outputs: What it returns; never None.
+        values: Every value it defines, by name.
+        source: The opaque graph it was loaded from.
+        modified: Whether anything was edited since loading.
+        erased: Names of the values taken out since loading.
+        opset_imports: Domain to version, as in force here (shared with the enclosing graph).
+    """
+
+    __slots__ = (
+        "_first",
+        "_last",
+        "erased",
+        "inputs",
+        "model",
+        "modified",
+        "name",
+        "node_count",
+        "opset_imports",
+        "outputs",
+        "owner",
+        "source",
+        "values",
+    )
+
+    def __init__(
+        self, model: Model, opset_imports: dict[str, int], *, owner: Node | None = None
+    ) -> None:
+        """Create an empty graph."""
+        self.model = model
+        self.opset_imports = opset_imports
+        self.name = ""
+        self.owner = owner
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.values: dict[str, Value] = {}
+        self.source: object = None
+        self.modified = False
+        self.erased: set[str] = set()
+        self.node_count = 0
+        self._first: Node | None = None
+        self._last: Node | None = None
+
+    def __repr__(self) -> str:
+        """Show name and size."""
+        return f"<Graph {self.name!r} with {self.node_count} nodes>"
+
+    def __iter__(self) -> Iterator[Node]:
+        """Iterate over the nodes in topological order; removing the current one is safe."""
+        node = self._first
+        while node is not None:
+            following = node.next
+            yield node
+            node = following
+
+    def __reversed__(self) -> Iterator[Node]:
+        """Iterate from the last node to the first; removing the current one is safe."""
+        node = self._last
+        while node is not None:
+            preceding = node.prev
+            yield node
+            node = preceding
+
+    def clear(self) -> None:
+        """Forget everything an outermost graph holds."""
+        self.inputs, self.outputs, self.values = [], [], {}
+        self._first = self._last = None
+        self.node_count = 0
+
+    @property
+    def initializers(self) -> list[Value]:
+        """The values that the graph stores data for, in file order."""
+        return [value for value in self.values.values() if value.is_initializer]
+
+    # -- building and editing: used by the loader and by passes.rewriter only ------------------
+
+    def append(self, node: Node) -> None:
+        """Link *node* in as the last one; its inputs must be defined already."""
+        node.position = _GAP if self._last is None else self._last.position + _GAP
+        node.prev, node.next = self._last, None
+        if self._last is None:
+            self._first = node
+        else:
+            self._last.next = node
+        self._last = node
+        self.node_count += 1
+
+    def insert_before(self, anchor: Node, node: Node) -> None:
+        """Link *node* in just before *anchor*."""
+        before = anchor.prev
+        node.prev, node.next = before, anchor
+        anchor.prev = node
+        if before is None:
+            self._first = node
+        else:
+            before.next = node
+        self.node_count += 1
+        low = 0 if before is None else before.position
+        node.position = (low + anchor.position) // 2
+        if node.position == low:
+            self._relabel()
+
+    def unlink(self, node: Node) -> None:
+        """Take *node* out of the list; its values and uses are the caller's affair."""
+        if node.prev is None:
+            self._first = node.next
+        else:
+            node.prev.next = node.next
+        if node.next is None:
+            self._last = node.prev
+        else:
+            node.next.prev = node.prev
+        node.prev = node.next = None
+        self.node_count -= 1
+
+    def _relabel(self) -> None:
+        for rank, node in enumerate(self, start=1):
+            node.position = rank * _GAP

@@ -1,0 +1,101 @@
+"""Models and model-local functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dplcli.ir.graph import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from dplcli.ir.codec import Codec
+    from dplcli.ir.types import TensorType
+    from dplcli.ir.value import Value
+
+
+class Function:
+    """A model-local function.
+
+    Attributes:
+        domain: Its domain.
+        name: Its name in the domain.
+        overload: Its overload, nearly always "".
+        body: Inputs, outputs and nodes.
+        attributes: Names of the declared attributes without a default.
+        metadata: ``metadata_props``.
+        source: The opaque function it was loaded from; None if made by a pass.
+    """
+
+    __slots__ = (
+        "attributes",
+        "body",
+        "domain",
+        "metadata",
+        "name",
+        "overload",
+        "source",
+    )
+
+    def __init__(self, domain: str, name: str, body: Graph) -> None:
+        """Create a function round *body*."""
+        self.domain = domain
+        self.name = name
+        self.overload = ""
+        self.body = body
+        self.attributes: tuple[str, ...] = ()
+        self.metadata: Mapping[str, str] = {}
+        self.source: object = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies it in a model: domain, name, overload."""
+        return (self.domain, self.name, self.overload)
+
+
+class Model:
+    """A whole ONNX model.
+
+    Attributes:
+        codec: Decoder of the opaque sources.
+        graph: The main graph.
+        functions: Model-local functions by :attr:`Function.key`.
+        ir_version: IR version of the file.
+        opset_imports: Domain to version.
+        source: The opaque model it was loaded from.
+        path: The file it was loaded from, or None.
+        notes: What a reader should know about the file (sorted nodes, failed inference, …).
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        """Create an empty model."""
+        self.codec = codec
+        self.opset_imports: dict[str, int] = {}
+        self.graph = Graph(self, self.opset_imports)
+        self.functions: dict[tuple[str, str, str], Function] = {}
+        self.ir_version = 0
+        self.source: object = None
+        self.path: Path | None = None
+        self.notes: list[str] = []
+        self.on_inference: Callable[[], None] | None = None
+        self._inferred: Mapping[Value, TensorType] | None = None
+
+    def graphs(self) -> Iterator[Graph]:
+        """Iterate over every graph: main, then function bodies, each before those inside it."""
+        pending = [self.graph, *(function.body for function in self.functions.values())]
+        while pending:
+            graph = pending.pop(0)
+            yield graph
+            inner = [body for node in graph for body in node.subgraphs.values()]
+            pending[:0] = inner
+
+    def inferred_types(self) -> Mapping[Value, TensorType]:
+        """Types that shape inference adds to the declared ones; inferred once, when first asked."""
+        if self._inferred is None:
+            if self.on_inference is not None:
+                self.on_inference()
+            self._inferred, problem = self.codec.infer_types(self)
+            if problem:
+                self.notes.append(problem)
+        return self._inferred

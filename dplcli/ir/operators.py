@@ -1,0 +1,113 @@
+"""What the standard says of operators in words rather than in machine-readable schemas.
+
+Sources: the operator pages https://onnx.ai/onnx/operators/ (Conv, ConvTranspose, the pools,
+Transpose and the arithmetic operators).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dplcli.ir.types import Attribute
+
+if TYPE_CHECKING:
+    from dplcli.ir.codec import OpSchema
+    from dplcli.ir.node import Node
+
+COMMUTATIVE = frozenset(
+    {"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
+    | {"Sum", "Max", "Min", "Mean"}
+)
+"""Operators of the standard domain whose inputs may stand in any order."""
+
+_WINDOWED = frozenset(
+    {"Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "Col2Im"}
+    | {"AveragePool", "LpPool", "MaxPool", "MaxUnpool"}
+)
+_WEIGHT_SLOT = {"QLinearConv": 3}
+_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool", "MaxUnpool"})
+
+
+def schema_of(node: Node) -> OpSchema | None:
+    """Return the schema in force for *node*; None for an operator the standard does not know."""
+    version = node.graph.opset_imports.get(node.domain, 0)
+    return node.graph.model.codec.schemas.find(node.op_type, node.domain, version)
+
+
+def attribute_of(node: Node, name: str) -> Attribute | None:
+    """Return attribute *name* of *node*, completed with its default for the node's opset.
+
+    Returns:
+        What the file states; else the schema's default; else the default that the operator's page
+        gives in words, where the known shapes determine it; else None.
+    """
+    stated = node.attributes.get(name)
+    if stated is not None:
+        return stated
+    schema = schema_of(node)
+    if schema is None:
+        return None
+    default = schema.defaults.get(name)
+    if default is not None:
+        return default
+    if name not in schema.attributes or node.domain:
+        return None
+    return _textual_default(node, name)
+
+
+def _textual_default(node: Node, name: str) -> Attribute | None:
+    if node.op_type == "Transpose" and name == "perm":
+        rank = _rank(node, 0)
+        return None if rank is None else Attribute("ints", tuple(reversed(range(rank))))
+    if node.op_type not in _WINDOWED:
+        return None
+    if name == "kernel_shape":
+        return _kernel_shape(node)
+    spatial = _spatial_rank(node)
+    if spatial is None:
+        return None
+    if name in {"strides", "dilations"}:
+        return Attribute("ints", (1,) * spatial)
+    if name == "pads" and _pads_are_explicit(node):
+        return Attribute("ints", (0,) * (2 * spatial))
+    return None
+
+
+def _pads_are_explicit(node: Node) -> bool:
+    mode = node.attributes.get("auto_pad")
+    return mode is None or mode.value == "NOTSET"
+
+
+def _kernel_shape(node: Node) -> Attribute | None:
+    if node.op_type in _POOLS:
+        return None
+    slot = _WEIGHT_SLOT.get(node.op_type, 1)
+    weight = node.inputs[slot] if slot < len(node.inputs) else None
+    known = None if weight is None else weight.known_type()
+    if known is None or known.shape is None:
+        return None
+    kernel = known.shape[2:]
+    if not all(isinstance(dim, int) for dim in kernel):
+        return None
+    return Attribute("ints", kernel)
+
+
+def _spatial_rank(node: Node) -> int | None:
+    """Count spatial dimensions, from the cheapest fact at hand."""
+    for name, per_dim in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("pads", 2)):
+        stated = node.attributes.get(name)
+        if stated is not None and isinstance(stated.value, tuple):
+            return len(stated.value) // per_dim
+    for slot in (_WEIGHT_SLOT.get(node.op_type, 1), 0):
+        if node.op_type in _POOLS and slot:
+            continue
+        rank = _rank(node, slot)
+        if rank is not None:
+            return rank - 2
+    return None
+
+
+def _rank(node: Node, slot: int) -> int | None:
+    value = node.inputs[slot] if slot < len(node.inputs) else None
+    known = None if value is None else value.known_type()
+    return None if known is None or known.shape is None else len(known.shape)

@@ -1,0 +1,64 @@
+"""Print nodes as ONNX text does, and graphs as a window round the node that matters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dplcli.ir.tensor import Tensor
+
+if TYPE_CHECKING:
+    from dplcli.ir.graph import Graph
+    from dplcli.ir.node import Node
+    from dplcli.ir.types import Attribute
+
+_LONG = 60
+
+
+def print_node(node: Node) -> str:
+    """Return one line: ``y = Conv <group = 1> (x, w)``, with the node's name if it has one."""
+    outputs = ", ".join("" if out is None else out.name for out in node.outputs)
+    inputs = ", ".join('""' if value is None else value.name for value in node.inputs)
+    stated = ", ".join(f"{name} = {_print(attr)}" for name, attr in node.attributes.items())
+    attributes = f" <{stated}>" if stated else ""
+    name = f"[{node.name}] " if node.name else ""
+    return f"{name}{outputs} = {node.qualified_op}{attributes} ({inputs})"
+
+
+def print_window(node: Node, *, radius: int = 3) -> str:
+    """Return the lines of *radius* nodes before and after *node*, which is marked ``>``."""
+    before = []
+    current = node.prev
+    while current is not None and len(before) < radius:
+        before.append(current)
+        current = current.prev
+    after = []
+    current = node.next
+    while current is not None and len(after) < radius:
+        after.append(current)
+        current = current.next
+    lines = [f"  {print_node(other)}" for other in reversed(before)]
+    lines.append(f"> {print_node(node)}")
+    lines += [f"  {print_node(other)}" for other in after]
+    return "\n".join(lines)
+
+
+def print_graph(graph: Graph) -> str:
+    """Return a whole graph, one node a line; for small graphs and tests."""
+    inputs = ", ".join(value.name for value in graph.inputs)
+    outputs = ", ".join(value.name for value in graph.outputs)
+    body = "\n".join(f"  {print_node(node)}" for node in graph)
+    return f"({inputs}) => ({outputs}) {{\n{body}\n}}"
+
+
+def _print(attribute: Attribute) -> str:
+    if attribute.ref:
+        return f"@{attribute.ref}"
+    value = attribute.value
+    if isinstance(value, Tensor):
+        return f"{value.dtype}{list(value.shape)}"
+    if attribute.kind in {"graph", "graphs"}:
+        return "{…}"
+    if isinstance(value, tuple) and not any(isinstance(item, Tensor) for item in value):
+        text = f"[{', '.join(map(str, value))}]"
+        return text if len(text) <= _LONG else f"[{len(value)} items]"
+    return repr(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,91 @@
+"""Constant tensors, read only when somebody looks at the numbers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dplcli.ir.types import DTYPE_NAMES, Attribute
+
+
+class Tensor(ABC):
+    """A constant tensor whose element type and shape are at hand and whose data may not be."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def dtype(self) -> str:
+        """Name of the element type, as in :data:`dplcli.ir.types.DTYPE_NAMES`."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
+
+    @property
+    @abstractmethod
+    def is_external(self) -> bool:
+        """Whether the data lies in a file beside the model."""
+
+    @abstractmethod
+    def numpy(self) -> NDArray[Any]:
+        """Decode the data; this reads the external file, if there is one.
+
+        Raises:
+            ModelLoadError: The data cannot be read.
+        """
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+class ArrayTensor(Tensor):
+    """A constant that a pass has computed."""
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        """Hold *array*, which must not be changed afterwards."""
+        self._array = array
+
+    @property
+    def dtype(self) -> str:
+        """Name of the element type."""
+        name = self._array.dtype.name
+        return name if name in DTYPE_NAMES else "string"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
+        return self._array.shape
+
+    @property
+    def is_external(self) -> bool:
+        """Never: the data is in memory."""
+        return False
+
+    def numpy(self) -> NDArray[Any]:
+        """Return the array itself."""
+        return self._array
+
+
+_NUMPY_TYPES = {"value_float": np.float32, "value_floats": np.float32}
+_NUMPY_TYPES |= {"value_int": np.int64, "value_ints": np.int64}
+_NUMPY_TYPES |= {"value_string": np.object_, "value_strings": np.object_}
+
+
+def tensor_of_attributes(attributes: Mapping[str, Attribute]) -> Tensor | None:
+    """Return the tensor of a ``Constant`` node; None if sparse or set by a function's caller."""
+    for name, attribute in attributes.items():
+        if attribute.ref:
+            return None
+        if name == "value" and isinstance(attribute.value, Tensor):
+            return attribute.value
+        if name in _NUMPY_TYPES:
+            return ArrayTensor(np.array(attribute.value, dtype=_NUMPY_TYPES[name]))
+    return None

@@ -1,0 +1,77 @@
+"""Walks over graphs: order, enclosure, reachability. All iterative."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from dplcli.ir.graph import Graph
+    from dplcli.ir.node import Node
+    from dplcli.ir.value import Value
+
+
+def enclosing_node(node: Node, graph: Graph) -> Node | None:
+    """Return the node of *graph* that is *node* or contains it in a nested graph.
+
+    A use by a node inside the body of an ``If`` is, seen from *graph*, a use by the ``If``.
+    None if *node* does not lie in *graph* at any depth.
+    """
+    current: Node | None = node
+    while current is not None and current.graph is not graph:
+        current = current.graph.owner
+    return current
+
+
+def users(value: Value) -> Iterator[Node]:
+    """Iterate over the nodes of *value*'s graph that read it, captures included.
+
+    A node that reads the value twice, or in two bodies, comes as often.
+    """
+    for user, _ in value.iter_uses():
+        enclosing = enclosing_node(user, value.graph)
+        if enclosing is not None:
+            yield enclosing
+
+
+def read_values(node: Node) -> Iterator[Value]:
+    """Iterate over every value that *node* depends on, also those its nested graphs capture."""
+    yield from (value for value in node.inputs if value is not None)
+    pending = list(node.subgraphs.values())
+    while pending:
+        graph = pending.pop()
+        yield from (output for output in graph.outputs if output.graph is not graph)
+        for inner in graph:
+            yield from (v for v in inner.inputs if v is not None and v.graph is not graph)
+            pending.extend(inner.subgraphs.values())
+
+
+def path_through_outside(nodes: Collection[Node], leaving: Iterable[Value]) -> Node | None:
+    """Tell whether contracting *nodes* of one graph to a single node would make a cycle.
+
+    Args:
+        nodes: The nodes to contract.
+        leaving: Their outputs that nodes outside read.
+
+    Returns:
+        An outside node that depends on one of *leaving* and that one of *nodes* depends on; None
+        if the set is convex. The search never goes past the last of *nodes*.
+    """
+    members = set(nodes)
+    last = max(node.position for node in nodes)
+    seen: dict[Node, Node] = {}
+    pending: list[tuple[Node, Node]] = [
+        (user, user) for value in leaving for user in users(value) if user not in members
+    ]
+    while pending:
+        node, first = pending.pop()
+        if node in members:
+            return first
+        if node in seen or node.position > last:
+            continue
+        seen[node] = first
+        for output in node.outputs:
+            if output is not None:
+                pending.extend((user, first) for user in users(output))
+    return None

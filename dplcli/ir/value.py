@@ -1,0 +1,158 @@
+"""Values: what flows between nodes, with maintained use-lists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dplcli.ir.tensor import tensor_of_attributes
+from dplcli.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dplcli.ir.graph import Graph
+    from dplcli.ir.node import Node
+    from dplcli.ir.tensor import Tensor
+
+    Use = tuple[Node, int]
+    """A node and the input slot in which it reads a value."""
+
+_MANY_USES = 32
+_FIRST_IR_WITH_PLAIN_INITIALIZERS = 4
+
+
+class Value:
+    """One tensor (or sequence, or optional) that flows through a graph.
+
+    Attributes:
+        name: Its name in the file; unique in its graph.
+        graph: The graph that defines it.
+        producer: The node it comes from, or None for graph inputs and initializers.
+        index: Which output of the producer it is.
+        is_graph_input: Whether it is an input of its graph (initializers can be both).
+        output_slots: How many of its graph's outputs it is.
+        type_source: Opaque declaration of its type, or None.
+    """
+
+    __slots__ = (
+        "_constant",
+        "_uses",
+        "graph",
+        "index",
+        "is_graph_input",
+        "name",
+        "output_slots",
+        "producer",
+        "type_source",
+    )
+
+    def __init__(
+        self, name: str, graph: Graph, producer: Node | None = None, index: int = 0
+    ) -> None:
+        """Create a value without uses; :class:`Graph` registers it."""
+        self.name = name
+        self.graph = graph
+        self.producer = producer
+        self.index = index
+        self.is_graph_input = False
+        self.output_slots = 0
+        self.type_source: object = None
+        self._constant: object = None
+        self._uses: list[Use] | dict[Use, None] = []
+
+    def __repr__(self) -> str:
+        """Show the name and where it comes from."""
+        return f"<Value {self.name!r} of {self.producer!r}>"
+
+    @property
+    def is_graph_output(self) -> bool:
+        """Whether its graph returns it."""
+        return self.output_slots > 0
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """Every (node, input slot) that reads it, nested graphs included; safe while editing."""
+        return tuple(self._uses)
+
+    @property
+    def use_count(self) -> int:
+        """How many input slots read it."""
+        return len(self._uses)
+
+    def iter_uses(self) -> Iterator[Use]:
+        """Iterate without copying; do not edit meanwhile."""
+        return iter(self._uses)
+
+    def add_use(self, node: Node, slot: int) -> None:
+        """Record that *node* reads this value in *slot*."""
+        if type(self._uses) is list:
+            self._uses.append((node, slot))
+        else:
+            self._uses[node, slot] = None  # type: ignore[call-overload]  # narrowed above
+
+    def remove_use(self, node: Node, slot: int) -> None:
+        """Forget that *node* reads this value in *slot*, in constant time also for many uses."""
+        if type(self._uses) is list and len(self._uses) > _MANY_USES:
+            self._uses = dict.fromkeys(self._uses)
+        if type(self._uses) is list:
+            self._uses.remove((node, slot))
+        else:
+            del self._uses[node, slot]  # type: ignore[arg-type]  # narrowed above
+
+    # -- constants ---------------------------------------------------------------------------
+
+    @property
+    def is_initializer(self) -> bool:
+        """Whether the graph stores data for it."""
+        return self._constant is not None and self.producer is None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether its data is in the file and nobody can override it.
+
+        An initializer that is also a graph input is overridable from IR version 4 on; before,
+        every initializer had to be listed as an input, so there it means nothing.
+        """
+        if self.producer is not None:
+            return self.producer.op_type == "Constant" and self.producer.domain == ""
+        if self._constant is None:
+            return False
+        return not self.is_graph_input or (
+            self.graph.model.ir_version < _FIRST_IR_WITH_PLAIN_INITIALIZERS
+        )
+
+    def set_initializer(self, source: object) -> None:
+        """Give the value stored data: an opaque source or a Tensor."""
+        self._constant = source
+
+    @property
+    def initializer_source(self) -> object:
+        """What :meth:`set_initializer` was given."""
+        return self._constant
+
+    @property
+    def constant(self) -> Tensor | None:
+        """The constant it holds, not decoded; None if it is not constant or not one tensor."""
+        if not self.is_constant:
+            return None
+        if self.producer is None:
+            return self.graph.model.codec.tensor(self._constant)
+        return tensor_of_attributes(self.producer.attributes)
+
+    # -- types -------------------------------------------------------------------------------
+
+    @property
+    def declared_type(self) -> TensorType | None:
+        """The tensor type that the file states; None if it states none."""
+        if self.type_source is not None:
+            return self.graph.model.codec.declared_type(self.type_source)
+        if (tensor := self.constant) is not None:
+            return TensorType(tensor.dtype, tensor.shape)
+        return None
+
+    def known_type(self) -> TensorType | None:
+        """The declared type, or what shape inference finds (run once for the whole model)."""
+        declared = self.declared_type
+        if declared is not None and declared.dtype is not None and declared.shape is not None:
+            return declared
+        return self.graph.model.inferred_types().get(self, declared)

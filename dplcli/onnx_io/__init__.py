@@ -1,0 +1,19 @@
+"""Between ONNX files and the IR."""
+
+from dplcli.onnx_io.checker import check_model
+from dplcli.onnx_io.exporter import StagedModel, check_destination, is_modified, staged, to_proto
+from dplcli.onnx_io.loader import load_model, model_from_proto, paused_gc
+from dplcli.onnx_io.schemas import OnnxSchemas
+
+__all__ = [
+    "OnnxSchemas",
+    "StagedModel",
+    "check_destination",
+    "check_model",
+    "is_modified",
+    "load_model",
+    "model_from_proto",
+    "paused_gc",
+    "staged",
+    "to_proto",
+]

@@ -1,0 +1,55 @@
+"""The IR's decoder for models that came from protobuf."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+from onnx import SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
+
+from dplcli.ir import Attribute, Model, Node, Tensor, TensorType, Value
+from dplcli.onnx_io.attributes import decode_attribute
+from dplcli.onnx_io.schemas import OnnxSchemas
+from dplcli.onnx_io.shape_inference import infer_types
+from dplcli.onnx_io.tensors import ProtoTensor, SparseTensor
+from dplcli.onnx_io.types import decode_type
+
+
+class ProtoCodec:
+    """A :class:`dplcli.ir.Codec` for protobuf sources.
+
+    Args:
+        folder: The model's folder, where external data lies.
+    """
+
+    schemas = OnnxSchemas()
+
+    def __init__(self, folder: Path) -> None:
+        """Decode relative to *folder*."""
+        self.folder = folder
+
+    def attributes(self, node: Node) -> dict[str, Attribute]:
+        """Decode the attributes of *node*."""
+        proto = node.source
+        assert isinstance(proto, onnx.NodeProto)  # noqa: S101  # the loader sets nothing else
+        return {item.name: decode_attribute(item, node.subgraphs) for item in proto.attribute}
+
+    def tensor(self, source: object) -> Tensor:
+        """Wrap a tensor without decoding its data."""
+        if isinstance(source, Tensor):
+            return source
+        if isinstance(source, SparseTensorProto):
+            return SparseTensor(source, self.folder)
+        assert isinstance(source, TensorProto)  # noqa: S101  # the loader sets nothing else
+        return ProtoTensor(source, self.folder)
+
+    def declared_type(self, source: object) -> TensorType | None:
+        """Decode a ``ValueInfoProto`` or ``TypeProto``; None if it is not a dense tensor's."""
+        if isinstance(source, TensorType):
+            return source
+        proto = source.type if isinstance(source, ValueInfoProto) else source
+        assert isinstance(proto, TypeProto)  # noqa: S101  # the loader sets nothing else
+        return decode_type(proto)
+
+    def infer_types(self, model: Model) -> tuple[Mapping[Value, TensorType], str]:
+        """Run onnx's shape inference over the model as it was loaded."""
+        return infer_types(model)

@@ -1,0 +1,122 @@
+"""Tensor data in files beside the model: found, checked, and brought along, never read."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from onnx import GraphProto, ModelProto, TensorProto
+
+from dplcli.errors import InvalidModelError, ModelExportError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from onnx import NodeProto
+
+    from dplcli.ir import Model
+
+
+@dataclass
+class LinkedData:
+    """External data put beside a staged model; set *keep* to leave it there."""
+
+    keep: bool = False
+
+
+@contextmanager
+def linked_data(model: Model, destination: Path) -> Iterator[LinkedData]:
+    """Make the model's external data reachable from *destination*'s folder.
+
+    In the model's own folder nothing needs doing: data is by reference. Elsewhere the files are
+    hard-linked, or copied where the file system cannot link.
+
+    Raises:
+        ModelExportError: A different file of the same name lies there, or one is missing.
+    """
+    state = LinkedData()
+    made: list[Path] = []
+    try:
+        if model.path is not None and not _same_folder(model.path.parent, destination.parent):
+            source = model.source
+            assert isinstance(source, ModelProto)  # noqa: S101  # the loader sets nothing else
+            for location in referenced_files(source):
+                _bring(model.path.parent / location, destination.parent / location, made)
+        yield state
+    finally:
+        if not state.keep:
+            for path in made:
+                path.unlink(missing_ok=True)
+
+
+def _same_folder(first: Path, second: Path) -> bool:
+    return first.resolve() == second.resolve()
+
+
+def _bring(source: Path, target: Path, made: list[Path]) -> None:
+    if not source.is_file():
+        raise ModelExportError(f"{source}: external data of the model is missing")
+    if target.exists():
+        if target.samefile(source) or filecmp.cmp(source, target, shallow=False):
+            return
+        raise ModelExportError(
+            f"{target}: a different file stands where the model's external data must go",
+            hint="write to another folder",
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made.append(target)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def referenced_files(proto: ModelProto) -> list[str]:
+    """Return the locations that a model's tensors refer to, each once.
+
+    Raises:
+        InvalidModelError: A location leads out of the model's folder.
+    """
+    locations = dict.fromkeys(
+        entry.value
+        for tensor in _tensors(proto)
+        if tensor.data_location == TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    )
+    for location in locations:
+        path = PurePosixPath(location.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts:
+            raise InvalidModelError(
+                f"external data at {location!r} lies outside the model's folder"
+            )
+    return list(locations)
+
+
+def _tensors(proto: ModelProto) -> Iterator[TensorProto]:
+    yield from _tensors_of_graph(proto.graph)
+    for function in proto.functions:
+        yield from _tensors_of_nodes(function.node)
+
+
+def _tensors_of_graph(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield sparse.values
+        yield sparse.indices
+    yield from _tensors_of_nodes(graph.node)
+
+
+def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            if attribute.HasField("g"):
+                yield from _tensors_of_graph(attribute.g)

@@ -1,0 +1,295 @@
+"""Read an ONNX file into the IR."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+
+from dplcli.errors import InvalidModelError, ModelLoadError
+from dplcli.ir import Function, Graph, Model, Node, Value
+from dplcli.onnx_io.codec import ProtoCodec
+from dplcli.onnx_io.sorting import sort_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+Scope = dict[str, Value]
+
+_OPS_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_LFS_MARK = b"version https://git-lfs"
+_TEXT_PROBE = 512
+
+
+def load_model(path: Path) -> Model:
+    """Read the model at *path*; external data stays where it is, unread.
+
+    Raises:
+        ModelLoadError: The file is missing, empty, truncated or not ONNX.
+        InvalidModelError: Its graph contradicts itself.
+    """
+    proto = read_proto(path)
+    model = model_from_proto(proto, path.parent, str(path))
+    model.path = path
+    return model
+
+
+def read_proto(path: Path) -> ModelProto:
+    """Parse the file at *path* without its external data.
+
+    Raises:
+        ModelLoadError: As :func:`load_model`.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelLoadError(f"{path}: no such file") from error
+    except IsADirectoryError as error:
+        raise ModelLoadError(
+            f"{path}: is a directory, not a model", hint="name the .onnx file inside it"
+        ) from error
+    except OSError as error:
+        raise ModelLoadError(f"{path}: cannot be read: {error.strerror}") from error
+    if not data:
+        raise ModelLoadError(f"{path}: is empty")
+    if data.startswith(_LFS_MARK):
+        raise ModelLoadError(
+            f"{path}: is a Git LFS pointer, not the model itself", hint="run: git lfs pull"
+        )
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelLoadError(f"{path}: {_what_is_wrong(data)}") from error
+    if not proto.HasField("graph"):
+        raise ModelLoadError(f"{path}: {_what_is_wrong(data)}: it holds no graph")
+    return proto
+
+
+def _what_is_wrong(data: bytes) -> str:
+    probe = data[:_TEXT_PROBE]
+    if all(byte >= 32 or byte in b"\t\n\r\f" for byte in probe):  # noqa: PLR2004  # ASCII space
+        return "is a text file, not a binary ONNX model"
+    return "is not an ONNX model, or was cut off"
+
+
+@contextmanager
+def paused_gc() -> Iterator[None]:
+    """Suspend cyclic garbage collection while many long-lived objects are made.
+
+    At 100,000 nodes the collector would otherwise walk the growing graph again and again, which
+    costs as much as building it.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def model_from_proto(proto: ModelProto, folder: Path, label: str) -> Model:
+    """Build the IR over *proto*, which the model owns from now on.
+
+    Args:
+        proto: A parsed model, without external data.
+        folder: Where its external data lies.
+        label: What to call it in messages.
+
+    Raises:
+        InvalidModelError: Its graph contradicts itself.
+    """
+    model = Model(ProtoCodec(folder))
+    model.source = proto
+    model.ir_version = proto.ir_version
+    for opset in proto.opset_import:
+        model.opset_imports[_domain(opset.domain)] = opset.version
+    reader = _GraphReader(model, label)
+    with paused_gc():
+        reader.read_main(proto.graph)
+        for function in proto.functions:
+            reader.read_function(function)
+    return model
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+class _Undefined(Exception):
+    """A node reads a name that nothing before it, in its graph or round it, defines."""
+
+    def __init__(self, name: str, node: Node) -> None:
+        super().__init__(name)
+        self.name = name
+        self.node = node
+
+
+class _GraphReader:
+    """Builds the graphs of one model.
+
+    Nodes are linked in a single pass, which needs them in topological order. A graph that turns
+    out not to be (files of some converters are not) is read once more, sorted, and noted.
+    """
+
+    def __init__(self, model: Model, label: str) -> None:
+        self.model = model
+        self.label = label
+        self.sorting = False
+
+    def read_main(self, proto: GraphProto) -> None:
+        graph = self.model.graph
+        self._read_sorted_if_needed(graph, lambda: self._read_graph(graph, proto, []))
+
+    def read_function(self, proto: FunctionProto) -> None:
+        opsets = {_domain(opset.domain): opset.version for opset in proto.opset_import}
+        body = Graph(self.model, opsets or self.model.opset_imports)
+        function = Function(proto.domain, proto.name, body)
+        function.overload = proto.overload
+        function.attributes = tuple(proto.attribute)
+        function.metadata = {entry.key: entry.value for entry in proto.metadata_props}
+        function.source = proto
+        self._read_sorted_if_needed(body, lambda: self._read_function_body(body, proto))
+        self.model.functions[function.key] = function
+
+    def _read_sorted_if_needed(self, graph: Graph, read: Callable[[], None]) -> None:
+        self.sorting = False
+        try:
+            read()
+        except _Undefined:
+            self.sorting = True
+            graph.clear()
+            try:
+                read()
+            except _Undefined as error:
+                raise self._invalid(
+                    graph, f"{error.node!r} reads {error.name!r}, which nothing defines"
+                ) from None
+            self.model.notes.append(
+                f"{self.label}: the nodes were not in topological order; sorted"
+            )
+            graph.modified = True
+
+    def _read_function_body(self, body: Graph, proto: FunctionProto) -> None:
+        body.name = proto.name
+        body.source = proto
+        for name in proto.input:
+            value = Value(name, body)
+            value.is_graph_input = True
+            body.values[name] = value
+            body.inputs.append(value)
+        self._read_body(body, proto.node, list(proto.output), [])
+
+    def _read_graph(self, graph: Graph, proto: GraphProto, scopes: Sequence[Scope]) -> None:
+        graph.name = proto.name
+        graph.source = proto
+        values = graph.values
+        for info in proto.input:
+            if info.name in values:
+                raise self._invalid(graph, f"two inputs are named {info.name!r}")
+            value = Value(info.name, graph)
+            value.is_graph_input = True
+            value.type_source = info if info.HasField("type") else None
+            values[info.name] = value
+            graph.inputs.append(value)
+        for tensor in proto.initializer:
+            self._read_initializer(graph, tensor.name, tensor)
+        for sparse in proto.sparse_initializer:
+            self._read_initializer(graph, sparse.values.name, sparse)
+        self._read_body(graph, proto.node, [info.name for info in proto.output], scopes)
+        for info in (*proto.value_info, *proto.output):
+            declared = values.get(info.name)
+            if declared is not None and declared.type_source is None and info.HasField("type"):
+                declared.type_source = info
+
+    def _read_initializer(self, graph: Graph, name: str, source: object) -> None:
+        value = graph.values.get(name)
+        if value is None:
+            value = graph.values[name] = Value(name, graph)
+        elif value.is_initializer:
+            raise self._invalid(graph, f"two initializers are named {name!r}")
+        value.set_initializer(source)
+
+    def _read_body(
+        self,
+        graph: Graph,
+        protos: Iterable[NodeProto],
+        outputs: Iterable[str],
+        scopes: Sequence[Scope],
+    ) -> None:
+        if self.sorting:
+            protos = self._sorted(graph, list(protos))
+        inner_scopes = [*scopes, graph.values]
+        for proto in protos:
+            self._read_node(graph, proto, inner_scopes)
+        for name in outputs:
+            value = _find(name, inner_scopes)
+            if value is None:
+                raise self._invalid(graph, f"its output {name!r} is never made")
+            value.output_slots += 1
+            graph.outputs.append(value)
+
+    def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[Scope]) -> None:
+        node = Node(graph, proto.op_type, _domain(proto.domain), proto.name)
+        node.source = proto
+        values = graph.values
+        inputs: list[Value | None] = []
+        for slot, name in enumerate(proto.input):
+            value = values.get(name)
+            if value is None and name:
+                value = _find(name, scopes)
+                if value is None:
+                    raise _Undefined(name, node)
+            if value is not None:
+                value.add_use(node, slot)
+            inputs.append(value)
+        node.inputs = tuple(inputs)
+        if node.domain or node.op_type in _OPS_WITH_BODIES:
+            node.overload = proto.overload
+            self._read_bodies(node, proto, scopes)
+        outputs: list[Value | None] = []
+        for index, name in enumerate(proto.output):
+            if name in values:
+                raise self._invalid(graph, f"{name!r} is made twice, again by {node!r}")
+            outputs.append(Value(name, graph, node, index) if name else None)
+            if name:
+                values[name] = outputs[-1]  # type: ignore[assignment]  # not None: it has a name
+        node.outputs = tuple(outputs)
+        graph.append(node)
+
+    def _read_bodies(self, node: Node, proto: NodeProto, scopes: Sequence[Scope]) -> None:
+        bodies = {}
+        for attribute in proto.attribute:
+            if attribute.HasField("g"):
+                body = Graph(self.model, node.graph.opset_imports, owner=node)
+                self._read_graph(body, attribute.g, scopes)
+                bodies[attribute.name] = body
+        if bodies:
+            node.subgraphs = bodies
+
+    def _sorted(self, graph: Graph, protos: list[NodeProto]) -> list[NodeProto]:
+        ordered = sort_nodes(protos)
+        if len(ordered) < len(protos):
+            kept = set(map(id, ordered))
+            culprit = next(proto for proto in protos if id(proto) not in kept)
+            raise self._invalid(
+                graph, f"node {culprit.name or culprit.output[0]!r} lies on or behind a cycle"
+            )
+        return ordered
+
+    def _invalid(self, graph: Graph, what: str) -> InvalidModelError:
+        where = f"graph {graph.name!r}: " if graph.name else ""
+        return InvalidModelError(f"{self.label}: invalid model: {where}{what}")
+
+
+def _find(name: str, scopes: Sequence[Scope]) -> Value | None:
+    for scope in reversed(scopes):
+        value = scope.get(name)
+        if value is not None:
+            return value
+    return None

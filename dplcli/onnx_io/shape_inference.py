@@ -1,0 +1,101 @@
+"""Types by onnx's shape inference, without dragging the weights along."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+
+from dplcli.onnx_io.types import decode_type
+
+if TYPE_CHECKING:
+    from dplcli.ir import Graph, Model, TensorType, Value
+
+_SMALL_TENSOR_BYTES = 1024
+_IN_MEMORY_LIMIT = 1 << 30
+
+
+def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
+    """Infer the types of a loaded model's values.
+
+    Weights play no part in shape inference, so a copy of the model without them is inferred;
+    small tensors stay, because shapes are computed from them. A copy that is still too large for
+    one message goes through a file.
+
+    Returns:
+        Types that inference found for values of the main graph and of nested graphs, and a
+        sentence that says why there are none, or "".
+    """
+    source = model.source
+    if not isinstance(source, ModelProto):
+        return {}, ""
+    skeleton = _without_weights(source)
+    try:
+        inferred = _infer(skeleton)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[-1]
+        return {}, f"onnx shape inference failed, only declared types are known: {reason}"
+    types: dict[Value, TensorType] = {}
+    _collect(model.graph, source.graph, inferred.graph, types)
+    return types, ""
+
+
+def _infer(model: ModelProto) -> ModelProto:
+    if model.ByteSize() < _IN_MEMORY_LIMIT:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    with tempfile.TemporaryDirectory(prefix="dpl-") as folder:
+        before, after = Path(folder, "before.onnx"), Path(folder, "after.onnx")
+        onnx.save(model, before)
+        onnx.shape_inference.infer_shapes_path(before, after, data_prop=True)
+        return onnx.load(after, load_external_data=False)
+
+
+def _without_weights(source: ModelProto) -> ModelProto:
+    """Copy *source*, declaring large initializers as inputs instead of storing them."""
+    skeleton = ModelProto(ir_version=source.ir_version)
+    skeleton.opset_import.extend(source.opset_import)
+    skeleton.functions.extend(source.functions)
+    graph = skeleton.graph
+    graph.name = source.graph.name
+    graph.node.extend(source.graph.node)
+    graph.value_info.extend(source.graph.value_info)
+    graph.output.extend(source.graph.output)
+    graph.input.extend(source.graph.input)
+    declared = {value.name for value in source.graph.input}
+    large = [tensor for tensor in source.graph.initializer if not _is_small(tensor)]
+    graph.initializer.extend(tensor for tensor in source.graph.initializer if _is_small(tensor))
+    graph.input.extend(_declare(tensor for tensor in large if tensor.name not in declared))
+    return skeleton
+
+
+def _is_small(tensor: TensorProto) -> bool:
+    return (
+        tensor.data_location != TensorProto.EXTERNAL and tensor.ByteSize() <= _SMALL_TENSOR_BYTES
+    )
+
+
+def _declare(tensors: Iterable[TensorProto]) -> Iterable[ValueInfoProto]:
+    for tensor in tensors:
+        yield onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+
+
+def _collect(
+    graph: Graph, source: GraphProto, inferred: GraphProto, types: dict[Value, TensorType]
+) -> None:
+    for info in (*inferred.value_info, *inferred.output):
+        value = graph.values.get(info.name)
+        found = None if value is None else decode_type(info.type)
+        if value is not None and found is not None:
+            types[value] = found
+    by_source = {id(inner.source): inner for node in graph for inner in node.subgraphs.values()}
+    if not by_source:
+        return
+    for before, after in zip(source.node, inferred.node, strict=True):
+        for old, new in zip(before.attribute, after.attribute, strict=True):
+            inner = by_source.get(id(old.g)) if old.HasField("g") else None
+            if inner is not None:
+                _collect(inner, old.g, new.g, types)

@@ -1,0 +1,269 @@
+"""Give structurally equal matches of a rule one function, and each match its call of it.
+
+Two matches are structurally equal if the same operators are wired the same way. Attribute values
+do not count: they are declared as the function's attributes and given at each call, completed
+with their defaults where one match states what another leaves out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from dplcli.dpl.steps import behind_identities
+from dplcli.ir import Attribute, Function, Graph, Node, Value
+from dplcli.ir.operators import attribute_of, schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dplcli.dpl.match import Match
+    from dplcli.ir import Model
+
+    Wire: TypeAlias = int | tuple[int, int] | Value | None
+    Structure: TypeAlias = tuple[object, ...]
+    AttributeKey: TypeAlias = tuple[int, str]
+
+
+@dataclass
+class Outline:
+    """One match as a function call to be.
+
+    Attributes:
+        match: The match.
+        inputs: What the call reads: each value once, in order of first use.
+        outputs: What the call makes.
+        embedded: The constants that go into the body.
+        structure: Equal for structurally equal matches of one rule, whatever their attributes.
+        attributes: By node number and name, the attributes to give at the call.
+        completed: Which of them the file left out.
+    """
+
+    match: Match
+    inputs: list[Value]
+    outputs: list[Value]
+    embedded: list[Value]
+    structure: Structure
+    attributes: dict[AttributeKey, Attribute] = field(default_factory=dict)
+    completed: list[AttributeKey] = field(default_factory=list)
+
+
+@dataclass
+class Kind:
+    """One function and the outlines that become calls of it.
+
+    Attributes:
+        outlines: Its members, in program order.
+        attribute_names: Name under which the function declares each attribute.
+    """
+
+    outlines: list[Outline]
+    attribute_names: dict[AttributeKey, str]
+
+
+def outline(match: Match) -> Outline:
+    """Work out interface and structure of *match*."""
+    policy = match.rule.constants
+    numbers = {node: number for number, node in enumerate(match.nodes)}
+    inputs: dict[Value, int] = {}
+    embedded: list[Value] = []
+    structure: list[object] = []
+    for node in match.nodes:
+        wires: list[Wire] = []
+        for value in node.inputs:
+            if value is None:
+                wires.append(None)
+                continue
+            maker = None if value.producer is None else numbers.get(value.producer)
+            if maker is not None:
+                wires.append((maker, value.index))
+            elif policy != "lift" and _is_embedded(value, match):
+                wires.append(value)
+                embedded.append(value)
+            else:
+                wires.append(inputs.setdefault(value, len(inputs)))
+        structure.append((node.domain, node.op_type, node.overload, tuple(wires)))
+        structure.append(tuple(output is not None for output in node.outputs))
+        structure.append(node.graph.opset_imports.get(node.domain, 0))
+    used = [v for v in match.root.outputs if v is not None and (v.use_count or v.is_graph_output)]
+    outputs = used or [v for v in match.root.outputs if v is not None][:1]
+    structure.append(tuple(output.index for output in outputs))
+    return Outline(match, list(inputs), outputs, embedded, tuple(structure))
+
+
+def _is_embedded(value: Value, match: Match) -> bool:
+    origin = behind_identities(value)
+    if not origin.is_constant or origin.constant is None:
+        return False
+    return match.rule.constants == "embed" or origin in match.constants
+
+
+def group(outlines: Iterable[Outline]) -> list[Kind]:
+    """Sort outlines of one rule into kinds, in order of first appearance."""
+    by_structure: dict[Structure, list[Outline]] = {}
+    for item in outlines:
+        by_structure.setdefault(item.structure, []).append(item)
+    kinds = []
+    for members in by_structure.values():
+        wanted = _all_attributes(members)
+        by_attributes: dict[tuple[tuple[AttributeKey, str], ...], list[Outline]] = {}
+        for item in members:
+            _complete(item, wanted)
+            key = tuple((where, attr.kind) for where, attr in item.attributes.items())
+            by_attributes.setdefault(key, []).append(item)
+        kinds += [Kind(same, _name_attributes(same[0])) for same in by_attributes.values()]
+    return kinds
+
+
+def _all_attributes(outlines: Iterable[Outline]) -> list[AttributeKey]:
+    """List every attribute that some outline's nodes state, by node number, then first seen."""
+    wanted: dict[AttributeKey, None] = {}
+    seen = set()
+    for item in outlines:
+        names = tuple(tuple(node.attributes) for node in item.match.nodes)
+        if names in seen:
+            continue
+        seen.add(names)
+        for number, of_node in enumerate(names):
+            for name in of_node:
+                wanted[number, name] = None
+    return sorted(wanted, key=lambda key: key[0])
+
+
+def _complete(item: Outline, wanted: Iterable[AttributeKey]) -> None:
+    nodes = item.match.nodes
+    for where in wanted:
+        number, name = where
+        stated = nodes[number].attributes.get(name)
+        attribute = stated if stated is not None else attribute_of(nodes[number], name)
+        if attribute is None:
+            continue
+        item.attributes[where] = attribute
+        if stated is None:
+            item.completed.append(where)
+
+
+def _name_attributes(item: Outline) -> dict[AttributeKey, str]:
+    names: dict[AttributeKey, str] = {}
+    taken: set[str] = set()
+    for where in item.attributes:
+        names[where] = unique(where[1], taken.__contains__)
+        taken.add(names[where])
+    return names
+
+
+def unique(name: str, is_taken: Callable[[str], bool]) -> str:
+    """Return *name*, or the first of ``name_1``, ``name_2``, … that is not taken."""
+    if not is_taken(name):
+        return name
+    number = 1
+    while is_taken(f"{name}_{number}"):
+        number += 1
+    return f"{name}_{number}"
+
+
+def make_function(model: Model, kind: Kind, name: str) -> Function:
+    """Write the function for *kind*; its body is the first member's, attributes by reference."""
+    first = kind.outlines[0]
+    rule = first.match.rule
+    scope = first.match.root.graph
+    domains = {node.domain for node in first.match.nodes}
+    body = Graph(model, {d: scope.opset_imports[d] for d in sorted(domains)})
+    body.name = name
+    body.modified = True
+    values = _formal_inputs(body, first)
+    for number, node in enumerate(first.match.nodes):
+        references = {
+            key[1]: Attribute(attribute.kind, None, kind.attribute_names[key])
+            for key, attribute in first.attributes.items()
+            if key[0] == number
+        }
+        _copy_node(body, node, number, references, values)
+    body.outputs = [values[output] for output in first.outputs]
+    for output in body.outputs:
+        output.output_slots += 1
+    function = Function(rule.target, name, body)
+    function.attributes = tuple(kind.attribute_names.values())
+    trace = "".join(f"{node.op_type}_" for node in first.match.nodes)
+    function.metadata = {
+        "Composite": rule.qualified_name,
+        "Codegen": rule.target,
+        "PartitionedFromPattern": trace,
+        **rule.metadata,
+    }
+    return function
+
+
+def _formal_inputs(body: Graph, item: Outline) -> dict[Value, Value]:
+    """Name the inputs after the pattern's names, else after the operator's formal inputs."""
+    named = {value: name for name, value in item.match.bindings.items()}
+    values: dict[Value, Value] = {}
+    for value in item.inputs:
+        wanted = named.get(behind_identities(value)) or _formal_name(value, item.match.nodes)
+        formal = Value(unique(wanted, body.values.__contains__), body)
+        formal.is_graph_input = True
+        body.values[formal.name] = formal
+        body.inputs.append(formal)
+        values[value] = formal
+    return values
+
+
+def _formal_name(value: Value, nodes: Sequence[Node]) -> str:
+    members = set(nodes)
+    for user, slot in value.iter_uses():
+        if user in members:
+            schema = schema_of(user)
+            if schema is not None and schema.inputs:
+                return schema.inputs[min(slot, len(schema.inputs) - 1)]
+    return "x"
+
+
+def _copy_node(
+    body: Graph,
+    node: Node,
+    number: int,
+    attributes: Mapping[str, Attribute],
+    values: dict[Value, Value],
+) -> None:
+    copy = Node(body, node.op_type, node.domain, f"{node.op_type}_{number}")
+    copy.overload = node.overload
+    copy.attributes = dict(attributes)
+    inputs = [
+        None if value is None else values.get(value) or _embed(body, value, values)
+        for value in node.inputs
+    ]
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    copy.inputs = tuple(inputs)
+    for slot, value in enumerate(inputs):
+        if value is not None:
+            value.add_use(copy, slot)
+    outputs: list[Value | None] = []
+    for index, output in enumerate(node.outputs):
+        outputs.append(None if output is None else _define(body, copy, index))
+        if output is not None:
+            values[output] = outputs[-1]  # type: ignore[assignment]  # just defined
+    copy.outputs = tuple(outputs)
+    body.append(copy)
+
+
+def _define(body: Graph, node: Node, index: int) -> Value:
+    name = unique(f"{node.name.lower()}_out", body.values.__contains__)
+    value = body.values[name] = Value(name, body, node, index)
+    return value
+
+
+def _embed(body: Graph, value: Value, values: dict[Value, Value]) -> Value:
+    """Put a constant into the body: functions have no initializers."""
+    tensor = behind_identities(value).constant
+    assert tensor is not None  # noqa: S101  # outline() embeds nothing else
+    node = Node(body, "Constant", "", unique("Constant", _node_names(body).__contains__))
+    node.attributes = {"value": Attribute("tensor", tensor)}
+    values[value] = _define(body, node, 0)
+    node.outputs = (values[value],)
+    body.append(node)
+    return values[value]
+
+
+def _node_names(body: Graph) -> set[str]:
+    return {node.name for node in body}

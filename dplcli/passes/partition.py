@@ -1,0 +1,185 @@
+"""Outline the selected matches as functions of their target's domain.
+
+After Relay's ``pattern.partition`` and Relax's ``FuseOpsByPattern``
+(``src/relax/transform/fuse_ops.cc``); what the file looks like is set down in the README.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dplcli.passes.outline import Kind, Outline, group, make_function, outline, unique
+from dplcli.passes.rewriter import GraphRewriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from dplcli.dpl.match import Match
+    from dplcli.ir import Function, Model, Node, Value
+    from dplcli.passes.selection import Selection
+
+NODES_KEY = "dpl.nodes"
+"""Metadata key of a call: what it stands for (:func:`describe_nodes`)."""
+
+FIRST_IR_WITH_FUNCTIONS = 8
+_FIRST_IR_WITH_PLAIN_INITIALIZERS = 4
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One match that became a call.
+
+    Attributes:
+        match: What was matched; its nodes are no longer in the graph.
+        function: The function called.
+        call: The call.
+    """
+
+    match: Match
+    function: Function
+    call: Node
+
+
+def partition(model: Model, selection: Selection) -> list[Partition]:
+    """Replace every selected match by a call of a function.
+
+    The model is edited in place; without matches it is left as it is.
+
+    Returns:
+        One entry per match, in the order of *selection*.
+    """
+    if not selection.matches:
+        return []
+    matches = sorted(selection.matches, key=_program_order(model))
+    by_rule: dict[str, list[Outline]] = {}
+    for match in matches:
+        by_rule.setdefault(match.rule.qualified_name, []).append(outline(match))
+    kinds = [kind for outlines in by_rule.values() for kind in group(outlines)]
+    made = _Outliner(model, {match.rule.name for match in matches}).replace_all(kinds)
+    _drop_unread_constants(kinds)
+    raise_ir_version(model)
+    return [made[id(match)] for match in matches]
+
+
+def _program_order(model: Model) -> Callable[[Match], tuple[int, int]]:
+    ranks = {graph: rank for rank, graph in enumerate(model.graphs())}
+    return lambda match: (ranks[match.root.graph], match.root.position)
+
+
+class _Outliner:
+    """Writes the functions and the calls.
+
+    Args:
+        model: The model to edit.
+        reserved: Names of the rules: a variant's name must not look like another rule's.
+    """
+
+    def __init__(self, model: Model, reserved: set[str]) -> None:
+        self.model = model
+        self.reserved = reserved
+        self.node_names = {node.name for graph in model.graphs() for node in graph}
+        self.functions: dict[tuple[str, str, str], Function] = {}
+
+    def replace_all(self, kinds: Iterable[Kind]) -> dict[int, Partition]:
+        made = {}
+        for kind in kinds:
+            function = self._add_function(kind)
+            for number, item in enumerate(kind.outlines):
+                call = self._replace(item, kind, function, number)
+                made[id(item.match)] = Partition(item.match, function, call)
+        self.model.functions = self.functions | self.model.functions
+        return made
+
+    def _add_function(self, kind: Kind) -> Function:
+        rule = kind.outlines[0].match.rule
+
+        def is_taken(name: str) -> bool:
+            key = (rule.target, name, "")
+            if key in self.functions or key in self.model.functions:
+                return True
+            return name in self.reserved and name != rule.name
+
+        name = unique(rule.name, is_taken)
+        function = make_function(self.model, kind, name)
+        self.functions[function.key] = function
+        return function
+
+    def _replace(self, item: Outline, kind: Kind, function: Function, number: int) -> Node:
+        match = item.match
+        graph = match.root.graph
+        graph.opset_imports.setdefault(function.domain, 1)
+        self.model.opset_imports.setdefault(function.domain, 1)
+        rewriter = GraphRewriter(graph)
+        name = unique(f"{function.name}_{number}", self.node_names.__contains__)
+        self.node_names.add(name)
+        call = rewriter.insert(
+            match.root,
+            function.name,
+            item.inputs,
+            domain=function.domain,
+            name=name,
+            attributes={kind.attribute_names[key]: attr for key, attr in item.attributes.items()},
+            metadata={NODES_KEY: describe_nodes(item)},
+        )
+        rewriter.take_over_outputs(call, item.outputs)
+        rewriter.erase(match.nodes)
+        return call
+
+
+def describe_nodes(item: Outline) -> str:
+    """Write down, as JSON, what a call stands for, so that it can be undone.
+
+    One entry per node of the function's body: operator, node name, names of the outputs, and
+    the attributes that the file left to their defaults.
+    """
+    entries: list[list[object]] = [
+        [node.qualified_op, node.name, [out.name if out else "" for out in node.outputs]]
+        for node in item.match.nodes
+    ]
+    for number, name in item.completed:
+        if len(entries[number]) < 4:  # noqa: PLR2004  # the fourth item is made here
+            entries[number].append([])
+        entries[number][3].append(name)  # type: ignore[attr-defined]  # the list made above
+    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+
+
+def _drop_unread_constants(kinds: Iterable[Kind]) -> None:
+    """Take out what was embedded and is now read by nobody."""
+    for kind in kinds:
+        for item in kind.outlines:
+            for value in item.embedded:
+                _drop_if_unread(value)
+
+
+def _drop_if_unread(value: Value) -> None:
+    while not value.use_count and not value.is_graph_output and not value.is_graph_input:
+        if value.graph.values.get(value.name) is not value:
+            return
+        rewriter = GraphRewriter(value.graph)
+        if value.producer is None:
+            rewriter.drop_initializer(value)
+            return
+        before = value.producer.inputs
+        rewriter.erase([value.producer])
+        if not before or before[0] is None:
+            return
+        value = before[0]
+
+
+def raise_ir_version(model: Model) -> None:
+    """Raise the IR version to the first one with functions, if it is lower.
+
+    Below version 4 every initializer had to be listed among the graph inputs; above, being listed
+    makes it overridable, which stops onnxruntime from folding it, so they are taken off the list.
+    """
+    if model.ir_version >= FIRST_IR_WITH_FUNCTIONS:
+        return
+    if model.ir_version < _FIRST_IR_WITH_PLAIN_INITIALIZERS:
+        for graph in model.graphs():
+            for value in graph.inputs:
+                value.is_graph_input = not value.is_initializer
+            graph.inputs = [value for value in graph.inputs if value.is_graph_input]
+            graph.modified = True
+    model.ir_version = FIRST_IR_WITH_FUNCTIONS

@@ -1,0 +1,113 @@
+"""The only code that edits a graph: every edit keeps order, names and use-lists true."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from dplcli.errors import InvalidGraphError
+from dplcli.ir import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dplcli.ir import Attribute, Graph, Value
+
+
+class RewriteListener(Protocol):
+    """Somebody who wants to know of every edit."""
+
+    def node_inserted(self, node: Node) -> None:
+        """*node* has just been put in."""
+
+    def node_erased(self, node: Node) -> None:
+        """*node* has just been taken out; its fields are as they were."""
+
+
+class GraphRewriter:
+    """Edits one graph.
+
+    Args:
+        graph: The graph to edit.
+        listener: Told of every edit.
+    """
+
+    def __init__(self, graph: Graph, listener: RewriteListener | None = None) -> None:
+        """Edit *graph*."""
+        self.graph = graph
+        self.listener = listener
+
+    def insert(  # noqa: PLR0913  # these are the parts of a node
+        self,
+        anchor: Node,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        *,
+        domain: str = "",
+        name: str = "",
+        attributes: Mapping[str, Attribute] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Node:
+        """Put a node without outputs just before *anchor*, which must follow all *inputs*."""
+        node = Node(self.graph, op_type, domain, name)
+        node.inputs = tuple(inputs)
+        node.attributes = dict(attributes or {})
+        if metadata:
+            node.metadata = metadata
+        for slot, value in enumerate(inputs):
+            if value is not None:
+                value.add_use(node, slot)
+        self.graph.insert_before(anchor, node)
+        self.graph.modified = True
+        if self.listener is not None:
+            self.listener.node_inserted(node)
+        return node
+
+    def take_over_outputs(self, node: Node, values: Sequence[Value]) -> None:
+        """Let *node* make *values*, which keep their names and users."""
+        for index, value in enumerate(values):
+            value.producer = node
+            value.index = index
+        node.outputs = tuple(values)
+
+    def erase(self, nodes: Sequence[Node]) -> None:
+        """Take *nodes* out, with the values that they (still) make.
+
+        Raises:
+            InvalidGraphError: Such a value is used by other nodes or returned; nothing is changed.
+        """
+        members = set(nodes)
+        doomed = [
+            output
+            for node in nodes
+            for output in node.outputs
+            if output is not None and output.producer is node
+        ]
+        for value in doomed:
+            if value.is_graph_output or any(user not in members for user, _ in value.iter_uses()):
+                raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
+        for node in nodes:
+            for slot, value in enumerate(node.inputs):
+                if value is not None:
+                    value.remove_use(node, slot)
+            self.graph.unlink(node)
+        for value in doomed:
+            self._forget(value)
+        self.graph.modified = True
+        if self.listener is not None:
+            for node in nodes:
+                self.listener.node_erased(node)
+
+    def drop_initializer(self, value: Value) -> None:
+        """Take out an initializer that nothing reads.
+
+        Raises:
+            InvalidGraphError: Something reads it.
+        """
+        if value.use_count or value.is_graph_output or value.is_graph_input:
+            raise InvalidGraphError(f"{value!r} is still used and cannot be dropped")
+        self._forget(value)
+        self.graph.modified = True
+
+    def _forget(self, value: Value) -> None:
+        del self.graph.values[value.name]
+        self.graph.erased.add(value.name)

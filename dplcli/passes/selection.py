@@ -1,0 +1,174 @@
+"""Decide which matches of a list of rules are taken, and say why the others are not.
+
+Rules in listed order over the whole model, earlier wins everywhere; within a rule consumers
+before producers (Relay's ``pattern.partition``). A match that is refused leaves its nodes free,
+and another way to match at the same root is tried before the root is given up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dplcli.dpl.index import OpIndex
+from dplcli.dpl.match import Match, Rejection
+from dplcli.dpl.matcher import StepBudgetExceededError
+from dplcli.dpl.steps import ConstantStep
+from dplcli.ir import Node, Value
+from dplcli.ir.traversal import path_through_outside, users
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence, Set
+
+    from dplcli.dpl.rule import PatternRule
+    from dplcli.dpl.steps import State
+    from dplcli.ir import Graph, Model
+
+PARTITION_MARK = "Composite"
+"""Metadata key of a function that a partition wrote; its body is not matched again."""
+
+
+@dataclass
+class Selection:
+    """What the rules found.
+
+    Attributes:
+        matches: The matches taken; no node is in two of them.
+        refused: The best attempt at every root where a pattern fits but was refused.
+        totals: How many nodes of each operator were looked at.
+    """
+
+    matches: list[Match] = field(default_factory=list)
+    refused: list[Rejection] = field(default_factory=list)
+    totals: dict[str, int] = field(default_factory=dict)
+
+
+def select_matches(model: Model, rules: Sequence[PatternRule]) -> Selection:
+    """Match *rules* against every graph of *model*; nothing is edited."""
+    selection = Selection()
+    indexes = [OpIndex(graph) for graph in matchable_graphs(model)]
+    for index in indexes:
+        for node in index.graph:
+            op = node.qualified_op
+            selection.totals[op] = selection.totals.get(op, 0) + 1
+    claimed: set[Node] = set()
+    for rule in rules:
+        for index in indexes:
+            for root in reversed(index.candidates(rule.matcher.program)):
+                if root not in claimed:
+                    _select_at(root, rule, claimed, selection)
+    return selection
+
+
+def matchable_graphs(model: Model) -> list[Graph]:
+    """Return every graph but the bodies of functions that a partition wrote."""
+    written = {f.body for f in model.functions.values() if PARTITION_MARK in f.metadata}
+    return [graph for graph in model.graphs() if graph not in written]
+
+
+def _select_at(
+    root: Node, rule: PatternRule, claimed: set[Node], selection: Selection
+) -> None:
+    first: Rejection | None = None
+    try:
+        for state in rule.matcher.solutions(root):
+            match = _read_match(rule, root, state)
+            if match is None:
+                continue
+            rejection = judge(match, claimed)
+            if rejection is None:
+                claimed.update(match.nodes)
+                selection.matches.append(match)
+                return
+            first = first or rejection
+    except StepBudgetExceededError as error:
+        first = first or Rejection(rule, root, "budget", error.message, root)
+    if first is not None:
+        selection.refused.append(first)
+
+
+def _read_match(rule: PatternRule, root: Node, state: State) -> Match | None:
+    """Copy a solution out of *state*; None if the root itself is only looked through."""
+    program = rule.matcher.program
+    slots = state.slots
+    nodes: set[Node] = set(state.through)
+    for call in program.calls:
+        node = slots[call.slot]
+        if isinstance(node, Node):
+            nodes.add(node)
+    if root not in nodes:
+        return None
+    bindings: dict[str, Value] = {}
+    for name in program.names:
+        bound = rule.matcher.bound(state, name)
+        value = bound.outputs[0] if isinstance(bound, Node) else bound
+        if value is not None:
+            bindings[name] = value
+    ordered = tuple(sorted(nodes, key=lambda node: node.position))
+    return Match(rule, root, ordered, bindings, _constants(rule, slots))
+
+
+def _constants(rule: PatternRule, slots: Sequence[object]) -> tuple[Value, ...]:
+    """Return the values that only constant leaves matched: one a wildcard took is lifted."""
+    by_constant, by_other = {}, set()
+    for leaf in rule.matcher.program.leaves:
+        value = slots[leaf.slot]
+        if not isinstance(value, Value):
+            continue
+        if isinstance(leaf, ConstantStep):
+            by_constant[value] = None
+        else:
+            by_other.add(value)
+    return tuple(value for value in by_constant if value not in by_other)
+
+
+def judge(match: Match, claimed: Set[Node]) -> Rejection | None:
+    """Return why *match* must be refused; None if it may be taken."""
+    rule, root = match.rule, match.root
+    for node in match.nodes:
+        if node in claimed:
+            return Rejection(rule, root, "overlap", f"{node.label!r} is in another match", node)
+        if node.subgraphs:
+            reason = f"{node.label!r} has a body of its own, which a function cannot take along"
+            return Rejection(rule, root, "check", reason, node)
+    escaping = escaping_values(match.nodes, root)
+    for value in escaping:
+        return Rejection(rule, root, "escape", _describe_escape(value, match.nodes), value)
+    for condition in rule.where:
+        reason = condition.reason_against(match.bindings)
+        if reason:
+            return Rejection(rule, root, "where", reason, root)
+    return _judge_convexity(match, escaping)
+
+
+def escaping_values(nodes: Sequence[Node], root: Node) -> list[Value]:
+    """Return the values made inside *nodes*, not by *root*, that something outside reads."""
+    members = set(nodes)
+    return [
+        output
+        for node in nodes
+        if node is not root
+        for output in node.outputs
+        if output is not None
+        and (output.is_graph_output or any(user not in members for user in users(output)))
+    ]
+
+
+def _describe_escape(value: Value, nodes: Iterable[Node]) -> str:
+    if value.is_graph_output:
+        return f"{value.name!r} is a graph output"
+    outside = next(user for user in users(value) if user not in set(nodes))
+    return f"{value.name!r} is also read by {outside.op_type} {outside.label!r}"
+
+
+def _judge_convexity(match: Match, escaping: Sequence[Value]) -> Rejection | None:
+    """Refuse a match that would form a cycle with the rest of its graph."""
+    rooted = [value for value in match.root.outputs if value is not None and value.use_count]
+    leaving = [*escaping, *(value for value in rooted if match.root is not match.nodes[-1])]
+    if not leaving:
+        return None
+    outside = path_through_outside(match.nodes, leaving)
+    if outside is None:
+        return None
+    reason = f"{outside.label!r} lies outside but between two nodes of the match"
+    return Rejection(match.rule, match.root, "convexity", reason, outside)

@@ -1,0 +1,235 @@
+"""Outcomes as tables and sentences for a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from dplcli.ir.printer import print_node, print_window
+from dplcli.report.records import (
+    coverage,
+    in_program_order,
+    initializer_summary,
+    op_histogram,
+    scope_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from dplcli.dpl import Rejection
+    from dplcli.ir import Model, Node, Value
+    from dplcli.passes.partition import Partition
+    from dplcli.passes.selection import Selection
+    from dplcli.verify import OutputComparison, VerificationResult
+
+_TOP_OPS = 12
+
+
+def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """Return an empty table whose columns named in *right* hold numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in columns:
+        table.add_column(
+            column, justify="right" if column in right else "left", overflow="fold"
+        )
+    return table
+
+
+def rule_table(
+    counts: Mapping[str, int],
+    selection: Selection,
+    functions: Mapping[str, Sequence[str]] | None = None,
+) -> RenderableType:
+    """Return one row per rule: matches, refused, and the most frequent reason."""
+    numbers = ("matches", "refused")
+    third = [] if functions is None else ["functions"]
+    table = plain_table("rule", *numbers, *third, "most frequent reason for refusal", right=numbers)
+    refused = Counter(item.rule.qualified_name for item in selection.refused)
+    silent = 0
+    for rule, count in counts.items():
+        if not count and not refused[rule]:
+            silent += 1
+            continue
+        written = [] if functions is None else [", ".join(functions.get(rule, ()))]
+        reason = _main_reason(item for item in selection.refused if item.rule.qualified_name == rule)
+        table.add_row(rule, str(count), str(refused[rule]), *written, reason)
+    if not table.row_count:
+        return Text(f"None of the {len(counts)} rules matches anything.")
+    if not silent:
+        return table
+    what = "rule matches" if silent == 1 else "rules match"
+    return Group(table, Text(f"{silent} more {what} nothing.", style="dim"))
+
+
+def _main_reason(refused: Iterable[Rejection]) -> str:
+    by_stage: dict[str, list[str]] = {}
+    for item in refused:
+        by_stage.setdefault(item.stage, []).append(item.reason)
+    if not by_stage:
+        return ""
+    stage, reasons = max(by_stage.items(), key=lambda item: len(item[1]))
+    reason, times = Counter(reasons).most_common(1)[0]
+    others = len(reasons) - times
+    return f"{stage}: {reason}" + (f" (and {others} like it)" if others else "")
+
+
+def match_list(selection: Selection) -> RenderableType:
+    """Return one row per match: rule, scope, root and nodes."""
+    table = plain_table("rule", "scope", "root", "nodes")
+    for found in in_program_order(selection.matches):
+        nodes = " ".join(f"{node.op_type}:{node.label}" for node in found.nodes)
+        table.add_row(
+            found.rule.qualified_name, scope_of(found.root.graph), found.root.label, nodes
+        )
+    return table
+
+
+def refusal_list(selection: Selection) -> RenderableType:
+    """Return one row per refused match: rule, root, stage and reason."""
+    table = plain_table("rule", "root", "stage", "reason")
+    for item in selection.refused:
+        root = f"{item.root.op_type} {item.root.label}"
+        table.add_row(item.rule.qualified_name, root, item.stage, item.reason)
+    return table
+
+
+def functions_by_rule(partitions: Sequence[Partition]) -> dict[str, list[str]]:
+    """List the functions written for each rule, in order of first call."""
+    functions: dict[str, dict[str, None]] = {}
+    for item in partitions:
+        names = functions.setdefault(item.match.rule.qualified_name, {})
+        names[f"{item.function.domain}::{item.function.name}"] = None
+    return {rule: list(names) for rule, names in functions.items()}
+
+
+def summary_line(nodes: tuple[int, int], selection: Selection) -> Text:
+    """Say how much of the model went into functions."""
+    covered = coverage(selection)
+    before, after = nodes
+    share = 100 * covered["nodes"] / covered["of"] if covered["of"] else 0
+    return Text(
+        f"{covered['nodes']} of {covered['of']} nodes ({share:.0f} %) are inside functions; "
+        f"the main graph went from {before} to {after} nodes."
+    )
+
+
+def verification_report(result: VerificationResult) -> RenderableType:
+    """Return the verdict, the figures per output and level, and what weakens the verdict."""
+    lines: list[RenderableType] = []
+    if result.outputs:
+        columns = ("max abs", "max rel", "max ulp", "rtol", "atol")
+        table = plain_table("output", "level", *columns, "verdict", right=columns)
+        for output in result.outputs:
+            table.add_row(*_figures(output))
+        lines.append(table)
+    lines += [
+        Text(f"{output.name} at level {output.level}: {output.reason}", style="red")
+        for output in result.outputs
+        if output.reason
+    ]
+    lines += [Text(reason, style="red") for reason in result.reasons]
+    lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
+    seeds = ", ".join(map(str, result.seeds))
+    refilled = f", {result.refilled} weights refilled" if result.refilled else ""
+    verdict = "Equivalent" if result.equivalent else "NOT equivalent"
+    style = "bold green" if result.equivalent else "bold red"
+    lines.append(Text(f"{verdict} in onnxruntime (seeds {seeds}{refilled}).", style=style))
+    return Group(*lines)
+
+
+def _figures(output: OutputComparison) -> tuple[str, ...]:
+    ulp = "" if output.max_ulp is None else str(output.max_ulp)
+    level = output.level if output.baseline == "disable" else f"{output.level} (same level)"
+    return (
+        output.name,
+        level,
+        _short(output.max_abs),
+        _short(output.max_rel),
+        ulp,
+        _short(output.rtol),
+        _short(output.atol),
+        "ok" if output.ok else f"{output.mismatches} differ",
+    )
+
+
+def _short(number: float | None) -> str:
+    return "" if number is None else f"{number:.2g}"
+
+
+def model_report(model: Model, label: str) -> RenderableType:
+    """Return what a model is made of."""
+    facts = plain_table("", "")
+    facts.show_header = False
+    opsets = ", ".join(
+        f"{domain or 'ai.onnx'} {version}" for domain, version in sorted(model.opset_imports.items())
+    )
+    weights = initializer_summary(model)
+    external = f", {weights['external']} in external files" if weights["external"] else ""
+    graphs = list(model.graphs())
+    inner = len(graphs) - 1 - len(model.functions)
+    facts.add_row("model", label)
+    facts.add_row("ir version", str(model.ir_version))
+    facts.add_row("opsets", opsets)
+    for value in model.graph.inputs:
+        if not value.is_initializer:
+            facts.add_row("input", _describe(value))
+    for value in model.graph.outputs:
+        facts.add_row("output", _describe(value))
+    facts.add_row("nodes", f"{sum(graph.node_count for graph in graphs):,}")
+    facts.add_row(
+        "initializers", f"{weights['count']:,} with {weights['elements']:,} elements{external}"
+    )
+    if inner:
+        facts.add_row("bodies", f"{inner} of If, Loop or Scan")
+    for note in model.notes:
+        facts.add_row("note", note)
+    parts: list[RenderableType] = [facts, Text(), _op_table(model)]
+    if model.functions:
+        parts += [Text(), _function_table(model)]
+    return Group(*parts)
+
+
+def _describe(value: Value) -> str:
+    known = value.known_type()
+    return f"{value.name} {known}" if known is not None else f"{value.name} (not a tensor)"
+
+
+def _op_table(model: Model) -> RenderableType:
+    counts = op_histogram(model)
+    table = plain_table("operator", "nodes", right=("nodes",))
+    for op, count in list(counts.items())[:_TOP_OPS]:
+        table.add_row(op, f"{count:,}")
+    left = len(counts) - _TOP_OPS
+    return Group(table, Text(f"and {left} more operators", style="dim")) if left > 0 else table
+
+
+def _function_table(model: Model) -> RenderableType:
+    table = plain_table("function", "inputs", "body")
+    for function in model.functions.values():
+        inputs = ", ".join(value.name for value in function.body.inputs)
+        body = " ".join(node.qualified_op for node in function.body)
+        table.add_row(f"{function.domain}::{function.name}", inputs, body)
+    return table
+
+
+def node_report(node: Node) -> RenderableType:
+    """Return a node, the types of what it reads and makes, and its neighbours in the file."""
+    table = plain_table("", "value", "type", "from or to")
+    for slot, value in enumerate(node.inputs):
+        if value is not None:
+            made_by = "" if value.producer is None else print_node(value.producer)
+            table.add_row(f"in {slot}", value.name, str(value.known_type() or "?"), made_by)
+    for index, output in enumerate(node.outputs):
+        if output is not None:
+            read_by = ", ".join(f"{user.op_type} {user.label}" for user, _ in output.iter_uses())
+            where = f"{read_by} (graph output)" if output.is_graph_output else read_by
+            table.add_row(f"out {index}", output.name, str(output.known_type() or "?"), where)
+    window = Text(print_window(node), no_wrap=True, overflow="ellipsis")
+    return Group(table, Text(), window)

@@ -1,0 +1,229 @@
+"""Judging whether two models compute the same, with onnxruntime as the witness.
+
+The original runs with graph optimisation off: that is the reference. The candidate runs at every
+level asked for. At a level other than 'disable' an output passes if it agrees with the reference,
+or with the original *at the same level*: the first says that the candidate is right, the second
+that it gives whoever deploys at that level what the original gives them today. Both are needed,
+because the optimiser moves results on its own (by 0.14 for one quantised vision transformer) and
+that is not the candidate's doing. Each comparison names the baseline that it was held against.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dplcli.errors import VerificationError
+from dplcli.verify.compare import Judge, severity
+from dplcli.verify.dataflow import Dataflow
+from dplcli.verify.interface import input_ports, read_model, signature_differences
+from dplcli.verify.power import blind_outputs, blind_warnings, random_warnings, value_warnings
+from dplcli.verify.refill import (
+    MATRIX_GAINS,
+    Weight,
+    draw_weights,
+    find_weights,
+    names_made_by_shape,
+    replace_weights,
+)
+from dplcli.verify.result import OutputComparison, Settings, VerificationResult
+from dplcli.verify.sessions import Outputs, RunError, Runner, Source
+from dplcli.verify.stimulus import Stimulus, find_stimulus
+from dplcli.verify.tolerance import working_type
+
+Progress = Callable[[str], None]
+DEFAULT_SETTINGS = Settings()
+
+_REFERENCE = "disable"
+
+
+def verify_equivalence(
+    original: Path,
+    candidate: Path,
+    settings: Settings = DEFAULT_SETTINGS,
+    *,
+    progress: Progress | None = None,
+) -> VerificationResult:
+    """Compare what two model files compute on inputs made for the original.
+
+    Neither file is changed, and external data is only read by onnxruntime. That the candidate has
+    another signature, or that onnxruntime refuses it, is an answer: not equivalent.
+
+    Args:
+        original: The model that is right by definition.
+        candidate: The model in question.
+        settings: Seeds, levels, tolerances, sizes.
+        progress: Called with a short phrase before each step that may take long.
+
+    Raises:
+        ModelLoadError: A file is missing or holds no model.
+        VerificationError: No verdict: onnxruntime does not run the original, or no inputs were
+            found that it accepts.
+        UsageError: A size was given for a dimension that the original does not have.
+    """
+    ours, theirs = read_model(original), read_model(candidate)
+    if differences := signature_differences(ours.graph, theirs.graph):
+        return VerificationResult(
+            equivalent=False,
+            seeds=settings.seeds,
+            levels=settings.levels,
+            reasons=tuple(differences),
+        )
+    nodes = (len(ours.graph.node), len(theirs.graph.node))
+    made = names_made_by_shape(theirs.graph)
+    del theirs
+    check = _Check(Dataflow(ours), settings, progress or (lambda _: None), nodes)
+    if settings.refill_weights:
+        check.plan_refill(made)
+    return check.run(original, candidate)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """The original's outputs per seed, what it was fed, and which outputs ignore that."""
+
+    source: Source
+    stimulus: Stimulus
+    outputs: dict[int, Outputs]
+    blind: tuple[str, ...]
+
+
+class _Check:
+    """One verification under way: collects warnings, creates each session once."""
+
+    def __init__(
+        self, flow: Dataflow, settings: Settings, say: Progress, nodes: tuple[int, int]
+    ) -> None:
+        self._flow = flow
+        self._settings = settings
+        self._say = say
+        self._nodes = nodes
+        self._coarsest = working_type(flow)
+        self._weights: list[Weight] = []
+        self._warnings = random_warnings(flow)
+
+    def plan_refill(self, made: set[str]) -> None:
+        """Choose the weights to refill: those that both models make in the main graph.
+
+        Args:
+            made: What ConstantOfShape makes in the candidate.
+        """
+        found = find_weights(self._flow)
+        self._weights = [weight for weight in found if weight.name in made]
+        if not found:
+            self._warnings.append("there are no weights to refill: no ConstantOfShape makes one")
+        elif missing := len(found) - len(self._weights):
+            self._warnings.append(
+                f"{missing} weights keep their values: the candidate does not make them any more"
+            )
+
+    def run(self, original: Path, candidate: Path) -> VerificationResult:
+        """Return the verdict on two files with the same signature."""
+        gain, *lower = MATRIX_GAINS
+        reference = self._reference(self._source(original, gain))
+        while self._weights and reference.blind and lower:
+            gain = lower.pop(0)
+            reference = self._reference(self._source(original, gain))
+        outputs: list[OutputComparison] = []
+        reasons: list[str] = []
+        source = self._source(candidate, gain)
+        for level in self._settings.levels:
+            try:
+                runs = self._run_candidate(source, level, reference.stimulus)
+            except RunError as error:
+                reasons.append(f"onnxruntime does not run the candidate ({_at(level)}): {error}")
+            else:
+                outputs += self._compare(reference, runs, level)
+        return VerificationResult(
+            equivalent=not reasons and all(output.ok for output in outputs),
+            seeds=self._settings.seeds,
+            levels=self._settings.levels,
+            inputs=reference.stimulus.choices,
+            outputs=tuple(outputs),
+            reasons=tuple(reasons),
+            warnings=(*self._warnings, *self._power_warnings(reference)),
+            blind_outputs=reference.blind,
+            refilled=len(self._weights),
+        )
+
+    def _source(self, path: Path, gain: float) -> Source:
+        """Return what to run: the file, or a copy in memory with refilled weights."""
+        if not self._weights:
+            return Source(path)
+        self._say(f"refilling {len(self._weights):,} weights")
+        values = draw_weights(self._weights, self._settings.seeds[0], gain)
+        return Source(path, replace_weights(read_model(path), values), values)
+
+    def _session(self, source: Source, which: str, level: str) -> Runner:
+        nodes = self._nodes[which != "original"]
+        self._say(f"creating a session for the {which} ({nodes:,} nodes), {_at(level)}")
+        return Runner(source, level)
+
+    def _reference(self, source: Source) -> _Reference:
+        ports = input_ports(self._flow.model.graph)
+        try:
+            runner = self._session(source, "original", _REFERENCE)
+        except RunError as error:
+            raise VerificationError(
+                f"onnxruntime does not run the original model: {error}",
+                hint="use --no-verify to go on without a numerical check",
+            ) from error
+        self._say("looking for inputs that the original accepts")
+        seeds = _with_a_second(self._settings.seeds)
+        stimulus, outputs = find_stimulus(self._flow, ports, runner, seeds, self._settings.sizes)
+        judge = self._judge(_REFERENCE, _REFERENCE, seeds[0])
+        blind = blind_outputs(judge, list(outputs.values())) if ports else ()
+        return _Reference(source, stimulus, outputs, blind)
+
+    def _judge(self, level: str, baseline: str, seed: int) -> Judge:
+        rtol, atol = self._settings.rtol, self._settings.atol
+        return Judge(level, baseline, seed, self._coarsest, rtol, atol)
+
+    def _power_warnings(self, reference: _Reference) -> list[str]:
+        refillable = bool(reference.blind and not self._weights and find_weights(self._flow))
+        return [
+            *blind_warnings(reference.blind, refillable=refillable),
+            *value_warnings(list(reference.outputs.values()), reference.blind),
+        ]
+
+    def _run_candidate(
+        self, candidate: Source, level: str, stimulus: Stimulus
+    ) -> dict[int, Outputs]:
+        runner = self._session(candidate, "candidate", level)
+        self._say(f"running the candidate, {_at(level)}")
+        return {seed: runner.run(stimulus.feeds[seed]) for seed in self._settings.seeds}
+
+    def _compare(
+        self, reference: _Reference, runs: dict[int, Outputs], level: str
+    ) -> list[OutputComparison]:
+        found = self._worst(reference.outputs, runs, level, _REFERENCE)
+        if level == _REFERENCE or all(comparison.ok for comparison in found):
+            return found
+        try:
+            runner = self._session(reference.source, "original", level)
+            alike = {s: runner.run(reference.stimulus.feeds[s]) for s in self._settings.seeds}
+        except RunError as error:
+            self._warnings.append(f"the original does not run, {_at(level)}: {error}")
+            return found
+        again = self._worst(alike, runs, level, level)
+        return [b if b.ok and not a.ok else a for a, b in zip(found, again, strict=True)]
+
+    def _worst(
+        self, expected: dict[int, Outputs], actual: dict[int, Outputs], level: str, baseline: str
+    ) -> list[OutputComparison]:
+        """Compare every output for every seed; return the worst seed of each output."""
+        per_seed = []
+        for seed in self._settings.seeds:
+            judge = self._judge(level, baseline, seed)
+            ours, theirs = expected[seed], actual[seed]
+            per_seed.append([judge.compare(name, ours[name], theirs[name]) for name in ours])
+        return [max(same, key=severity) for same in zip(*per_seed, strict=True)]
+
+
+def _at(level: str) -> str:
+    return "optimisation off" if level == _REFERENCE else f"optimisation level {level}"
+
+
+def _with_a_second(seeds: Sequence[int]) -> tuple[int, ...]:
+    """Return *seeds*, plus another one if there is only one: blindness shows between two."""
+    distinct = tuple(dict.fromkeys(seeds))
+    return distinct if len(distinct) > 1 else (*distinct, distinct[0] + 1)

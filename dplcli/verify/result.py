@@ -1,0 +1,169 @@
+"""What a verification is asked, and what it answers: frozen values, no behaviour."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dplcli.errors import UsageError
+
+LEVELS = ("disable", "basic", "extended", "all")
+SCHEMA = "dpl.verify/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to compare two models.
+
+    Attributes:
+        seeds: One set of inputs is made per seed; at least one, none negative.
+        levels: Optimisation levels of onnxruntime at which the candidate runs, out of `LEVELS`.
+        rtol: Replaces the derived relative tolerance of every float output.
+        atol: Replaces the derived absolute tolerance of every float output.
+        refill_weights: Give weights that ConstantOfShape nodes make random values, in both models.
+        sizes: A number per symbolic dimension, or per ``input:axis``.
+
+    Raises:
+        UsageError: No seed, a negative one, no or an unknown level, a negative tolerance or size.
+    """
+
+    seeds: tuple[int, ...] = (0, 1)
+    levels: tuple[str, ...] = ("disable", "all")
+    rtol: float | None = None
+    atol: float | None = None
+    refill_weights: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant, before any work is done."""
+        if not self.seeds or min(self.seeds) < 0:
+            raise UsageError("at least one seed is needed, and none may be negative")
+        if unknown := [level for level in self.levels if level not in LEVELS]:
+            raise UsageError(
+                f"unknown optimisation level {unknown[0]!r}", hint=f"use one of {', '.join(LEVELS)}"
+            )
+        if not self.levels:
+            raise UsageError("at least one optimisation level is needed")
+        for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
+            if tolerance is not None and not tolerance >= 0:
+                raise UsageError(f"{name} must be a number of 0 or more (got {tolerance})")
+        for name, size in self.sizes.items():
+            if size < 0:
+                raise UsageError(f"the size of {name!r} must not be negative (got {size})")
+
+
+@dataclass(frozen=True)
+class InputChoice:
+    """What one graph input was fed, over all seeds.
+
+    Attributes:
+        name: Name of the graph input.
+        dtype: Element type, as numpy calls it ('float32', 'bfloat16', 'string', …).
+        shape: Dimensions of the tensor (of each element, for a sequence).
+        low: Smallest value fed, None where there is no order or no element.
+        high: Largest value fed, likewise.
+        how: How the values were chosen, in words.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    low: float | None
+    high: float | None
+    how: str
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """How far one output of the candidate is from the original, for the worst seed.
+
+    Floating point figures are None where they have no meaning: no element is finite in both
+    models, the dtype has no distance, a norm is zero.
+
+    Attributes:
+        name: Name of the graph output.
+        dtype: Element type of the original's output.
+        shape: Dimensions of the original's output (of the worst element, for a sequence).
+        level: Optimisation level at which the candidate ran.
+        baseline: Level at which the original ran: 'disable', or *level* where that agrees better.
+        seed: The seed that gave these figures.
+        max_abs: Largest absolute difference.
+        max_rel: Largest difference relative to the original, where that is not zero.
+        rmse: Root of the mean square difference.
+        cosine: Cosine of the angle between both outputs as vectors.
+        max_ulp: Largest distance in representable numbers between them.
+        mismatches: Number of elements outside the tolerance, NaN and infinity included.
+        nan_mismatches: Number of elements that are NaN in exactly one of the models.
+        worst_index: Where the difference is largest measured in tolerances; None if nowhere.
+        rtol: Relative tolerance in force.
+        atol: Absolute tolerance in force, in the output's own unit.
+        ok: Whether the output passes.
+        reason: Why not, in one sentence; None if it passes.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    level: str
+    baseline: str
+    seed: int
+    max_abs: float | None
+    max_rel: float | None
+    rmse: float | None
+    cosine: float | None
+    max_ulp: int | None
+    mismatches: int
+    nan_mismatches: int
+    worst_index: tuple[int, ...] | None
+    rtol: float
+    atol: float
+    ok: bool
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields in a fixed order, tuples as lists; every number is finite."""
+        values = dict(vars(self))
+        values["shape"] = list(self.shape)
+        values["worst_index"] = None if self.worst_index is None else list(self.worst_index)
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerificationResult:
+    """The verdict and what it rests on.
+
+    Attributes:
+        equivalent: Whether every output passed at every level.
+        seeds: Seeds of the inputs.
+        levels: Optimisation levels at which the candidate ran.
+        inputs: What the models were fed.
+        outputs: One entry per level and output, in this order; empty if nothing was compared.
+        reasons: Why the models differ as a whole: another signature, a candidate that
+            onnxruntime refuses. Reasons of single outputs are with the outputs.
+        warnings: What weakens the verdict, one sentence each.
+        blind_outputs: Outputs of the original that did not change with the input.
+        refilled: Number of weights that were given random values.
+    """
+
+    equivalent: bool
+    seeds: tuple[int, ...]
+    levels: tuple[str, ...]
+    inputs: tuple[InputChoice, ...] = ()
+    outputs: tuple[OutputComparison, ...] = ()
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    blind_outputs: tuple[str, ...] = ()
+    refilled: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        """Return the `dpl.verify/1` object: stable order, no times, no paths, JSON-safe numbers."""
+        return {
+            "schema": SCHEMA,
+            "equivalent": self.equivalent,
+            "reasons": list(self.reasons),
+            "seeds": list(self.seeds),
+            "levels": list(self.levels),
+            "inputs": [dict(vars(choice), shape=list(choice.shape)) for choice in self.inputs],
+            "outputs": [output.to_json() for output in self.outputs],
+            "power": {"blind_outputs": list(self.blind_outputs)},
+            "refilled": self.refilled,
+            "warnings": list(self.warnings),
+        }

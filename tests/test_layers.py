@@ -1,0 +1,171 @@
+"""The package graph is a design decision, so a test owns it.
+
+Every import statement counts: at the top of a module, inside a function, under TYPE_CHECKING, and
+``import_module`` with a literal name.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "dplcli"
+YAML_SIDE = {"ruamel", "pydantic", "simpleeval"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "ir": {"errors"},
+    "onnx_io": {"errors", "ir", "onnx"},
+    "dpl": {"errors", "ir"} | YAML_SIDE,
+    "passes": {"errors", "ir", "dpl"},
+    "verify": {"errors", "ir", "onnx_io", "onnx", "onnxruntime"},
+    "targets": {"errors", "ir", "onnx_io", "dpl", "verify"},
+    "report": {"errors", "ir", "dpl", "passes", "verify", "rich"},
+    "pipeline": {"errors", "ir", "onnx_io", "dpl", "passes", "verify", "targets", "report"},
+    "cli": {"errors", "pipeline", "report", "click", "rich"},
+    "__init__": set(),
+    "__main__": {"cli"},
+}
+GUARDED = MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "rich"} | YAML_SIDE
+
+
+def imported_names(source: str) -> set[str]:
+    """Return each layer of dplcli, and each guarded third-party package, that *source* imports.
+
+    ``import dplcli`` alone reaches every layer, so it reads as importing ``dplcli``, which no
+    layer may.
+    """
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "use absolute imports"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call):
+            names |= dynamically_imported(node)
+    layers = {name.removeprefix("dplcli.").split(".")[0] for name in names}
+    return layers & (GUARDED | {"dplcli"})
+
+
+def dynamically_imported(call: ast.Call) -> set[str]:
+    """Return the module that ``import_module("...")`` or ``__import__("...")`` names."""
+    match call:
+        case ast.Call(
+            func=ast.Name(id=function) | ast.Attribute(attr=function),
+            args=[ast.Constant(value=str(module)), *_],
+        ) if function in {"import_module", "__import__"}:
+            return {module}
+    return set()
+
+
+def forbidden_imports(layer: str, source: str) -> set[str]:
+    """Return what *source*, a module of *layer*, imports although its row does not list it."""
+    return imported_names(source) - MAY_IMPORT[layer] - {layer}
+
+
+def layer_of(path: Path) -> str:
+    """Return the row of the table that the module at *path* belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_module_imports_only_lower_layers(path: Path) -> None:
+    """A layer imports itself and what its row of MAY_IMPORT lists, nothing else."""
+    assert layer_of(path) in MAY_IMPORT, "give the new layer a row in MAY_IMPORT"
+    assert forbidden_imports(layer_of(path), path.read_text(encoding="utf-8")) == set()
+
+
+def test_the_table_has_no_cycle() -> None:
+    """Each row lists only layers of rows above it, so the order of the rows is a proof."""
+    above: set[str] = set()
+    for layer, allowed in list(MAY_IMPORT.items()):
+        if layer != "__main__":
+            assert allowed & MAY_IMPORT.keys() <= above
+        above.add(layer)
+
+
+@pytest.mark.parametrize(
+    ("layer", "source", "culprits"),
+    [
+        pytest.param("ir", "from dplcli.dpl import is_op", {"dpl"}, id="upward"),
+        pytest.param("ir", "from dplcli import passes", {"passes"}, id="upward-from-package"),
+        pytest.param("ir", "import dplcli.passes.merge", {"passes"}, id="upward-by-path"),
+        pytest.param("ir", "import dplcli", {"dplcli"}, id="whole-package"),
+        pytest.param("passes", "from dplcli.onnx_io import load", {"onnx_io"}, id="sideways"),
+        pytest.param("verify", "from dplcli.passes import Log", {"passes"}, id="verify-sees-pass"),
+        pytest.param("cli", "from dplcli.ir import Model", {"ir"}, id="cli-skips-the-front-door"),
+        pytest.param("ir", "import onnx", {"onnx"}, id="third-party"),
+        pytest.param("dpl", "from onnx.helper import make_node", {"onnx"}, id="third-party-inner"),
+        pytest.param("passes", "import onnxruntime as ort", {"onnxruntime"}, id="renamed"),
+        pytest.param("pipeline", "import click", {"click"}, id="click-below-cli"),
+        pytest.param("pipeline", "from rich import print", {"rich"}, id="rich-below-report"),
+        pytest.param("cli", "from ruamel.yaml import YAML", {"ruamel"}, id="yaml-above-dpl"),
+        pytest.param("report", "import pydantic", {"pydantic"}, id="pydantic-above-dpl"),
+        pytest.param("verify", "import simpleeval", {"simpleeval"}, id="simpleeval-above-dpl"),
+        pytest.param("ir", "def f():\n    import onnx", {"onnx"}, id="lazy"),
+        pytest.param(
+            "passes",
+            "class A:\n    def f(self):\n        if True:\n            from dplcli.cli import main",
+            {"cli"},
+            id="lazy-and-nested",
+        ),
+        pytest.param(
+            "dpl",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dplcli.passes import P",
+            {"passes"},
+            id="type-checking-only",
+        ),
+        pytest.param(
+            "ir", "try:\n    import onnx\nexcept ImportError:\n    pass", {"onnx"}, id="try"
+        ),
+        pytest.param("ir", "m = __import__('onnx')", {"onnx"}, id="dunder-import"),
+        pytest.param(
+            "ir",
+            "import importlib\nm = importlib.import_module('dplcli.passes.merge')",
+            {"passes"},
+            id="import-module",
+        ),
+        pytest.param("ir", "import os, onnx, click", {"onnx", "click"}, id="several-at-once"),
+        pytest.param("errors", "from dplcli.ir import Value", {"ir"}, id="errors-is-the-bottom"),
+    ],
+)
+def test_sees_a_planted_violation(layer: str, source: str, culprits: set[str]) -> None:
+    """No spelling of a forbidden import goes unnoticed."""
+    assert forbidden_imports(layer, source) == culprits
+
+
+@pytest.mark.parametrize(
+    ("layer", "source"),
+    [
+        (
+            "ir",
+            "import numpy\nfrom dplcli.errors import DplError\nfrom dplcli.ir.value import Value",
+        ),
+        ("onnx_io", "import onnx\nfrom onnx import helper\nfrom dplcli.ir import Model"),
+        ("dpl", "import ruamel.yaml\nimport pydantic\nfrom simpleeval import simple_eval"),
+        ("dpl", "import onnxlike\nfrom irregular import ir"),
+        ("passes", "from dplcli.dpl.matcher import Match"),
+        ("verify", "import onnxruntime\nfrom dplcli.onnx_io import export"),
+        ("report", "from rich.table import Table\nfrom dplcli.verify import Outcome"),
+        (
+            "pipeline",
+            "from dplcli import errors, ir, onnx_io, dpl, passes, verify, targets, report",
+        ),
+        (
+            "cli",
+            "import click, rich\nfrom dplcli import pipeline\nfrom dplcli.report import text",
+        ),
+        ("__main__", "from dplcli.cli import main"),
+    ],
+)
+def test_allows_what_the_table_lists(layer: str, source: str) -> None:
+    """A layer may use lower layers, itself, its own third parties and unguarded packages."""
+    assert forbidden_imports(layer, source) == set()
+
+
+def test_rejects_relative_imports() -> None:
+    """A relative import hides the layer it reaches, so it is an error by itself."""
+    with pytest.raises(AssertionError, match="absolute"):
+        imported_names("from ..passes import merge")

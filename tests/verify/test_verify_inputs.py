@@ -1,0 +1,298 @@
+"""Inputs that fit the model: bounds of indices, sizes of symbols, domains of operators."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+
+from dplcli.errors import UsageError, VerificationError
+from dplcli.verify import InputChoice, Settings, verify_equivalence
+from dplcli.verify.dataflow import Dataflow
+from dplcli.verify.domains import Bound, input_domain
+from dplcli.verify.inputs import Range, draw
+from dplcli.verify.interface import Port, input_ports
+from dplcli.verify.sizes import shape_of, size_plans
+
+Save = Callable[..., Path]
+
+TABLE = "float[50, 2] table"
+HEADER = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+FLOAT, INT64, BOOL = 1, 7, 9
+
+
+def tables(text: str, **sizes: int) -> onnx.ModelProto:
+    """Return a model with initializers of two columns and the given numbers of rows."""
+    model = onnx.parser.parse_model(HEADER + text)
+    for name, rows in sizes.items():
+        values = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    return model
+
+
+def choices(path: Path, **settings: object) -> dict[str, InputChoice]:
+    """Return what each input of a model is fed when the model is compared with itself."""
+    result = verify_equivalence(path, path, Settings(**settings))  # type: ignore[arg-type]
+    assert result.equivalent
+    return {choice.name: choice for choice in result.inputs}
+
+
+def bounds(text: str, name: str) -> set[Bound]:
+    """Return the index bounds that the consumers of one input set."""
+    model = onnx.parser.parse_model(HEADER + text)
+    ports = {port.name: port for port in input_ports(model.graph)}
+    return input_domain(Dataflow(model), ports[name]).bounds
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param("y = Gather (table, i)", id="directly"),
+        pytest.param("c = Cast <to = 6> (i) y = Gather (table, c)", id="cast"),
+        pytest.param(
+            "s = Constant <value_ints = [-1]> () r = Reshape (i, s) y = Gather (table, r)",
+            id="reshape",
+        ),
+        pytest.param("d = Identity (table) y = Gather (d, i)", id="data-behind-identity"),
+        pytest.param("d = Relu (table) y = Gather (d, i)", id="data-behind-inferred-shape"),
+        pytest.param("y = own.embed (table, i)", id="inside-a-function"),
+        pytest.param("j = own.pass (i) y = Gather (table, j)", id="out-of-a-function"),
+        pytest.param("y = own.outer (table, i)", id="inside-a-nested-function"),
+        pytest.param(
+            """b = Constant <value = bool {1}> ()
+            y = If (b) <then_branch = t () => (float[N, 2] p) { p = Gather (table, i) },
+                        else_branch = e () => (float[N, 2] q) { q = Gather (table, i) }>""",
+            id="inside-a-branch",
+        ),
+    ],
+)
+def test_index_is_bounded_by_the_axis_it_selects_from(body: str) -> None:
+    """However an index reaches its Gather, the size of the table bounds it."""
+    text = f"""g (int64[N] i) => (float[a, b] y) <{TABLE}> {{ {body} }}
+    <domain: "own", opset_import: ["" : 17]> embed (t, k) => (r) {{ r = Gather (t, k) }}
+    <domain: "own", opset_import: ["" : 17]> pass (k) => (r) {{ r = Identity (k) }}
+    <domain: "own", opset_import: ["" : 17, "own" : 1]>
+    outer (t, k) => (r) {{ r = own.embed (t, k) }}"""
+
+    assert bounds(text, "i") == {Bound(50)}
+
+
+def test_axis_attribute_of_a_call_reaches_the_bound() -> None:
+    """The axis may be an attribute that the function's caller gives."""
+    text = """g (int64[3] i) => (float[a, b] y) <float[50, 4] table>
+    { y = own.pick <n = 1> (table, i) }
+    <domain: "own", opset_import: ["" : 17]>
+    pick <n> (t, k) => (r) { r = Gather <axis: int = @n> (t, k) }"""
+
+    assert bounds(text, "i") == {Bound(4)}
+
+
+def test_smallest_of_several_tables_bounds_the_index(save: Save) -> None:
+    """An index that two tables share fits both."""
+    text = """g (int64[40] i) => (float[a, b] y, float[c, d] z)
+    { y = Gather (t, i) z = Gather (u, i) }"""
+
+    assert choices(save(tables(text, t=50, u=9)))["i"].high == 8
+
+
+@pytest.mark.parametrize(
+    ("body", "low", "high"),
+    [
+        ("o = Add (i, two) y = Gather (t, o)", 0, 47),
+        ("o = Add (two, i) y = Gather (t, o)", 0, 47),
+        ("o = Sub (i, two) y = Gather (t, o)", 2, 51),
+    ],
+)
+def test_constant_offset_moves_the_bounds(save: Save, body: str, low: int, high: int) -> None:
+    """What is added to an index on the way is taken off its range."""
+    text = f"g (int64[999] i) => (float[a, b] y) <int64 two = {{2}}> {{ {body} }}"
+
+    choice = choices(save(tables(text, t=50)))["i"]
+
+    assert (choice.low, choice.high) == (low, high)
+
+
+def test_index_into_another_input_is_bounded_by_the_size_chosen_for_it(save: Save) -> None:
+    """A symbol bounds an index with the number that the symbol gets."""
+    path = save("g (float[S, 2] x, int64[200] i) => (float[a, b] y) { y = Gather (x, i) }")
+
+    chosen = choices(path, sizes={"S": 11})
+
+    assert chosen["x"].shape == (11, 2)
+    assert chosen["i"].high == 10
+
+
+def test_one_hot_is_bounded_by_its_depth() -> None:
+    """Classes lie below the depth."""
+    text = """g (int64[4] i) => (float[a, b] y) <int64 depth = {5}, float[2] v = {0, 1}>
+    { y = OneHot (i, depth, v) }"""
+
+    assert bounds(text, "i") == {Bound(5)}
+
+
+def test_name_used_again_in_another_function_sets_no_bound() -> None:
+    """Names are local to a function: an equal name elsewhere is another value."""
+    text = """g (int64[4] i, int64[4] k) => (float[a, b] y, int64[4] z) <float[50, 2] table>
+    { y = own.embed (table, i) z = Identity (k) }
+    <domain: "own", opset_import: ["" : 17]> embed (t, k) => (r) { r = Gather (t, k) }"""
+
+    assert bounds(text, "k") == set()
+
+
+def test_one_symbol_is_one_number_over_all_inputs(save: Save) -> None:
+    """Inputs that share a symbol get the same size, and unnamed dimensions their own."""
+    path = save("g (float[N, 3] a, float[3, N] b) => (float[c, d] y) { y = MatMul (a, b) }")
+
+    chosen = choices(path)
+
+    assert chosen["a"].shape[0] == chosen["b"].shape[1]
+
+
+def test_batch_backs_off_to_one(save: Save) -> None:
+    """A batch that is declared dynamic but baked in as 1 is found."""
+    path = save(
+        """g (float[batch, 4] x) => (float[a, b] y) <int64[2] s = {1, 4}> { y = Reshape (x, s) }"""
+    )
+
+    assert choices(path)["x"].shape == (1, 4)
+
+
+def test_sizes_that_onnxruntime_asks_for_are_tried(save: Save) -> None:
+    """An unusual baked-in size is read off the refusal."""
+    path = save(
+        """g (float[2, seq] x) => (float[a, b] y) <int64[2] s = {2, 37}> { y = Reshape (x, s) }"""
+    )
+
+    assert choices(path)["x"].shape == (2, 37)
+
+
+def test_total_is_past_plus_present() -> None:
+    """A decoder with a past gets a mask over past and present."""
+    ports = [
+        Port("ids", "tensor", INT64, ("batch", "seq")),
+        Port("mask", "tensor", INT64, ("batch", "total")),
+        Port("past_key", "tensor", FLOAT, ("batch", 4, "past", 8)),
+    ]
+
+    for plan in list(size_plans(ports, {}, []))[:4]:
+        assert plan["total"] == plan["past"] + plan["seq"]
+
+
+def test_given_sizes_hold_in_every_plan() -> None:
+    """The user's number is never replaced, named by symbol or by input and axis."""
+    ports = [Port("x", "tensor", FLOAT, ("N", None, 3, 4))]
+
+    for plan in size_plans(ports, {"N": 5, "x:1": 7}, []):
+        assert shape_of(ports[0], plan) == (5, 7, 3, 4)
+
+
+def test_size_for_an_unknown_dimension_is_an_error(save: Save) -> None:
+    """A misspelt symbol is named together with those that exist."""
+    path = save("g (float[N, 3] x) => (float[N, 3] y) { y = Relu (x) }")
+
+    with pytest.raises(UsageError, match="'M'") as caught:
+        verify_equivalence(path, path, Settings(sizes={"M": 3}))
+    assert "N" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_input_without_a_shape_gets_a_rank_that_runs(save: Save, rank: int) -> None:
+    """Where not even the rank is declared, ranks are guessed until one runs."""
+    shape = ", ".join(str(dim) for dim in range(2, 2 + rank))
+    axes = ", ".join(str(axis) for axis in reversed(range(rank)))
+    model = onnx.parser.parse_model(
+        HEADER
+        + f"""g (float[{shape}] x) => (float y)
+        {{ t = Transpose <perm = [{axes}]> (x) y = ReduceSum <keepdims = 0> (t) }}"""
+    )
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+
+    assert len(choices(save(model))["x"].shape) == rank
+
+
+@pytest.mark.parametrize("op_type", ["Log", "Sqrt", "Reciprocal"])
+def test_positive_domain_gets_positive_numbers(save: Save, op_type: str) -> None:
+    """What goes into a logarithm or a root is positive, so that nothing is NaN."""
+    path = save(f"g (float[100] x) => (float[100] y) {{ y = {op_type} (x) }}")
+
+    choice = choices(path)["x"]
+
+    assert choice.low is not None
+    assert choice.low > 0
+
+
+def test_boolean_condition_takes_both_branches(save: Save) -> None:
+    """Over two seeds a lone condition is true once and false once: both branches are compared."""
+    text = """g (bool c, float[30] x) => (float[30] y) {
+    y = If (c) <then_branch = t () => (float[30] p) { p = Relu (x) },
+                else_branch = e () => (float[30] q) { q = %s (x) }> }"""
+
+    for then, otherwise in [("Elu", "Neg"), ("Relu", "Abs")]:
+        other = text.replace("Relu", then) % otherwise
+        assert not verify_equivalence(save(text % "Neg"), save(other, "other")).equivalent
+
+
+def test_mask_never_hides_a_whole_row() -> None:
+    """The first element of each row of a mask is 1, so that a softmax over it is a number."""
+    port = Port("attention_mask", "tensor", INT64, (50, 6))
+
+    mask = draw(port, Range("mask", 0, 1, ""), {}, 0)
+
+    assert isinstance(mask, np.ndarray)
+    assert (mask[:, 0] == 1).all()
+    assert 0 < mask.mean() < 1
+
+
+def test_initializer_that_is_also_an_input_is_not_fed(save: Save) -> None:
+    """A default is what the model ships with, and stays."""
+    model = onnx.load(save("g (float[3] x, float[3] w) => (float[3] y) { y = Mul (x, w) }"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(3, np.float32), "w"))
+
+    assert list(choices(save(model))) == ["x"]
+
+
+def test_strings_and_sequences_are_fed(save: Save) -> None:
+    """Strings come from a fixed list, sequences hold tensors of the declared shape."""
+    strings = save("g (string[4] s) => (string[4] y) { y = Identity (s) }")
+    sequence = save(
+        "g (seq(float[2]) s) => (float[4] y) { y = ConcatFromSequence <axis = 0> (s) }", "sequence"
+    )
+
+    assert choices(strings)["s"].dtype == "string"
+    assert choices(sequence)["s"].dtype == "sequence of float32"
+
+
+def test_input_that_cannot_be_made_is_named(save: Save) -> None:
+    """A map as input is beyond what can be made up: an error that names it."""
+    model = onnx.load(save("g (float[3] x) => (float[3] y) { y = Relu (x) }"))
+    info = model.graph.input.add(name="m")
+    info.type.map_type.key_type = INT64
+    info.type.map_type.value_type.tensor_type.elem_type = FLOAT
+    path = save(model)
+
+    with pytest.raises(VerificationError, match=r"'m'|original model"):
+        verify_equivalence(path, path)
+
+
+def test_same_seed_gives_the_same_values_whatever_else_is_drawn() -> None:
+    """An input's values depend on seed and name, not on the other inputs; seeds differ."""
+    port, chosen = Port("x", "tensor", FLOAT, (4,)), Range("normal", 0, 1, "")
+
+    first, again, other = (draw(port, chosen, {}, seed) for seed in (0, 0, 1))
+
+    assert np.array_equal(np.asarray(first), np.asarray(again))
+    assert not np.array_equal(np.asarray(first), np.asarray(other))
+
+
+def test_inputs_are_in_the_json_form(save: Save) -> None:
+    """What was fed can be read off the report."""
+    path = save("g (float[N, 3] x) => (float[N, 3] y) { y = Relu (x) }")
+
+    decoded = json.loads(json.dumps(verify_equivalence(path, path).to_json()))
+
+    assert decoded["inputs"][0]["name"] == "x"
+    assert decoded["inputs"][0]["shape"] == [2, 3]
