@@ -53,7 +53,8 @@ class CatalogFile(_Strict):
     target: _Domain
     doc: str = ""
     constants: ConstantsPolicy = "auto"
-    patterns: list[PatternEntry]
+    include: list[str] = []
+    patterns: list[PatternEntry] = []
 
 
 def shipped_catalogs() -> list[str]:
@@ -100,8 +101,10 @@ def load_catalogs(names: Iterable[str], schemas: SchemaLibrary) -> list[PatternR
     Raises:
         CatalogError: A catalogue is missing, malformed, or two rules have the same name.
     """
-    paths = list(dict.fromkeys(find_catalog(name).resolve() for name in names))
-    rules = [rule for path in paths for rule in load_catalog(path, schemas)]
+    seen: set[Path] = set()
+    rules = [
+        rule for name in names for rule in load_catalog(find_catalog(name), schemas, seen=seen)
+    ]
     first: dict[str, PatternRule] = {}
     for rule in rules:
         other = first.setdefault(rule.qualified_name, rule)
@@ -113,15 +116,31 @@ def load_catalogs(names: Iterable[str], schemas: SchemaLibrary) -> list[PatternR
     return rules
 
 
-def load_catalog(path: Path, schemas: SchemaLibrary) -> list[PatternRule]:
-    """Read the rules of one catalogue file.
+def load_catalog(
+    path: Path, schemas: SchemaLibrary, *, seen: set[Path] | None = None
+) -> list[PatternRule]:
+    """Read the rules of one catalogue file, after those of the files it includes.
+
+    Args:
+        path: The file.
+        schemas: The standard operators.
+        seen: Files read already, which are skipped; the files read here are added.
 
     Raises:
         CatalogError: With file, line and column of what is wrong.
     """
+    seen = set() if seen is None else seen
+    if path.resolve() in seen:
+        return []
+    seen.add(path.resolve())
     source = _Source(path)
     catalog = source.validated()
     rules = []
+    for index, name in enumerate(catalog.include):
+        included = path.parent / name
+        if not included.is_file():
+            raise source.error(f"there is no file {name!r} to include", ("include", index))
+        rules += load_catalog(included, schemas, seen=seen)
     for index, entry in enumerate(catalog.patterns):
         rules.append(_rule(source, catalog, index, entry, schemas))
     return rules
@@ -212,6 +231,10 @@ class _Source:
         return self._error(
             f"rule {rule!r}: {error.message}", text_line, column + error.column, error.hint
         )
+
+    def error(self, message: str, path: Sequence[str | int]) -> CatalogError:
+        """Point at the item at *path*."""
+        return self._error(message, *self._position(path))
 
     def _text_start(self, path: Sequence[str | int]) -> tuple[int, int]:
         """Return the 0-based line and column at which the text of a scalar begins."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from dplcli.dpl.pattern import (
@@ -26,14 +27,13 @@ from dplcli.dpl.steps import (
     LeafStep,
     OrStep,
     OutputStep,
+    SharedStep,
     Step,
     TypedStep,
     TypeStep,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from dplcli.dpl.pattern import DFPattern
 
 
@@ -44,16 +44,28 @@ class Program:
     Attributes:
         root: The step for the whole pattern.
         slot_count: How many slots a search needs.
-        names: The slots that a name in the pattern may be bound in.
+        names: Each name in the pattern, with the slots it may be bound in.
         calls: The step of each node pattern.
         leaves: The step of each leaf that binds a value.
     """
 
     root: Step
     slot_count: int
-    names: Mapping[str, tuple[int, ...]]
+    names: tuple[tuple[str, tuple[int, ...]], ...]
     calls: tuple[CallStep, ...]
     leaves: tuple[LeafStep, ...]
+
+    @cached_property
+    def constant_slots(self) -> tuple[int, ...]:
+        """The slots of constants that no other leaf shares."""
+        others = {leaf.slot for leaf in self.leaves if not isinstance(leaf, ConstantStep)}
+        slots = {leaf.slot for leaf in self.leaves if isinstance(leaf, ConstantStep)}
+        return tuple(sorted(slots - others))
+
+    @cached_property
+    def other_slots(self) -> tuple[int, ...]:
+        """The slots of the leaves that are not constants."""
+        return tuple(leaf.slot for leaf in self.leaves if not isinstance(leaf, ConstantStep))
 
 
 def children(pattern: DFPattern) -> tuple[DFPattern, ...]:
@@ -92,6 +104,9 @@ def compile_pattern(pattern: DFPattern) -> Program:
     return _Compiler(pattern).program()
 
 
+_COMPOUND = (OrPattern, AndPattern, TypedPattern)
+
+
 class _Compiler:
     def __init__(self, pattern: DFPattern) -> None:
         self.pattern = pattern
@@ -107,12 +122,15 @@ class _Compiler:
 
     def program(self) -> Program:
         for part in self.order:
-            self.steps[id(part)] = self._compile(part)
+            step = self._compile(part)
+            if isinstance(part, _COMPOUND) and (part.name or self.parents.get(id(part), 0) > 1):
+                step = SharedStep(step, self._leaf_slot(part.name))
+            self.steps[id(part)] = step
         steps = list(self.steps.values())
         return Program(
             root=self.steps[id(self.pattern)],
             slot_count=self.slot_count,
-            names={name: tuple(slots) for name, slots in self.names.items()},
+            names=tuple((name, tuple(slots)) for name, slots in self.names.items()),
             calls=tuple(step for step in steps if isinstance(step, CallStep)),
             leaves=tuple(step for step in steps if isinstance(step, LeafStep)),
         )

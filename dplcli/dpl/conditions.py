@@ -14,12 +14,6 @@ from simpleeval import EvalWithCompoundTypes, InvalidExpression
 
 from dplcli.dpl.compiler import post_order
 from dplcli.dpl.facts import UnknownFactError, ValueFacts
-from dplcli.dpl.pattern import (
-    CallPattern,
-    ConstantPattern,
-    InputPattern,
-    WildcardPattern,
-)
 from dplcli.dpl.suggest import did_you_mean
 from dplcli.errors import PatternSyntaxError
 
@@ -120,6 +114,7 @@ class Condition:
             ) from error
         names = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)}
         self._used = names - FUNCTIONS.keys()
+        self._helper = _helper_call(self._tree)
         self._evaluator = EvalWithCompoundTypes(functions=FUNCTIONS)
 
     def __repr__(self) -> str:
@@ -159,9 +154,14 @@ class Condition:
         """
         if not self._used <= bindings.keys():
             return ""
-        self._evaluator.names = {name: ValueFacts(bindings[name]) for name in self._used}
+        facts = {name: ValueFacts(bindings[name]) for name in self._used}
         try:
-            holds = self._evaluator.eval(self.text, previously_parsed=self._tree)
+            if self._helper is not None:
+                function, arguments = self._helper
+                holds = function(*[facts[name] for name in arguments])
+            else:
+                self._evaluator.names = facts
+                holds = self._evaluator.eval(self.text, previously_parsed=self._tree)
             return "" if bool(holds) else f"{self.text!r} does not hold"
         except UnknownFactError as error:
             return f"{self.text!r} is not known to hold: {error}"
@@ -169,12 +169,20 @@ class Condition:
             return f"{self.text!r} cannot be evaluated: {error}"
 
 
+def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | None:
+    """Take apart ``helper(name, …)``, the commonest condition, which needs no evaluator."""
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.keywords:
+        return None
+    function = FUNCTIONS.get(tree.func.id)
+    arguments = [arg.id for arg in tree.args if isinstance(arg, ast.Name)]
+    if function is None or len(arguments) < len(tree.args):
+        return None
+    return function, arguments
+
+
 def bound_names(pattern: DFPattern) -> frozenset[str]:
     """Return every name that *pattern* binds."""
-    named = (WildcardPattern, ConstantPattern, InputPattern, CallPattern)
-    return frozenset(
-        part.name for part in post_order(pattern) if isinstance(part, named) and part.name
-    )
+    return frozenset(getattr(part, "name", "") for part in post_order(pattern)) - {""}
 
 
 def _syntax_message(error: Exception) -> str:

@@ -25,10 +25,15 @@ class OpIndex:
         for node in graph:
             self._nodes.setdefault((node.domain, node.op_type), []).append(node)
 
+    @property
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many nodes there are of each operator (domain, type)."""
+        return {op: len(nodes) for op, nodes in self._nodes.items()}
+
     def candidates(self, program: Program) -> Sequence[Node]:
         """Return the nodes at which *program* might match, in topological order.
 
-        None if some operator that every match needs is missing from the graph.
+        Empty if some operator that every match needs is missing from the graph.
         """
         present = self._nodes.keys()
         if any(present.isdisjoint(choice) for choice in program.root.required):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
 Stage: TypeAlias = Literal["where", "check", "escape", "convexity", "overlap", "budget"]
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(NamedTuple):
     """One place where a rule's pattern fits.
 
     Attributes:
@@ -34,8 +32,7 @@ class Match:
     constants: tuple[Value, ...]
 
 
-@dataclass(frozen=True)
-class Rejection:
+class Rejection(NamedTuple):
     """Why a pattern that fits at *root* was refused.
 
     Attributes:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.pattern import DFPattern
     from dplcli.dpl.steps import Goals
-    from dplcli.ir import Node, Value
+    from dplcli.ir import Node
 
 DEFAULT_BUDGET = 100_000
 
@@ -88,10 +88,3 @@ class Matcher:
             goals, mark = choices.pop()
             state.undo(mark)
         return True, spent
-
-    def bound(self, state: State, name: str) -> Value | Node | None:
-        """Return what *name* is bound to in a solution; None if its part did not take part."""
-        for slot in self.program.names[name]:
-            if state.slots[slot] is not None:
-                return state.slots[slot]  # type: ignore[return-value]  # names are not dimensions
-        return None

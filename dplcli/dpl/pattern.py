@@ -214,6 +214,7 @@ class OrPattern(_Combinators):
 
     left: DFPattern
     right: DFPattern
+    name: str = ""
     place: Place | None = field(default=None, repr=False)
 
 
@@ -223,6 +224,7 @@ class AndPattern(_Combinators):
 
     left: DFPattern
     right: DFPattern
+    name: str = ""
     place: Place | None = field(default=None, repr=False)
 
 
@@ -234,6 +236,7 @@ class TypedPattern(_Combinators):
     dtypes: tuple[str, ...] | None = None
     ranks: tuple[int, ...] | None = None
     shape: tuple[Dim, ...] | None = None
+    name: str = ""
     place: Place | None = field(default=None, repr=False)
 
 

@@ -241,6 +241,31 @@ class OrStep(Step):
         return (self.left, value, rest)
 
 
+class SharedStep(Step):
+    """A compound pattern with a name, or used more than once: the same value each time."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Step, slot: int) -> None:
+        """Bind the value before *inner* is tried on it."""
+        super().__init__(inner.pattern, slot)
+        self.inner = inner
+        self.heads = inner.heads
+        self.required = inner.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match *inner* the first time, and compare afterwards."""
+        if value is None:
+            return (self.inner, value, rest)
+        origin = behind_identities(value)
+        bound = state.slots[self.slot]
+        if bound is not None and bound is not origin:
+            return False
+        if bound is None:
+            state.bind(self.slot, origin)
+        return (self.inner, value, rest)
+
+
 class AndStep(Step):
     """Two steps at the same value."""
 

@@ -41,6 +41,9 @@ _BINARY_OPS = {
 }
 
 
+_NAMEABLE = (CallPattern, ConstantPattern, OrPattern, AndPattern, TypedPattern)
+
+
 def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
     """Read the text form of a pattern.
 
@@ -106,7 +109,7 @@ class _PatternParser:
         if target.id == "_" or target.id in self.op_types:
             _fail(target, f"{target.id!r} cannot be used as a name")
         pattern = self._pattern(statement.value)
-        if isinstance(pattern, (CallPattern, ConstantPattern)) and not pattern.name:
+        if isinstance(pattern, _NAMEABLE) and not pattern.name:
             pattern = replace(pattern, name=target.id)
         self.assigned[target.id] = pattern
 
@@ -126,9 +129,13 @@ class _PatternParser:
             case ast.UnaryOp(op=ast.USub()):
                 return self._call_of("Neg", node, [node.operand])
             case ast.BinOp(op=ast.BitOr()):
-                return OrPattern(self._pattern(node.left), self._pattern(node.right), place)
+                return OrPattern(
+                    self._pattern(node.left), self._pattern(node.right), place=place
+                )
             case ast.BinOp(op=ast.BitAnd()):
-                return AndPattern(self._pattern(node.left), self._pattern(node.right), place)
+                return AndPattern(
+                    self._pattern(node.left), self._pattern(node.right), place=place
+                )
             case ast.BinOp() if type(node.op) in _BINARY_OPS:
                 return self._call_of(_BINARY_OPS[type(node.op)], node, [node.left, node.right])
             case ast.Subscript():
@@ -258,7 +265,7 @@ class _PatternParser:
             ast.Call(func=word.args[0], args=node.args[1:], keywords=node.keywords), node
         )
         extended = self._call_op(self._op(word.args[0]), outer, base)
-        return OrPattern(base, extended, _place(node))
+        return OrPattern(base, extended, place=_place(node))
 
     def _const(self, node: ast.Call) -> DFPattern:
         name = self._only_word(node, "const() or const(name)")

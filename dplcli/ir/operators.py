@@ -50,9 +50,19 @@ def attribute_of(node: Node, name: str) -> Attribute | None:
     default = schema.defaults.get(name)
     if default is not None:
         return default
-    if name not in schema.attributes or node.domain:
+    if node.domain:
         return None
+    if name not in schema.attributes:
+        return _implied_attribute(node, name)
     return _textual_default(node, name)
+
+
+def _implied_attribute(node: Node, name: str) -> Attribute | None:
+    """Say in an attribute of a later opset what an earlier one says in another way."""
+    if node.op_type == "BatchNormalization" and name == "training_mode":
+        used = sum(output is not None for output in node.outputs)
+        return Attribute("int", int(used > 1))
+    return None
 
 
 def _textual_default(node: Node, name: str) -> Attribute | None:

@@ -31,7 +31,7 @@ class Value:
         index: Which output of the producer it is.
         is_graph_input: Whether it is an input of its graph (initializers can be both).
         output_slots: How many of its graph's outputs it is.
-        type_source: Opaque declaration of its type, or None.
+        type_source: Declaration of its type, opaque until decoded; None if there is none.
     """
 
     __slots__ = (
@@ -144,8 +144,13 @@ class Value:
     @property
     def declared_type(self) -> TensorType | None:
         """The tensor type that the file states; None if it states none."""
-        if self.type_source is not None:
-            return self.graph.model.codec.declared_type(self.type_source)
+        source = self.type_source
+        if source is not None:
+            if not isinstance(source, TensorType):
+                source = self.graph.model.codec.declared_type(source)
+                if source is not None:
+                    self.type_source = source
+            return source
         if (tensor := self.constant) is not None:
             return TensorType(tensor.dtype, tensor.shape)
         return None

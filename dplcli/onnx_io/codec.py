@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
-from onnx import SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import AttributeProto, SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
 
 from dplcli.ir import Attribute, Model, Node, Tensor, TensorType, Value
 from dplcli.onnx_io.attributes import decode_attribute
@@ -14,8 +14,21 @@ from dplcli.onnx_io.tensors import ProtoTensor, SparseTensor
 from dplcli.onnx_io.types import decode_type
 
 
+_SHORT_KINDS = frozenset(
+    {
+        AttributeProto.INT,
+        AttributeProto.INTS,
+        AttributeProto.FLOAT,
+        AttributeProto.FLOATS,
+        AttributeProto.STRING,
+    }
+)
+
+
 class ProtoCodec:
     """A :class:`dplcli.ir.Codec` for protobuf sources.
+
+    Attributes that are encoded alike are decoded once: most nodes share theirs with many others.
 
     Args:
         folder: The model's folder, where external data lies.
@@ -26,12 +39,25 @@ class ProtoCodec:
     def __init__(self, folder: Path) -> None:
         """Decode relative to *folder*."""
         self.folder = folder
+        self._attributes: dict[bytes, tuple[str, Attribute]] = {}
 
     def attributes(self, node: Node) -> dict[str, Attribute]:
         """Decode the attributes of *node*."""
         proto = node.source
         assert isinstance(proto, onnx.NodeProto)  # noqa: S101  # the loader sets nothing else
-        return {item.name: decode_attribute(item, node.subgraphs) for item in proto.attribute}
+        known = self._attributes
+        attributes = {}
+        for item in proto.attribute:
+            if item.type not in _SHORT_KINDS:
+                attributes[item.name] = decode_attribute(item, node.subgraphs)
+                continue
+            encoded = item.SerializeToString()
+            decoded = known.get(encoded)
+            if decoded is None:
+                attribute = decode_attribute(item, node.subgraphs)
+                decoded = known[encoded] = (item.name, attribute)
+            attributes[decoded[0]] = decoded[1]
+        return attributes
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
@@ -44,8 +70,6 @@ class ProtoCodec:
 
     def declared_type(self, source: object) -> TensorType | None:
         """Decode a ``ValueInfoProto`` or ``TypeProto``; None if it is not a dense tensor's."""
-        if isinstance(source, TensorType):
-            return source
         proto = source.type if isinstance(source, ValueInfoProto) else source
         assert isinstance(proto, TypeProto)  # noqa: S101  # the loader sets nothing else
         return decode_type(proto)

@@ -7,20 +7,18 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from dplcli.errors import ModelExportError
 from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
+from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import encode_attribute
 from dplcli.onnx_io.external_data import linked_data, referenced_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableSequence, Sequence
-
-
-_Message = TypeVar("_Message")
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 class StagedModel:
@@ -101,9 +99,8 @@ def _write(model: Model, path: Path) -> None:
     if model.path is not None and not is_modified(model):
         shutil.copyfile(model.path, path)
         return
-    proto = to_proto(model)
     with path.open("wb") as file:
-        file.write(proto.SerializeToString())
+        file.writelines(model_bytes(model))
 
 
 def is_modified(model: Model) -> bool:
@@ -112,26 +109,39 @@ def is_modified(model: Model) -> bool:
 
 
 def to_proto(model: Model) -> ModelProto:
-    """Bring the model's own message up to date with its IR, and return it."""
-    proto = model.source
-    assert isinstance(proto, ModelProto)  # noqa: S101  # the loader sets nothing else
+    """Return *model* as one message."""
+    return ModelProto.FromString(b"".join(model_bytes(model)))
+
+
+def model_bytes(model: Model) -> list[bytes]:
+    """Serialise *model*; the concatenation is the file.
+
+    What was not edited is encoded from the messages it came in, which stay as they are.
+    """
+    source = model.source
+    assert isinstance(source, ModelProto)  # noqa: S101  # the loader sets nothing else
     writer = _Writer()
-    writer.update_graph(proto.graph, model.graph)
-    proto.ir_version = model.ir_version
-    _update_opsets(proto, model.opset_imports)
-    functions = [writer.function(function) for function in model.functions.values()]
-    if len(functions) != len(proto.functions) or any(map(_is_new, model.functions.values())):
-        kept = [FunctionProto.FromString(item.SerializeToString()) for item in functions]
-        del proto.functions[:]
-        proto.functions.extend(kept)
-    return proto
+    graph = writer.graph(model.graph)
+    changed = ModelProto(ir_version=model.ir_version)
+    changed.opset_import.extend(source.opset_import)
+    _add_opsets(changed, model.opset_imports)
+    functions = [b"".join(writer.function(item)) for item in model.functions.values()]
+    return [
+        changed.SerializeToString(),
+        *wire.fields(source, without={"ir_version", "opset_import", "graph", "functions"}),
+        wire.header(_MODEL_GRAPH, sum(map(len, graph))),
+        *graph,
+        *wire.embedded(_MODEL_FUNCTIONS, functions),
+    ]
 
 
-def _is_new(function: Function) -> bool:
-    return function.source is None
+_MODEL_GRAPH = ModelProto.GRAPH_FIELD_NUMBER
+_MODEL_FUNCTIONS = ModelProto.FUNCTIONS_FIELD_NUMBER
+_GRAPH_NODE = GraphProto.NODE_FIELD_NUMBER
+_FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
 
 
-def _update_opsets(proto: ModelProto | FunctionProto, opset_imports: dict[str, int]) -> None:
+def _add_opsets(proto: ModelProto | FunctionProto, opset_imports: Mapping[str, int]) -> None:
     listed = {"" if opset.domain == "ai.onnx" else opset.domain for opset in proto.opset_import}
     for domain, version in opset_imports.items():
         if domain not in listed:
@@ -139,62 +149,51 @@ def _update_opsets(proto: ModelProto | FunctionProto, opset_imports: dict[str, i
 
 
 class _Writer:
-    """Writes nodes, remembering encoded attributes: most nodes share theirs with many others."""
+    """Encodes graphs, remembering encoded attributes: most nodes share theirs with many others."""
 
     def __init__(self) -> None:
-        self._attributes: dict[tuple[str, Attribute], AttributeProto] = {}
+        self._attributes: dict[tuple[tuple[str, Attribute], ...], bytes] = {}
 
-    def function(self, function: Function) -> FunctionProto:
-        if isinstance(function.source, FunctionProto):
-            if function.body.modified:
-                self._update_nodes(function.source, function.body)
-                _update_opsets(function.source, function.body.opset_imports)
-            return function.source
-        body = function.body
-        proto = FunctionProto(domain=function.domain, name=function.name)
-        proto.input.extend(value.name for value in body.inputs)
-        proto.output.extend(value.name for value in body.outputs)
-        proto.attribute.extend(function.attributes)
-        proto.node.extend(self.node(node) for node in body)
-        _update_opsets(proto, body.opset_imports)
-        for key, value in function.metadata.items():
-            proto.metadata_props.add(key=key, value=value)
-        return proto
-
-    def update_graph(self, proto: GraphProto, graph: Graph) -> None:
-        """Bring *proto* up to date with *graph*, bodies first."""
-        self._update_bodies(graph)
-        if not graph.modified:
-            return
-        self._update_nodes(proto, graph)
-        inputs = {value.name for value in graph.inputs}
-        _keep(proto.input, [info for info in proto.input if info.name in inputs])
+    def graph(self, graph: Graph) -> list[bytes]:
+        source = graph.source
+        assert isinstance(source, GraphProto)  # noqa: S101  # no pass makes graphs
+        chunks = list(wire.embedded(_GRAPH_NODE, map(self.node, graph)))
         gone = graph.erased - graph.values.keys()
-        if not gone:
-            return
-        _keep(proto.value_info, [info for info in proto.value_info if info.name not in gone])
-        _keep(proto.initializer, [item for item in proto.initializer if item.name not in gone])
-        _keep(
-            proto.sparse_initializer,
-            [item for item in proto.sparse_initializer if item.values.name not in gone],
-        )
+        inputs = {value.name for value in graph.inputs}
+        narrowed = {
+            "input": (info for info in source.input if info.name in inputs),
+            "value_info": (info for info in source.value_info if info.name not in gone),
+            "initializer": (item for item in source.initializer if item.name not in gone),
+            "sparse_initializer": (
+                item for item in source.sparse_initializer if item.values.name not in gone
+            ),
+        }
+        chunks += wire.fields(source, without={"node", *narrowed})
+        for name, items in narrowed.items():
+            number = GraphProto.DESCRIPTOR.fields_by_name[name].number
+            chunks += wire.embedded(number, (item.SerializeToString() for item in items))
+        return chunks
 
-    def _update_bodies(self, graph: Graph) -> None:
-        for node in graph:
-            for body in node.subgraphs.values():
-                if isinstance(body.source, GraphProto):
-                    self.update_graph(body.source, body)
+    def function(self, function: Function) -> list[bytes]:
+        source = function.source
+        body = function.body
+        if not isinstance(source, FunctionProto):
+            source = _new_function(function)
+        elif not any(inner.modified for inner in _graphs_of(body)):
+            return [source.SerializeToString()]
+        changed = FunctionProto()
+        changed.opset_import.extend(source.opset_import)
+        _add_opsets(changed, body.opset_imports)
+        return [
+            *wire.embedded(_FUNCTION_NODE, map(self.node, body)),
+            *wire.fields(source, without={"node", "opset_import"}),
+            changed.SerializeToString(),
+        ]
 
-    def _update_nodes(self, proto: GraphProto | FunctionProto, graph: Graph) -> None:
-        if isinstance(proto, FunctionProto):
-            self._update_bodies(graph)
-        nodes = [self.node(node) for node in graph]
-        del proto.node[:]
-        proto.node.extend(nodes)
-
-    def node(self, node: Node) -> NodeProto:
-        if isinstance(node.source, NodeProto):
-            return node.source
+    def node(self, node: Node) -> bytes:
+        source = node.source
+        if isinstance(source, NodeProto):
+            return self._with_bodies(node, source) if node.subgraphs else source.SerializeToString()
         proto = NodeProto(
             op_type=node.op_type,
             name=node.name,
@@ -205,28 +204,64 @@ class _Writer:
             proto.domain = node.domain
         if node.overload:
             proto.overload = node.overload
-        proto.attribute.extend([self._attribute(*item) for item in node.attributes.items()])
         for key, value in node.metadata.items():
             proto.metadata_props.add(key=key, value=value)
-        return proto
+        return proto.SerializeToString() + self._encoded(tuple(node.attributes.items()))
 
-    def _attribute(self, name: str, attribute: Attribute) -> AttributeProto:
-        try:
-            known = self._attributes.get((name, attribute))
-        except TypeError:
-            return encode_attribute(name, attribute)
+    def _with_bodies(self, node: Node, source: NodeProto) -> bytes:
+        """Encode a loaded node whose bodies may have been edited."""
+        edited = {
+            name: body
+            for name, body in node.subgraphs.items()
+            if any(inner.modified for inner in _graphs_of(body))
+        }
+        if not edited:
+            return source.SerializeToString()
+        proto = NodeProto()
+        proto.CopyFrom(source)
+        for attribute in proto.attribute:
+            if attribute.name in edited:
+                attribute.g.ParseFromString(b"".join(self.graph(edited[attribute.name])))
+        return proto.SerializeToString()
+
+    def _encoded(self, attributes: tuple[tuple[str, Attribute], ...]) -> bytes:
+        if not all(attribute.kind in _EXACT_KINDS for _, attribute in attributes):
+            return _encode(attributes)
+        known = self._attributes.get(attributes)
         if known is None:
-            known = self._attributes[name, attribute] = encode_attribute(name, attribute)
+            known = self._attributes[attributes] = _encode(attributes)
         return known
+
+
+_EXACT_KINDS = frozenset({"int", "ints", "string", "strings"})
+"""Kinds whose equal values are encoded alike; 0.0 equals -0.0, so floats are not among them."""
+
+
+def _encode(attributes: Iterable[tuple[str, Attribute]]) -> bytes:
+    proto = NodeProto()
+    proto.attribute.extend(encode_attribute(*item) for item in attributes)
+    return proto.SerializeToString()
+
+
+def _new_function(function: Function) -> FunctionProto:
+    """Encode everything of a function made by a pass but its nodes."""
+    proto = FunctionProto(domain=function.domain, name=function.name)
+    proto.input.extend(value.name for value in function.body.inputs)
+    proto.output.extend(value.name for value in function.body.outputs)
+    proto.attribute.extend(function.attributes)
+    for key, value in function.metadata.items():
+        proto.metadata_props.add(key=key, value=value)
+    return proto
+
+
+def _graphs_of(graph: Graph) -> Iterator[Graph]:
+    """Iterate over *graph* and the graphs inside it."""
+    pending = [graph]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending += [body for node in current for body in node.subgraphs.values()]
 
 
 def _name(value: Value | None) -> str:
     return "" if value is None else value.name
-
-
-def _keep(field: MutableSequence[_Message], kept: Sequence[_Message]) -> None:
-    """Reduce a repeated field to *kept*, some of its items."""
-    if len(kept) == len(field):
-        return
-    del field[:]
-    field.extend(kept)

@@ -235,7 +235,8 @@ class _GraphReader:
             graph.outputs.append(value)
 
     def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[Scope]) -> None:
-        node = Node(graph, proto.op_type, _domain(proto.domain), proto.name)
+        domain = proto.domain
+        node = Node(graph, proto.op_type, domain and _domain(domain), proto.name)
         node.source = proto
         values = graph.values
         inputs: list[Value | None] = []

@@ -19,6 +19,9 @@ def decode_type(proto: TypeProto) -> TensorType | None:
 
 
 def _dim(proto: onnx.TensorShapeProto.Dimension) -> Dim:
-    if proto.HasField("dim_value"):
-        return proto.dim_value if proto.dim_value >= 0 else None
+    value = proto.dim_value
+    if value > 0:
+        return value
+    if value == 0 and proto.HasField("dim_value"):
+        return 0
     return proto.dim_param or None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     AttributeKey: TypeAlias = tuple[int, str]
 
 
-@dataclass
+@dataclass(slots=True)
 class Outline:
     """One match as a function call to be.
 
@@ -48,7 +48,7 @@ class Outline:
     completed: list[AttributeKey] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(slots=True)
 class Kind:
     """One function and the outlines that become calls of it.
 
@@ -64,30 +64,30 @@ class Kind:
 def outline(match: Match) -> Outline:
     """Work out interface and structure of *match*."""
     policy = match.rule.constants
-    numbers = {node: number for number, node in enumerate(match.nodes)}
+    numbers: dict[Node | None, int] = {}
     inputs: dict[Value, int] = {}
     embedded: list[Value] = []
     structure: list[object] = []
-    for node in match.nodes:
+    for number, node in enumerate(match.nodes):
+        numbers[node] = number
         wires: list[Wire] = []
         for value in node.inputs:
             if value is None:
                 wires.append(None)
-                continue
-            maker = None if value.producer is None else numbers.get(value.producer)
-            if maker is not None:
+            elif (maker := numbers.get(value.producer)) is not None:
                 wires.append((maker, value.index))
             elif policy != "lift" and _is_embedded(value, match):
                 wires.append(value)
                 embedded.append(value)
             else:
                 wires.append(inputs.setdefault(value, len(inputs)))
-        structure.append((node.domain, node.op_type, node.overload, tuple(wires)))
-        structure.append(tuple(output is not None for output in node.outputs))
-        structure.append(node.graph.opset_imports.get(node.domain, 0))
-    used = [v for v in match.root.outputs if v is not None and (v.use_count or v.is_graph_output)]
-    outputs = used or [v for v in match.root.outputs if v is not None][:1]
-    structure.append(tuple(output.index for output in outputs))
+        outputs_present = tuple([output is not None for output in node.outputs])
+        structure += (node.domain, node.op_type, node.overload, *wires, outputs_present)
+    opsets = match.root.graph.opset_imports
+    structure += [opsets.get(node.domain, 0) for node in match.nodes]
+    made = [v for v in match.root.outputs if v is not None]
+    outputs = [v for v in made if v.use_count or v.output_slots] or made[:1]
+    structure += [output.index for output in outputs]
     return Outline(match, list(inputs), outputs, embedded, tuple(structure))
 
 
@@ -109,7 +109,7 @@ def group(outlines: Iterable[Outline]) -> list[Kind]:
         by_attributes: dict[tuple[tuple[AttributeKey, str], ...], list[Outline]] = {}
         for item in members:
             _complete(item, wanted)
-            key = tuple((where, attr.kind) for where, attr in item.attributes.items())
+            key = tuple([(where, attr.kind) for where, attr in item.attributes.items()])
             by_attributes.setdefault(key, []).append(item)
         kinds += [Kind(same, _name_attributes(same[0])) for same in by_attributes.values()]
     return kinds
@@ -120,7 +120,7 @@ def _all_attributes(outlines: Iterable[Outline]) -> list[AttributeKey]:
     wanted: dict[AttributeKey, None] = {}
     seen = set()
     for item in outlines:
-        names = tuple(tuple(node.attributes) for node in item.match.nodes)
+        names = tuple([tuple(node.attributes) for node in item.match.nodes])
         if names in seen:
             continue
         seen.add(names)

@@ -7,8 +7,7 @@ After Relay's ``pattern.partition`` and Relax's ``FuseOpsByPattern``
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.passes.outline import Kind, Outline, group, make_function, outline, unique
 from dplcli.passes.rewriter import GraphRewriter
@@ -17,18 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dplcli.dpl.match import Match
-    from dplcli.ir import Function, Model, Node, Value
+    from dplcli.ir import Function, Graph, Model, Node, Value
     from dplcli.passes.selection import Selection
 
 NODES_KEY = "dpl.nodes"
 """Metadata key of a call: what it stands for (:func:`describe_nodes`)."""
 
+_COMPACT_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
 FIRST_IR_WITH_FUNCTIONS = 8
 _FIRST_IR_WITH_PLAIN_INITIALIZERS = 4
 
 
-@dataclass(frozen=True)
-class Partition:
+class Partition(NamedTuple):
     """One match that became a call.
 
     Attributes:
@@ -81,14 +81,18 @@ class _Outliner:
         self.reserved = reserved
         self.node_names = {node.name for graph in model.graphs() for node in graph}
         self.functions: dict[tuple[str, str, str], Function] = {}
+        self.replaced: dict[Graph, list[Node]] = {}
 
     def replace_all(self, kinds: Iterable[Kind]) -> dict[int, Partition]:
         made = {}
         for kind in kinds:
             function = self._add_function(kind)
+            self.model.opset_imports.setdefault(function.domain, 1)
             for number, item in enumerate(kind.outlines):
                 call = self._replace(item, kind, function, number)
                 made[id(item.match)] = Partition(item.match, function, call)
+        for graph, nodes in self.replaced.items():
+            GraphRewriter(graph).erase(nodes)
         self.model.functions = self.functions | self.model.functions
         return made
 
@@ -110,7 +114,6 @@ class _Outliner:
         match = item.match
         graph = match.root.graph
         graph.opset_imports.setdefault(function.domain, 1)
-        self.model.opset_imports.setdefault(function.domain, 1)
         rewriter = GraphRewriter(graph)
         name = unique(f"{function.name}_{number}", self.node_names.__contains__)
         self.node_names.add(name)
@@ -124,7 +127,7 @@ class _Outliner:
             metadata={NODES_KEY: describe_nodes(item)},
         )
         rewriter.take_over_outputs(call, item.outputs)
-        rewriter.erase(match.nodes)
+        self.replaced.setdefault(graph, []).extend(match.nodes)
         return call
 
 
@@ -142,7 +145,7 @@ def describe_nodes(item: Outline) -> str:
         if len(entries[number]) < 4:  # noqa: PLR2004  # the fourth item is made here
             entries[number].append([])
         entries[number][3].append(name)  # type: ignore[attr-defined]  # the list made above
-    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+    return _COMPACT_JSON.encode(entries)
 
 
 def _drop_unread_constants(kinds: Iterable[Kind]) -> None:

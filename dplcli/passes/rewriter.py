@@ -83,16 +83,18 @@ class GraphRewriter:
             if output is not None and output.producer is node
         ]
         for value in doomed:
-            if value.is_graph_output or any(user not in members for user, _ in value.iter_uses()):
+            if value.output_slots or any(user not in members for user, _ in value.iter_uses()):
                 raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
+        graph = self.graph
         for node in nodes:
             for slot, value in enumerate(node.inputs):
-                if value is not None:
+                if value is not None and value.producer not in members:
                     value.remove_use(node, slot)
-            self.graph.unlink(node)
+            graph.unlink(node)
         for value in doomed:
-            self._forget(value)
-        self.graph.modified = True
+            del graph.values[value.name]
+            graph.erased.add(value.name)
+        graph.modified = True
         if self.listener is not None:
             for node in nodes:
                 self.listener.node_erased(node)
@@ -105,9 +107,6 @@ class GraphRewriter:
         """
         if value.use_count or value.is_graph_output or value.is_graph_input:
             raise InvalidGraphError(f"{value!r} is still used and cannot be dropped")
-        self._forget(value)
-        self.graph.modified = True
-
-    def _forget(self, value: Value) -> None:
         del self.graph.values[value.name]
         self.graph.erased.add(value.name)
+        self.graph.modified = True

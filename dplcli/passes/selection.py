@@ -8,14 +8,14 @@ and another way to match at the same root is tried before the root is given up.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.index import OpIndex
 from dplcli.dpl.match import Match, Rejection
 from dplcli.dpl.matcher import StepBudgetExceededError
-from dplcli.dpl.steps import ConstantStep
 from dplcli.ir import Node, Value
-from dplcli.ir.traversal import path_through_outside, users
+from dplcli.ir.traversal import enclosing_node, path_through_outside, users
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence, Set
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import PatternRule
     from dplcli.dpl.steps import State
     from dplcli.ir import Graph, Model
+
+_POSITION = attrgetter("position")
 
 PARTITION_MARK = "Composite"
 """Metadata key of a function that a partition wrote; its body is not matched again."""
@@ -48,9 +50,9 @@ def select_matches(model: Model, rules: Sequence[PatternRule]) -> Selection:
     selection = Selection()
     indexes = [OpIndex(graph) for graph in matchable_graphs(model)]
     for index in indexes:
-        for node in index.graph:
-            op = node.qualified_op
-            selection.totals[op] = selection.totals.get(op, 0) + 1
+        for (domain, op_type), count in index.counts.items():
+            op = f"{domain}.{op_type}" if domain else op_type
+            selection.totals[op] = selection.totals.get(op, 0) + count
     claimed: set[Node] = set()
     for rule in rules:
         for index in indexes:
@@ -89,45 +91,40 @@ def _select_at(
 
 def _read_match(rule: PatternRule, root: Node, state: State) -> Match | None:
     """Copy a solution out of *state*; None if the root itself is only looked through."""
-    program = rule.matcher.program
-    slots = state.slots
-    nodes: set[Node] = set(state.through)
-    for call in program.calls:
-        node = slots[call.slot]
-        if isinstance(node, Node):
-            nodes.add(node)
-    if root not in nodes:
+    if root not in state.claimed:
         return None
+    slots = state.slots
     bindings: dict[str, Value] = {}
-    for name in program.names:
-        bound = rule.matcher.bound(state, name)
-        value = bound.outputs[0] if isinstance(bound, Node) else bound
-        if value is not None:
-            bindings[name] = value
-    ordered = tuple(sorted(nodes, key=lambda node: node.position))
+    for name, choices in rule.matcher.program.names:
+        for slot in choices:
+            bound = slots[slot]
+            if bound is not None:
+                value = bound.outputs[0] if isinstance(bound, Node) else bound
+                if isinstance(value, Value):
+                    bindings[name] = value
+                break
+    nodes = state.claimed.union(state.through) if state.through else state.claimed
+    ordered = tuple(sorted(nodes, key=_POSITION))
     return Match(rule, root, ordered, bindings, _constants(rule, slots))
 
 
 def _constants(rule: PatternRule, slots: Sequence[object]) -> tuple[Value, ...]:
     """Return the values that only constant leaves matched: one a wildcard took is lifted."""
-    by_constant, by_other = {}, set()
-    for leaf in rule.matcher.program.leaves:
-        value = slots[leaf.slot]
-        if not isinstance(value, Value):
-            continue
-        if isinstance(leaf, ConstantStep):
-            by_constant[value] = None
-        else:
-            by_other.add(value)
-    return tuple(value for value in by_constant if value not in by_other)
+    program = rule.matcher.program
+    if not program.constant_slots:
+        return ()
+    by_other = {slots[slot] for slot in program.other_slots}
+    found = dict.fromkeys(slots[slot] for slot in program.constant_slots)
+    return tuple(v for v in found if isinstance(v, Value) and v not in by_other)
 
 
 def judge(match: Match, claimed: Set[Node]) -> Rejection | None:
     """Return why *match* must be refused; None if it may be taken."""
     rule, root = match.rule, match.root
+    if not claimed.isdisjoint(match.nodes):
+        node = next(node for node in match.nodes if node in claimed)
+        return Rejection(rule, root, "overlap", f"{node.label!r} is in another match", node)
     for node in match.nodes:
-        if node in claimed:
-            return Rejection(rule, root, "overlap", f"{node.label!r} is in another match", node)
         if node.subgraphs:
             reason = f"{node.label!r} has a body of its own, which a function cannot take along"
             return Rejection(rule, root, "check", reason, node)
@@ -144,14 +141,23 @@ def judge(match: Match, claimed: Set[Node]) -> Rejection | None:
 def escaping_values(nodes: Sequence[Node], root: Node) -> list[Value]:
     """Return the values made inside *nodes*, not by *root*, that something outside reads."""
     members = set(nodes)
-    return [
-        output
-        for node in nodes
-        if node is not root
-        for output in node.outputs
-        if output is not None
-        and (output.is_graph_output or any(user not in members for user in users(output)))
-    ]
+    escaping = []
+    for node in nodes:
+        if node is root:
+            continue
+        for output in node.outputs:
+            if output is not None and _is_read_outside(output, members):
+                escaping.append(output)
+    return escaping
+
+
+def _is_read_outside(value: Value, members: Set[Node]) -> bool:
+    if value.output_slots:
+        return True
+    for user, _ in value.iter_uses():
+        if user not in members and enclosing_node(user, value.graph) not in members:
+            return True
+    return False
 
 
 def _describe_escape(value: Value, nodes: Iterable[Node]) -> str:
@@ -163,8 +169,9 @@ def _describe_escape(value: Value, nodes: Iterable[Node]) -> str:
 
 def _judge_convexity(match: Match, escaping: Sequence[Value]) -> Rejection | None:
     """Refuse a match that would form a cycle with the rest of its graph."""
-    rooted = [value for value in match.root.outputs if value is not None and value.use_count]
-    leaving = [*escaping, *(value for value in rooted if match.root is not match.nodes[-1])]
+    leaving = list(escaping)
+    if match.root is not match.nodes[-1]:
+        leaving += [value for value in match.root.outputs if value is not None]
     if not leaving:
         return None
     outside = path_through_outside(match.nodes, leaving)

@@ -1,0 +1,79 @@
+"""Serialise a message part by part, so that parts can be left out or replaced.
+
+The encoding is protobuf's own (https://protobuf.dev/programming-guides/encoding/): a message is
+the concatenation of its fields, each with a header. Whole parts are encoded by protobuf; only the
+headers between them are made here. Fields that protobuf does not know are kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from google.protobuf.message import Message
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def varint(number: int) -> bytes:
+    """Encode a non-negative number in groups of seven bits, lowest first."""
+    encoded = bytearray()
+    while number > 0x7F:  # noqa: PLR2004  # seven bits
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def header(field_number: int, length: int) -> bytes:
+    """Encode what stands before *length* bytes of an embedded message."""
+    return varint(field_number << 3 | _BYTES) + varint(length)
+
+
+def embedded(field_number: int, payloads: Iterable[bytes]) -> Iterator[bytes]:
+    """Encode the items of a repeated message field."""
+    headers: dict[int, bytes] = {}
+    for payload in payloads:
+        length = len(payload)
+        if length not in headers:
+            headers[length] = header(field_number, length)
+        yield headers[length]
+        yield payload
+
+
+def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes]:
+    """Encode every field of *message* but those named, unknown fields included."""
+    for descriptor, value in message.ListFields():
+        if descriptor.name in without:
+            continue
+        if descriptor.message_type is not None and descriptor.is_repeated:
+            yield from embedded(descriptor.number, (item.SerializeToString() for item in value))
+            continue
+        part = type(message)()
+        if descriptor.is_repeated:
+            getattr(part, descriptor.name).extend(value)
+        elif descriptor.message_type is not None:
+            getattr(part, descriptor.name).CopyFrom(value)
+        else:
+            setattr(part, descriptor.name, value)
+        yield part.SerializeToString()
+    yield from unknown_fields(message)
+
+
+def unknown_fields(message: Message) -> Iterator[bytes]:
+    """Encode the fields that the installed onnx has no name for; groups are dropped."""
+    for field in UnknownFieldSet(message):
+        tag = varint(field.field_number << 3 | field.wire_type)
+        match field.wire_type:
+            case 0:
+                yield tag + varint(field.data)
+            case 1:
+                yield tag + field.data.to_bytes(8, "little")
+            case 2:
+                yield tag + varint(len(field.data)) + field.data
+            case 5:
+                yield tag + field.data.to_bytes(4, "little")

@@ -1,0 +1,266 @@
+"""Whatever stands in a file, loading it gives a model or one line that says what is wrong."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dplcli.errors import DplError, InvalidModelError, ModelLoadError
+from dplcli.ir import Model
+from dplcli.ir.printer import print_graph
+from dplcli.ir.verifier import verify_model
+from dplcli.onnx_io import load_model, to_proto
+from tests.models import ir_of, parse
+
+VICTIM = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}, float[2] u> {
+  [first] t = o.f <alpha = 2.0> (x, w)
+  u = Clip (t, , w)
+  y = If (c) <then_branch = a () => (float[2] p) { p = Relu (u) },
+              else_branch = b () => (float[2] q) { k = Constant <value_ints = [1]> () q = Neg (u) }>
+}
+<domain: "o", opset_import: ["" : 17]>
+f <alpha> (m, n) => (r) { s = Add (m, n) r = LeakyRelu <alpha: float = @alpha> (s) }
+"""
+BYTES = parse(VICTIM).SerializeToString()
+FUZZ = settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+ONE_LINE = re.compile(r"[^\n]+")
+
+
+def load_bytes(folder: Path, data: bytes) -> Model:
+    """Load *data* from a file."""
+    path = folder / "broken.onnx"
+    path.write_bytes(data)
+    return load_model(path)
+
+
+def use_everything(model: Model) -> None:
+    """Look at each part that is decoded late, and write the model."""
+    verify_model(model)
+    for graph in model.graphs():
+        graph.modified = True
+        print_graph(graph)
+        for value in graph.values.values():
+            str(value.declared_type)
+            if value.constant is not None and value.constant.size < 100:
+                value.constant.numpy()
+    to_proto(model).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(b"", "is empty", id="empty"),
+        pytest.param(b"version https://git-lfs.github.com/spec/v1\n", "Git LFS", id="lfs"),
+        pytest.param(b'{"this": "is json"}', "is a text file", id="json"),
+        pytest.param(b"<html>\r\n\t<body>404", "is a text file", id="html"),
+        pytest.param("über\n".encode(), "is a text file", id="utf-8"),
+        pytest.param(b"\x89PNG\r\n\x1a\n\0\0", "is not an ONNX model", id="png"),
+        pytest.param(b"\0" * 100, "is not an ONNX model", id="zeros"),
+        pytest.param(b"PK\x03\x04\x14\0\0\0", "is not an ONNX model", id="zip"),
+        pytest.param(b"\x08\x08", "holds no graph", id="no-graph"),
+        pytest.param(BYTES[: len(BYTES) // 2], "cut off", id="half"),
+    ],
+)
+def test_a_file_that_is_no_model(tmp_path: Path, data: bytes, reason: str) -> None:
+    """The message is one line: the file, and what is wrong with it."""
+    with pytest.raises(ModelLoadError) as caught:
+        load_bytes(tmp_path, data)
+    message = caught.value.message
+    assert message.startswith(str(tmp_path / "broken.onnx"))
+    assert reason in message
+    assert ONE_LINE.fullmatch(message)
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    """A missing path, a directory and a path through a file are told apart."""
+    (tmp_path / "file").write_bytes(BYTES)
+    for path, reason in (
+        (tmp_path / "absent.onnx", "no such file"),
+        (tmp_path, "is a directory"),
+        (tmp_path / "file" / "m.onnx", "cannot be read"),
+        (tmp_path / ("n" * 300), "cannot be read"),
+    ):
+        with pytest.raises(ModelLoadError, match=reason) as caught:
+            load_model(path)
+        assert caught.value.message.startswith(str(path))
+
+
+def without_outputs(proto: onnx.ModelProto) -> None:
+    """Put a nameless node without outputs behind a cycle."""
+    sink = onnx.helper.make_node("Sink", ["a"], [])
+    proto.graph.node.insert(0, sink)
+
+
+def nothing(_: onnx.ModelProto) -> None:
+    """Change nothing."""
+
+
+def again(field: str) -> Callable[[onnx.ModelProto], None]:
+    """Return a change that repeats the first item of a field of the graph."""
+
+    def change(proto: onnx.ModelProto) -> None:
+        items = getattr(proto.graph, field)
+        items.append(items[0])
+
+    return change
+
+
+def function_again(proto: onnx.ModelProto) -> None:
+    """Define the first function twice."""
+    proto.functions.append(proto.functions[0])
+
+
+def function_input_again(proto: onnx.ModelProto) -> None:
+    """List a function's input twice."""
+    proto.functions[0].input.append(proto.functions[0].input[0])
+
+
+FUNCTION = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+g (float[2] x) => (y) {{ y = o.f (x) }}
+<domain: "o", opset_import: ["" : 17]> f (a) => (b) {{ {} }}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "reason"),
+    [
+        pytest.param("g (x) => (y) { y = Add (x, z) }", nothing, "'z'", id="undefined"),
+        pytest.param("g (x) => (y) { y = Add (x, y) }", nothing, "'y'", id="own-output"),
+        pytest.param(
+            "g (x) => (b) { a = Add (x, b) b = Neg (a) }", nothing, "cycle", id="cycle"
+        ),
+        pytest.param(
+            "g (x) => (b) { a = Add (x, b) b = Neg (a) }", without_outputs, "cycle", id="no-name"
+        ),
+        pytest.param("g (x) => (z) { y = Neg (x) }", nothing, "'z'", id="output-never-made"),
+        pytest.param("g (x) => (y) { y = Neg (x) y = Abs (x) }", nothing, "'y'", id="twice"),
+        pytest.param("g (x) => (x) { x = Neg (x) }", nothing, "'x'", id="remakes-input"),
+        pytest.param("g (x) => (y) { y, y = Foo (x) }", nothing, "'y'", id="twice-in-a-node"),
+        pytest.param("g (x) => (x) { }", again("input"), "'x'", id="input-twice"),
+        pytest.param(
+            "g () => (w) <float w = {1}> { }", again("initializer"), "'w'", id="initializer-twice"
+        ),
+        pytest.param(FUNCTION.format("b = Add (a, x)"), nothing, "'x'", id="function-captures"),
+        pytest.param(FUNCTION.format("c = Neg (a)"), nothing, "'b'", id="function-output"),
+        pytest.param(FUNCTION.format("b = Neg (a)"), function_again, "'?f'?", id="two-functions"),
+        pytest.param(FUNCTION.format("b = Neg (a)"), function_input_again, "'a'", id="parameter"),
+        pytest.param(
+            """g (x, bool c) => (y) { y = If (c) <then_branch = t () => (p) { p = Neg (q) },
+               else_branch = e () => (q) { q = Abs (x) }> }""",
+            nothing,
+            "'q'",
+            id="sibling-body",
+        ),
+        pytest.param(
+            "g (x, bool c) => (p) { y = If (c) <then_branch = t () => (p) { p = Neg (x) }> }",
+            nothing,
+            "'p'",
+            id="out-of-a-body",
+        ),
+    ],
+)
+def test_a_graph_that_contradicts_itself(
+    tmp_path: Path, text: str, change: Callable[[onnx.ModelProto], None], reason: str
+) -> None:
+    """The message is one line that names the file and the value, node or function."""
+    proto = parse(text)
+    change(proto)
+    with pytest.raises(InvalidModelError, match=reason) as caught:
+        load_bytes(tmp_path, proto.SerializeToString())
+    assert caught.value.message.startswith(str(tmp_path / "broken.onnx"))
+    assert ONE_LINE.fullmatch(caught.value.message)
+
+
+def constant_of(proto: onnx.ModelProto, name: str) -> None:
+    """Decode one constant of a model."""
+    constant = ir_of(proto).graph.values[name].constant
+    assert constant is not None
+    constant.numpy()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda w: setattr(w, "data_type", 99), id="unknown-element-type"),
+        pytest.param(lambda w: setattr(w, "data_type", 0), id="undefined-element-type"),
+        pytest.param(lambda w: setattr(w, "data_type", 7), id="data-of-another-type"),
+        pytest.param(lambda w: w.dims.append(7), id="too-short"),
+        pytest.param(lambda w: w.dims.append(-1), id="negative-dimension"),
+        pytest.param(lambda w: w.dims.append(1 << 62), id="huge-dimension"),
+        pytest.param(lambda w: setattr(w, "raw_data", b"abc"), id="odd-number-of-bytes"),
+        pytest.param(lambda w: setattr(w, "data_location", 1), id="external-nowhere"),
+        pytest.param(lambda w: w.segment.SetInParent(), id="segment"),
+    ],
+)
+def test_a_broken_constant(change: Callable[[onnx.TensorProto], None]) -> None:
+    """Data that does not fit the declaration is an error when, and only when, it is read."""
+    proto = parse("g (float[2] x) => (y) <float[2] w = {1, 2}> { y = Add (x, w) }")
+    change(proto.graph.initializer[0])
+    with pytest.raises(ModelLoadError, match="'w'"):
+        constant_of(proto, "w")
+
+
+@pytest.mark.parametrize(
+    ("indices", "size"),
+    [([77], 2), ([-3], 2), ([[0, 0]], 2), ([0, 1], 2), ([0], 1 << 60)],
+)
+def test_a_broken_sparse_constant(indices: list[object], size: int) -> None:
+    """Indices outside the shape, of a wrong rank or number, and absurd sizes are load errors."""
+    proto = parse("g (float[2] x) => (y) { y = Add (x, s) }")
+    sparse = proto.graph.sparse_initializer.add(dims=[size])
+    sparse.values.CopyFrom(onnx.numpy_helper.from_array(np.float32([1]), "s"))
+    sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.array(indices), "i"))
+    with pytest.raises(ModelLoadError):
+        constant_of(proto, "s")
+
+
+def try_to_use(folder: Path, data: bytes) -> None:
+    """Load *data* and use all of it, which may only fail with an error of dpl."""
+    try:
+        use_everything(load_bytes(folder, data))
+    except DplError as error:
+        assert ONE_LINE.fullmatch(error.message)  # noqa: PT017  # success is as good
+
+
+def test_any_prefix(tmp_path: Path) -> None:
+    """However much of a model is missing, nothing worse than an error of dpl comes of it."""
+    for length in range(len(BYTES)):
+        try_to_use(tmp_path, BYTES[:length])
+
+
+@FUZZ
+@given(flips=st.lists(st.integers(0, len(BYTES) * 8 - 1), min_size=1, max_size=4))
+def test_any_flipped_bits(tmp_path: Path, flips: list[int]) -> None:
+    """Whichever bits are wrong, nothing worse than an error of dpl comes of it."""
+    data = bytearray(BYTES)
+    for flip in flips:
+        data[flip // 8] ^= 1 << flip % 8
+    try_to_use(tmp_path, bytes(data))
+
+
+@pytest.mark.parametrize("word", [b"Clip", b"first", b"alpha", b"value_ints", b"then_branch"])
+def test_text_that_is_not_utf8(tmp_path: Path, word: bytes) -> None:
+    """Names that are not UTF-8 are an error of dpl or are carried, but never crash."""
+    try_to_use(tmp_path, BYTES.replace(word, b"\xff" * len(word)))
+
+
+def test_bodies_nested_as_deep_as_protobuf_allows(tmp_path: Path) -> None:
+    """Thirty Ifs in one another load; more than protobuf reads is an error of dpl."""
+    for depth, is_readable in ((30, True), (200, False)):
+        body = "z = Neg (x)"
+        for _ in range(depth):
+            body = f"z = If (c) <then_branch = t () => (z) {{ {body} }}>"
+        data = parse(f"g (float[2] x, bool c) => (z) {{ {body} }}").SerializeToString()
+        if is_readable:
+            use_everything(load_bytes(tmp_path, data))
+        else:
+            try_to_use(tmp_path, data)

@@ -1,0 +1,160 @@
+"""Every type that ONNX has loads, reads by its name and comes back."""
+
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+import pytest
+
+from dplcli.ir import ArrayTensor, Value
+from dplcli.ir.types import DTYPE_CODES, dtype_name
+from dplcli.ir.verifier import verify_model
+from dplcli.onnx_io import to_proto
+from tests.models import ir_of, parse
+
+CODES = {
+    name: code for name, code in onnx.TensorProto.DataType.items() if name != "UNDEFINED"
+}
+COPY = "g (float[3] x) => (float[3] y) { y = Identity (x) }"
+
+
+def typed_model(code: int) -> onnx.ModelProto:
+    """Return a model with an input, an initializer and a Constant of one element type."""
+    proto = parse("g (float[3] x) => (w) { y = Identity (x) c = Constant <value = float {1}> () }")
+    proto.graph.input[0].type.tensor_type.elem_type = code
+    if code == onnx.TensorProto.STRING:
+        tensor = onnx.helper.make_tensor("w", code, [3], [b"a", "ü".encode(), b""])
+    else:
+        tensor = onnx.helper.make_tensor("w", code, [3], [0, 1, 0])
+    proto.graph.initializer.append(tensor)
+    proto.graph.node[1].attribute[0].t.CopyFrom(tensor)
+    return proto
+
+
+def test_every_element_type_has_a_name() -> None:
+    """The table of names covers the installed onnx, and says what onnx says."""
+    for name, code in CODES.items():
+        expected = {"float": "float32", "double": "float64"}.get(name.lower(), name.lower())
+        assert dtype_name(code) == expected
+        assert DTYPE_CODES[expected] == code
+
+
+@pytest.mark.parametrize("code", CODES.values(), ids=CODES)
+def test_every_element_type_loads_and_comes_back(code: int) -> None:
+    """Inputs, initializers and Constants of any element type keep it, and decode."""
+    expected = typed_model(code).SerializeToString(deterministic=True)
+    model = ir_of(typed_model(code))
+    verify_model(model)
+    values = model.graph.values
+    assert [str(values[name].known_type()) for name in "xwc"] == [f"{dtype_name(code)}[3]"] * 3
+    for name in "wc":
+        tensor = values[name].constant
+        assert tensor is not None
+        assert tensor.dtype == dtype_name(code)
+        assert (tensor.shape, tensor.numpy().shape, tensor.size) == ((3,), (3,), 3)
+    model.graph.modified = True
+    assert to_proto(model).SerializeToString(deterministic=True) == expected
+
+
+@pytest.mark.parametrize("code", CODES.values(), ids=CODES)
+def test_a_computed_constant_keeps_its_element_type(code: int) -> None:
+    """The array of a constant, held as a constant again, has the constant's element type."""
+    tensor = ir_of(typed_model(code)).graph.values["w"].constant
+    assert tensor is not None
+    assert ArrayTensor(tensor.numpy()).dtype == tensor.dtype
+
+
+def test_a_newer_element_type_is_not_an_error() -> None:
+    """A code that this version does not know is passed on under its number."""
+    proto = parse(COPY)
+    proto.graph.input[0].type.tensor_type.elem_type = 99
+    assert str(ir_of(proto).graph.values["x"].declared_type) == "type99[3]"
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "seq(float[N])",
+        "optional(float[2])",
+        "optional(seq(int64[2]))",
+        "map(int64, float[2])",
+        "seq(map(string, float))",
+        "sparse_tensor(float[3])",
+    ],
+)
+def test_other_types_are_carried_and_read_as_unknown(declared: str) -> None:
+    """A sequence, optional, map or sparse tensor is no dense tensor, and is kept as it is."""
+    proto = parse(f"g ({declared} x) => ({declared} y) {{ y = Identity (x) }}")
+    expected = proto.SerializeToString(deterministic=True)
+    model = ir_of(proto)
+    verify_model(model)
+    assert [model.graph.values[name].known_type() for name in "xy"] == [None, None]
+    model.graph.modified = True
+    assert to_proto(model).SerializeToString(deterministic=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("declared", "read"),
+    [
+        ("float", "float32[]"),
+        ("float[]", "float32"),
+        ("float[N, 2, ?]", "float32[N,2,?]"),
+        ("string[1]", "string[1]"),
+        ("float[0]", "float32[0]"),
+    ],
+)
+def test_shapes_read_as_declared(declared: str, read: str) -> None:
+    """A scalar, an unknown rank, symbols, unknown and zero dimensions are told apart."""
+    model = ir_of(f"g ({declared} x) => ({declared} y) {{ y = Identity (x) }}")
+    assert str(model.graph.values["x"].declared_type) == read
+
+
+def test_negative_dimension_reads_as_unknown() -> None:
+    """A dimension of -1, as some converters write, is an unknown one."""
+    proto = parse(COPY)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    assert str(ir_of(proto).graph.values["x"].declared_type) == "float32[?]"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "dtype", "content"),
+    [
+        ("value_float = 1.5", "float32", 1.5),
+        ("value_floats = [1.5, 2.0]", "float32", [1.5, 2.0]),
+        ("value_int = -3", "int64", -3),
+        ("value_ints = [1, 2]", "int64", [1, 2]),
+        ('value_string = "a"', "string", "a"),
+        ('value_strings = ["a", "bc"]', "string", ["a", "bc"]),
+        ("value = int32[2] {4, 5}", "int32", [4, 5]),
+    ],
+)
+def test_constant_node(attribute: str, dtype: str, content: object) -> None:
+    """A Constant node holds a constant, in whichever attribute it is stated."""
+    model = ir_of(f"g () => (c) {{ c = Constant <{attribute}> () }}")
+    value = model.graph.values["c"]
+    assert value.is_constant
+    assert not value.is_initializer
+    assert value.constant is not None
+    assert value.constant.dtype == dtype
+    np.testing.assert_array_equal(value.constant.numpy(), content)
+
+
+def function_constant() -> Value:
+    """Return the value of a Constant that the function's caller sets."""
+    model = ir_of("""<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+        g () => (y) { y = o.f <k = 1> () }
+        <domain: "o", opset_import: ["" : 17]>
+        f <k> () => (c) { c = Constant <value_int: int = @k> () }""")
+    return model.functions["o", "f", ""].body.values["c"]
+
+
+def test_constant_set_by_the_caller_has_no_value() -> None:
+    """A Constant whose attribute the function's caller supplies holds nothing to read."""
+    assert function_constant().constant is None
+
+
+def test_foreign_constant_is_not_one() -> None:
+    """An operator called Constant in another domain is no constant."""
+    model = ir_of("""<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+        g () => (c) { c = o.Constant <value_int = 1> () }""")
+    assert not model.graph.values["c"].is_constant
