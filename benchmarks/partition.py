@@ -189,9 +189,10 @@ def floor(model: Path, output: Path) -> None:
 
 def dpl_partition(model: Path, output: Path, *, further: tuple[str, ...] = ()) -> None:
     """Partition as the command line does, without the numerical check."""
-    from dplcli import pipeline  # noqa: PLC0415
+    from dplcli.pipeline import PartitionSettings, partition  # noqa: PLC0415
 
-    pipeline.partition(model, patterns=[CATALOGUE, *further], output=output, verify=False)
+    settings = PartitionSettings(verify=False)
+    partition(model, output=output, patterns=[CATALOGUE, *further], settings=settings)
 
 
 def onnxscript_rewrite(model: Path, output: Path, *, as_function: bool = False) -> None:

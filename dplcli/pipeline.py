@@ -15,6 +15,8 @@ from dplcli.errors import CatalogError, UsageError
 from dplcli.onnx_io import check_destination, check_model, load_model, paused_gc, staged
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches
+from dplcli.verify import LEVELS, VerificationResult
+from dplcli.verify import Settings as VerifySettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,9 +26,27 @@ if TYPE_CHECKING:
     from dplcli.ir import Model, Node
     from dplcli.passes.partition import Partition
     from dplcli.passes.selection import Selection
-    from dplcli.verify import Settings, VerificationResult
 
     Progress = Callable[[str], None]
+
+__all__ = [
+    "LEVELS",
+    "Expectation",
+    "MatchOutcome",
+    "PartitionOutcome",
+    "PartitionSettings",
+    "VerificationResult",
+    "VerifySettings",
+    "check_output",
+    "default_output",
+    "find_nodes",
+    "inspect",
+    "load_rules",
+    "match",
+    "parse_expectations",
+    "partition",
+    "verify",
+]
 
 _EXPECTATION = re.compile(r"^\s*([\w.]+)\s*(>=|<=|==|=|>|<)\s*(\d+)\s*$")
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
@@ -111,7 +131,7 @@ class PartitionSettings:
     """
 
     verify: bool = True
-    verification: Settings | None = None
+    verification: VerifySettings | None = None
     expectations: Sequence[str] = ()
     in_place: bool = False
     keep_failed: bool = False
@@ -172,7 +192,7 @@ def match(
     return replace(outcome, unmet=_unmet(expected, outcome.counts))
 
 
-def partition(
+def partition(  # noqa: PLR0913  # all by keyword
     model_path: Path,
     *,
     output: Path,
@@ -229,7 +249,7 @@ def verify(
     original: Path,
     candidate: Path,
     *,
-    settings: Settings | None = None,
+    settings: VerifySettings | None = None,
     progress: Progress | None = None,
 ) -> VerificationResult:
     """Compare two models in onnxruntime.
@@ -237,11 +257,11 @@ def verify(
     Raises:
         DplError: A file is no model, or no verdict can be reached.
     """
-    from dplcli.verify import Settings, verify_equivalence  # noqa: PLC0415  # loads onnxruntime
+    from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
 
     for path in (original, candidate):
         load_model(path)
-    return verify_equivalence(original, candidate, settings or Settings(), progress=progress)
+    return verify_equivalence(original, candidate, settings or VerifySettings(), progress=progress)
 
 
 def inspect(model_path: Path) -> Model:

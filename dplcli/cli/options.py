@@ -14,7 +14,6 @@ import click
 from rich.console import Console
 
 from dplcli.errors import UsageError
-from dplcli.verify.result import LEVELS, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     Command = TypeVar("Command", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
+_UNWRAPPED = 10_000
 
 
 def model_argument(command: Command) -> Command:
@@ -70,73 +70,12 @@ def output_options(command: Command) -> Command:
     )
 
 
-def verify_options(command: Command) -> Command:
-    """Add what decides how two models are compared."""
-    options = [
-        click.option(
-            "--seed",
-            "seeds",
-            type=int,
-            multiple=True,
-            help="Seed of one set of inputs; repeatable. Default: 0 and 1.",
-        ),
-        click.option(
-            "--level",
-            "levels",
-            type=click.Choice(LEVELS),
-            multiple=True,
-            help="onnxruntime's optimisation level; repeatable. Default: disable and all.",
-        ),
-        click.option("--rtol", type=float, help="Relative tolerance, instead of the derived one."),
-        click.option("--atol", type=float, help="Absolute tolerance, instead of the derived one."),
-        click.option(
-            "--size",
-            "sizes",
-            multiple=True,
-            metavar="DIM=N",
-            help="Size of a symbolic dimension, or of INPUT:AXIS. Repeatable.",
-        ),
-        click.option(
-            "--refill-weights",
-            is_flag=True,
-            help="Give weights made by ConstantOfShape seeded random values, in both models.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def verify_settings(
-    seeds: tuple[int, ...],
-    levels: tuple[str, ...],
-    rtol: float | None,
-    atol: float | None,
-    sizes: tuple[str, ...],
-    *,
-    refill_weights: bool,
-) -> Settings:
-    """Gather the options of :func:`verify_options`."""
-    default = Settings()
-    return Settings(
-        seeds=seeds or default.seeds,
-        levels=levels or default.levels,
-        rtol=rtol,
-        atol=atol,
-        refill_weights=refill_weights,
-        sizes=dict(_parse_size(text) for text in sizes),
-    )
-
-
-def _parse_size(text: str) -> tuple[str, int]:
-    name, separator, number = text.rpartition("=")
-    if not separator or not name or not number.isdigit():
-        raise UsageError(f"--size {text!r}: not a size", hint="write --size batch=4")
-    return name, int(number)
-
-
 def emit(
-    table: RenderableType, record: Callable[[], Mapping[str, Any]], json_path: str | None, *, quiet: bool
+    table: RenderableType,
+    record: Callable[[], Mapping[str, Any]],
+    json_path: str | None,
+    *,
+    quiet: bool,
 ) -> None:
     """Print a result: the table, or the JSON where that goes to standard output."""
     if json_path is not None:
@@ -146,7 +85,13 @@ def emit(
             return
         _write_atomically(Path(json_path), text)
     if not quiet:
-        Console(soft_wrap=False).print(table)
+        stdout_console().print(table)
+
+
+def stdout_console() -> Console:
+    """Return a console that wraps to a terminal's width, and not at all in a pipe."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _UNWRAPPED
+    return Console(width=width, highlight=False)
 
 
 def _write_atomically(path: Path, text: str) -> None:
@@ -172,4 +117,4 @@ def progress(*, quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
         return
     console = Console(stderr=True)
     with console.status("") as status:
-        yield lambda phrase: status.update(phrase)
+        yield status.update

@@ -17,9 +17,8 @@ from dplcli.cli.options import (
     model_argument,
     output_options,
     progress,
-    verify_options,
-    verify_settings,
 )
+from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import UsageError
 from dplcli.report.records import partition_record
 from dplcli.report.tables import (
@@ -105,9 +104,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         raise click.exceptions.Exit(EXIT_NO)
 
 
-def _report(
-    outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool
-) -> RenderableType:
+def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) -> RenderableType:
     selection = outcome.selection
     functions = functions_by_rule(outcome.partitions)
     parts: list[RenderableType] = [rule_table(outcome.counts, selection, functions)]

@@ -13,9 +13,8 @@ from dplcli.cli.options import (
     emit,
     output_options,
     progress,
-    verify_options,
-    verify_settings,
 )
+from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.report.tables import verification_report
 
 if TYPE_CHECKING:

@@ -253,16 +253,9 @@ class _Source:
         data: Any = self.data
         line, column = 0, 0
         for depth, key in enumerate(path):
-            if not isinstance(data, (dict, list)):
+            if not _holds(data, key):
                 break
-            if not (key in data if isinstance(data, dict) else int(key) < len(data)):
-                break
-            position = data.lc
-            if isinstance(data, dict):
-                wants_value = value and depth == len(path) - 1
-                line, column = (position.value if wants_value else position.key)(key)
-            else:
-                line, column = position.item(key)
+            line, column = _mark(data, key, value=value and depth == len(path) - 1)
             data = data[key]
         return line, column
 
@@ -273,6 +266,22 @@ class _Source:
             shown = self.lines[line]
             excerpt = f"\n    {shown}\n    {' ' * min(column, len(shown))}^"
         return CatalogError(f"{where}: {message}{excerpt}", hint=hint)
+
+
+def _holds(data: Any, key: str | int) -> bool:  # noqa: ANN401  # YAML holds anything
+    if isinstance(data, dict):
+        return key in data
+    return isinstance(data, list) and isinstance(key, int) and key < len(data)
+
+
+def _mark(data: Any, key: str | int, *, value: bool) -> tuple[int, int]:  # noqa: ANN401  # YAML
+    """Return the 0-based line and column of an item, as the YAML reader noted them."""
+    position = data.lc
+    if not isinstance(data, dict):
+        line, column = position.item(key)
+    else:
+        line, column = position.value(key) if value else position.key(key)
+    return line, column
 
 
 def _plain(data: Any) -> Any:  # noqa: ANN401  # YAML holds anything
@@ -298,7 +307,8 @@ def _explain(error: Any) -> str:  # noqa: ANN401  # pydantic's ErrorDetails, a T
             return f"the key {error['loc'][-1]!r} is missing"
         case "string_pattern_mismatch":
             return f"{where}: {error['input']!r} is not a name: letters, digits and _"
-    return f"{where}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+        case _:
+            return f"{where}: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 
 def _hint(error: Any) -> str | None:  # noqa: ANN401  # pydantic's ErrorDetails, a TypedDict

@@ -148,7 +148,7 @@ class _Compiler:
             self.names.setdefault(name, []).append(self.slots_by_name[name])
         return self.slots_by_name[name]
 
-    def _compile(self, part: DFPattern) -> Step:
+    def _compile(self, part: DFPattern) -> Step:  # noqa: C901, PLR0911  # a case per kind
         match part:
             case WildcardPattern():
                 if not part.name and self.parents.get(id(part), 0) == 1:

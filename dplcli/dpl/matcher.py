@@ -66,9 +66,7 @@ class Matcher:
                 goals, mark = state.choices.pop()
                 state.undo(mark)
 
-    def _search(
-        self, state: State, goals: Goals, spent: int, root: Node
-    ) -> tuple[bool, int]:
+    def _search(self, state: State, goals: Goals, spent: int, root: Node) -> tuple[bool, int]:
         """Run until all goals are met or none is left to try; return which, and steps spent."""
         choices = state.choices
         while goals is not None:

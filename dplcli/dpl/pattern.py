@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import EllipsisType
 
     from dplcli.ir import Dim
 
@@ -143,7 +144,9 @@ class OpPattern:
         """Accept either callee."""
         return OpPattern(self.ops + tuple(op for op in other.ops if op not in self.ops))
 
-    def __call__(self, *args: DFPattern | float | None, **attributes: object) -> CallPattern:
+    def __call__(
+        self, *args: DFPattern | float | EllipsisType | None, **attributes: object
+    ) -> CallPattern:
         """Match a node of this operator with exactly these inputs.
 
         Args:
@@ -284,7 +287,7 @@ def is_op(op_type: str, domain: str = STANDARD_DOMAIN) -> OpPattern:
     return OpPattern((("" if domain == "ai.onnx" else domain, op_type),))
 
 
-def as_pattern(arg: DFPattern | float | None) -> DFPattern:
+def as_pattern(arg: DFPattern | float | EllipsisType | None) -> DFPattern:
     """Read a number as a constant and None as an omitted input.
 
     Raises:
@@ -295,7 +298,7 @@ def as_pattern(arg: DFPattern | float | None) -> DFPattern:
     if isinstance(arg, (int, float)):
         return ConstantPattern(value=arg)
     if isinstance(arg, _Combinators):
-        return cast("DFPattern", arg)
+        return arg
     raise TypeError(f"{arg!r} is not a pattern, a number or None")
 
 

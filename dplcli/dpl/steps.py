@@ -76,7 +76,7 @@ class State:
             if slot == _LOOKED_THROUGH:
                 self.through.pop()
                 continue
-            self.claimed.discard(slots[slot])  # type: ignore[arg-type]  # a leaf is no member
+            self.claimed.discard(slots[slot])
             slots[slot] = None
 
 
@@ -400,9 +400,7 @@ class CallStep(Step):
         """Match output 0 of a node."""
         return self.match_output(state, value, 0, rest)
 
-    def match_output(
-        self, state: State, value: Value | None, index: int, rest: Goals
-    ) -> Outcome:
+    def match_output(self, state: State, value: Value | None, index: int, rest: Goals) -> Outcome:
         """Match output *index* of a node."""
         if value is None:
             return False
@@ -527,11 +525,9 @@ def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
         return False
     value = attribute.value
     if attribute.kind == "float" and isinstance(expected, (int, float)):
-        return np.float32(value) == np.float32(expected)  # type: ignore[arg-type]  # a float
+        return bool(np.float32(value) == np.float32(expected))  # type: ignore[arg-type]  # a float
     if attribute.kind == "floats" and isinstance(expected, tuple):
-        return np.array_equal(
-            np.asarray(value, np.float32), np.asarray(expected, dtype=np.float32)
-        )
+        return np.array_equal(np.asarray(value, np.float32), np.asarray(expected, dtype=np.float32))
     if attribute.kind == "int" and isinstance(expected, str):
         return value == DTYPE_CODES.get(expected)
     return value == expected and type(value) is type(expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from dplcli.dpl.pattern import (
     STANDARD_DOMAIN,
@@ -93,27 +93,29 @@ class _PatternParser:
         for statement in assignments:
             self._assign(statement)
         if not isinstance(last, ast.Expr):
-            _fail(last, "the last line must be an expression: the value that the pattern makes")
+            raise _wrong(
+                last, "the last line must be an expression: the value that the pattern makes"
+            )
         if isinstance(last.value, ast.Tuple):
-            _fail(last, "a pattern with several outputs is not supported")
+            raise _wrong(last, "a pattern with several outputs is not supported")
         return self._pattern(last.value)
 
     def _assign(self, statement: ast.stmt) -> None:
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            _fail(statement, "expected a line: name = pattern")
+            raise _wrong(statement, "expected a line: name = pattern")
         target = statement.targets[0]
         if not isinstance(target, ast.Name):
-            _fail(target, "only a name can be assigned")
+            raise _wrong(target, "only a name can be assigned")
         if target.id in self.assigned or target.id in self.wildcards:
-            _fail(target, f"{target.id!r} has a meaning already")
+            raise _wrong(target, f"{target.id!r} has a meaning already")
         if target.id == "_" or target.id in self.op_types:
-            _fail(target, f"{target.id!r} cannot be used as a name")
+            raise _wrong(target, f"{target.id!r} cannot be used as a name")
         pattern = self._pattern(statement.value)
         if isinstance(pattern, _NAMEABLE) and not pattern.name:
             pattern = replace(pattern, name=target.id)
         self.assigned[target.id] = pattern
 
-    def _pattern(self, node: ast.expr) -> DFPattern:
+    def _pattern(self, node: ast.expr) -> DFPattern:  # noqa: C901, PLR0911  # a case per kind
         place = _place(node)
         match node:
             case ast.Name():
@@ -121,7 +123,7 @@ class _PatternParser:
             case ast.Constant(value=None):
                 return AbsentPattern(place)
             case ast.Constant(value=bool()):
-                _fail(node, "a truth value is not a pattern")
+                raise _wrong(node, "a truth value is not a pattern")
             case ast.Constant(value=int() | float() as number):
                 return ConstantPattern(value=number, place=place)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
@@ -129,20 +131,17 @@ class _PatternParser:
             case ast.UnaryOp(op=ast.USub()):
                 return self._call_of("Neg", node, [node.operand])
             case ast.BinOp(op=ast.BitOr()):
-                return OrPattern(
-                    self._pattern(node.left), self._pattern(node.right), place=place
-                )
+                return OrPattern(self._pattern(node.left), self._pattern(node.right), place=place)
             case ast.BinOp(op=ast.BitAnd()):
-                return AndPattern(
-                    self._pattern(node.left), self._pattern(node.right), place=place
-                )
+                return AndPattern(self._pattern(node.left), self._pattern(node.right), place=place)
             case ast.BinOp() if type(node.op) in _BINARY_OPS:
                 return self._call_of(_BINARY_OPS[type(node.op)], node, [node.left, node.right])
             case ast.Subscript():
                 return self._output(node)
             case ast.Call():
                 return self._call(node)
-        _fail(node, f"{ast.unparse(node)!r} is not a pattern")
+            case _:
+                raise _wrong(node, f"{ast.unparse(node)!r} is not a pattern")
 
     def _name(self, node: ast.Name) -> DFPattern:
         if node.id == "_":
@@ -150,7 +149,7 @@ class _PatternParser:
         if node.id in self.assigned:
             return self.assigned[node.id]
         if node.id in self.op_types:
-            _fail(node, f"the operator {node.id!r} needs arguments", f"write {node.id}(…)")
+            raise _wrong(node, f"the operator {node.id!r} needs arguments", f"write {node.id}(…)")
         if node.id not in self.wildcards:
             self.wildcards[node.id] = WildcardPattern(node.id, _place(node))
         return self.wildcards[node.id]
@@ -158,9 +157,9 @@ class _PatternParser:
     def _output(self, node: ast.Subscript) -> DFPattern:
         pattern = self._pattern(node.value)
         if not isinstance(pattern, CallPattern):
-            _fail(node, "only a node has outputs to choose from")
+            raise _wrong(node, "only a node has outputs to choose from")
         if not isinstance(node.slice, ast.Constant) or not isinstance(node.slice.value, int):
-            _fail(node.slice, "the output must be chosen by a number")
+            raise _wrong(node.slice, "the output must be chosen by a number")
         return OutputPattern(pattern, node.slice.value, _place(node))
 
     def _call(self, node: ast.Call) -> DFPattern:
@@ -168,7 +167,7 @@ class _PatternParser:
             case ast.Name(id=word) if word in self.words:
                 return self.words[word](node)
             case ast.Name(id="optional"):
-                _fail(node, "optional takes an operator first", "write optional(Relu)(x)")
+                raise _wrong(node, "optional takes an operator first", "write optional(Relu)(x)")
             case ast.Call(func=ast.Name(id="optional")):
                 return self._optional(node, node.func)
             case ast.Attribute(value=inner, attr=method) if method in self.methods:
@@ -187,19 +186,20 @@ class _PatternParser:
             case ast.Attribute():
                 domain, _, op_type = ast.unparse(node).rpartition(".")
                 if not all(part.isidentifier() for part in domain.split(".")):
-                    _fail(node, f"{ast.unparse(node)!r} is not an operator")
+                    raise _wrong(node, f"{ast.unparse(node)!r} is not an operator")
                 if domain == "ai.onnx":
                     domain = STANDARD_DOMAIN
                 return OpPattern(((domain, op_type),))
-        _fail(node, f"{ast.unparse(node)!r} is not an operator")
+            case _:
+                raise _wrong(node, f"{ast.unparse(node)!r} is not an operator")
 
     def _check_op(self, node: ast.Name) -> None:
         if node.id in self.op_types:
             return
         if node.id in self.assigned:
-            _fail(node, f"{node.id!r} is a pattern and takes no arguments")
+            raise _wrong(node, f"{node.id!r} is a pattern and takes no arguments")
         words = [*self.words, "optional", *self.op_types]
-        _fail(node, f"unknown operator {node.id!r}", did_you_mean(node.id, words))
+        raise _wrong(node, f"unknown operator {node.id!r}", did_you_mean(node.id, words))
 
     def _call_of(self, op_type: str, node: ast.expr, args: Sequence[ast.expr]) -> CallPattern:
         op = OpPattern(((STANDARD_DOMAIN, op_type),))
@@ -238,10 +238,10 @@ class _PatternParser:
                 continue
             most = max(schema.max_inputs for schema in versions)
             if len(call.args) > most:
-                _fail(node, f"{op_type} takes at most {most} inputs, not {len(call.args)}")
+                raise _wrong(node, f"{op_type} takes at most {most} inputs, not {len(call.args)}")
             fewest = min(schema.min_inputs for schema in versions)
             if len(call.args) < fewest and not call.rest:
-                _fail(
+                raise _wrong(
                     node,
                     f"{op_type} takes at least {fewest} inputs, not {len(call.args)}",
                     "write ... as the last argument if the others do not matter",
@@ -249,7 +249,7 @@ class _PatternParser:
             known = {name for schema in versions for name in schema.attributes}
             for name, _ in call.attributes:
                 if name not in known:
-                    _fail(
+                    raise _wrong(
                         node,
                         f"{op_type} has no attribute {name!r}",
                         did_you_mean(name, sorted(known)),
@@ -259,7 +259,7 @@ class _PatternParser:
 
     def _optional(self, node: ast.Call, word: ast.Call) -> DFPattern:
         if len(word.args) != 1 or word.keywords or not node.args:
-            _fail(node, "optional takes an operator, then its inputs", "optional(Relu)(x)")
+            raise _wrong(node, "optional takes an operator, then its inputs", "optional(Relu)(x)")
         base = self._pattern(node.args[0])
         outer = ast.copy_location(
             ast.Call(func=word.args[0], args=node.args[1:], keywords=node.keywords), node
@@ -273,22 +273,22 @@ class _PatternParser:
 
     def _input(self, node: ast.Call) -> DFPattern:
         if len(node.args) > 1 or node.keywords:
-            _fail(node, 'write input() or input("name")')
+            raise _wrong(node, 'write input() or input("name")')
         source = _literal(node.args[0]) if node.args else ""
         if not isinstance(source, str):
-            _fail(node, 'write input() or input("name")')
+            raise _wrong(node, 'write input() or input("name")')
         return InputPattern(source, source, place=_place(node))
 
     def _only_word(self, node: ast.Call, usage: str) -> str:
         if len(node.args) > 1 or node.keywords:
-            _fail(node, f"write {usage}")
+            raise _wrong(node, f"write {usage}")
         return _word(node.args[0]) if node.args else ""
 
     def _has_dtype(self, node: ast.Call, inner: DFPattern) -> DFPattern:
         dtypes = tuple(_literal(arg) for arg in node.args)
         for dtype in dtypes:
             if dtype not in DTYPE_CODES:
-                _fail(
+                raise _wrong(
                     node,
                     f"{dtype!r} is not an element type",
                     did_you_mean(str(dtype), DTYPE_CODES),
@@ -298,7 +298,7 @@ class _PatternParser:
     def _has_rank(self, node: ast.Call, inner: DFPattern) -> DFPattern:
         ranks = [_literal(arg) for arg in node.args]
         if not all(type(rank) is int for rank in ranks):
-            _fail(node, "a rank is a number")
+            raise _wrong(node, "a rank is a number")
         return TypedPattern(inner, ranks=tuple(map(int, ranks)), place=_place(node))  # type: ignore[arg-type]  # checked
 
     def _has_shape(self, node: ast.Call, inner: DFPattern) -> DFPattern:
@@ -315,30 +315,32 @@ def _dimension(node: ast.expr) -> Dim:
             return node.id
         case ast.Constant(value=int() as number) if not isinstance(number, bool):
             return number
-    _fail(node, "a dimension is a number, a letter, or _ for any")
+        case _:
+            raise _wrong(node, "a dimension is a number, a letter, or _ for any")
 
 
 def _word(node: ast.expr) -> str:
     if not isinstance(node, ast.Name):
-        _fail(node, "expected a name")
+        raise _wrong(node, "expected a name")
     return "" if node.id == "_" else node.id
 
 
 def _literal(node: ast.expr) -> AttributeValue:
     try:
         value = ast.literal_eval(node)
-    except ValueError:
-        _fail(node, f"{ast.unparse(node)!r} is not a literal")
-    if isinstance(value, (int, float, str)):
+    except ValueError as error:
+        raise _wrong(node, f"{ast.unparse(node)!r} is not a literal") from error
+    scalar = (int, float, str)
+    if isinstance(value, scalar):
         return value
-    if isinstance(value, (list, tuple)) and all(isinstance(v, (int, float, str)) for v in value):
-        return tuple(value)
-    _fail(node, "an attribute is a number, a string or a list of them")
+    if not isinstance(value, (list, tuple)) or not all(isinstance(v, scalar) for v in value):
+        raise _wrong(node, "an attribute is a number, a string or a list of them")
+    return tuple(value)
 
 
 def _place(node: ast.expr) -> Place:
     return Place(node.lineno, node.col_offset)
 
 
-def _fail(node: ast.expr | ast.stmt, message: str, hint: str | None = None) -> NoReturn:
-    raise PatternSyntaxError(message, line=node.lineno, column=node.col_offset, hint=hint)
+def _wrong(node: ast.expr | ast.stmt, message: str, hint: str | None = None) -> PatternSyntaxError:
+    return PatternSyntaxError(message, line=node.lineno, column=node.col_offset, hint=hint)

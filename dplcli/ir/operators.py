@@ -65,7 +65,7 @@ def _implied_attribute(node: Node, name: str) -> Attribute | None:
     return None
 
 
-def _textual_default(node: Node, name: str) -> Attribute | None:
+def _textual_default(node: Node, name: str) -> Attribute | None:  # noqa: PLR0911  # a guard each
     if node.op_type == "Transpose" and name == "perm":
         rank = _rank(node, 0)
         return None if rank is None else Attribute("ints", tuple(reversed(range(rank))))

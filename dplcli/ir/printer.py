@@ -26,12 +26,12 @@ def print_node(node: Node) -> str:
 
 def print_window(node: Node, *, radius: int = 3) -> str:
     """Return the lines of *radius* nodes before and after *node*, which is marked ``>``."""
-    before = []
+    before: list[Node] = []
     current = node.prev
     while current is not None and len(before) < radius:
         before.append(current)
         current = current.prev
-    after = []
+    after: list[Node] = []
     current = node.next
     while current is not None and len(after) < radius:
         after.append(current)

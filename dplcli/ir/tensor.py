@@ -74,9 +74,14 @@ class ArrayTensor(Tensor):
         return self._array
 
 
-_NUMPY_TYPES = {"value_float": np.float32, "value_floats": np.float32}
-_NUMPY_TYPES |= {"value_int": np.int64, "value_ints": np.int64}
-_NUMPY_TYPES |= {"value_string": np.object_, "value_strings": np.object_}
+_NUMPY_TYPES: dict[str, type[np.generic]] = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+    "value_string": np.object_,
+    "value_strings": np.object_,
+}
 
 
 def tensor_of_attributes(attributes: Mapping[str, Attribute]) -> Tensor | None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import onnx
 from onnx import AttributeProto
 
 from dplcli.ir import Attribute, Graph, Tensor
@@ -58,48 +57,41 @@ def _guess_kind(proto: AttributeProto) -> str:
     return next((kind for field, kind in _GUESSED_KINDS if proto.HasField(field)), "ints")
 
 
+_FIELDS = {
+    "float": "f",
+    "int": "i",
+    "string": "s",
+    "tensor": "t",
+    "graph": "g",
+    "sparse_tensor": "sparse_tensor",
+    "type_proto": "tp",
+}
+"""The field that holds a kind's value, where it is not named like the kind."""
+
+
 def encode_attribute(name: str, attribute: Attribute) -> AttributeProto:
-    """Write one attribute that a pass has made; graph attributes are the exporter's affair."""
+    """Write one attribute that a pass has made."""
     proto = AttributeProto(name=name, type=_KIND_CODES[attribute.kind])
     if attribute.ref:
         proto.ref_attr_name = attribute.ref
         return proto
-    value: Any = attribute.value
-    match attribute.kind:
-        case "float":
-            proto.f = value
-        case "int":
-            proto.i = value
-        case "string":
-            proto.s = _data(value)
-        case "tensor":
-            proto.t.CopyFrom(_tensor(value))
-        case "floats":
-            proto.floats.extend(value)
-        case "ints":
-            proto.ints.extend(value)
-        case "strings":
-            proto.strings.extend(_data(item) for item in value)
-        case "tensors":
-            proto.tensors.extend(_tensor(item) for item in value)
-        case "sparse_tensor":
-            proto.sparse_tensor.CopyFrom(value)
-        case "sparse_tensors":
-            proto.sparse_tensors.extend(value)
-        case "type_proto":
-            proto.tp.CopyFrom(value)
-        case "type_protos":
-            proto.type_protos.extend(value)
-        case "graphs":
-            proto.graphs.extend(value)
-        case "graph":
-            proto.g.CopyFrom(value.source)
+    kind = attribute.kind
+    field = _FIELDS.get(kind, kind)
+    if kind not in _FIELDS:
+        items: Any = attribute.value
+        getattr(proto, field).extend(map(_encodable, items))
+    elif kind in {"float", "int", "string"}:
+        setattr(proto, field, _encodable(attribute.value))
+    else:
+        getattr(proto, field).CopyFrom(_encodable(attribute.value))
     return proto
 
 
-def _data(text: str | bytes) -> bytes:
-    return text.encode() if isinstance(text, str) else text
-
-
-def _tensor(tensor: Tensor) -> onnx.TensorProto:
-    return tensor.proto if isinstance(tensor, ProtoTensor) else tensor_to_proto(tensor, "")
+def _encodable(value: object) -> Any:  # noqa: ANN401  # whatever protobuf's field takes
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, ProtoTensor):
+        return value.proto
+    if isinstance(value, Tensor):
+        return tensor_to_proto(value, "")
+    return value.source if isinstance(value, Graph) else value

@@ -6,13 +6,12 @@ from pathlib import Path
 import onnx
 from onnx import AttributeProto, SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
 
-from dplcli.ir import Attribute, Model, Node, Tensor, TensorType, Value
+from dplcli.ir import Attribute, Model, Node, SchemaLibrary, Tensor, TensorType, Value
 from dplcli.onnx_io.attributes import decode_attribute
 from dplcli.onnx_io.schemas import OnnxSchemas
 from dplcli.onnx_io.shape_inference import infer_types
 from dplcli.onnx_io.tensors import ProtoTensor, SparseTensor
 from dplcli.onnx_io.types import decode_type
-
 
 _SHORT_KINDS = frozenset(
     {
@@ -34,7 +33,7 @@ class ProtoCodec:
         folder: The model's folder, where external data lies.
     """
 
-    schemas = OnnxSchemas()
+    schemas: SchemaLibrary = OnnxSchemas()
 
     def __init__(self, folder: Path) -> None:
         """Decode relative to *folder*."""

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from dplcli.errors import ModelExportError
-from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import encode_attribute
-from dplcli.onnx_io.external_data import linked_data, referenced_files
+from dplcli.onnx_io.external_data import linked_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from google.protobuf.message import Message
+
+    from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
 
 
 class StagedModel:
@@ -72,7 +75,9 @@ def staged(model: Model, destination: Path) -> Iterator[StagedModel]:
     """
     check_destination(destination)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{destination.stem}-", suffix=".onnx", dir=destination.parent)
+        handle, name = tempfile.mkstemp(
+            prefix=f".{destination.stem}-", suffix=".onnx", dir=destination.parent
+        )
     except OSError as error:
         raise ModelExportError(f"{destination}: cannot be written: {error.strerror}") from error
     path = Path(name)
@@ -110,7 +115,9 @@ def is_modified(model: Model) -> bool:
 
 def to_proto(model: Model) -> ModelProto:
     """Return *model* as one message."""
-    return ModelProto.FromString(b"".join(model_bytes(model)))
+    proto = ModelProto()
+    proto.ParseFromString(b"".join(model_bytes(model)))
+    return proto
 
 
 def model_bytes(model: Model) -> list[bytes]:
@@ -193,7 +200,7 @@ class _Writer:
     def node(self, node: Node) -> bytes:
         source = node.source
         if isinstance(source, NodeProto):
-            return self._with_bodies(node, source) if node.subgraphs else source.SerializeToString()
+            return self._with_bodies(node, source) if node.subgraphs else _bytes(source)
         proto = NodeProto(
             op_type=node.op_type,
             name=node.name,
@@ -206,7 +213,7 @@ class _Writer:
             proto.overload = node.overload
         for key, value in node.metadata.items():
             proto.metadata_props.add(key=key, value=value)
-        return proto.SerializeToString() + self._encoded(tuple(node.attributes.items()))
+        return _bytes(proto) + self._encoded(tuple(node.attributes.items()))
 
     def _with_bodies(self, node: Node, source: NodeProto) -> bytes:
         """Encode a loaded node whose bodies may have been edited."""
@@ -216,13 +223,13 @@ class _Writer:
             if any(inner.modified for inner in _graphs_of(body))
         }
         if not edited:
-            return source.SerializeToString()
+            return _bytes(source)
         proto = NodeProto()
         proto.CopyFrom(source)
         for attribute in proto.attribute:
             if attribute.name in edited:
                 attribute.g.ParseFromString(b"".join(self.graph(edited[attribute.name])))
-        return proto.SerializeToString()
+        return _bytes(proto)
 
     def _encoded(self, attributes: tuple[tuple[str, Attribute], ...]) -> bytes:
         if not all(attribute.kind in _EXACT_KINDS for _, attribute in attributes):
@@ -240,7 +247,12 @@ _EXACT_KINDS = frozenset({"int", "ints", "string", "strings"})
 def _encode(attributes: Iterable[tuple[str, Attribute]]) -> bytes:
     proto = NodeProto()
     proto.attribute.extend(encode_attribute(*item) for item in attributes)
-    return proto.SerializeToString()
+    return _bytes(proto)
+
+
+def _bytes(message: Message) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
 
 
 def _new_function(function: Function) -> FunctionProto:

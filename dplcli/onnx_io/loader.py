@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -17,6 +16,7 @@ from dplcli.onnx_io.sorting import sort_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
 Scope = dict[str, Value]
 
@@ -121,7 +121,7 @@ def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
-class _Undefined(Exception):
+class _UndefinedError(Exception):
     """A node reads a name that nothing before it, in its graph or round it, defines."""
 
     def __init__(self, name: str, node: Node) -> None:
@@ -161,12 +161,12 @@ class _GraphReader:
         self.sorting = False
         try:
             read()
-        except _Undefined:
+        except _UndefinedError:
             self.sorting = True
             graph.clear()
             try:
                 read()
-            except _Undefined as error:
+            except _UndefinedError as error:
                 raise self._invalid(
                     graph, f"{error.node!r} reads {error.name!r}, which nothing defines"
                 ) from None
@@ -245,7 +245,7 @@ class _GraphReader:
             if value is None and name:
                 value = _find(name, scopes)
                 if value is None:
-                    raise _Undefined(name, node)
+                    raise _UndefinedError(name, node)
             if value is not None:
                 value.add_use(node, slot)
             inputs.append(value)

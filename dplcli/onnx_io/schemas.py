@@ -65,7 +65,8 @@ def convert_schema(schema: OnnxSchema) -> OpSchema:
         outputs=tuple(formal.name for formal in schema.outputs),
         max_outputs=min(schema.max_output, _VARIADIC),
         attributes={
-            name: attribute.type.name.lower() for name, attribute in schema.attributes.items()
+            name: str(attribute.type).rpartition(".")[2].lower()
+            for name, attribute in schema.attributes.items()
         },
         defaults=defaults,
     )

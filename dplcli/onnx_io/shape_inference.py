@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,8 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from dplcli.ir import Graph, Model, TensorType, Value
 
 _SMALL_TENSOR_BYTES = 1024
@@ -73,9 +74,7 @@ def _without_weights(source: ModelProto) -> ModelProto:
 
 
 def _is_small(tensor: TensorProto) -> bool:
-    return (
-        tensor.data_location != TensorProto.EXTERNAL and tensor.ByteSize() <= _SMALL_TENSOR_BYTES
-    )
+    return tensor.data_location != TensorProto.EXTERNAL and tensor.ByteSize() <= _SMALL_TENSOR_BYTES
 
 
 def _declare(tensors: Iterable[TensorProto]) -> Iterable[ValueInfoProto]:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES = 0, 2
+_FIXED_BYTES = {1: 8, 5: 4}
 
 
 def varint(number: int) -> bytes:
@@ -68,12 +69,9 @@ def unknown_fields(message: Message) -> Iterator[bytes]:
     """Encode the fields that the installed onnx has no name for; groups are dropped."""
     for field in UnknownFieldSet(message):
         tag = varint(field.field_number << 3 | field.wire_type)
-        match field.wire_type:
-            case 0:
-                yield tag + varint(field.data)
-            case 1:
-                yield tag + field.data.to_bytes(8, "little")
-            case 2:
-                yield tag + varint(len(field.data)) + field.data
-            case 5:
-                yield tag + field.data.to_bytes(4, "little")
+        if field.wire_type == _VARINT:
+            yield tag + varint(field.data)
+        elif field.wire_type == _BYTES:
+            yield tag + varint(len(field.data)) + field.data
+        elif field.wire_type in _FIXED_BYTES:
+            yield tag + field.data.to_bytes(_FIXED_BYTES[field.wire_type], "little")

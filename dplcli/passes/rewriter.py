@@ -87,9 +87,9 @@ class GraphRewriter:
                 raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
         graph = self.graph
         for node in nodes:
-            for slot, value in enumerate(node.inputs):
-                if value is not None and value.producer not in members:
-                    value.remove_use(node, slot)
+            for slot, read in enumerate(node.inputs):
+                if read is not None and read.producer not in members:
+                    read.remove_use(node, slot)
             graph.unlink(node)
         for value in doomed:
             del graph.values[value.name]

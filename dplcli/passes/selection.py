@@ -18,7 +18,8 @@ from dplcli.ir import Node, Value
 from dplcli.ir.traversal import enclosing_node, path_through_outside, users
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence, Set
+    from collections.abc import Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from dplcli.dpl.rule import PatternRule
     from dplcli.dpl.steps import State
@@ -68,9 +69,7 @@ def matchable_graphs(model: Model) -> list[Graph]:
     return [graph for graph in model.graphs() if graph not in written]
 
 
-def _select_at(
-    root: Node, rule: PatternRule, claimed: set[Node], selection: Selection
-) -> None:
+def _select_at(root: Node, rule: PatternRule, claimed: set[Node], selection: Selection) -> None:
     first: Rejection | None = None
     try:
         for state in rule.matcher.solutions(root):
@@ -118,7 +117,7 @@ def _constants(rule: PatternRule, slots: Sequence[object]) -> tuple[Value, ...]:
     return tuple(v for v in found if isinstance(v, Value) and v not in by_other)
 
 
-def judge(match: Match, claimed: Set[Node]) -> Rejection | None:
+def judge(match: Match, claimed: AbstractSet[Node]) -> Rejection | None:
     """Return why *match* must be refused; None if it may be taken."""
     rule, root = match.rule, match.root
     if not claimed.isdisjoint(match.nodes):
@@ -141,17 +140,16 @@ def judge(match: Match, claimed: Set[Node]) -> Rejection | None:
 def escaping_values(nodes: Sequence[Node], root: Node) -> list[Value]:
     """Return the values made inside *nodes*, not by *root*, that something outside reads."""
     members = set(nodes)
-    escaping = []
-    for node in nodes:
-        if node is root:
-            continue
-        for output in node.outputs:
-            if output is not None and _is_read_outside(output, members):
-                escaping.append(output)
-    return escaping
+    return [
+        output
+        for node in nodes
+        if node is not root
+        for output in node.outputs
+        if output is not None and _is_read_outside(output, members)
+    ]
 
 
-def _is_read_outside(value: Value, members: Set[Node]) -> bool:
+def _is_read_outside(value: Value, members: AbstractSet[Node]) -> bool:
     if value.output_slots:
         return True
     for user, _ in value.iter_uses():

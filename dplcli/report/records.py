@@ -191,10 +191,9 @@ def op_histogram(model: Model) -> dict[str, int]:
 def initializer_summary(model: Model) -> Json:
     """Count initializers, their elements, and those whose data lies in other files."""
     tensors = [
-        tensor
+        model.codec.tensor(value.initializer_source)
         for graph in model.graphs()
         for value in graph.initializers
-        if (tensor := model.codec.tensor(value.initializer_source)) is not None
     ]
     return {
         "count": len(tensors),

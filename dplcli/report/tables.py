@@ -36,9 +36,7 @@ def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
     """Return an empty table whose columns named in *right* hold numbers."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(
-            column, justify="right" if column in right else "left", overflow="fold"
-        )
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table
 
 
@@ -47,19 +45,27 @@ def rule_table(
     selection: Selection,
     functions: Mapping[str, Sequence[str]] | None = None,
 ) -> RenderableType:
-    """Return one row per rule: matches, refused, and the most frequent reason."""
-    numbers = ("matches", "refused")
-    third = [] if functions is None else ["functions"]
-    table = plain_table("rule", *numbers, *third, "most frequent reason for refusal", right=numbers)
-    refused = Counter(item.rule.qualified_name for item in selection.refused)
-    silent = 0
+    """Return one row per rule that matched or was refused, and how many rules did neither.
+
+    Args:
+        counts: Matches by rule.
+        selection: What was refused.
+        functions: The functions written by rule; None if none were to be written.
+    """
+    refused: dict[str, list[Rejection]] = {}
+    for item in selection.refused:
+        refused.setdefault(item.rule.qualified_name, []).append(item)
+    columns = ["matches", *(["functions"] if functions is not None else []), "refused"]
+    reasons = ["most frequent reason"] if refused else []
+    table = plain_table("rule", *columns, *reasons, right=columns)
     for rule, count in counts.items():
-        if not count and not refused[rule]:
-            silent += 1
+        if not count and rule not in refused:
             continue
-        written = [] if functions is None else [", ".join(functions.get(rule, ()))]
-        reason = _main_reason(item for item in selection.refused if item.rule.qualified_name == rule)
-        table.add_row(rule, str(count), str(refused[rule]), *written, reason)
+        written = [str(len(functions.get(rule, ())))] if functions is not None else []
+        of_rule = refused.get(rule, [])
+        reason = [_main_reason(of_rule)] if refused else []
+        table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
+    silent = len(counts) - table.row_count
     if not table.row_count:
         return Text(f"None of the {len(counts)} rules matches anything.")
     if not silent:
@@ -168,7 +174,8 @@ def model_report(model: Model, label: str) -> RenderableType:
     facts = plain_table("", "")
     facts.show_header = False
     opsets = ", ".join(
-        f"{domain or 'ai.onnx'} {version}" for domain, version in sorted(model.opset_imports.items())
+        f"{domain or 'ai.onnx'} {version}"
+        for domain, version in sorted(model.opset_imports.items())
     )
     weights = initializer_summary(model)
     external = f", {weights['external']} in external files" if weights["external"] else ""

@@ -1,11 +1,12 @@
 """Proof by running: do two models compute the same?
 
-`verify_equivalence` makes inputs that fit the original, runs both models in onnxruntime and
-compares every output with a tolerance derived from its type and magnitude. A difference is a
-result; an exception means that there is no verdict.
+:func:`dplcli.verify.equivalence.verify_equivalence` makes inputs that fit the original, runs both
+models in onnxruntime and compares every output with a tolerance derived from its type and
+magnitude. A difference is a result; an exception means that there is no verdict.
+
+Importing this package does not load onnxruntime; importing ``equivalence`` does.
 """
 
-from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.result import (
     LEVELS,
     InputChoice,
@@ -14,11 +15,4 @@ from dplcli.verify.result import (
     VerificationResult,
 )
 
-__all__ = [
-    "LEVELS",
-    "InputChoice",
-    "OutputComparison",
-    "Settings",
-    "VerificationResult",
-    "verify_equivalence",
-]
+__all__ = ["LEVELS", "InputChoice", "OutputComparison", "Settings", "VerificationResult"]

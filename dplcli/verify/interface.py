@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 
 from dplcli.errors import ModelLoadError
 

@@ -12,9 +12,7 @@ from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import to_proto
 from tests.models import ir_of, parse
 
-CODES = {
-    name: code for name, code in onnx.TensorProto.DataType.items() if name != "UNDEFINED"
-}
+CODES = {name: code for name, code in onnx.TensorProto.DataType.items() if name != "UNDEFINED"}
 COPY = "g (float[3] x) => (float[3] y) { y = Identity (x) }"
 
 

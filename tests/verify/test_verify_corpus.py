@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dplcli.errors import VerificationError
-from dplcli.verify import Settings, verify_equivalence
+from dplcli.verify import Settings
+from dplcli.verify.equivalence import verify_equivalence
 
 MODELS = Path(__file__).parents[2].parent / "shared" / "models"
 MANIFEST = MODELS / "manifest.json"

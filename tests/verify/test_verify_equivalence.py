@@ -10,7 +10,8 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.errors import ModelLoadError, UsageError, VerificationError
-from dplcli.verify import Settings, VerificationResult, verify_equivalence
+from dplcli.verify import Settings, VerificationResult
+from dplcli.verify.equivalence import verify_equivalence
 
 Save = Callable[..., Path]
 

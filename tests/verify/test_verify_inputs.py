@@ -11,9 +11,10 @@ import onnx.parser
 import pytest
 
 from dplcli.errors import UsageError, VerificationError
-from dplcli.verify import InputChoice, Settings, verify_equivalence
+from dplcli.verify import InputChoice, Settings
 from dplcli.verify.dataflow import Dataflow
 from dplcli.verify.domains import Bound, input_domain
+from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs import Range, draw
 from dplcli.verify.interface import Port, input_ports
 from dplcli.verify.sizes import shape_of, size_plans

@@ -9,8 +9,9 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 
-from dplcli.verify import Settings, verify_equivalence
+from dplcli.verify import Settings
 from dplcli.verify.dataflow import Dataflow
+from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.refill import draw_weights, find_weights
 
 Save = Callable[..., Path]

@@ -1,0 +1,1 @@
+"""Passes: the only code that changes a graph."""

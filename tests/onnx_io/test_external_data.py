@@ -1,0 +1,294 @@
+"""Data beside the model: never read unasked, brought along whole, never taken from elsewhere."""
+
+import os
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+import onnxruntime as ort
+import pytest
+
+from dplcli.errors import DplError, InvalidModelError, ModelExportError, ModelLoadError
+from dplcli.ir import Model
+from dplcli.ir.verifier import verify_model
+from dplcli.onnx_io import check_model, load_model, staged, to_proto
+from tests.models import parse
+
+WEIGHT = np.float32([3, 4])
+HUGE = 3 << 30
+
+
+def refer(tensor: onnx.TensorProto, location: str, **entries: int) -> None:
+    """Let *tensor* take its data from a file."""
+    for name in ("float_data", "raw_data"):
+        tensor.ClearField(name)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=str(value))
+
+
+def write_model(folder: Path, location: str = "w.bin") -> Path:
+    """Write a model whose weight lies in *location*, not the data itself."""
+    proto = parse(
+        "g (float[2] x) => (float[2] y) <float[2] w = {0, 0}> { t = Add (x, w) y = Relu (t) }"
+    )
+    refer(proto.graph.initializer[0], location)
+    folder.mkdir(exist_ok=True)
+    (folder / "model.onnx").write_bytes(proto.SerializeToString())
+    return folder / "model.onnx"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Return a model with its data beside it."""
+    path = write_model(tmp_path / "in")
+    path.with_name("w.bin").write_bytes(WEIGHT.tobytes())
+    return path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Return a destination in another, empty folder."""
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out" / "result.onnx"
+
+
+def export(model: Model, destination: Path) -> None:
+    """Write *model* to stay."""
+    with staged(model, destination) as written:
+        written.commit()
+
+
+def assert_usable(path: Path) -> None:
+    """Check that everybody can read the model at *path* with its data."""
+    assert check_model(path) == ""
+    weight = load_model(path).graph.values["w"].constant
+    assert weight is not None
+    np.testing.assert_array_equal(weight.numpy(), WEIGHT)
+    loaded = onnx.load(path)
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(loaded.graph.initializer[0]), WEIGHT)
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (result,) = session.run(None, {"x": np.float32([1, 1])})
+    np.testing.assert_array_equal(result, WEIGHT + 1)
+
+
+def test_in_the_same_folder_data_is_by_reference(source: Path) -> None:
+    """Beside the original the result refers to the same file, which is not touched."""
+    before = source.with_name("w.bin").stat()
+    export(load_model(source), source.with_name("result.onnx"))
+    assert {path.name for path in source.parent.iterdir()} == {
+        "model.onnx",
+        "result.onnx",
+        "w.bin",
+    }
+    assert source.with_name("w.bin").stat() == before
+    assert_usable(source.with_name("result.onnx"))
+
+
+@pytest.mark.parametrize("location", ["w.bin", "deep/er/w.bin", "./w.bin"])
+def test_in_another_folder_data_comes_along(tmp_path: Path, out: Path, location: str) -> None:
+    """Elsewhere the data is put beside the result; result and original stay usable by all."""
+    path = write_model(tmp_path / "in", location)
+    (path.parent / location).parent.mkdir(parents=True, exist_ok=True)
+    (path.parent / location).write_bytes(WEIGHT.tobytes())
+    export(load_model(path), out)
+    assert_usable(out)
+    assert_usable(path)
+
+
+def test_data_that_cannot_be_linked_is_copied(
+    source: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the file system has no links the data is copied."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    export(load_model(source), out)
+    assert_usable(out)
+
+
+def test_data_behind_a_symbolic_link_comes_along(source: Path, out: Path) -> None:
+    """A link, as download caches make them, is followed: the result has the data itself."""
+    data = source.with_name("w.bin")
+    (source.parent / "blobs").mkdir()
+    data.rename(source.parent / "blobs" / "abc")
+    data.symlink_to(Path("blobs", "abc"))
+    export(load_model(source), out)
+    assert out.with_name("w.bin").read_bytes() == WEIGHT.tobytes()
+    assert_usable(out)
+
+
+@pytest.mark.parametrize("content", [b"different", bytes(8)])
+def test_a_different_file_is_not_overwritten(source: Path, out: Path, content: bytes) -> None:
+    """A file of the same name with other content stops the export and stays."""
+    out.with_name("w.bin").write_bytes(content)
+    with pytest.raises(ModelExportError, match=r"w\.bin.*different file"):
+        export(load_model(source), out)
+    assert {path.name: path.read_bytes() for path in out.parent.iterdir()} == {"w.bin": content}
+
+
+def test_an_equal_file_is_used_and_stays(source: Path, out: Path) -> None:
+    """A file of the same name and content is taken as the data, and outlives a failure."""
+    out.with_name("w.bin").write_bytes(WEIGHT.tobytes())
+    with staged(load_model(source), out):
+        pass
+    assert [path.name for path in out.parent.iterdir()] == ["w.bin"]
+    export(load_model(source), out)
+    assert_usable(out)
+
+
+@pytest.mark.parametrize("location", ["w.bin", "deep/er/w.bin"])
+def test_data_goes_again_unless_committed(tmp_path: Path, out: Path, location: str) -> None:
+    """Without a commit neither data nor folders made for it are left."""
+    path = write_model(tmp_path / "in", location)
+    (path.parent / location).parent.mkdir(parents=True, exist_ok=True)
+    (path.parent / location).write_bytes(WEIGHT.tobytes())
+    with staged(load_model(path), out) as written:
+        assert_usable(written.path)
+    assert list(out.parent.rglob("*")) == []
+    assert (path.parent / location).read_bytes() == WEIGHT.tobytes()
+
+
+def test_data_stays_with_a_committed_model_despite_an_exception(source: Path, out: Path) -> None:
+    """A committed model keeps its data whatever happens afterwards."""
+    with pytest.raises(KeyError), staged(load_model(source), out) as written:  # noqa: PT012
+        written.commit()
+        raise KeyError
+    assert_usable(out)
+
+
+def test_data_stays_with_a_result_that_is_kept(source: Path, out: Path) -> None:
+    """A failed result that is kept to be looked at keeps its data."""
+    with staged(load_model(source), out) as written:
+        written.keep_as(out.with_suffix(".failed.onnx"))
+    assert_usable(out.with_suffix(".failed.onnx"))
+
+
+def test_missing_data(tmp_path: Path, out: Path) -> None:
+    """A model without its data loads; reading or moving the data is what fails."""
+    model = load_model(write_model(tmp_path / "in"))
+    verify_model(model)
+    weight = model.graph.values["w"]
+    assert str(weight.known_type()) == "float32[2]"
+    assert str(model.graph.values["t"].known_type()) == "float32[2]"
+    assert weight.constant is not None
+    assert weight.constant.is_external
+    with pytest.raises(ModelLoadError, match="'w'"):
+        weight.constant.numpy()
+    with pytest.raises(ModelExportError, match=r"w\.bin.*missing"):
+        export(model, out)
+    assert list(out.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("location", ["../w.bin", "a/../../w.bin", "..\\w.bin", "/etc/hostname"])
+def test_data_outside_the_folder_is_refused(tmp_path: Path, out: Path, location: str) -> None:
+    """A location that leads out of the model's folder is neither read nor brought along."""
+    (tmp_path / "w.bin").write_bytes(WEIGHT.tobytes())
+    model = load_model(write_model(tmp_path / "in", location))
+    with pytest.raises(InvalidModelError, match="outside the model's folder") as caught:
+        export(model, out)
+    assert "model.onnx" in caught.value.message
+    weight = model.graph.values["w"].constant
+    assert weight is not None
+    with pytest.raises(DplError):
+        weight.numpy()
+    assert list(out.parent.iterdir()) == []
+
+
+def test_huge_data_is_never_read(tmp_path: Path, out: Path) -> None:
+    """Loading, typing and writing a model with 3 GB beside it costs neither time nor memory."""
+    proto = parse("g (float[N] x) => (float[N] y) { t = Add (x, w) y = Relu (t) }")
+    weight = proto.graph.initializer.add(name="w", data_type=1, dims=[HUGE // 4])
+    refer(weight, "w.bin")
+    path = out.with_name("model.onnx")
+    path.write_bytes(proto.SerializeToString())
+    with path.with_name("w.bin").open("wb") as data:
+        data.truncate(HUGE)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    model = load_model(path)
+    assert model.graph.values["t"].known_type() is not None
+    model.graph.modified = True
+    export(model, out)
+    assert time.perf_counter() - start < 2
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+    assert out.stat().st_size < 1000
+
+
+def external_places() -> dict[str, onnx.ModelProto]:
+    """Return models with external data in each place that a tensor can stand in."""
+    base = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+        g (bool c) => (y) { y = %s }
+        <domain: "o", opset_import: ["" : 17]> f () => (k) { k = Constant <value = float {1}> () }"""
+    constant = parse(base % "Constant <value = float {1}> ()")
+    refer(constant.graph.node[0].attribute[0].t, "w.bin")
+    body = parse(base % "If (c) <then_branch = t () => (k) <float k = {1}> { }>")
+    refer(body.graph.node[0].attribute[0].g.initializer[0], "w.bin")
+    function = parse(base % "o.f ()")
+    refer(function.functions[0].node[0].attribute[0].t, "w.bin")
+    sparse = parse(base % "Constant <value = float {1}> ()")
+    attribute = sparse.graph.node[0].attribute[0]
+    attribute.name, attribute.type = "sparse_value", onnx.AttributeProto.SPARSE_TENSOR
+    attribute.ClearField("t")
+    one = onnx.numpy_helper.from_array(np.float32([1]), "v")
+    zero = onnx.numpy_helper.from_array(np.int64([0]), "i")
+    attribute.sparse_tensor.CopyFrom(onnx.helper.make_sparse_tensor(one, zero, [2]))
+    refer(attribute.sparse_tensor.values, "w.bin")
+    default = parse(base % "o.f ()")
+    default.functions[0].attribute_proto.append(constant.graph.node[0].attribute[0])
+    return {
+        "constant": constant,
+        "body": body,
+        "function": function,
+        "sparse-attribute": sparse,
+        "function-default": default,
+    }
+
+
+@pytest.mark.parametrize("place", external_places())
+def test_data_comes_along_from_every_place(tmp_path: Path, out: Path, place: str) -> None:
+    """Wherever in the model a tensor with external data stands, its file comes along."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(external_places()[place].SerializeToString())
+    path.with_name("w.bin").write_bytes(np.float32(7).tobytes())
+    export(load_model(path), out)
+    assert out.with_name("w.bin").read_bytes() == np.float32(7).tobytes()
+
+
+def test_constant_node_reads_its_data_from_the_models_folder(tmp_path: Path) -> None:
+    """A Constant node's external data is read from the model's folder, as an initializer's is."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(external_places()["constant"].SerializeToString())
+    path.with_name("w.bin").write_bytes(np.float32(7).tobytes())
+    constant = load_model(path).graph.values["y"].constant
+    assert constant is not None
+    assert constant.is_external
+    assert constant.numpy() == 7
+
+
+def test_offset_and_length_are_kept(source: Path, out: Path) -> None:
+    """Several tensors in one file stay where they are in it."""
+    proto = parse("g () => (y) <float[2] v = {0, 0}, float[2] w = {0, 0}> { y = Sub (w, v) }")
+    refer(proto.graph.initializer[0], "w.bin", offset=8, length=8)
+    refer(proto.graph.initializer[1], "w.bin", offset=0, length=8)
+    source.with_name("w.bin").write_bytes(np.float32([3, 4, 5, 6]).tobytes())
+    source.write_bytes(proto.SerializeToString())
+    export(load_model(source), out)
+    constant = load_model(out).graph.values["v"].constant
+    assert constant is not None
+    np.testing.assert_array_equal(constant.numpy(), [5, 6])
+
+
+def test_an_edited_model_keeps_its_references(source: Path) -> None:
+    """Writing a graph anew leaves external tensors external."""
+    model = load_model(source)
+    model.graph.modified = True
+    tensor = to_proto(model).graph.initializer[0]
+    assert [(entry.key, entry.value) for entry in tensor.external_data] == [("location", "w.bin")]
+    assert not tensor.HasField("raw_data")
