@@ -19,6 +19,9 @@ A match that is refused, a rule that finds nothing and two models that differ ar
 errors: errors are for what stopped us.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class DplError(Exception):
     """Something stopped dpl; the message says what and where, the hint says what to do.
@@ -92,3 +95,11 @@ class VerificationError(DplError):
 
 class UsageError(DplError):
     """What was asked for cannot be done as asked."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """Return ``did you mean 'Conv'?`` for the known word closest to *word*; None if none is."""
+    candidates = list(known)
+    by_lower = {candidate.lower(): candidate for candidate in reversed(candidates)}
+    close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f"did you mean {by_lower[close[0]]!r}?" if close else None

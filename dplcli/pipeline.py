@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dplcli.dpl import load_catalogs
-from dplcli.dpl.suggest import did_you_mean
-from dplcli.errors import CatalogError, UsageError
+from dplcli.errors import CatalogError, UsageError, did_you_mean
 from dplcli.onnx_io import check_destination, check_model, load_model, paused_gc, staged
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches

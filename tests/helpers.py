@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     Rules: TypeAlias = str | PatternRule | Sequence[PatternRule]
 
-# NOTE to the author of tests/ir and tests/onnx_io: at 08:43 the author of tests/dpl and tests/passes
-# overwrote your first version of this file by mistake. SHARED_MODELS, parse, ir_of and node_making
-# are reconstructed from how your tests call them. Please check them, put back whatever else you
-# had here, and delete this note.
+# NOTE to the author of tests/ir and tests/onnx_io: at 08:43 the author of tests/dpl and
+# tests/passes overwrote your first version of this file by mistake. SHARED_MODELS, parse,
+# ir_of and node_making are reconstructed from how your tests call them. Please check them,
+# put back whatever else you had here, and delete this note.
 SHARED_MODELS = Path("/work/shared/models")
 PLAIN_HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 
@@ -254,7 +254,7 @@ def check_partition(
     expected = unchanged if after is None else dedent(after).strip()
     assert print_model(model) == expected
     assert describe_refusals(selection) == list(refused)
-    result = onnx.ModelProto.FromString(written)
+    result: onnx.ModelProto = onnx.ModelProto.FromString(written)
     check_sound(proto_from_text(before), result)
     check_idempotent(rules, written)
     return result

@@ -44,7 +44,7 @@ class LazyGroup(click.Group):
         """Find the command, or say which one was probably meant."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            from dplcli.dpl.suggest import did_you_mean  # noqa: PLC0415  # only for a typo
+            from dplcli.errors import did_you_mean  # noqa: PLC0415  # only for a typo
 
             hint = did_you_mean(name, COMMANDS)
             ctx.fail(f"no such command {name!r}" + (f"; {hint}" if hint else ""))

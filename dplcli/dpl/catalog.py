@@ -11,9 +11,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from dplcli.dpl.conditions import Condition, bound_names
 from dplcli.dpl.rule import ConstantsPolicy, PatternRule
-from dplcli.dpl.suggest import did_you_mean
 from dplcli.dpl.text import parse_pattern
-from dplcli.errors import CatalogError, PatternSyntaxError
+from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
+from dplcli.dpl.call_steps import CallStep, OutputStep
 from dplcli.dpl.pattern import (
     AbsentPattern,
     AndPattern,
@@ -21,12 +22,10 @@ from dplcli.dpl.steps import (
     AbsentStep,
     AndStep,
     AnyStep,
-    CallStep,
     ConstantStep,
     InputStep,
     LeafStep,
     OrStep,
-    OutputStep,
     SharedStep,
     Step,
     TypedStep,

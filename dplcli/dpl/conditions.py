@@ -14,8 +14,7 @@ from simpleeval import EvalWithCompoundTypes, InvalidExpression
 
 from dplcli.dpl.compiler import post_order
 from dplcli.dpl.facts import UnknownFactError, ValueFacts
-from dplcli.dpl.suggest import did_you_mean
-from dplcli.errors import PatternSyntaxError
+from dplcli.errors import PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from dplcli.ir.operators import COMMUTATIVE, attribute_of
-from dplcli.ir.types import DTYPE_CODES
+from dplcli.ir.traversal import behind_identities, is_identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl.pattern import AttributeValue, DFPattern
+    from dplcli.dpl.pattern import DFPattern
     from dplcli.ir import Dim, Graph, Node, Value
 
     Goals: TypeAlias = tuple["Step", Value | None, "Goals"] | None
@@ -78,20 +77,6 @@ class State:
                 continue
             self.claimed.discard(slots[slot])
             slots[slot] = None
-
-
-def is_identity(node: Node | None) -> bool:
-    """Tell whether *node* only passes its input on."""
-    return node is not None and node.op_type == "Identity" and node.domain == ""
-
-
-def behind_identities(value: Value) -> Value:
-    """Return the value that *value* is a copy of, itself if it is none."""
-    producer = value.producer
-    while producer is not None and is_identity(producer) and producer.inputs[0] is not None:
-        value = producer.inputs[0]
-        producer = value.producer
-    return value
 
 
 class Step(ABC):
@@ -360,174 +345,3 @@ class TypedStep(Step):
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Demand both."""
         return (self.inner, value, (self.check, value, rest))
-
-
-class CallStep(Step):
-    """A node pattern: the producer of the value, its operator, attributes and inputs.
-
-    Args:
-        pattern: The pattern compiled.
-        slot: Slot for the node.
-        ops: Operators to choose from.
-        args: One step per input.
-        rest: Whether further inputs may follow.
-        attributes: Attribute values to demand.
-    """
-
-    __slots__ = ("args", "attributes", "ops", "rest", "sees_identity")
-
-    def __init__(  # noqa: PLR0913  # these are the parts of a call
-        self,
-        pattern: DFPattern,
-        slot: int,
-        *,
-        ops: Sequence[OpKey],
-        args: Sequence[Step],
-        rest: bool,
-        attributes: Sequence[tuple[str, AttributeValue]],
-    ) -> None:
-        """Compile a node pattern whose arguments are compiled."""
-        super().__init__(pattern, slot)
-        self.ops = frozenset(ops)
-        self.args = tuple(args)
-        self.rest = rest
-        self.attributes = tuple(attributes)
-        self.sees_identity = ("", "Identity") in self.ops
-        self.heads = self.ops
-        self.required = frozenset({self.ops}).union(*(arg.required for arg in args))
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Match output 0 of a node."""
-        return self.match_output(state, value, 0, rest)
-
-    def match_output(self, state: State, value: Value | None, index: int, rest: Goals) -> Outcome:
-        """Match output *index* of a node."""
-        if value is None:
-            return False
-        node = value.producer
-        if node is not None and not self.sees_identity and is_identity(node):
-            value = self._look_through(state, value)
-            node = value.producer
-        if node is None or value.index != index or node.graph is not state.graph:
-            return False
-        bound = state.slots[self.slot]
-        if bound is not None:
-            return rest if bound is node else False
-        if (node.domain, node.op_type) not in self.ops or node in state.claimed:
-            return False
-        return self._match_node(state, node, rest)
-
-    def _look_through(self, state: State, value: Value) -> Value:
-        origin = behind_identities(value)
-        while value is not origin:
-            producer = value.producer
-            assert producer is not None  # noqa: S101  # it has an origin, so it is a copy
-            if producer.graph is state.graph:
-                state.look_through(producer)
-            value = producer.inputs[0] or origin
-        return origin
-
-    def _match_node(self, state: State, node: Node, rest: Goals) -> Outcome:
-        inputs = node.inputs
-        count, wanted = len(inputs), len(self.args)
-        while count and inputs[count - 1] is None:
-            count -= 1
-        if count > wanted and not self.rest:
-            return False
-        if count < wanted:
-            inputs = inputs[:count] + (None,) * (wanted - count)
-        for name, expected in self.attributes:
-            if not attribute_equals(node, name, expected):
-                return False
-        state.bind_node(self.slot, node)
-        if wanted > 0 and count > 1 and node.op_type in COMMUTATIVE and not node.domain:
-            return self._permuted(state, inputs[: max(count, wanted)], rest)
-        args = self.args
-        for slot in range(wanted - 1, -1, -1):
-            step = args[slot]
-            if not step.is_plausible(inputs[slot]):
-                return False
-            rest = (step, inputs[slot], rest)
-        return rest
-
-    def _permuted(self, state: State, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
-        """Try every assignment of inputs to arguments, those as written first."""
-        if len(self.args) == 2 and len(inputs) == 2:  # noqa: PLR2004  # the common case
-            first, second = self.args
-            a, b = inputs
-            swapped = first.is_plausible(b) and second.is_plausible(a)
-            if first.is_plausible(a) and second.is_plausible(b):
-                if swapped:
-                    goals = (first, b, (second, a, rest))
-                    state.choices.append((goals, len(state.trail)))
-                return (first, a, (second, b, rest))
-            return (first, b, (second, a, rest)) if swapped else False
-        return AssignStep(self, self.args, tuple(inputs)).run(state, None, rest)
-
-
-class AssignStep(Step):
-    """Arguments still to be given an input each, of the inputs nobody has taken."""
-
-    __slots__ = ("args", "inputs")
-
-    def __init__(
-        self, call: Step, args: tuple[Step, ...], inputs: tuple[Value | None, ...]
-    ) -> None:
-        """Continue the assignment of *call*."""
-        super().__init__(call.pattern, call.slot)
-        self.args = args
-        self.inputs = inputs
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        """Give the first argument an input; leave the other inputs as choices."""
-        if not self.args:
-            return rest
-        first, others = self.args[0], self.args[1:]
-        goals: list[Goals] = []
-        for index, candidate in enumerate(self.inputs):
-            if first.is_plausible(candidate):
-                left = self.inputs[:index] + self.inputs[index + 1 :]
-                following = (AssignStep(self, others, left), None, rest)
-                goals.append((first, candidate, following))
-        if not goals:
-            return False
-        mark = len(state.trail)
-        state.choices.extend((goal, mark) for goal in reversed(goals[1:]))
-        return goals[0]
-
-
-class OutputStep(Step):
-    """Output *index* of a node pattern."""
-
-    __slots__ = ("call", "index")
-
-    def __init__(self, pattern: DFPattern, slot: int, call: CallStep, index: int) -> None:
-        """Match the node that *call* matches."""
-        super().__init__(pattern, slot)
-        self.call = call
-        self.index = index
-        self.heads = call.heads
-        self.required = call.required
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Match one output of a node."""
-        return self.call.match_output(state, value, self.index, rest)
-
-
-def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
-    """Compare an attribute, completed with its default, with what a pattern states.
-
-    Floats compare as float32, an element type also by its name (``to="float32"``). An attribute
-    that a function's caller supplies is unknown, hence unequal.
-    """
-    attribute = attribute_of(node, name)
-    if attribute is None or attribute.ref:
-        return False
-    value = attribute.value
-    if attribute.kind == "float" and isinstance(expected, (int, float)):
-        return bool(np.float32(value) == np.float32(expected))  # type: ignore[arg-type]  # a float
-    if attribute.kind == "floats" and isinstance(expected, tuple):
-        return np.array_equal(np.asarray(value, np.float32), np.asarray(expected, dtype=np.float32))
-    if attribute.kind == "int" and isinstance(expected, str):
-        return value == DTYPE_CODES.get(expected)
-    return value == expected and type(value) is type(expected)

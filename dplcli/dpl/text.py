@@ -21,8 +21,7 @@ from dplcli.dpl.pattern import (
     TypedPattern,
     WildcardPattern,
 )
-from dplcli.dpl.suggest import did_you_mean
-from dplcli.errors import PatternSyntaxError
+from dplcli.errors import PatternSyntaxError, did_you_mean
 from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:

@@ -24,6 +24,20 @@ def enclosing_node(node: Node, graph: Graph) -> Node | None:
     return current
 
 
+def is_identity(node: Node | None) -> bool:
+    """Tell whether *node* only passes its input on."""
+    return node is not None and node.op_type == "Identity" and node.domain == ""
+
+
+def behind_identities(value: Value) -> Value:
+    """Return the value that *value* is a copy of, itself if it is none."""
+    producer = value.producer
+    while producer is not None and is_identity(producer) and producer.inputs[0] is not None:
+        value = producer.inputs[0]
+        producer = value.producer
+    return value
+
+
 def users(value: Value) -> Iterator[Node]:
     """Iterate over the nodes of *value*'s graph that read it, captures included.
 

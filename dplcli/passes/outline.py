@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from dplcli.dpl.steps import behind_identities
 from dplcli.ir import Attribute, Function, Graph, Node, Value
 from dplcli.ir.operators import attribute_of, schema_of
+from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -37,7 +37,8 @@ class Selection:
 
     Attributes:
         matches: The matches taken; no node is in two of them.
-        refused: The best attempt at every root where a pattern fits but was refused.
+        refused: The first attempt of each rule at every root where its pattern fits but was
+            refused, unless another match took the root.
         totals: How many nodes of each operator were looked at.
     """
 
@@ -60,6 +61,7 @@ def select_matches(model: Model, rules: Sequence[PatternRule]) -> Selection:
             for root in reversed(index.candidates(rule.matcher.program)):
                 if root not in claimed:
                     _select_at(root, rule, claimed, selection)
+    selection.refused = [item for item in selection.refused if item.root not in claimed]
     return selection
 
 
