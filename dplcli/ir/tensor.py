@@ -56,8 +56,11 @@ class ArrayTensor(Tensor):
     @property
     def dtype(self) -> str:
         """Name of the element type."""
-        name = self._array.dtype.name
-        return name if name in DTYPE_NAMES else "string"
+        name = self._array.dtype.name.replace("_", "")
+        for name_of_ours in (name, name.removesuffix("fn"), name.removesuffix("fnu")):
+            if name_of_ours in DTYPE_NAMES:
+                return name_of_ours
+        return "string"
 
     @property
     def shape(self) -> tuple[int, ...]:

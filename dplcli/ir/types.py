@@ -30,6 +30,8 @@ DTYPE_NAMES = (
     "float8e8m0",
     "uint2",
     "int2",
+    "float6e2m3",
+    "float6e3m2",
 )
 """Name of each element type; the index is ONNX's ``TensorProto.DataType`` code."""
 

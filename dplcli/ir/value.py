@@ -152,7 +152,9 @@ class Value:
                     self.type_source = source
             return source
         if (tensor := self.constant) is not None:
-            return TensorType(tensor.dtype, tensor.shape)
+            known = TensorType(tensor.dtype, tensor.shape)
+            self.type_source = known
+            return known
         return None
 
     def known_type(self) -> TensorType | None:

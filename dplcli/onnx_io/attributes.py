@@ -1,6 +1,7 @@
 """Attributes between protobuf and the IR."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from onnx import AttributeProto
@@ -23,11 +24,9 @@ _READERS: dict[str, Callable[[AttributeProto], object]] = {
     "float": lambda proto: proto.f,
     "int": lambda proto: proto.i,
     "string": lambda proto: _text(proto.s),
-    "tensor": lambda proto: ProtoTensor(proto.t),
     "floats": lambda proto: tuple(proto.floats),
     "ints": lambda proto: tuple(proto.ints),
     "strings": lambda proto: tuple(_text(item) for item in proto.strings),
-    "tensors": lambda proto: tuple(ProtoTensor(item) for item in proto.tensors),
     "sparse_tensor": lambda proto: proto.sparse_tensor,
     "sparse_tensors": lambda proto: tuple(proto.sparse_tensors),
     "type_proto": lambda proto: proto.tp,
@@ -37,8 +36,16 @@ _GUESSED_KINDS = (("t", "tensor"), ("g", "graph"), ("f", "float"), ("i", "int"),
 _GUESSED_LISTS = ("floats", "ints", "strings", "tensors", "graphs")
 
 
-def decode_attribute(proto: AttributeProto, subgraphs: Mapping[str, Graph]) -> Attribute:
-    """Read one attribute; a graph attribute becomes the graph in *subgraphs* of its name."""
+def decode_attribute(
+    proto: AttributeProto, subgraphs: Mapping[str, Graph], folder: Path | None = None
+) -> Attribute:
+    """Read one attribute.
+
+    Args:
+        proto: The message.
+        subgraphs: What a graph attribute becomes, by name.
+        folder: Where a tensor's external data lies.
+    """
     kind = _KIND_NAMES[proto.type] if proto.type else _guess_kind(proto)
     if proto.ref_attr_name:
         return Attribute(kind, None, proto.ref_attr_name)
@@ -46,6 +53,10 @@ def decode_attribute(proto: AttributeProto, subgraphs: Mapping[str, Graph]) -> A
         return Attribute(kind, subgraphs.get(proto.name))
     if kind == "graphs":
         return Attribute(kind, tuple(proto.graphs))
+    if kind == "tensor":
+        return Attribute(kind, ProtoTensor(proto.t, folder))
+    if kind == "tensors":
+        return Attribute(kind, tuple(ProtoTensor(item, folder) for item in proto.tensors))
     return Attribute(kind, _READERS[kind](proto))
 
 

@@ -48,12 +48,12 @@ class ProtoCodec:
         attributes = {}
         for item in proto.attribute:
             if item.type not in _SHORT_KINDS:
-                attributes[item.name] = decode_attribute(item, node.subgraphs)
+                attributes[item.name] = decode_attribute(item, node.subgraphs, self.folder)
                 continue
             encoded = item.SerializeToString()
             decoded = known.get(encoded)
             if decoded is None:
-                attribute = decode_attribute(item, node.subgraphs)
+                attribute = decode_attribute(item, node.subgraphs, self.folder)
                 decoded = known[encoded] = (item.name, attribute)
             attributes[decoded[0]] = decoded[1]
         return attributes

@@ -14,7 +14,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 from dplcli.errors import ModelExportError
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import encode_attribute
-from dplcli.onnx_io.external_data import linked_data
+from dplcli.onnx_io.external_data import brought_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -36,16 +36,27 @@ class StagedModel:
         """Stand for the file at *path*."""
         self.path = path
         self.destination = destination
-        self.is_committed = False
+        self.is_kept = False
 
     def commit(self) -> None:
-        """Put the file in its place, replacing what is there in one step."""
-        self.path.replace(self.destination)
-        self.is_committed = True
+        """Put the file in its place, replacing what is there in one step.
+
+        Raises:
+            ModelExportError: The place cannot be written to.
+        """
+        self.keep_as(self.destination)
 
     def keep_as(self, path: Path) -> None:
-        """Put the file at *path* instead: a result that failed and is to be looked at."""
-        self.path.replace(path)
+        """Put the file at *path* instead: a result that failed and is to be looked at.
+
+        Raises:
+            ModelExportError: *path* cannot be written to.
+        """
+        try:
+            self.path.replace(path)
+        except OSError as error:
+            raise _cannot_write(path, error) from error
+        self.is_kept = True
 
 
 def check_destination(destination: Path) -> None:
@@ -67,31 +78,41 @@ def check_destination(destination: Path) -> None:
 def staged(model: Model, destination: Path) -> Iterator[StagedModel]:
     """Write *model* to a temporary file beside *destination*.
 
-    The file is gone afterwards unless it was committed, and so is external data that was put
-    beside it.
+    The file is gone afterwards unless it was committed or kept, and so is external data that was
+    put beside it.
 
     Raises:
         ModelExportError: The folder cannot be written to, or external data stands in the way.
     """
     check_destination(destination)
+    path = _temporary_file(destination)
     try:
-        handle, name = tempfile.mkstemp(
-            prefix=f".{destination.stem}-", suffix=".onnx", dir=destination.parent
-        )
-    except OSError as error:
-        raise ModelExportError(f"{destination}: cannot be written: {error.strerror}") from error
-    path = Path(name)
-    try:
-        with os.fdopen(handle, "wb"), linked_data(model, destination) as data:
-            _write(model, path)
-            path.chmod(0o666 & ~_umask())
+        with brought_data(model, destination) as data:
+            try:
+                _write(model, path)
+                path.chmod(0o666 & ~_umask())
+            except OSError as error:
+                raise _cannot_write(destination, error) from error
             result = StagedModel(path, destination)
-            yield result
-            data.keep = result.is_committed
-    except OSError as error:
-        raise ModelExportError(f"{destination}: cannot be written: {error.strerror}") from error
+            try:
+                yield result
+            finally:
+                data.keep = result.is_kept
     finally:
         path.unlink(missing_ok=True)
+
+
+def _temporary_file(destination: Path) -> Path:
+    try:
+        handle, name = tempfile.mkstemp(prefix=".dpl-", suffix=".onnx", dir=destination.parent)
+    except OSError as error:
+        raise _cannot_write(destination, error) from error
+    os.close(handle)
+    return Path(name)
+
+
+def _cannot_write(destination: Path, error: OSError) -> ModelExportError:
+    return ModelExportError(f"{destination}: cannot be written: {error.strerror or error}")
 
 
 def _umask() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import filecmp
-import os
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,41 +16,48 @@ from dplcli.errors import InvalidModelError, ModelExportError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from onnx import NodeProto
+    from onnx import AttributeProto, NodeProto
 
     from dplcli.ir import Model
 
 
 @dataclass
-class LinkedData:
+class BroughtData:
     """External data put beside a staged model; set *keep* to leave it there."""
 
     keep: bool = False
 
 
 @contextmanager
-def linked_data(model: Model, destination: Path) -> Iterator[LinkedData]:
+def brought_data(model: Model, destination: Path) -> Iterator[BroughtData]:
     """Make the model's external data reachable from *destination*'s folder.
 
     In the model's own folder nothing needs doing: data is by reference. Elsewhere the files are
-    hard-linked, or copied where the file system cannot link.
+    copied: onnx refuses to follow links, hard ones included.
 
     Raises:
         ModelExportError: A different file of the same name lies there, or one is missing.
     """
-    state = LinkedData()
+    state = BroughtData()
     made: list[Path] = []
     try:
         if model.path is not None and not _same_folder(model.path.parent, destination.parent):
             source = model.source
             assert isinstance(source, ModelProto)  # noqa: S101  # the loader sets nothing else
-            for location in referenced_files(source):
+            for location in referenced_files(source, model.path):
                 _bring(model.path.parent / location, destination.parent / location, made)
         yield state
     finally:
         if not state.keep:
-            for path in made:
-                path.unlink(missing_ok=True)
+            for path in reversed(made):
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _same_folder(first: Path, second: Path) -> bool:
@@ -68,16 +74,19 @@ def _bring(source: Path, target: Path, made: list[Path]) -> None:
             f"{target}: a different file stands where the model's external data must go",
             hint="write to another folder",
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made.append(target)
     try:
-        os.link(source, target)
-    except OSError:
+        for folder in reversed(target.parents):
+            if not folder.exists():
+                folder.mkdir()
+                made.append(folder)
+        made.append(target)
         shutil.copyfile(source, target)
+    except OSError as error:
+        raise ModelExportError(f"{target}: cannot be written: {error.strerror}") from error
 
 
-def referenced_files(proto: ModelProto) -> list[str]:
-    """Return the locations that a model's tensors refer to, each once.
+def referenced_files(proto: ModelProto, path: Path) -> list[str]:
+    """Return the locations that the tensors of the model at *path* refer to, each once.
 
     Raises:
         InvalidModelError: A location leads out of the model's folder.
@@ -90,10 +99,10 @@ def referenced_files(proto: ModelProto) -> list[str]:
         if entry.key == "location"
     )
     for location in locations:
-        path = PurePosixPath(location.replace("\\", "/"))
-        if path.is_absolute() or ".." in path.parts:
+        parts = PurePosixPath(location.replace("\\", "/"))
+        if parts.is_absolute() or ".." in parts.parts:
             raise InvalidModelError(
-                f"external data at {location!r} lies outside the model's folder"
+                f"{path}: external data at {location!r} lies outside the model's folder"
             )
     return list(locations)
 
@@ -102,6 +111,7 @@ def _tensors(proto: ModelProto) -> Iterator[TensorProto]:
     yield from _tensors_of_graph(proto.graph)
     for function in proto.functions:
         yield from _tensors_of_nodes(function.node)
+        yield from _tensors_of_attributes(function.attribute_proto)
 
 
 def _tensors_of_graph(graph: GraphProto) -> Iterator[TensorProto]:
@@ -114,9 +124,16 @@ def _tensors_of_graph(graph: GraphProto) -> Iterator[TensorProto]:
 
 def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
     for node in nodes:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            if attribute.HasField("g"):
-                yield from _tensors_of_graph(attribute.g)
+        yield from _tensors_of_attributes(node.attribute)
+
+
+def _tensors_of_attributes(attributes: Iterable[AttributeProto]) -> Iterator[TensorProto]:
+    for attribute in attributes:
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield sparse.values
+            yield sparse.indices
+        for graph in (attribute.g, *attribute.graphs):
+            yield from _tensors_of_graph(graph)

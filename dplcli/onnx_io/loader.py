@@ -15,14 +15,17 @@ from dplcli.onnx_io.codec import ProtoCodec
 from dplcli.onnx_io.sorting import sort_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
     from pathlib import Path
+
+    RepeatedNodes = MutableSequence[NodeProto]
 
 Scope = dict[str, Value]
 
 _OPS_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _LFS_MARK = b"version https://git-lfs"
 _TEXT_PROBE = 512
+_LARGEST_MESSAGE = 2**31 - 1
 
 
 def load_model(path: Path) -> Model:
@@ -45,6 +48,11 @@ def read_proto(path: Path) -> ModelProto:
         ModelLoadError: As :func:`load_model`.
     """
     try:
+        if path.stat().st_size > _LARGEST_MESSAGE:
+            raise ModelLoadError(
+                f"{path}: is larger than 2 GB, which protobuf cannot hold",
+                hint="save it with its weights as external data",
+            )
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise ModelLoadError(f"{path}: no such file") from error
@@ -154,6 +162,8 @@ class _GraphReader:
         function.attributes = tuple(proto.attribute)
         function.metadata = {entry.key: entry.value for entry in proto.metadata_props}
         function.source = proto
+        if function.key in self.model.functions:
+            raise self._invalid(body, f"two functions are named {proto.domain}::{proto.name}")
         self._read_sorted_if_needed(body, lambda: self._read_function_body(body, proto))
         self.model.functions[function.key] = function
 
@@ -173,17 +183,18 @@ class _GraphReader:
             self.model.notes.append(
                 f"{self.label}: the nodes were not in topological order; sorted"
             )
-            graph.modified = True
 
     def _read_function_body(self, body: Graph, proto: FunctionProto) -> None:
         body.name = proto.name
         body.source = proto
         for name in proto.input:
+            if name in body.values:
+                raise self._invalid(body, f"two inputs are named {name!r}")
             value = Value(name, body)
             value.is_graph_input = True
             body.values[name] = value
             body.inputs.append(value)
-        self._read_body(body, proto.node, list(proto.output), [])
+        self._read_body(body, proto.node, proto.output, [])
 
     def _read_graph(self, graph: Graph, proto: GraphProto, scopes: Sequence[Scope]) -> None:
         graph.name = proto.name
@@ -218,12 +229,12 @@ class _GraphReader:
     def _read_body(
         self,
         graph: Graph,
-        protos: Iterable[NodeProto],
+        protos: RepeatedNodes,
         outputs: Iterable[str],
         scopes: Sequence[Scope],
     ) -> None:
         if self.sorting:
-            protos = self._sorted(graph, list(protos))
+            self._sort(graph, protos)
         inner_scopes = [*scopes, graph.values]
         for proto in protos:
             self._read_node(graph, proto, inner_scopes)
@@ -241,13 +252,13 @@ class _GraphReader:
         values = graph.values
         inputs: list[Value | None] = []
         for slot, name in enumerate(proto.input):
-            value = values.get(name)
-            if value is None and name:
-                value = _find(name, scopes)
-                if value is None:
-                    raise _UndefinedError(name, node)
-            if value is not None:
-                value.add_use(node, slot)
+            if not name:
+                inputs.append(None)
+                continue
+            value = values.get(name) or _find(name, scopes)
+            if value is None:
+                raise _UndefinedError(name, node)
+            value.add_use(node, slot)
             inputs.append(value)
         node.inputs = tuple(inputs)
         if node.domain or node.op_type in _OPS_WITH_BODIES:
@@ -273,15 +284,19 @@ class _GraphReader:
         if bodies:
             node.subgraphs = bodies
 
-    def _sorted(self, graph: Graph, protos: list[NodeProto]) -> list[NodeProto]:
-        ordered = sort_nodes(protos)
-        if len(ordered) < len(protos):
+    def _sort(self, graph: Graph, protos: RepeatedNodes) -> None:
+        """Bring the messages themselves into topological order."""
+        before = list(protos)
+        ordered = sort_nodes(before)
+        if len(ordered) < len(before):
             kept = set(map(id, ordered))
-            culprit = next(proto for proto in protos if id(proto) not in kept)
-            raise self._invalid(
-                graph, f"node {culprit.name or culprit.output[0]!r} lies on or behind a cycle"
-            )
-        return ordered
+            culprit = next(proto for proto in before if id(proto) not in kept)
+            label = culprit.name or next(iter(culprit.output), culprit.op_type)
+            raise self._invalid(graph, f"node {label!r} lies on or behind a cycle")
+        if ordered != before:
+            del protos[:]
+            protos.extend(ordered)
+            graph.modified = True
 
     def _invalid(self, graph: Graph, what: str) -> InvalidModelError:
         where = f"graph {graph.name!r}: " if graph.name else ""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SMALL_TENSOR_BYTES = 1024
 _IN_MEMORY_LIMIT = 1 << 30
+_SHAPE_OPS = frozenset({"Shape", "Size"})
 
 
 def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
@@ -37,7 +38,12 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     skeleton = _without_weights(source)
     try:
         inferred = _infer(skeleton)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+    except (
+        onnx.shape_inference.InferenceError,
+        onnx.checker.ValidationError,
+        RuntimeError,
+        ValueError,
+    ) as error:
         reason = str(error).strip().splitlines()[-1]
         return {}, f"onnx shape inference failed, only declared types are known: {reason}"
     types: dict[Value, TensorType] = {}
@@ -46,12 +52,14 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
 
 
 def _infer(model: ModelProto) -> ModelProto:
+    # Propagating data costs memory for every element of a long vector, so only where it pays.
+    data_prop = any(node.op_type in _SHAPE_OPS for node in model.graph.node)
     if model.ByteSize() < _IN_MEMORY_LIMIT:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, data_prop=data_prop)
     with tempfile.TemporaryDirectory(prefix="dpl-") as folder:
         before, after = Path(folder, "before.onnx"), Path(folder, "after.onnx")
         onnx.save(model, before)
-        onnx.shape_inference.infer_shapes_path(before, after, data_prop=True)
+        onnx.shape_inference.infer_shapes_path(before, after, data_prop=data_prop)
         return onnx.load(after, load_external_data=False)
 
 
@@ -70,6 +78,11 @@ def _without_weights(source: ModelProto) -> ModelProto:
     large = [tensor for tensor in source.graph.initializer if not _is_small(tensor)]
     graph.initializer.extend(tensor for tensor in source.graph.initializer if _is_small(tensor))
     graph.input.extend(_declare(tensor for tensor in large if tensor.name not in declared))
+    graph.input.extend(
+        onnx.helper.make_tensor_value_info(s.values.name, s.values.data_type, s.dims)
+        for s in source.graph.sparse_initializer
+        if s.values.name not in declared
+    )
     return skeleton
 
 

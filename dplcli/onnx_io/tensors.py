@@ -12,6 +12,15 @@ from dplcli.errors import ModelLoadError
 from dplcli.ir import Tensor
 from dplcli.ir.types import dtype_name
 
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    MemoryError,
+    onnx.checker.ValidationError,
+)
+
 
 class ProtoTensor(Tensor):
     """A ``TensorProto`` as it stands in the file.
@@ -51,11 +60,12 @@ class ProtoTensor(Tensor):
         """
         try:
             array: NDArray[Any] = numpy_helper.to_array(self.proto, str(self.folder or "."))
-        except (OSError, ValueError, TypeError, onnx.checker.ValidationError) as error:
-            raise ModelLoadError(
-                f"constant {self.proto.name!r}: its data cannot be read: {error}"
-            ) from error
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
         return array
+
+    def _unreadable(self, why: object) -> ModelLoadError:
+        return ModelLoadError(f"constant {self.proto.name!r}: its data cannot be read: {why}")
 
 
 class SparseTensor(ProtoTensor):
@@ -82,12 +92,18 @@ class SparseTensor(ProtoTensor):
         """Decode to a dense array."""
         values = super().numpy()
         indices = ProtoTensor(self.sparse.indices, self.folder).numpy()
-        dense = np.zeros(self.shape, dtype=values.dtype)
-        if indices.ndim == 1:
-            dense.flat[indices] = values
-        else:
-            dense[tuple(indices.T)] = values
-        return dense
+        coordinates = (indices,) if indices.ndim == 1 else tuple(indices.T)
+        extents = (self.size,) if indices.ndim == 1 else self.shape
+        if len(coordinates) != len(extents) or len(indices) != len(values):
+            raise self._unreadable("its indices do not fit its values")
+        if any((c < 0).any() or (c >= n).any() for c, n in zip(coordinates, extents, strict=True)):
+            raise self._unreadable("an index lies outside its shape")
+        try:
+            dense = np.zeros(extents, dtype=values.dtype)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+        dense[coordinates] = values
+        return dense.reshape(self.shape)
 
 
 def tensor_to_proto(tensor: Tensor, name: str) -> TensorProto:

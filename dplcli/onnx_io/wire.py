@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+_TEXT_TYPES = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
 _VARINT, _BYTES = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
 
@@ -54,6 +56,10 @@ def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes
         if descriptor.message_type is not None and descriptor.is_repeated:
             yield from embedded(descriptor.number, (item.SerializeToString() for item in value))
             continue
+        if descriptor.type in _TEXT_TYPES:
+            texts = value if descriptor.is_repeated else [value]
+            yield from embedded(descriptor.number, map(_data, texts))
+            continue
         part = type(message)()
         if descriptor.is_repeated:
             getattr(part, descriptor.name).extend(value)
@@ -63,6 +69,11 @@ def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes
             setattr(part, descriptor.name, value)
         yield part.SerializeToString()
     yield from unknown_fields(message)
+
+
+def _data(text: str | bytes) -> bytes:
+    """Return the bytes of a string; one that is not UTF-8 comes from protobuf as bytes."""
+    return text.encode() if isinstance(text, str) else text
 
 
 def unknown_fields(message: Message) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NODES_KEY = "dpl.nodes"
 """Metadata key of a call: what it stands for (:func:`describe_nodes`)."""
 
-_COMPACT_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_quote = json.encoder.encode_basestring
 
 FIRST_IR_WITH_FUNCTIONS = 8
 _FIRST_IR_WITH_PLAIN_INITIALIZERS = 4
@@ -137,15 +137,17 @@ def describe_nodes(item: Outline) -> str:
     One entry per node of the function's body: operator, node name, names of the outputs, and
     the attributes that the file left to their defaults.
     """
-    entries: list[list[object]] = [
-        [node.qualified_op, node.name, [out.name if out else "" for out in node.outputs]]
-        for node in item.match.nodes
-    ]
+    completed: dict[int, list[str]] = {}
     for number, name in item.completed:
-        if len(entries[number]) < 4:  # noqa: PLR2004  # the fourth item is made here
-            entries[number].append([])
-        entries[number][3].append(name)  # type: ignore[attr-defined]  # the list made above
-    return _COMPACT_JSON.encode(entries)
+        completed.setdefault(number, []).append(name)
+    entries = []
+    for number, node in enumerate(item.match.nodes):
+        outputs = ",".join([_quote(out.name if out is not None else "") for out in node.outputs])
+        entry = f"[{_quote(node.qualified_op)},{_quote(node.name)},[{outputs}]"
+        if number in completed:
+            entry += f",[{','.join(map(_quote, completed[number]))}]"
+        entries.append(entry)
+    return f"[{'],'.join(entries)}]]"
 
 
 def _drop_unread_constants(kinds: Iterable[Kind]) -> None:

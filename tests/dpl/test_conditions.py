@@ -5,7 +5,8 @@ import pytest
 from dplcli.errors import PatternSyntaxError
 from tests.helpers import describe_refusals, rule, selected, taken
 
-CONV = """g (float[1,3,8,8] a, float[4,1,1] b) => (o) <float[4,3,1,1] k = {1,1,1,1,1,1,1,1,1,1,1,1}> {
+CONV = """g (float[1,3,8,8] a, float[4,1,1] b) => (o)
+  <float[4,3,1,1] k = {1,1,1,1,1,1,1,1,1,1,1,1}> {
   c = Conv <strides = [2, 2]> (a, k) o = Add (c, b) }"""
 PATTERN = "conv = Conv(x, const(w))\nAdd(conv, b)"
 
@@ -87,7 +88,8 @@ def test_facts_and_helpers(condition: str, *, expected: bool) -> None:
 def test_per_channel(bias: str, channels: int, *, fits: bool) -> None:
     """A bias is per channel if it has one number for each, along axis 1 only."""
     data = ",".join(["1"] * channels)
-    text = f"""g (float[1,1,8,8] a, float{bias} b) => (o) <float[{channels},1,1,1] k = {{{data}}}> {{
+    text = f"""g (float[1,1,8,8] a, float{bias} b) => (o)
+        <float[{channels},1,1,1] k = {{{data}}}> {{
         c = Conv (a, k) o = Add (c, b) }}"""
     assert holds(text, "per_channel(b, conv)", PATTERN) is fits
 

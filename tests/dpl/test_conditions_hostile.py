@@ -1,0 +1,179 @@
+"""A condition from a stranger's catalogue: no effect, no crash, no wait."""
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import pytest
+
+from dplcli.errors import PatternSyntaxError
+from dplcli.passes.selection import select_matches
+from tests.helpers import describe_refusals, model_from_text, rule, selected, taken
+
+GRAPH = "g (float[2] a) => (float[2] o) <float[2] w = {1, 2}> { o = Add (a, w) }"
+PATTERN = "Add(x, const(w))"
+ROOT = Path(__file__).parents[2]
+
+CHILD = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+from tests.helpers import rule, selected, taken
+from dplcli.errors import PatternSyntaxError
+try:
+    found = selected(rule({pattern!r}, sys.argv[1]), {graph!r})
+    print("no" if not taken(found) else "yes")
+except PatternSyntaxError:
+    print("refused")
+"""
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "3999999**3999999 > 0",
+        "prod([10**100000]*200) > 0",
+        'f"{x.rank:9999999999999}"',
+        'f"{x.rank:2000000000}" == ""',
+        '"%9999999999999d" % x.rank',
+        '"%2000000000d" % x.rank == ""',
+        "[[[1]*9999]*9999]*9999 == 1",
+        "+".join(["x.rank"] * 3000) + " > 0",
+    ],
+    ids=["power", "product", "fstring", "wide", "percent", "padding", "lists", "deep"],
+)
+def test_a_bomb_is_a_no_or_refused_quickly(condition: str) -> None:
+    """An expression that would take minutes or gigabytes ends at once, without an exception."""
+    program = CHILD.format(pattern=PATTERN, graph=GRAPH)
+    command = [sys.executable, "-W", "error", "-c", program, condition]
+    result = subprocess.run(  # noqa: S603  # our own interpreter and program
+        command, cwd=ROOT, timeout=3, capture_output=True, text=True, check=False
+    )
+    assert result.stdout.strip() in {"no", "refused"}, result.stderr[-400:]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        'w.value.tofile("{}")',
+        'w.value.dump("{}")',
+        'open("{}", "w")',
+        "().__class__.__base__.__subclasses__()",
+        'x.shape.__class__("{}")',
+        'x._value.graph.name == "{}"',
+        "[open('{}', 'w') for _ in x.shape]",
+    ],
+)
+def test_a_condition_writes_no_file(condition: str, tmp_path: Path) -> None:
+    """No spelling of a call reaches the file system or Python's inside."""
+    mark = tmp_path / "written"
+    with contextlib.suppress(PatternSyntaxError):
+        assert not taken(selected(rule(PATTERN, condition.format(mark)), GRAPH))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "w.value.fill(0)",
+        "w.value.sum() == 3",
+        'x.name.upper() == "A"',
+        "x.shape.count(2) == 1",
+        'x.dtype.join(["a"]) == "a"',
+        "w.value.resize(4)",
+        "w.value.setflags(1)",
+    ],
+)
+def test_only_listed_functions_are_called(condition: str) -> None:
+    """A method call is not one of the listed helpers: it is refused or a no."""
+    try:
+        assert not taken(selected(rule(PATTERN, condition), GRAPH))
+    except PatternSyntaxError:
+        return
+
+
+def test_a_condition_changes_no_weight() -> None:
+    """Asking leaves the constants as they were, however they are stored."""
+    for raw in (False, True):
+        model = model_from_text(GRAPH)
+        source = model.graph.values["w"].initializer_source
+        assert isinstance(source, onnx.TensorProto)
+        if raw:
+            source.CopyFrom(onnx.numpy_helper.from_array(np.float32([1, 2]), "w"))
+        before = source.SerializeToString()
+        for condition in ("w.value.fill(0)", "w.value.sort()", "w.value.put(0, 9)"):
+            with contextlib.suppress(PatternSyntaxError):
+                select_matches(model, [rule(PATTERN, condition)])
+        tensor = model.graph.values["w"].constant
+        assert tensor is not None
+        assert tensor.numpy().tolist() == [1, 2]
+        assert source.SerializeToString() == before
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "x.__class__",
+        "x.attrs.__dict__",
+        "x.foo",
+        "x.shape['a']",
+        "w.value == 1",
+        "w.value[5] == 1",
+        "w.value / 0 > 1",
+        "w.value ** 1000 > 1",
+        "w.value @ w.value",
+        "1 / 0",
+        "1 % 0",
+        "x.shape + 1",
+        "x < w",
+        "-x",
+        "min(x, w) == x",
+        "abs(x) == 1",
+        "max() == 1",
+        "len(5) == 5",
+        "prod(5)",
+        "all(5)",
+        "same_shape(x)",
+        "same_shape(1, 2)",
+        "same_shape(x.shape, w.shape)",
+        "broadcasts_to(1, x)",
+        "per_channel(1, 2)",
+        "per_channel(x, None)",
+        "is_close(1, 1)",
+        "is_close(w, 'a')",
+        "is_close(w, None)",
+        "is_close(w, [1, 2, 3])",
+        "{}[1]",
+        "(-1) ** 0.5 > 0",
+        "1 << 10**10",
+        "'a' * 10**9",
+        "[1] * 10**9",
+        "x.shape * 10**10",
+        "[a for a in [1] * 100000]",
+        "lambda: 1",
+        "(x := 3)",
+        "x.rank == '\\ud800'",
+    ],
+)
+def test_nonsense_is_a_no_with_a_reason(condition: str) -> None:
+    """Whatever goes wrong in evaluating is a refusal that says so, never an exception."""
+    try:
+        selection = selected(rule(PATTERN, condition), GRAPH)
+    except PatternSyntaxError:
+        return
+    assert taken(selection) == []
+    assert describe_refusals(selection)[0].startswith("r at o: where: ")
+
+
+@pytest.mark.parametrize(
+    "condition", ["-" * 5000 + "x.rank", "not " * 5000 + "x", "(" * 5000 + "x" + ")" * 5000]
+)
+def test_deep_expression_is_refused_or_a_no(condition: str) -> None:
+    """An expression nested beyond reason ends in the language's own error."""
+    try:
+        assert not taken(selected(rule(PATTERN, condition), GRAPH))
+    except PatternSyntaxError:
+        return
