@@ -57,7 +57,7 @@ class ValueFacts:
     @property
     def uses(self) -> int:
         """How often it is read, as a graph output included."""
-        return self._value.use_count + self._value.output_slots
+        return self._value.use_count + len(self._value.returned_by)
 
     @property
     def is_const(self) -> bool:

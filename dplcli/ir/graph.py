@@ -102,6 +102,11 @@ class Graph:
         """The values that the graph stores data for, in file order."""
         return [value for value in self.values.values() if value.is_initializer]
 
+    def add_output(self, value: Value) -> None:
+        """Return *value*, of this graph or one round it, as a further output."""
+        self.outputs.append(value)
+        value.returned_by += (self,)
+
     # -- building and editing: used by the loader and by passes.rewriter only ------------------
 
     def append(self, node: Node) -> None:

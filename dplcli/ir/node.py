@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dplcli.ir.value import Value
 
 _NO_SUBGRAPHS: Mapping[str, Graph] = MappingProxyType({})
+NO_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType({})
 _NO_METADATA: Mapping[str, str] = MappingProxyType({})
 
 
@@ -61,7 +62,7 @@ class Node:
         self.subgraphs: Mapping[str, Graph] = _NO_SUBGRAPHS
         self.source: object = None
         self.metadata: Mapping[str, str] = _NO_METADATA
-        self._attributes: dict[str, Attribute] | None = None
+        self._attributes: Mapping[str, Attribute] | None = None
         self.position = 0
         self.prev: Node | None = None
         self.next: Node | None = None
@@ -81,7 +82,7 @@ class Node:
         return self.name or next((out.name for out in self.outputs if out is not None), "")
 
     @property
-    def attributes(self) -> dict[str, Attribute]:
+    def attributes(self) -> Mapping[str, Attribute]:
         """The attributes that the file states, decoded on first use; not to be edited."""
         if self._attributes is None:
             self._attributes = (
@@ -90,6 +91,6 @@ class Node:
         return self._attributes
 
     @attributes.setter
-    def attributes(self, attributes: dict[str, Attribute]) -> None:
+    def attributes(self, attributes: Mapping[str, Attribute]) -> None:
         """Set all attributes of a node made by a pass."""
         self._attributes = attributes

@@ -104,6 +104,8 @@ def _kernel_shape(node: Node) -> Attribute | None:
 
 def _spatial_rank(node: Node) -> int | None:
     """Count spatial dimensions, from the cheapest fact at hand."""
+    if node.op_type == "Col2Im":
+        return _length(node, 1)
     for name, per_dim in (("kernel_shape", 1), ("strides", 1), ("dilations", 1), ("pads", 2)):
         stated = node.attributes.get(name)
         if stated is not None and isinstance(stated.value, tuple):
@@ -115,6 +117,15 @@ def _spatial_rank(node: Node) -> int | None:
         if rank is not None:
             return rank - 2
     return None
+
+
+def _length(node: Node, slot: int) -> int | None:
+    """Return the extent of a vector input."""
+    value = node.inputs[slot] if slot < len(node.inputs) else None
+    known = None if value is None else value.known_type()
+    if known is None or known.shape is None or len(known.shape) != 1:
+        return None
+    return known.shape[0] if isinstance(known.shape[0], int) else None
 
 
 def _rank(node: Node, slot: int) -> int | None:

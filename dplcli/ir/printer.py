@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from dplcli.ir.tensor import Tensor
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from dplcli.ir.types import Attribute
 
 _LONG = 60
+_OPAQUE_KINDS = frozenset({"sparse_tensor", "type_proto"})
 
 
 def print_node(node: Node) -> str:
@@ -54,11 +56,15 @@ def _print(attribute: Attribute) -> str:
     if attribute.ref:
         return f"@{attribute.ref}"
     value = attribute.value
+    if isinstance(value, tuple):
+        text = f"[{', '.join(map(_print_item, value))}]"
+        return text if len(text) <= _LONG else f"[{len(value)} items]"
+    return _print_item(value) if attribute.kind not in _OPAQUE_KINDS else f"<{attribute.kind}>"
+
+
+def _print_item(value: object) -> str:
     if isinstance(value, Tensor):
         return f"{value.dtype}{list(value.shape)}"
-    if attribute.kind in {"graph", "graphs"}:
-        return "{…}"
-    if isinstance(value, tuple) and not any(isinstance(item, Tensor) for item in value):
-        text = f"[{', '.join(map(str, value))}]"
-        return text if len(text) <= _LONG else f"[{len(value)} items]"
-    return repr(value) if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return repr(value) if isinstance(value, (bytes, int, float)) else "{…}"

@@ -95,5 +95,12 @@ def tensor_of_attributes(attributes: Mapping[str, Attribute]) -> Tensor | None:
         if name == "value" and isinstance(attribute.value, Tensor):
             return attribute.value
         if name in _NUMPY_TYPES:
-            return ArrayTensor(np.array(attribute.value, dtype=_NUMPY_TYPES[name]))
+            return _array_tensor(attribute.value, _NUMPY_TYPES[name])
     return None
+
+
+def _array_tensor(value: Any, dtype: type[np.generic]) -> Tensor | None:  # noqa: ANN401  # any kind
+    try:
+        return ArrayTensor(np.array(value, dtype=dtype))
+    except (ValueError, TypeError, OverflowError):
+        return None  # the attribute is of another kind than its name says

@@ -41,10 +41,13 @@ def behind_identities(value: Value) -> Value:
 def users(value: Value) -> Iterator[Node]:
     """Iterate over the nodes of *value*'s graph that read it, captures included.
 
-    A node that reads the value twice, or in two bodies, comes as often.
+    A node that reads the value twice, or in two bodies, comes as often. A body that returns the
+    value reads it, too.
     """
-    for user, _ in value.iter_uses():
-        enclosing = enclosing_node(user, value.graph)
+    readers = [user for user, _ in value.iter_uses()]
+    readers += [graph.owner for graph in value.returned_by if graph.owner is not None]
+    for reader in readers:
+        enclosing = enclosing_node(reader, value.graph)
         if enclosing is not None:
             yield enclosing
 

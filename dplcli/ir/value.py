@@ -30,7 +30,7 @@ class Value:
         producer: The node it comes from, or None for graph inputs and initializers.
         index: Which output of the producer it is.
         is_graph_input: Whether it is an input of its graph (initializers can be both).
-        output_slots: How many of its graph's outputs it is.
+        returned_by: The graphs that return it, once per output: its own, or bodies inside it.
         type_source: Declaration of its type, opaque until decoded; None if there is none.
     """
 
@@ -41,8 +41,8 @@ class Value:
         "index",
         "is_graph_input",
         "name",
-        "output_slots",
         "producer",
+        "returned_by",
         "type_source",
     )
 
@@ -55,7 +55,7 @@ class Value:
         self.producer = producer
         self.index = index
         self.is_graph_input = False
-        self.output_slots = 0
+        self.returned_by: tuple[Graph, ...] = ()
         self.type_source: object = None
         self._constant: object = None
         self._uses: list[Use] | dict[Use, None] = []
@@ -67,7 +67,7 @@ class Value:
     @property
     def is_graph_output(self) -> bool:
         """Whether its graph returns it."""
-        return self.output_slots > 0
+        return self.graph in self.returned_by
 
     @property
     def uses(self) -> tuple[Use, ...]:

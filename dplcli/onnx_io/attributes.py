@@ -1,10 +1,10 @@
 """Attributes between protobuf and the IR."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnx import AttributeProto
+from onnx import AttributeProto, GraphProto, NodeProto
 
 from dplcli.ir import Attribute, Graph, Tensor
 from dplcli.onnx_io.tensors import ProtoTensor, tensor_to_proto
@@ -32,6 +32,11 @@ _READERS: dict[str, Callable[[AttributeProto], object]] = {
     "type_proto": lambda proto: proto.tp,
     "type_protos": lambda proto: tuple(proto.type_protos),
 }
+_WITHOUT_GRAPHS = frozenset(_KIND_NAMES) - {
+    AttributeProto.UNDEFINED,
+    AttributeProto.GRAPH,
+    AttributeProto.GRAPHS,
+}
 _GUESSED_KINDS = (("t", "tensor"), ("g", "graph"), ("f", "float"), ("i", "int"), ("s", "string"))
 _GUESSED_LISTS = ("floats", "ints", "strings", "tensors", "graphs")
 
@@ -52,12 +57,24 @@ def decode_attribute(
     if kind == "graph":
         return Attribute(kind, subgraphs.get(proto.name))
     if kind == "graphs":
-        return Attribute(kind, tuple(proto.graphs))
+        names = (f"{proto.name}[{number}]" for number in range(len(proto.graphs)))
+        return Attribute(kind, tuple(subgraphs.get(name) for name in names))
     if kind == "tensor":
         return Attribute(kind, ProtoTensor(proto.t, folder))
     if kind == "tensors":
         return Attribute(kind, tuple(ProtoTensor(item, folder) for item in proto.tensors))
     return Attribute(kind, _READERS[kind](proto))
+
+
+def graphs_of(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
+    """Iterate over the bodies of a node: the attribute's name, ``name[i]`` in a list of graphs."""
+    for attribute in proto.attribute:
+        if attribute.type in _WITHOUT_GRAPHS:
+            continue
+        if attribute.HasField("g"):
+            yield attribute.name, attribute.g
+        for number, graph in enumerate(attribute.graphs):
+            yield f"{attribute.name}[{number}]", graph
 
 
 def _guess_kind(proto: AttributeProto) -> str:

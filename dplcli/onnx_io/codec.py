@@ -6,6 +6,7 @@ from pathlib import Path
 import onnx
 from onnx import AttributeProto, SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
 
+from dplcli.errors import InvalidModelError
 from dplcli.ir import Attribute, Model, Node, SchemaLibrary, Tensor, TensorType, Value
 from dplcli.onnx_io.attributes import decode_attribute
 from dplcli.onnx_io.schemas import OnnxSchemas
@@ -27,7 +28,7 @@ _SHORT_KINDS = frozenset(
 class ProtoCodec:
     """A :class:`dplcli.ir.Codec` for protobuf sources.
 
-    Attributes that are encoded alike are decoded once: most nodes share theirs with many others.
+    Attributes and types that are encoded alike are decoded once: in most nets they repeat.
 
     Args:
         folder: The model's folder, where external data lies.
@@ -39,6 +40,7 @@ class ProtoCodec:
         """Decode relative to *folder*."""
         self.folder = folder
         self._attributes: dict[bytes, tuple[str, Attribute]] = {}
+        self._types: dict[bytes, TensorType | None] = {}
 
     def attributes(self, node: Node) -> dict[str, Attribute]:
         """Decode the attributes of *node*."""
@@ -47,6 +49,8 @@ class ProtoCodec:
         known = self._attributes
         attributes = {}
         for item in proto.attribute:
+            if not isinstance(item.name, str):
+                raise InvalidModelError(f"{node!r}: the attribute {item.name!r} is not UTF-8 text")
             if item.type not in _SHORT_KINDS:
                 attributes[item.name] = decode_attribute(item, node.subgraphs, self.folder)
                 continue
@@ -71,7 +75,10 @@ class ProtoCodec:
         """Decode a ``ValueInfoProto`` or ``TypeProto``; None if it is not a dense tensor's."""
         proto = source.type if isinstance(source, ValueInfoProto) else source
         assert isinstance(proto, TypeProto)  # noqa: S101  # the loader sets nothing else
-        return decode_type(proto)
+        encoded = proto.SerializeToString()
+        if encoded not in self._types:
+            self._types[encoded] = decode_type(proto)
+        return self._types[encoded]
 
     def infer_types(self, model: Model) -> tuple[Mapping[Value, TensorType], str]:
         """Run onnx's shape inference over the model as it was loaded."""

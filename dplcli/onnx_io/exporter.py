@@ -13,7 +13,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from dplcli.errors import ModelExportError
 from dplcli.onnx_io import wire
-from dplcli.onnx_io.attributes import encode_attribute
+from dplcli.onnx_io.attributes import encode_attribute, graphs_of
 from dplcli.onnx_io.external_data import brought_data
 
 if TYPE_CHECKING:
@@ -150,7 +150,9 @@ def model_bytes(model: Model) -> list[bytes]:
     assert isinstance(source, ModelProto)  # noqa: S101  # the loader sets nothing else
     writer = _Writer()
     graph = writer.graph(model.graph)
-    changed = ModelProto(ir_version=model.ir_version)
+    changed = ModelProto()
+    if model.ir_version:
+        changed.ir_version = model.ir_version
     changed.opset_import.extend(source.opset_import)
     _add_opsets(changed, model.opset_imports)
     functions = [b"".join(writer.function(item)) for item in model.functions.values()]
@@ -234,7 +236,8 @@ class _Writer:
             proto.overload = node.overload
         for key, value in node.metadata.items():
             proto.metadata_props.add(key=key, value=value)
-        return _bytes(proto) + self._encoded(tuple(node.attributes.items()))
+        data = _bytes(proto) + self._encoded(tuple(node.attributes.items()))
+        return self._with_bodies(node, NodeProto.FromString(data)) if node.subgraphs else data
 
     def _with_bodies(self, node: Node, source: NodeProto) -> bytes:
         """Encode a loaded node whose bodies may have been edited."""
@@ -247,9 +250,9 @@ class _Writer:
             return _bytes(source)
         proto = NodeProto()
         proto.CopyFrom(source)
-        for attribute in proto.attribute:
-            if attribute.name in edited:
-                attribute.g.ParseFromString(b"".join(self.graph(edited[attribute.name])))
+        for name, body in graphs_of(proto):
+            if name in edited:
+                body.ParseFromString(b"".join(self.graph(edited[name])))
         return _bytes(proto)
 
     def _encoded(self, attributes: tuple[tuple[str, Attribute], ...]) -> bytes:

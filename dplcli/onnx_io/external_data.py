@@ -67,8 +67,8 @@ def _same_folder(first: Path, second: Path) -> bool:
 def _bring(source: Path, target: Path, made: list[Path]) -> None:
     if not source.is_file():
         raise ModelExportError(f"{source}: external data of the model is missing")
-    if target.exists():
-        if target.samefile(source) or filecmp.cmp(source, target, shallow=False):
+    if target.exists() or target.is_symlink():
+        if target.exists() and filecmp.cmp(source, target, shallow=False):
             return
         raise ModelExportError(
             f"{target}: a different file stands where the model's external data must go",

@@ -11,6 +11,8 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from dplcli.errors import InvalidModelError, ModelLoadError
 from dplcli.ir import Function, Graph, Model, Node, Value
+from dplcli.ir.node import NO_ATTRIBUTES
+from dplcli.onnx_io.attributes import graphs_of
 from dplcli.onnx_io.codec import ProtoCodec
 from dplcli.onnx_io.sorting import sort_nodes
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 Scope = dict[str, Value]
 
-_OPS_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _LFS_MARK = b"version https://git-lfs"
 _TEXT_PROBE = 512
 _LARGEST_MESSAGE = 2**31 - 1
@@ -242,13 +243,15 @@ class _GraphReader:
             value = _find(name, inner_scopes)
             if value is None:
                 raise self._invalid(graph, f"its output {name!r} is never made")
-            value.output_slots += 1
-            graph.outputs.append(value)
+            graph.add_output(value)
+        self._check_names(graph)
 
     def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[Scope]) -> None:
         domain = proto.domain
         node = Node(graph, proto.op_type, domain and _domain(domain), proto.name)
         node.source = proto
+        if proto.overload:
+            node.overload = proto.overload
         values = graph.values
         inputs: list[Value | None] = []
         for slot, name in enumerate(proto.input):
@@ -261,9 +264,10 @@ class _GraphReader:
             value.add_use(node, slot)
             inputs.append(value)
         node.inputs = tuple(inputs)
-        if node.domain or node.op_type in _OPS_WITH_BODIES:
-            node.overload = proto.overload
+        if proto.attribute:
             self._read_bodies(node, proto, scopes)
+        else:
+            node.attributes = NO_ATTRIBUTES
         outputs: list[Value | None] = []
         for index, name in enumerate(proto.output):
             if name in values:
@@ -276,13 +280,20 @@ class _GraphReader:
 
     def _read_bodies(self, node: Node, proto: NodeProto, scopes: Sequence[Scope]) -> None:
         bodies = {}
-        for attribute in proto.attribute:
-            if attribute.HasField("g"):
-                body = Graph(self.model, node.graph.opset_imports, owner=node)
-                self._read_graph(body, attribute.g, scopes)
-                bodies[attribute.name] = body
+        for name, source in graphs_of(proto):
+            body = bodies[name] = Graph(self.model, node.graph.opset_imports, owner=node)
+            self._read_graph(body, source, scopes)
         if bodies:
             node.subgraphs = bodies
+
+    def _check_names(self, graph: Graph) -> None:
+        """Refuse names that are not text, which protobuf hands out as bytes."""
+        names = [graph.name, *graph.values]
+        for node in graph:
+            names += (node.name, node.op_type, node.domain)
+        for name in names:
+            if not isinstance(name, str):
+                raise self._invalid(graph, f"the name {name!r} is not UTF-8 text")
 
     def _sort(self, graph: Graph, protos: RepeatedNodes) -> None:
         """Bring the messages themselves into topological order."""

@@ -37,8 +37,8 @@ class OnnxSchemas:
     def _look_up(self, op_type: str, domain: str, version: int) -> OpSchema | None:
         try:
             schema = onnx.defs.get_schema(op_type, version, domain)
-        except onnx.defs.SchemaError:
-            return None
+        except (onnx.defs.SchemaError, TypeError):
+            return None  # TypeError: a version beyond 32 bits
         return convert_schema(schema)
 
     def _all(self) -> dict[tuple[str, str], list[OnnxSchema]]:

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
+from dplcli.ir import TensorType
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from dplcli.ir import Graph, Model, TensorType, Value
+    from dplcli.ir import Graph, Model, Value
 
 _SMALL_TENSOR_BYTES = 1024
 _IN_MEMORY_LIMIT = 1 << 30
-_SHAPE_OPS = frozenset({"Shape", "Size"})
+_LONG_VECTOR = 1 << 14
+_LENGTH = "dpl length "
 
 
 def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
@@ -52,14 +54,12 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
 
 
 def _infer(model: ModelProto) -> ModelProto:
-    # Propagating data costs memory for every element of a long vector, so only where it pays.
-    data_prop = any(node.op_type in _SHAPE_OPS for node in model.graph.node)
     if model.ByteSize() < _IN_MEMORY_LIMIT:
-        return onnx.shape_inference.infer_shapes(model, data_prop=data_prop)
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
     with tempfile.TemporaryDirectory(prefix="dpl-") as folder:
         before, after = Path(folder, "before.onnx"), Path(folder, "after.onnx")
         onnx.save(model, before)
-        onnx.shape_inference.infer_shapes_path(before, after, data_prop=data_prop)
+        onnx.shape_inference.infer_shapes_path(before, after, data_prop=True)
         return onnx.load(after, load_external_data=False)
 
 
@@ -79,7 +79,7 @@ def _without_weights(source: ModelProto) -> ModelProto:
     graph.initializer.extend(tensor for tensor in source.graph.initializer if _is_small(tensor))
     graph.input.extend(_declare(tensor for tensor in large if tensor.name not in declared))
     graph.input.extend(
-        onnx.helper.make_tensor_value_info(s.values.name, s.values.data_type, s.dims)
+        _declaration(s.values.name, s.values.data_type, s.dims)
         for s in source.graph.sparse_initializer
         if s.values.name not in declared
     )
@@ -92,7 +92,29 @@ def _is_small(tensor: TensorProto) -> bool:
 
 def _declare(tensors: Iterable[TensorProto]) -> Iterable[ValueInfoProto]:
     for tensor in tensors:
-        yield onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        yield _declaration(tensor.name, tensor.data_type, tensor.dims)
+
+
+def _declaration(name: str, dtype: int, dims: Sequence[int]) -> ValueInfoProto:
+    """Declare a tensor, a long vector by a symbol for its length.
+
+    Data propagation takes memory for every element of a vector; it is told of none where the
+    length is no number. :func:`_known` puts the number back.
+    """
+    shape: list[int | str] = list(dims)
+    if len(dims) == 1 and dims[0] > _LONG_VECTOR:
+        shape = [f"{_LENGTH}{dims[0]}"]
+    return onnx.helper.make_tensor_value_info(name, dtype, shape)
+
+
+def _known(found: TensorType) -> TensorType:
+    if found.shape is None:
+        return found
+    shape = [
+        int(dim.removeprefix(_LENGTH)) if isinstance(dim, str) and dim.startswith(_LENGTH) else dim
+        for dim in found.shape
+    ]
+    return TensorType(found.dtype, tuple(shape))
 
 
 def _collect(
@@ -102,7 +124,7 @@ def _collect(
         value = graph.values.get(info.name)
         found = None if value is None else decode_type(info.type)
         if value is not None and found is not None:
-            types[value] = found
+            types[value] = _known(found)
     by_source = {id(inner.source): inner for node in graph for inner in node.subgraphs.values()}
     if not by_source:
         return

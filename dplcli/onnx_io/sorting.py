@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from onnx import GraphProto, NodeProto
 
+from dplcli.onnx_io.attributes import graphs_of
+
 
 def sort_nodes(protos: Sequence[NodeProto]) -> list[NodeProto]:
     """Sort *protos* so that producers come first; stable (Kahn's algorithm).
@@ -34,14 +36,14 @@ def sort_nodes(protos: Sequence[NodeProto]) -> list[NodeProto]:
 
 def _names_read(proto: NodeProto) -> Iterator[str]:
     yield from proto.input
-    for attribute in proto.attribute:
-        if attribute.HasField("g"):
-            yield from _names_captured(attribute.g)
+    for _, graph in graphs_of(proto):
+        yield from _names_captured(graph)
 
 
 def _names_captured(graph: GraphProto) -> set[str]:
     defined = {info.name for info in graph.input}
     defined |= {tensor.name for tensor in graph.initializer}
+    defined |= {tensor.values.name for tensor in graph.sparse_initializer}
     defined |= {name for proto in graph.node for name in proto.output}
     read = {name for proto in graph.node for name in _names_read(proto)}
     read |= {info.name for info in graph.output}

@@ -86,7 +86,7 @@ def outline(match: Match) -> Outline:
     opsets = match.root.graph.opset_imports
     structure += [opsets.get(node.domain, 0) for node in match.nodes]
     made = [v for v in match.root.outputs if v is not None]
-    outputs = [v for v in made if v.use_count or v.output_slots] or made[:1]
+    outputs = [v for v in made if v.use_count or v.returned_by] or made[:1]
     structure += [output.index for output in outputs]
     return Outline(match, list(inputs), outputs, embedded, tuple(structure))
 
@@ -179,9 +179,8 @@ def make_function(model: Model, kind: Kind, name: str) -> Function:
             if key[0] == number
         }
         _copy_node(body, node, number, references, values)
-    body.outputs = [values[output] for output in first.outputs]
-    for output in body.outputs:
-        output.output_slots += 1
+    for output in first.outputs:
+        body.add_output(values[output])
     function = Function(rule.target, name, body)
     function.attributes = tuple(kind.attribute_names.values())
     trace = "".join(f"{node.op_type}_" for node in first.match.nodes)

@@ -159,7 +159,7 @@ def _drop_unread_constants(kinds: Iterable[Kind]) -> None:
 
 
 def _drop_if_unread(value: Value) -> None:
-    while not value.use_count and not value.is_graph_output and not value.is_graph_input:
+    while not (value.use_count or value.returned_by or value.is_graph_input):
         if value.graph.values.get(value.name) is not value:
             return
         rewriter = GraphRewriter(value.graph)

@@ -83,7 +83,7 @@ class GraphRewriter:
             if output is not None and output.producer is node
         ]
         for value in doomed:
-            if value.output_slots or any(user not in members for user, _ in value.iter_uses()):
+            if value.returned_by or any(user not in members for user, _ in value.iter_uses()):
                 raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
         graph = self.graph
         for node in nodes:
@@ -105,7 +105,7 @@ class GraphRewriter:
         Raises:
             InvalidGraphError: Something reads it.
         """
-        if value.use_count or value.is_graph_output or value.is_graph_input:
+        if value.use_count or value.returned_by or value.is_graph_input:
             raise InvalidGraphError(f"{value!r} is still used and cannot be dropped")
         del self.graph.values[value.name]
         self.graph.erased.add(value.name)

@@ -152,7 +152,7 @@ def escaping_values(nodes: Sequence[Node], root: Node) -> list[Value]:
 
 
 def _is_read_outside(value: Value, members: AbstractSet[Node]) -> bool:
-    if value.output_slots:
+    if value.returned_by:
         return True
     for user, _ in value.iter_uses():
         if user not in members and enclosing_node(user, value.graph) not in members:

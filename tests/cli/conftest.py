@@ -3,8 +3,6 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -12,38 +10,9 @@ import onnx.parser
 import pytest
 
 from dplcli.cli.main import main
+from tests.cli.support import ROOT, SAMPLES, Answer, Catalogue, Dpl, Save
 
-ROOT = Path(__file__).parents[2]
-SAMPLES = ROOT / "sample_models"
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a call of dpl left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def message(self) -> str:
-        """The one error message, without its prefix; the hint is not part of it."""
-        lines = self.err.splitlines()
-        starts = [line for line in lines if line.startswith("dpl: error: ")]
-        assert len(starts) == 1, self.err
-        assert lines[0] == starts[0], self.err
-        message = self.err.partition("dpl: hint: ")[0]
-        return message.removeprefix("dpl: error: ").rstrip("\n")
-
-    @property
-    def hint(self) -> str:
-        """The hint, or nothing."""
-        return self.err.partition("dpl: hint: ")[2].rstrip("\n")
-
-
-Dpl = Callable[..., Answer]
-Save = Callable[..., Path]
 
 
 @pytest.fixture
@@ -56,9 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def dpl(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Dpl:
+def dpl(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Dpl:
     """Return a function that calls dpl in this process, in *folder*; C++ output is seen, too."""
     assert folder.is_dir()
 
@@ -113,7 +80,7 @@ def save(folder: Path) -> Save:
 
 
 @pytest.fixture
-def catalogue(folder: Path) -> Callable[[str], Path]:
+def catalogue(folder: Path) -> Catalogue:
     """Return a function that writes a catalogue of one rule, ``t.r``, with this pattern."""
 
     def write(pattern: str) -> Path:

@@ -102,7 +102,7 @@ def test_a_condition_changes_no_weight() -> None:
         source = model.graph.values["w"].initializer_source
         assert isinstance(source, onnx.TensorProto)
         if raw:
-            source.CopyFrom(onnx.numpy_helper.from_array(np.float32([1, 2]), "w"))
+            source.CopyFrom(onnx.numpy_helper.from_array(np.array([1, 2], np.float32), "w"))
         before = source.SerializeToString()
         for condition in ("w.value.fill(0)", "w.value.sort()", "w.value.put(0, 9)"):
             with contextlib.suppress(PatternSyntaxError):

@@ -26,8 +26,8 @@ CHAIN = (
             "y = Conv <pads = [0, 1], group = 2> (x, x)",
             "y = Conv <pads = [0, 1], group = 2> (x, x)",
         ),
-        ('y = Op <mode = "a\\"b", f = 0.5> (x)', "y = Op <mode = 'a\"b', f = 0.5> (x)"),
-        ('y = Op <names = ["a", "b"]> (x)', "y = Op <names = [a, b]> (x)"),
+        ('y = Op <mode = "a\\"b", f = 0.5> (x)', 'y = Op <mode = "a\\"b", f = 0.5> (x)'),
+        ('y = Op <names = ["a", "b"]> (x)', 'y = Op <names = ["a", "b"]> (x)'),
         ("y = Constant <value = float[2, 1] {1, 2}> ()", "y = Constant <value = float32[2, 1]> ()"),
         ("y = Op <many = [" + ", ".join(["10"] * 40) + "]> (x)", "y = Op <many = [40 items]> (x)"),
         ("y = If (x) <then_branch = t () => (x) { }>", "y = If <then_branch = {…}> (x)"),
@@ -80,22 +80,34 @@ def test_any_attribute_is_shown_in_one_line(kind: str) -> None:
     assert len(text) < 120
 
 
+WINDOW = """\
+  b = Abs (a)
+> [mid] d = Exp (b)
+  e = Log (d)"""
+START = """\
+> a = Neg (x)
+  b = Abs (a)
+  [mid] d = Exp (b)
+  e = Log (d)"""
+
+
 def test_window() -> None:
     """The node is marked and shown with its neighbours, as far as there are any."""
     model = ir_of(CHAIN)
-    assert print_window(node_making(model, "d"), radius=1) == "\n".join(
-        ["  b = Abs (a)", "> [mid] d = Exp (b)", "  e = Log (d)"]
-    )
-    assert print_window(node_making(model, "a")) == "\n".join(
-        ["> a = Neg (x)", "  b = Abs (a)", "  [mid] d = Exp (b)", "  e = Log (d)"]
-    )
+    assert print_window(node_making(model, "d"), radius=1) == WINDOW
+    assert print_window(node_making(model, "a")) == START
     assert print_window(node_making(model, "y"), radius=0) == "> y = Sin (e)"
+
+
+GRAPH = """\
+(x, i) => (y, z) {
+  t = Neg (x)
+  y, z = Split (t, i)
+}"""
 
 
 def test_graph() -> None:
     """A graph is shown with its inputs and outputs, one node a line."""
-    text = "g (float[2] x, int64 i) => (y, z) { t = Neg (x) y, z = Split (t, i) }"
-    assert print_graph(ir_of(text).graph) == "\n".join(
-        ["(x, i) => (y, z) {", "  t = Neg (x)", "  y, z = Split (t, i)", "}"]
-    )
+    model = ir_of("g (float[2] x, int64 i) => (y, z) { t = Neg (x) y, z = Split (t, i) }")
+    assert print_graph(model.graph) == GRAPH
     assert print_graph(ir_of("g () => () { }").graph) == "() => () {\n\n}"

@@ -91,8 +91,7 @@ def unregister(model: Model) -> None:
 def unregister_output(model: Model) -> None:
     """Return a value that the graph does not hold."""
     spare = model.graph.values.pop("spare")
-    spare.output_slots = 1
-    model.graph.outputs.append(spare)
+    model.graph.add_output(spare)
 
 
 def rename(model: Model) -> None:
@@ -133,12 +132,12 @@ def wrong_owner(model: Model) -> None:
 
 def unmarked_output(model: Model) -> None:
     """Return a value that does not know it."""
-    value(model, "y").output_slots = 0
+    value(model, "y").returned_by = ()
 
 
 def marked_output(model: Model) -> None:
     """Mark a value as returned that is not."""
-    value(model, "b").output_slots = 1
+    value(model, "b").returned_by = (model.graph,)
 
 
 def broken_back_link(model: Model) -> None:
@@ -167,17 +166,13 @@ def function_reads_main(model: Model) -> None:
 
 def return_later_value(model: Model) -> None:
     """Let a body return a value that is made after the node that has the body."""
-    later = value(model, "y")
-    later.output_slots += 1
-    node(model, "m").subgraphs["then_branch"].outputs.append(later)
+    node(model, "m").subgraphs["then_branch"].add_output(value(model, "y"))
 
 
 def return_value_of_sibling(model: Model) -> None:
     """Let one branch return a value of the other."""
     bodies = node(model, "m").subgraphs
-    foreign = bodies["else_branch"].values["q"]
-    foreign.output_slots += 1
-    bodies["then_branch"].outputs.append(foreign)
+    bodies["then_branch"].add_output(bodies["else_branch"].values["q"])
 
 
 def no_import(model: Model) -> None:

@@ -222,6 +222,23 @@ def test_added_and_removed_functions_are_written_however_often() -> None:
     assert result[1].metadata_props[0].key == "a"
 
 
+def test_an_edited_node_keeps_the_edits_in_its_bodies() -> None:
+    """A node that is written anew has its bodies as they are by then."""
+    model = ir_of("""g (float[2] x, bool c) => (y) {
+        y = If (c) <then_branch = t () => (p) { p = Neg (x) }> }""")
+    choice = next(iter(model.graph))
+    body = choice.subgraphs["then_branch"]
+    node = next(iter(body))
+    for edited in (choice, node):
+        edited.attributes = dict(edited.attributes)
+        edited.source = None
+    node.op_type = "Abs"
+    model.graph.modified = body.modified = True
+    result = to_proto(model).graph.node[0]
+    assert [item.name for item in result.attribute] == ["then_branch"]
+    assert [item.op_type for item in result.attribute[0].g.node] == ["Abs"]
+
+
 def test_opset_imports_are_added_once() -> None:
     """A domain that a pass imports is written once, the others stay as they were."""
     model = ir_of(TEXT)

@@ -1,14 +1,18 @@
 """Models that are well-formed in unusual ways load as what they mean."""
 
+import contextlib
+import gc
+
 import numpy as np
 import onnx
 import onnx.helper
 import onnx.numpy_helper
 import pytest
 
+from dplcli.errors import InvalidModelError
 from dplcli.ir.traversal import read_values, users
 from dplcli.ir.verifier import verify_model
-from dplcli.onnx_io import to_proto
+from dplcli.onnx_io import paused_gc, to_proto
 from tests.models import ir_of, node_making, parse
 
 UNSORTED_CAPTURE = """g (float[2] x, bool c) => (float[2] y) {
@@ -109,7 +113,7 @@ def test_body_returns_an_outer_value() -> None:
     choice = node_making(model, "y")
     outer = model.graph.values["v"]
     assert choice.subgraphs["then_branch"].outputs == [outer]
-    assert outer.is_graph_output
+    assert outer.returned_by
     assert outer in set(read_values(choice))
 
 
@@ -254,3 +258,19 @@ def test_captures_in_a_list_of_bodies() -> None:
     proto.graph.node[1].attribute.append(onnx.helper.make_attribute("bodies", [bodies]))
     captured = ir_of(proto).graph.values["t"]
     assert captured.use_count or captured.is_graph_output
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_as_before(*, enabled: bool) -> None:
+    """Garbage collection is off inside the pause and as before afterwards, come what may."""
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with contextlib.suppress(KeyError), paused_gc():
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() is enabled
+        with contextlib.suppress(InvalidModelError):
+            ir_of("g () => (y) { }")
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()

@@ -117,11 +117,28 @@ def test_metadata_survives(tmp_path: Path, *, touched: bool) -> None:
     assert serialized(result) == serialized(rich_model())
 
 
+def test_what_is_absent_stays_absent() -> None:
+    """Optional fields that the file leaves out are left out again."""
+    proto = onnx.ModelProto()
+    proto.graph.node.add(op_type="Foo", output=["y"])
+    expected = serialized(proto)
+    model = ir_of(proto)
+    mark_modified(model)
+    assert serialized(to_proto(model)) == expected
+
+
 def test_unknown_fields_survive() -> None:
     """Fields that a newer ONNX may add are kept at every level, also when graphs are written."""
     proto = rich_model()
     inner = proto.graph.node[1].attribute[0].g
-    unknown = b"\xc2\x3e\x03new"  # field 1000, three bytes
+    unknown = b"".join(
+        [
+            b"\xc2\x3e\x03new",  # field 1000: three bytes
+            b"\xc8\x3e" + b"\xff" * 9 + b"\x01",  # 1001: the number -1
+            b"\xd5\x3e\x01\x02\x03\x04",  # 1002: four bytes
+            b"\xd9\x3e\x01\x02\x03\x04\x05\x06\x07\xff",  # 1003: eight bytes
+        ]
+    )
     places = [proto, proto.graph, inner, inner.node[0], proto.graph.node[0], proto.functions[0]]
     places += [proto.functions[0].node[0], proto.graph.initializer[0], proto.graph.input[0]]
     for place in places:

@@ -86,6 +86,27 @@ def test_weights_are_not_needed() -> None:
     assert [tensor.name for tensor in proto.graph.initializer] == ["s", "w"]
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param("s = Concat <axis = 0> (a, b) y = Reshape (x, s)", id="concatenated"),
+        pytest.param(
+            "o = Shape (x) m = Mul (o, two) y = Reshape (x, m)",
+            id="from-a-shape",
+        ),
+        pytest.param("y = o.f (x, two)", id="from-a-shape-in-a-function"),
+    ],
+)
+def test_shapes_computed_in_the_graph_are_followed(nodes: str) -> None:
+    """A shape that the graph computes from known numbers is known."""
+    model = ir_of(f"""<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+        g (float[2, 8] x) => (y)
+        <int64[1] a = {{4}}, int64[1] b = {{16}}, int64[2] two = {{2, 2}}> {{ {nodes} }}
+        <domain: "o", opset_import: ["" : 17]>
+        f (u, v) => (r) {{ o = Shape (u) m = Mul (o, v) r = Reshape (u, m) }}""")
+    assert read(model, "y") == "float32[4,16]"
+
+
 def test_sparse_and_overridable_initializers_have_types() -> None:
     """Initializers of every sort count with their type."""
     proto = parse("""<ir_version: 3, opset_import: ["" : 9]>

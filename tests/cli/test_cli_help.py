@@ -1,0 +1,109 @@
+"""The help: complete, and quick because nothing heavy is loaded for it."""
+
+import subprocess
+import sys
+import time
+from importlib import import_module
+
+import click
+import pytest
+
+from dplcli import __version__
+from dplcli.cli.main import COMMANDS, dpl as group
+from tests.cli.support import ROOT, Dpl
+
+LIST_IMPORTS = """
+import sys
+from dplcli.cli.main import main
+heavy = {"numpy", "onnx", "onnxruntime", "pydantic", "ruamel", "simpleeval", "rich"}
+try:
+    main()
+except SystemExit as done:
+    print(done.code, *(heavy & sys.modules.keys()), file=sys.stderr)
+"""
+
+
+def commands() -> list[click.Command]:
+    """Return every command as click knows it."""
+    loaded = []
+    for name in COMMANDS:
+        command = import_module(f"dplcli.cli.{name}").command
+        assert isinstance(command, click.Command)
+        loaded.append(command)
+    return loaded
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_the_overview_lists_every_command(dpl: Dpl, flag: str) -> None:
+    """Exit 0, on stdout, with one line of help for each."""
+    answer = dpl(flag)
+
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith("Usage: dpl ")
+    for name, text in COMMANDS.items():
+        assert f"  {name} " in answer.out
+        assert text.split()[0] in answer.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(dpl: Dpl, name: str) -> None:
+    """Usage, a sentence, and every option of the command; a missing model does not matter."""
+    answer = dpl(name, "--help")
+
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.startswith(f"Usage: dpl {name} ")
+    command = import_module(f"dplcli.cli.{name}").command
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.opts[0] in answer.out
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: str(command.name))
+def test_every_option_is_explained(command: click.Command) -> None:
+    """Each option's help is there, and ends like a sentence."""
+    assert command.help
+    for parameter in [*command.params, *group.params]:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+            assert parameter.help.endswith("."), parameter.help
+
+
+@pytest.mark.parametrize("name", ["inspect", "verify"])
+def test_help_promises_only_what_the_command_does(dpl: Dpl, name: str) -> None:
+    """Neither command looks for matches, so neither can print them."""
+    assert "every match" not in dpl(name, "--help").out
+
+
+def test_the_version_is_printed(dpl: Dpl) -> None:
+    """``dpl --version`` names the program and its version."""
+    assert dpl("--version").out == f"dpl, version {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["partitoin"]])
+def test_nothing_heavy_is_loaded_for_it(arguments: list[str]) -> None:
+    """Neither numpy nor onnx nor onnxruntime nor pydantic nor rich: start-up stays short."""
+    done = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", LIST_IMPORTS, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr.splitlines()[-1] in {"0", "2"}
+
+
+def test_help_takes_less_than_a_third_of_a_second() -> None:
+    """0.3 s on a developer's machine; the best of five, and twice that for a busy one."""
+    best = min(timed_help() for _ in range(5))
+
+    assert best < 2 * 0.3
+
+
+def timed_help() -> float:
+    """Return how long ``dpl --help`` takes."""
+    start = time.perf_counter()
+    subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-m", "dplcli", "--help"], cwd=ROOT, capture_output=True, check=True
+    )
+    return time.perf_counter() - start

@@ -1,0 +1,222 @@
+"""The JSON that programs read: which keys, in stable bytes, without paths; whole or not at all."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.support import SAMPLES, Dpl, Save, contents
+
+NODE = ["op_type", "domain", "name", "output"]
+REFUSAL = ["rule", "root", "stage", "reason", "at"]
+OUTPUT = [
+    *("name", "dtype", "shape", "level", "baseline", "seed", "max_abs", "max_rel", "rmse"),
+    *("cosine", "max_ulp", "mismatches", "nan_mismatches", "worst_index", "rtol", "atol"),
+    *("ok", "reason"),
+]
+VERIFY = [
+    *("schema", "equivalent", "reasons", "seeds", "levels", "inputs", "outputs", "power"),
+    *("refilled", "warnings"),
+]
+COMMANDS = {
+    "match": ("match", "m.onnx", "--target", "dnnl"),
+    "partition": ("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx"),
+    "verify": ("verify", "m.onnx", "m.onnx"),
+    "inspect": ("inspect", "m.onnx"),
+}
+
+
+def record(dpl: Dpl, *arguments: object) -> dict[str, Any]:
+    """Call dpl with ``--json -`` and return what it prints."""
+    answer = dpl(*arguments, "--json", "-")
+    assert (answer.code, answer.err) == (0, "")
+    result: dict[str, Any] = json.loads(answer.out)
+    return result
+
+
+@pytest.fixture
+def net(folder: Path, save: Save) -> Path:
+    """Return a net with one match and one refused match (its product is an output, too)."""
+    assert folder.is_dir()
+    return save(
+        """g (float[1, 1, 4, 4] x) => (float[1, 1, 4, 4] y, c) <float[1, 1, 1, 1] w = {2}>
+        { c = Conv (x, w) d = Relu (c) e = Conv (d, w) y = Relu (e) }"""
+    )
+
+
+@pytest.fixture
+def catalogue(folder: Path) -> Path:
+    """Return a catalogue of the rule ``t.r``."""
+    path = folder / "rules.yaml"
+    path.write_text("dpl: 1\ntarget: t\npatterns: [{name: r, pattern: 'Relu(Conv(x, w))'}]\n")
+    return path
+
+
+def test_match_has_the_keys_of_the_contract(dpl: Dpl, net: Path, catalogue: Path) -> None:
+    """dpl.match/1: counts, every match with its nodes and bindings, every refusal."""
+    found = record(dpl, "match", net, "-p", catalogue)
+
+    assert list(found) == ["schema", "model", "counts", "matches", "refused"]
+    assert (found["schema"], found["model"]) == ("dpl.match/1", "m.onnx")
+    assert found["counts"] == {"t.r": 1}
+    (match,) = found["matches"]
+    assert list(match) == ["rule", "scope", "root", "nodes", "bindings"]
+    assert (match["rule"], match["scope"]) == ("t.r", "main")
+    assert match["root"] == {"op_type": "Relu", "domain": "", "name": "", "output": "y"}
+    assert [list(node) for node in match["nodes"]] == [NODE, NODE]
+    assert [node["output"] for node in match["nodes"]] == ["e", "y"]
+    assert match["bindings"] == {"w": "w", "x": "d"}
+    (refusal,) = found["refused"]
+    assert list(refusal) == REFUSAL
+    assert list(refusal["root"]) == NODE
+    assert (refusal["rule"], refusal["stage"], refusal["at"]) == ("t.r", "escape", "c")
+    assert refusal["reason"]
+
+
+def test_partition_has_the_keys_of_the_contract(dpl: Dpl, net: Path, catalogue: Path) -> None:
+    """dpl.partition/1: what became a call of what, coverage, refusals and the verification."""
+    found = record(dpl, "partition", net, "-p", catalogue, "-o", "out.onnx")
+
+    keys = ["schema", "counts", "partitions", "refused", "coverage", "verification"]
+    assert [key for key in found if key != "model"] == keys
+    assert (found["schema"], found["counts"]) == ("dpl.partition/1", {"t.r": 1})
+    (item,) = found["partitions"]
+    assert list(item) == [
+        *("rule", "target", "function", "call", "scope", "nodes", "inputs", "outputs"),
+    ]
+    assert (item["rule"], item["target"], item["scope"]) == ("t.r", "t", "main")
+    assert item["function"] == {"domain": "t", "name": "r"}
+    assert item["call"]
+    assert [list(node) for node in item["nodes"]] == [NODE, NODE]
+    assert (item["inputs"], item["outputs"]) == (["d", "w"], ["y"])
+    assert [list(refusal) for refusal in found["refused"]] == [REFUSAL]
+    assert found["coverage"] == {
+        "nodes": 2,
+        "of": 4,
+        "by_op": {"Conv": {"covered": 1, "of": 2}, "Relu": {"covered": 1, "of": 2}},
+    }
+    assert list(found["verification"]) == VERIFY
+
+
+def test_partition_without_verification_says_null(dpl: Dpl, net: Path, catalogue: Path) -> None:
+    """With --no-verify there is the key, and no verdict."""
+    options = ("-p", catalogue, "-o", "out.onnx", "--no-verify")
+    assert record(dpl, "partition", net, *options)["verification"] is None
+
+
+def test_verify_has_the_keys_of_the_contract(dpl: Dpl, net: Path) -> None:
+    """dpl.verify/1: per level and output the figures and the tolerance they were held against."""
+    found = record(dpl, "verify", net, net)
+
+    assert list(found) == VERIFY
+    assert (found["schema"], found["equivalent"]) == ("dpl.verify/1", True)
+    assert (found["seeds"], found["levels"]) == ([0, 1], ["disable", "all"])
+    (choice,) = found["inputs"]
+    assert list(choice) == ["name", "dtype", "shape", "low", "high", "how"]
+    assert [list(output) for output in found["outputs"]] == [OUTPUT] * 4
+    assert [(output["name"], output["level"]) for output in found["outputs"]] == [
+        *(("y", "disable"), ("c", "disable"), ("y", "all"), ("c", "all")),
+    ]
+    assert found["power"] == {"blind_outputs": []}
+
+
+def test_inspect_has_these_keys(dpl: Dpl, net: Path, catalogue: Path) -> None:
+    """dpl.inspect/1: interface, operators, weights and functions."""
+    assert dpl("partition", net, "-p", catalogue, "-o", "out.onnx").code == 0
+    found = record(dpl, "inspect", "out.onnx")
+
+    assert list(found) == [
+        *("schema", "model", "ir_version", "opsets", "inputs", "outputs", "nodes"),
+        *("initializers", "functions", "notes"),
+    ]
+    assert (found["schema"], found["model"]) == ("dpl.inspect/1", "out.onnx")
+    assert found["opsets"] == {"ai.onnx": 17, "t": 1}
+    assert found["inputs"] == [{"name": "x", "dtype": "float32", "shape": [1, 1, 4, 4]}]
+    assert [list(output) for output in found["outputs"]] == [["name", "dtype", "shape"]] * 2
+    assert list(found["nodes"]) == ["total", "main", "by_op"]
+    assert (found["nodes"]["total"], found["nodes"]["main"]) == (5, 3)
+    assert found["initializers"] == {"count": 1, "elements": 1, "external": 0}
+    assert found["functions"] == [
+        {"domain": "t", "name": "r", "nodes": 2, "calls": 1, "composite": "t.r"}
+    ]
+
+
+def test_inspect_of_one_node_is_about_that_node(dpl: Dpl, model: Path) -> None:
+    """``--node`` and ``--json`` together do not ignore one of the two."""
+    answer = dpl("inspect", model, "--node", "Relu_0", "--json", "-")
+
+    assert answer.code == 2 or "Relu_0" in answer.out
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_report_in_a_file_is_the_one_on_stdout(
+    dpl: Dpl, folder: Path, command: tuple[str, ...]
+) -> None:
+    """FILE gets the bytes that ``-`` prints; the table is printed with FILE, and not with ``-``."""
+    printed = dpl(*command, "--json", "-")
+    filed = dpl(*command, "--json", "report.json")
+
+    assert (printed.code, filed.code) == (0, 0)
+    assert (folder / "report.json").read_text(encoding="utf-8") == printed.out
+    assert printed.out.startswith('{\n "schema": "dpl.')
+    assert printed.out.endswith("}\n")
+    assert "{" not in filed.out
+    assert filed.out == dpl(*command).out
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_report_replaces_an_older_one_in_one_step(
+    dpl: Dpl, folder: Path, command: tuple[str, ...]
+) -> None:
+    """The old report stays whole for whoever has it open, and no temporary file is left."""
+    (folder / "report.json").write_text("old")
+    (folder / "kept.json").hardlink_to(folder / "report.json")
+
+    assert dpl(*command, "--json", "report.json").code == 0
+
+    assert (folder / "kept.json").read_text() == "old"
+    names = {"m.onnx", "report.json", "kept.json", "out.onnx"}
+    assert contents(folder).keys() <= names
+
+
+@pytest.mark.usefixtures("model")
+def test_an_unmet_expectation_is_reported_all_the_same(dpl: Dpl, folder: Path) -> None:
+    """Exit 1 comes with the counts that explain it."""
+    answer = dpl(*COMMANDS["match"], "--expect", "dnnl.conv2d>0", "--json", "report.json")
+
+    assert answer.code == 1
+    assert json.loads((folder / "report.json").read_text())["counts"]["dnnl.conv2d"] == 0
+
+
+@pytest.mark.parametrize("name", ["residual_block", "light_squeezenet"])
+def test_the_same_bytes_in_every_run(dpl_process: Dpl, folder: Path, name: str) -> None:
+    """Nothing depends on hashing: reports and model are the same with any PYTHONHASHSEED."""
+    shutil.copy(SAMPLES / f"{name}.onnx", folder / "m.onnx")
+    partition = (*COMMANDS["partition"], "--no-verify", "--json", "-")
+    seen = set()
+    for seed in ("0", "1", "4711"):
+        answer = dpl_process(*partition, PYTHONHASHSEED=seed)
+        assert answer.code == 0
+        seen.add((answer.out, (folder / "out.onnx").read_bytes()))
+    assert len(seen) == 1
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_no_path_of_this_machine_is_in_a_report_or_a_model(
+    dpl: Dpl, folder: Path, command: tuple[str, ...]
+) -> None:
+    """Absolute paths as arguments give the same report, and leave no trace in the model."""
+    relative = dpl(*command, "--json", "-")
+    absolute = [folder / word if word.endswith(".onnx") else word for word in command]
+
+    answer = dpl(*absolute, "--json", "-")
+
+    assert answer.code == 0
+    assert answer.out == relative.out
+    assert str(folder) not in answer.out
+    assert all(str(folder).encode() not in data for data in contents(folder).values())

@@ -1,0 +1,103 @@
+"""An interrupted run leaves nothing behind, whatever it was doing."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dplcli import pipeline
+from tests.cli.support import ROOT, Dpl, contents
+
+PARTITION = ("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx", "--json", "r.json")
+# Stops where the staged model lies beside its destination, and says so.
+WAITING = """
+import sys, time
+from dplcli import pipeline
+def wait(*_, **__):
+    print("waiting", flush=True)
+    time.sleep(60)
+pipeline.verify = wait
+from dplcli.cli.main import main
+main()
+"""
+STEPS = ["load_model", "load_rules", "select_matches", "outline_matches", "check_model", "verify"]
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("step", STEPS)
+def test_interrupted_in_any_step(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Ctrl-C: one line, exit 2, and the folder as it was."""
+    monkeypatch.setattr(pipeline, step, _raise(KeyboardInterrupt()))
+    before = contents(folder)
+
+    answer = dpl(*PARTITION)
+
+    assert answer.code == 2
+    assert "interrupted" in answer.message
+    assert contents(folder) == before
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("error", [MemoryError(), RecursionError("deep"), OSError(28, "full")])
+def test_a_failure_in_any_step(
+    dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+) -> None:
+    """What nobody foresaw is one line, exit 2, no traceback, and the folder as it was."""
+    monkeypatch.setattr(pipeline, step, _raise(error))
+    before = contents(folder)
+
+    answer = dpl(*PARTITION)
+
+    assert answer.code == 2
+    assert answer.message
+    assert "Traceback" not in answer.err
+    assert contents(folder) == before
+
+
+@pytest.mark.usefixtures("model")
+def test_debug_adds_the_traceback(dpl: Dpl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``dpl --debug`` shows where it happened, and then the same message."""
+    monkeypatch.setattr(pipeline, "load_model", _raise(ValueError("odd")))
+
+    answer = dpl("--debug", *PARTITION)
+
+    assert answer.code == 2
+    assert "Traceback (most recent call last)" in answer.err
+    assert "dpl: error: internal error: ValueError: odd" in answer.err
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_nothing_behind(folder: Path, number: signal.Signals) -> None:
+    """Ctrl-C, a time limit of CI, a closed terminal: the staged model is taken away."""
+    before = contents(folder)
+    process = subprocess.Popen(  # noqa: S603  # our own program
+        [sys.executable, "-c", WAITING, *PARTITION],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+
+    assert process.returncode not in {0, 1}
+    assert "Traceback" not in err
+    assert contents(folder) == before
+
+
+def _raise(error: BaseException) -> object:
+    def fail(*_: object, **__: object) -> object:
+        raise error
+
+    return fail
