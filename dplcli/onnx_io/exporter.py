@@ -126,7 +126,7 @@ def _write(model: Model, path: Path) -> None:
         shutil.copyfile(model.path, path)
         return
     with path.open("wb") as file:
-        file.writelines(model_bytes(model))
+        file.writelines(map(wire.encode, model_parts(model)))
 
 
 def is_modified(model: Model) -> bool:
@@ -137,12 +137,16 @@ def is_modified(model: Model) -> bool:
 def to_proto(model: Model) -> ModelProto:
     """Return *model* as one message."""
     proto = ModelProto()
-    proto.ParseFromString(b"".join(model_bytes(model)))
+    proto.ParseFromString(_joined(model_parts(model)))
     return proto
 
 
-def model_bytes(model: Model) -> list[bytes]:
-    """Serialise *model*; the concatenation is the file.
+def _joined(parts: Iterable[wire.Part]) -> bytes:
+    return b"".join(map(wire.encode, parts))
+
+
+def model_parts(model: Model) -> list[wire.Part]:
+    """Take *model* apart; the concatenation of the parts' bytes is the file.
 
     What was not edited is encoded from the messages it came in, which stay as they are.
     """
@@ -155,11 +159,11 @@ def model_bytes(model: Model) -> list[bytes]:
         changed.ir_version = model.ir_version
     changed.opset_import.extend(source.opset_import)
     _add_opsets(changed, model.opset_imports)
-    functions = [b"".join(writer.function(item)) for item in model.functions.values()]
+    functions = [_joined(writer.function(item)) for item in model.functions.values()]
     return [
         changed.SerializeToString(),
         *wire.fields(source, without={"ir_version", "opset_import", "graph", "functions"}),
-        wire.header(_MODEL_GRAPH, sum(map(len, graph))),
+        wire.header(_MODEL_GRAPH, wire.size(graph)),
         *graph,
         *wire.embedded(_MODEL_FUNCTIONS, functions),
     ]
@@ -184,10 +188,10 @@ class _Writer:
     def __init__(self) -> None:
         self._attributes: dict[tuple[tuple[str, Attribute], ...], bytes] = {}
 
-    def graph(self, graph: Graph) -> list[bytes]:
+    def graph(self, graph: Graph) -> list[wire.Part]:
         source = graph.source
         assert isinstance(source, GraphProto)  # noqa: S101  # no pass makes graphs
-        chunks = list(wire.embedded(_GRAPH_NODE, map(self.node, graph)))
+        parts: list[wire.Part] = list(wire.embedded(_GRAPH_NODE, map(self.node, graph)))
         gone = graph.erased - graph.values.keys()
         inputs = {value.name for value in graph.inputs}
         narrowed = {
@@ -198,11 +202,10 @@ class _Writer:
                 item for item in source.sparse_initializer if item.values.name not in gone
             ),
         }
-        chunks += wire.fields(source, without={"node", *narrowed})
+        parts += wire.fields(source, without={"node", *narrowed})
         for name, items in narrowed.items():
-            number = GraphProto.DESCRIPTOR.fields_by_name[name].number
-            chunks += wire.embedded(number, (item.SerializeToString() for item in items))
-        return chunks
+            parts += wire.later(GraphProto.DESCRIPTOR.fields_by_name[name].number, items)
+        return parts
 
     def function(self, function: Function) -> list[bytes]:
         source = function.source
@@ -252,7 +255,7 @@ class _Writer:
         proto.CopyFrom(source)
         for name, body in graphs_of(proto):
             if name in edited:
-                body.ParseFromString(b"".join(self.graph(edited[name])))
+                body.ParseFromString(_joined(self.graph(edited[name])))
         return _bytes(proto)
 
     def _encoded(self, attributes: tuple[tuple[str, Attribute], ...]) -> bytes:

@@ -7,7 +7,7 @@ headers between them are made here. Fields that protobuf does not know are kept.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from google.protobuf.message import Message
+
+    Part: TypeAlias = bytes | Message
+    """Encoded already, or to be encoded when it is written."""
 
 _TEXT_TYPES = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
 _VARINT, _BYTES = 0, 2
@@ -46,6 +49,29 @@ def embedded(field_number: int, payloads: Iterable[bytes]) -> Iterator[bytes]:
             headers[length] = header(field_number, length)
         yield headers[length]
         yield payload
+
+
+def later(field_number: int, messages: Iterable[Message]) -> Iterator[Part]:
+    """Stand for the items of a repeated message field, to be encoded when they are written.
+
+    Weights are most of a model; so at most one of them is in memory a second time.
+    """
+    for message in messages:
+        yield header(field_number, message.ByteSize())
+        yield message
+
+
+def size(parts: Iterable[Part]) -> int:
+    """Count the bytes of *parts*."""
+    return sum(len(part) if isinstance(part, bytes) else part.ByteSize() for part in parts)
+
+
+def encode(part: Part) -> bytes:
+    """Return the bytes of *part*."""
+    if isinstance(part, bytes):
+        return part
+    data: bytes = part.SerializeToString()
+    return data
 
 
 def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes]:
