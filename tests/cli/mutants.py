@@ -44,10 +44,10 @@ def mutants(model: onnx.ModelProto, seed: int, count: int) -> list[Mutant]:
     rng = np.random.default_rng(seed)
     makers = [*_operators(model), *_attributes(model), *_weights(model), *_inputs(model)]
     chosen = rng.permutation(len(makers))[:count]
-    return [_made(model, *makers[index], rng) for index in chosen]
+    return [_made(model, rng, *makers[index]) for index in chosen]
 
 
-def _made(model: onnx.ModelProto, kind: str, place: tuple[int, int], rng: Generator) -> Mutant:
+def _made(model: onnx.ModelProto, rng: Generator, kind: str, place: tuple[int, int]) -> Mutant:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     what = {
@@ -126,7 +126,7 @@ def _weights(model: onnx.ModelProto) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _change_weight(model: onnx.ModelProto, place: tuple[int, int], rng: Generator) -> str:
-    """Move one weight by ten deviations: one wrong number among thousands."""
+    """Make one weight far larger than the others: one wrong number among thousands."""
     row, column = place
     if row < 0:
         tensor = model.graph.initializer[column]
@@ -135,7 +135,7 @@ def _change_weight(model: onnx.ModelProto, place: tuple[int, int], rng: Generato
     values = numpy_helper.to_array(tensor).copy()
     at = tuple(int(rng.integers(size)) for size in values.shape)
     name = tensor.name
-    values[at] += 10 * values.std() or 1
+    values[at] += 10 * values.std() + np.abs(values).max() + 0.1
     tensor.CopyFrom(numpy_helper.from_array(values, name))
     return f"{name or model.functions[row].name}{list(at)} is {values[at]:.3g}"
 

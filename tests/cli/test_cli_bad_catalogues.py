@@ -27,7 +27,11 @@ POINTED = {
     "unclosed-list": (f"{HEAD}    pattern: [Relu\n    doc: x\n", "not valid YAML", None),
     "list-open-at-the-end": (f"{HEAD}    pattern: [Relu\n", "not valid YAML", None),
     "tab": (f"{HEAD}\tpattern: Relu(x)\n", "not valid YAML", None),
-    "key-twice": (f"{HEAD}    pattern: Relu(x)\n    pattern: Abs(x)\n", "not valid YAML", "pattern"),
+    "key-twice": (
+        f"{HEAD}    pattern: Relu(x)\n    pattern: Abs(x)\n",
+        "not valid YAML",
+        "pattern",
+    ),
     "undefined-alias": (f"{HEAD}    pattern: *nothing\n", "not valid YAML", "*nothing"),
     "unknown-operator": (f"{HEAD}    pattern: Rellu(x)\n", "unknown operator 'Rellu'", "Rellu"),
     "unknown-operator-in-a-block": (
@@ -46,7 +50,11 @@ POINTED = {
         "uses the name 'y', which the pattern does not bind",
         "y.rank",
     ),
-    "where-no-expression": (f"{HEAD}    pattern: Relu(x)\n    where: ['x.rank =']\n", "x.rank =", None),
+    "where-no-expression": (
+        f"{HEAD}    pattern: Relu(x)\n    where: ['x.rank =']\n",
+        "x.rank =",
+        None,
+    ),
     "where-calls-something": (
         f"{HEAD}    pattern: Relu(x)\n    where: ['open(\"f\")']\n",
         "'open', which does not exist",
@@ -56,10 +64,14 @@ POINTED = {
     "unknown-top-key": ("dpl: 1\ntarget: t\npattern: []\n", "unknown key 'pattern'", "pattern"),
     "other-version": ("dpl: 2\ntarget: t\n", "dpl: ", "dpl: 2"),
     "no-target": ("dpl: 1\npatterns: []\n", "'target' is missing", None),
-    "name-with-a-space": ("dpl: 1\ntarget: t\npatterns: [{name: a b, pattern: Relu(x)}]\n", "a b", None),
+    "name-with-a-space": (
+        "dpl: 1\ntarget: t\npatterns: [{name: a b, pattern: Relu(x)}]\n",
+        "a b",
+        None,
+    ),
     "missing-include": ("dpl: 1\ntarget: t\ninclude: [gone.yaml]\n", "'gone.yaml'", "gone.yaml"),
     "constants-misspelt": (f"{HEAD}    pattern: Relu(x)\n    constants: lifted\n", "lifted", None),
-}  # fmt: skip
+}
 
 
 @pytest.mark.usefixtures("model")
@@ -158,7 +170,7 @@ NAMED = {
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize("command", ["partition", "match"])
 @pytest.mark.parametrize(("options", "message", "hint"), NAMED.values(), ids=NAMED)
-def test_a_catalogue_that_is_not_there_is_named(  # noqa: PLR0913  # fixtures
+def test_a_catalogue_that_is_not_there_is_named(  # noqa: PLR0913, PLR0917  # fixtures
     dpl: Dpl, folder: Path, options: tuple[str, ...], message: str, hint: str, command: str
 ) -> None:
     """The message names what was asked for, the hint what there is."""

@@ -44,7 +44,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 @pytest.mark.parametrize(("make", "message"), UNREADABLE.values(), ids=UNREADABLE)
-def test_what_is_no_model_is_refused_in_one_line(  # noqa: PLR0913  # fixtures
+def test_what_is_no_model_is_refused_in_one_line(  # noqa: PLR0913, PLR0917  # fixtures
     dpl: Dpl, folder: Path, model: Path, make: Make, message: str, command: tuple[str, ...]
 ) -> None:
     """Every command names the file and what it is instead, and leaves the folder alone."""
@@ -99,7 +99,7 @@ INVALID = {
 
 @pytest.mark.parametrize("command", ["partition", "match", "inspect"])
 @pytest.mark.parametrize(("text", "message"), INVALID.values(), ids=INVALID)
-def test_a_graph_that_contradicts_itself_is_refused_in_one_line(  # noqa: PLR0913  # fixtures
+def test_a_graph_that_contradicts_itself_is_refused_in_one_line(  # noqa: PLR0913, PLR0917  # fixtures
     dpl: Dpl, folder: Path, save: Save, text: str, message: str, command: str
 ) -> None:
     """The message names the file, the graph and the culprit."""
@@ -156,6 +156,42 @@ def test_no_verify_goes_without_a_verdict_and_says_so(dpl: Dpl, folder: Path, sa
     assert "Not verified" in answer.out
     result = onnx.load(folder / "out.onnx")
     assert [node.op_type for node in result.graph.node] == ["conv2d_relu", "Odd"]
+
+
+def test_verify_does_not_hint_at_options_that_it_has_not(dpl: Dpl, save: Save) -> None:
+    """--no-verify is no way out of ``dpl verify``."""
+    net = save(UNRUNNABLE)
+
+    answer = dpl("verify", net, net)
+
+    assert answer.code == 2
+    assert "onnxruntime does not run the original" in answer.message
+    assert "--no-verify" not in answer.hint
+
+
+@pytest.mark.parametrize("data", [None, b"", bytes(100)], ids=["missing", "empty", "cut-off"])
+def test_external_data_that_is_not_there_is_named(
+    dpl: Dpl, folder: Path, data: bytes | None
+) -> None:
+    """The message names the file that is missing or cut off, in words of ours."""
+    proto = onnx.ModelProto.FromString(GOOD)
+    for tensor in proto.graph.initializer:
+        tensor.CopyFrom(
+            onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor), tensor.name)
+        )
+    onnx.save(proto, "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    (folder / "w.bin").unlink()
+    if data is not None:
+        (folder / "w.bin").write_bytes(data)
+    before = contents(folder)
+
+    answer = dpl("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx")
+
+    assert answer.code == 2
+    assert "w.bin" in answer.message
+    assert ".cc:" not in answer.message
+    assert answer.message.count('"') % 2 == 0
+    assert contents(folder) == before
 
 
 UNRUNNABLE = """g (float[1, 1, 4, 4] x) => (float[1, 1, 4, 4] z) <float[1, 1, 1, 1] w = {2}>

@@ -43,6 +43,8 @@ OPTIONS = {
     "seed-no-number": ((*DNNL, "--seed", "x"), "'--seed'", "dpl partition --help"),
     "level-unknown": ((*DNNL, "--level", "al"), "'al'", "dpl partition --help"),
     "rtol-negative": ((*DNNL, "--rtol", "-1"), "rtol", ""),
+    "rtol-infinite": ((*DNNL, "--rtol", "inf"), "rtol", ""),
+    "atol-infinite": ((*DNNL, "--atol", "inf"), "atol", ""),
     "rtol-nan": ((*DNNL, "--rtol", "nan"), "rtol", ""),
     "atol-no-number": ((*DNNL, "--atol", "x"), "'--atol'", "dpl partition --help"),
     "node-unknown": (

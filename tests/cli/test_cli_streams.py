@@ -1,6 +1,7 @@
 """What goes to which stream: results to stdout, the rest to stderr, no colour in a pipe."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,18 @@ def test_names_that_look_like_markup_are_printed_as_they_are(dpl: Dpl, save: Sav
 
     assert answer.code == 0
     assert "[bold]n[/red]" in answer.out
+
+
+def test_a_name_that_the_terminal_cannot_show_is_no_failure(dpl_process: Dpl, folder: Path) -> None:
+    """Where stdout is ASCII, letters outside it are replaced; the work is done all the same."""
+    shutil.copy(SAMPLES / "residual_block.onnx", folder / "grün.onnx")
+    command = ("partition", "grün.onnx", "--target", "dnnl", "--no-verify")
+
+    answer = dpl_process(*command, PYTHONIOENCODING="ascii")
+
+    assert (answer.code, answer.err) == (0, "")
+    assert "Wrote gr" in answer.out
+    assert (folder / "grün.partitioned.onnx").is_file()
 
 
 def run(command: list[str], **options: object) -> subprocess.CompletedProcess[bytes]:

@@ -1,0 +1,104 @@
+"""Every real model: partitioned for dnnl and verified, or left as it is, or a clear word."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from dplcli import pipeline
+from dplcli.errors import VerificationError
+from dplcli.onnx_io import check_model
+from dplcli.verify.equivalence import verify_equivalence
+from tests.corpus.nets import SHARED, manifest
+from tests.corpus.untouched import check_untouched
+
+MODELS = manifest()
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(not MODELS, reason="the models are not beside the checkout"),
+]
+
+# One session takes onnxruntime two minutes; the structure is checked all the same.
+UNVERIFIED = {"gru_unrolled-legacy17.onnx"}
+REFUSED = {n for n, m in MODELS.items() if m["checks"]["onnxruntime_cpu"] != "ok"}
+INVALID = {n for n, m in MODELS.items() if m["checks"]["onnx_checker_full"] != "ok"}
+RUNNABLE = sorted(MODELS.keys() - REFUSED)
+# The largest found is 480 bytes; a call, and its part of a function, should not cost much more.
+BYTES_PER_PARTITION = 1000
+NO_VERIFY = pipeline.PartitionSettings(verify=False)
+
+
+def check_structure(name: str, result: Path, outcome: pipeline.PartitionOutcome) -> None:
+    """Check validity, growth, and that nothing but the matches was touched."""
+    original = SHARED / name
+    if not outcome.is_changed:
+        assert result.read_bytes() == original.read_bytes()
+        return
+    if name not in INVALID:
+        assert check_model(result) == ""
+    before, after = onnx.load(original), onnx.load(result)
+    covered = sum(len(found.nodes) for found in outcome.selection.matches)
+    assert len(outcome.partitions) == len(outcome.selection.matches)
+    check_untouched(before, after, covered)
+    growth = result.stat().st_size - original.stat().st_size
+    assert growth <= BYTES_PER_PARTITION * len(outcome.partitions)
+
+
+def check_final(result: Path, folder: Path) -> None:
+    """Check that a second run finds nothing and copies every byte."""
+    again = pipeline.partition(
+        result, output=folder / "again.onnx", targets=["dnnl"], settings=NO_VERIFY
+    )
+    assert not again.is_changed
+    assert (folder / "again.onnx").read_bytes() == result.read_bytes()
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_partition_succeeds_or_changes_nothing(tmp_path: Path, name: str) -> None:
+    """Verified with default settings; valid, small, final; nothing else is touched."""
+    result = tmp_path / name
+    settings = NO_VERIFY if name in UNVERIFIED else pipeline.PartitionSettings()
+
+    outcome = pipeline.partition(SHARED / name, output=result, targets=["dnnl"], settings=settings)
+
+    assert outcome.is_success
+    assert outcome.is_changed == any(outcome.counts.values())
+    if outcome.is_changed and settings.verify:
+        assert outcome.verification is not None
+        assert outcome.verification.equivalent
+    check_structure(name, result, outcome)
+    check_final(result, tmp_path)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_onnxruntime_refuses_is_a_clear_word(tmp_path: Path, name: str) -> None:
+    """With verification one sentence and no file; without it the structural work."""
+    result = tmp_path / name
+    matched = any(pipeline.match(SHARED / name, targets=["dnnl"]).counts.values())
+
+    if matched:
+        with pytest.raises(VerificationError, match="onnxruntime does not run") as caught:
+            pipeline.partition(SHARED / name, output=result, targets=["dnnl"])
+        assert "--no-verify" in str(caught.value.hint)
+        assert "\n" not in caught.value.message
+        assert caught.value.message.count("'") % 2 == 0  # a quotation is closed
+        assert list(tmp_path.iterdir()) == []
+    outcome = pipeline.partition(SHARED / name, output=result, targets=["dnnl"], settings=NO_VERIFY)
+
+    assert outcome.is_success
+    assert outcome.is_changed == matched
+    check_structure(name, result, outcome)
+    check_final(result, tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_verify_says_that_there_is_no_verdict(name: str) -> None:
+    """A refused model compared with itself is neither equal nor different."""
+    with pytest.raises(VerificationError, match="onnxruntime does not run the original"):
+        verify_equivalence(SHARED / name, SHARED / name)
+
+
+def test_the_corpus_is_whole() -> None:
+    """141 models, of which onnxruntime refuses five and onnx.checker four."""
+    assert (len(MODELS), len(REFUSED), len(INVALID)) == (141, 5, 4)
