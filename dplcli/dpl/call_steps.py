@@ -171,6 +171,11 @@ class OutputStep(Step):
         return self.call.match_output(state, value, self.index, rest)
 
 
+_DTYPE_ATTRIBUTES = frozenset(
+    {"to", "dtype", "output_dtype", "stash_type", "precision", "softmax_precision"}
+)
+
+
 def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
     """Compare an attribute, completed with its default, with what a pattern states.
 
@@ -181,10 +186,22 @@ def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
     if attribute is None or attribute.ref:
         return False
     value = attribute.value
-    if attribute.kind == "float" and isinstance(expected, (int, float)):
-        return bool(np.float32(value) == np.float32(expected))  # type: ignore[arg-type]  # a float
-    if attribute.kind == "floats" and isinstance(expected, tuple):
-        return np.array_equal(np.asarray(value, np.float32), np.asarray(expected, dtype=np.float32))
-    if attribute.kind == "int" and isinstance(expected, str):
+    if attribute.kind == "float":
+        return _floats_equal((value,), (expected,))
+    if attribute.kind == "floats" and isinstance(value, tuple) and isinstance(expected, tuple):
+        return _floats_equal(value, expected)
+    if attribute.kind == "int" and isinstance(expected, str) and name in _DTYPE_ATTRIBUTES:
         return value == DTYPE_CODES.get(expected)
     return value == expected and type(value) is type(expected)
+
+
+def _floats_equal(values: Sequence[object], expected: Sequence[object]) -> bool:
+    if len(values) != len(expected) or any(isinstance(item, str) for item in expected):
+        return False
+    try:
+        with np.errstate(over="ignore"):
+            return np.array_equal(
+                np.asarray(values, dtype=np.float32), np.asarray(expected, dtype=np.float32)
+            )
+    except OverflowError:
+        return False

@@ -6,32 +6,30 @@ A condition that needs an unknown fact (a shape nobody knows, say) is a no, with
 from __future__ import annotations
 
 import ast
-import math
-from typing import TYPE_CHECKING
+import operator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from simpleeval import EvalWithCompoundTypes, InvalidExpression
+from simpleeval import DEFAULT_OPERATORS, EvalWithCompoundTypes, InvalidExpression
 
 from dplcli.dpl.compiler import post_order
 from dplcli.dpl.facts import UnknownFactError, ValueFacts
 from dplcli.errors import PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from dplcli.dpl.pattern import DFPattern
-    from dplcli.ir import Dim, Value
+    from dplcli.ir import Value
+
+
+_LARGEST_EXPONENT = 64
+_LARGEST_NUMBER = 2**64
 
 
 def same_shape(first: ValueFacts, second: ValueFacts) -> bool:
     """Tell whether both shapes are known and equal dimension for dimension."""
-    a, b = first.shape, second.shape
-    if len(a) != len(b):
-        return False
-    for x, y in zip(a, b, strict=True):
-        if x is None or y is None:
-            raise UnknownFactError(f"a dimension of {first.name!r} or {second.name!r} is unknown")
-    return a == b
+    return first.shape == second.shape
 
 
 def broadcasts_to(small: ValueFacts, large: ValueFacts) -> bool:
@@ -39,15 +37,7 @@ def broadcasts_to(small: ValueFacts, large: ValueFacts) -> bool:
     a, b = small.shape, large.shape
     if len(a) > len(b):
         return False
-    return all(_stretches(x, y) for x, y in zip(reversed(a), reversed(b), strict=False))
-
-
-def _stretches(small: Dim, large: Dim) -> bool:
-    if small == 1:
-        return True
-    if small is None or large is None:
-        raise UnknownFactError("a dimension is unknown")
-    return small == large
+    return all(x in (1, y) for x, y in zip(reversed(a), reversed(b), strict=False))
 
 
 def per_channel(bias: ValueFacts, output: ValueFacts) -> bool:
@@ -74,6 +64,28 @@ def is_close(constant: ValueFacts, number: float, rtol: float = 1e-3) -> bool:
     return bool(np.allclose(data, number, rtol=rtol, atol=1e-12))
 
 
+def _product(numbers: Iterable[float]) -> float:
+    """Multiply numbers of ordinary size, such as dimensions."""
+    product: float = 1
+    for number in numbers:
+        product = product * number
+        if abs(product) > _LARGEST_NUMBER:
+            raise ValueError("a product is too large")
+    return product
+
+
+def _on_values(function: Callable[..., object], count: int) -> Callable[..., object]:
+    """Let *function* take that many captured values first, and say so if it is given others."""
+
+    def checked(*args: object) -> object:
+        if len(args) < count or not all(isinstance(arg, ValueFacts) for arg in args[:count]):
+            names = "a name" if count == 1 else f"{count} names"
+            raise TypeError(f"{function.__name__} takes {names} of the pattern first")
+        return function(*args)
+
+    return checked
+
+
 FUNCTIONS: dict[str, Callable[..., object]] = {
     "len": len,
     "min": min,
@@ -81,13 +93,65 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "abs": abs,
     "all": all,
     "any": any,
-    "prod": math.prod,
-    "same_shape": same_shape,
-    "broadcasts_to": broadcasts_to,
-    "per_channel": per_channel,
-    "is_close": is_close,
+    "prod": _product,
+    "same_shape": _on_values(same_shape, 2),
+    "broadcasts_to": _on_values(broadcasts_to, 2),
+    "per_channel": _on_values(per_channel, 2),
+    "is_close": _on_values(is_close, 1),
 }
 """Every function a condition may call."""
+
+
+_FACTS = ("dtype", "shape", "rank", "name", "is_const", "value", "uses", "attrs")
+_ALLOWED = (
+    *(ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Slice, ast.BoolOp),
+    *(ast.UnaryOp, ast.BinOp, ast.Compare, ast.List, ast.Tuple, ast.Set, ast.IfExp),
+    *(ast.ListComp, ast.GeneratorExp),
+)
+
+
+def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[object, object], object]:
+    """Let *operation* work on numbers of ordinary size and arrays only."""
+
+    def checked(left: object, right: object) -> object:
+        for operand in (left, right):
+            if isinstance(operand, (str, bytes, list, tuple)):
+                raise TypeError("arithmetic is for numbers")
+            if isinstance(operand, int) and abs(operand) > _LARGEST_NUMBER:
+                raise ValueError("a number is too large")
+        return operation(left, right)
+
+    return checked
+
+
+def _power(base: Any, exponent: Any) -> object:  # noqa: ANN401  # a number or an array
+    if abs(exponent) > _LARGEST_EXPONENT:
+        raise ValueError(f"an exponent is larger than {_LARGEST_EXPONENT}")
+    return base**exponent
+
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+_OPERATORS = DEFAULT_OPERATORS | {kind: _numeric(op) for kind, op in _ARITHMETIC.items()}
+
+
+_UNANSWERABLE = (
+    InvalidExpression,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+)
 
 
 class Condition:
@@ -111,39 +175,80 @@ class Condition:
                 f"where: {self.text!r} is not an expression: {_syntax_message(error)}",
                 column=column,
             ) from error
-        names = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)}
-        self._used = names - FUNCTIONS.keys()
+        self._indent = len(text) - len(text.lstrip())
+        for node in ast.walk(self._tree):
+            self._check_form(node)
+        self._used = {node.id for node in self._names()}
         self._helper = _helper_call(self._tree)
-        self._evaluator = EvalWithCompoundTypes(functions=FUNCTIONS)
+        self._evaluator = EvalWithCompoundTypes(functions=FUNCTIONS, operators=_OPERATORS)
 
     def __repr__(self) -> str:
         """Read as written."""
         return f"Condition({self.text!r})"
 
     def check_names(self, bound: frozenset[str]) -> None:
-        """Refuse names and functions that do not exist.
+        """Refuse names that the pattern does not bind.
 
         Raises:
             PatternSyntaxError: The expression names something unbound.
         """
-        called = {
-            node.func.id
+        local = {
+            target.id
             for node in ast.walk(self._tree)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            if isinstance(node, ast.comprehension)
+            for target in ast.walk(node.target)
+            if isinstance(target, ast.Name)
         }
-        for node in ast.walk(self._tree):
-            if not isinstance(node, ast.Name):
-                continue
-            known = FUNCTIONS if node.id in called else bound
-            if node.id not in known and node.id not in FUNCTIONS:
-                what = "function" if node.id in called else "name"
-                raise PatternSyntaxError(
-                    f"where: {self.text!r} uses the {what} {node.id!r}, which "
-                    + ("does not exist" if node.id in called else "the pattern does not bind"),
-                    line=1,
-                    column=node.col_offset,
-                    hint=did_you_mean(node.id, sorted(known)),
+        self._used -= local
+        for node in self._names():
+            if node.id not in bound | local:
+                raise self._wrong(
+                    node,
+                    f"uses the name {node.id!r}, which the pattern does not bind",
+                    did_you_mean(node.id, sorted(bound)),
                 )
+
+    def _names(self) -> list[ast.Name]:
+        """Return the names in it that are not those of called functions."""
+        called = {id(node.func) for node in ast.walk(self._tree) if isinstance(node, ast.Call)}
+        return [
+            node
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.Name) and id(node) not in called
+        ]
+
+    def _check_form(self, node: ast.AST) -> None:
+        """Refuse what is not in the language: nothing else is ever evaluated."""
+        if isinstance(node, ast.expr) and not isinstance(node, _ALLOWED):
+            raise self._wrong(node, f"{ast.unparse(node)!r} is not allowed")
+        if isinstance(node, ast.Call):
+            if not isinstance(node.func, ast.Name) or node.keywords:
+                raise self._wrong(node, "only the listed functions may be called")
+            if node.func.id not in FUNCTIONS:
+                raise self._wrong(
+                    node,
+                    f"uses the function {node.func.id!r}, which does not exist",
+                    did_you_mean(node.func.id, FUNCTIONS),
+                )
+        if isinstance(node, ast.Attribute):
+            of_attributes = isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"
+            if node.attr.startswith("_") or not (of_attributes or node.attr in _FACTS):
+                raise self._wrong(
+                    node,
+                    f"asks for {node.attr!r}, which does not exist",
+                    did_you_mean(node.attr, _FACTS),
+                )
+
+    def _wrong(self, node: ast.expr, what: str, hint: str | None = None) -> PatternSyntaxError:
+        lines = self.text.splitlines()
+        shown = lines[node.lineno - 1].encode()[: node.col_offset].decode(errors="ignore")
+        indent = self._indent if node.lineno == 1 else 0
+        return PatternSyntaxError(
+            f"where: {self.text!r} {what}",
+            line=node.lineno,
+            column=len(shown) + indent,
+            hint=hint,
+        )
 
     def reason_against(self, bindings: Mapping[str, Value]) -> str:
         """Return why the condition does not hold for *bindings*, or "" if it does.
@@ -155,17 +260,21 @@ class Condition:
             return ""
         facts = {name: ValueFacts(bindings[name]) for name in self._used}
         try:
-            if self._helper is not None:
-                function, arguments = self._helper
-                holds = function(*[facts[name] for name in arguments])
-            else:
-                self._evaluator.names = facts
-                holds = self._evaluator.eval(self.text, previously_parsed=self._tree)
-            return "" if bool(holds) else f"{self.text!r} does not hold"
+            with np.errstate(all="ignore"):
+                holds = bool(self._evaluate(facts))
         except UnknownFactError as error:
             return f"{self.text!r} is not known to hold: {error}"
-        except (InvalidExpression, ValueError, TypeError, ArithmeticError, LookupError) as error:
-            return f"{self.text!r} cannot be evaluated: {error}"
+        except _UNANSWERABLE as error:
+            return f"{self.text!r} cannot be evaluated: {' '.join(str(error).split())}"
+        return "" if holds else f"{self.text!r} does not hold"
+
+    def _evaluate(self, facts: dict[str, ValueFacts]) -> object:
+        if self._helper is not None:
+            function, arguments = self._helper
+            return function(*[facts[name] for name in arguments])
+        self._evaluator.names = facts
+        answer: object = self._evaluator.eval(self.text, previously_parsed=self._tree)
+        return answer
 
 
 def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | None:

@@ -7,17 +7,33 @@ from typing import TYPE_CHECKING
 from dplcli.ir.operators import attribute_of
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Node, Shape, TensorType, Value
+    from dplcli.ir import Node, TensorType, Value
 
 _FIRST_SPATIAL_AXIS = 2
 
 
 class UnknownFactError(Exception):
     """A condition asked for something that the model does not say."""
+
+
+class UnknownDim:
+    """A dimension nobody knows: whoever compares it or computes with it has no answer."""
+
+    def __init__(self, owner: str) -> None:
+        """Remember whose dimension it is."""
+        self._owner = owner
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise UnknownFactError(f"a dimension of {self._owner!r} is unknown")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __hash__ = __bool__ = __add__ = __radd__ = __sub__ = __rsub__ = _refuse
+    __mul__ = __rmul__ = __mod__ = __floordiv__ = __truediv__ = __neg__ = __abs__ = _refuse
+    __rmod__ = __rfloordiv__ = __rtruediv__ = __pow__ = __rpow__ = _refuse
 
 
 class AttributeFacts:
@@ -78,12 +94,12 @@ class ValueFacts:
         return dtype
 
     @property
-    def shape(self) -> Shape:
-        """The dimensions, some of which may be symbols or None."""
+    def shape(self) -> tuple[int | str | UnknownDim, ...]:
+        """The dimensions: numbers, symbols, and those that are unknown."""
         shape = self._type.shape
         if shape is None:
             raise UnknownFactError(f"the rank of {self.name!r} is unknown")
-        return shape
+        return tuple([UnknownDim(self.name) if dim is None else dim for dim in shape])
 
     @property
     def rank(self) -> int:

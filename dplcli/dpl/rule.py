@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.pattern import DFPattern
 
+RESERVED_METADATA = frozenset({"Composite", "Codegen", "PartitionedFromPattern", "dpl.nodes"})
+"""Metadata keys that a partition writes itself."""
+
 ConstantsPolicy: TypeAlias = Literal["auto", "embed", "lift"]
 
 

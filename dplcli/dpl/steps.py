@@ -167,13 +167,20 @@ class ConstantStep(LeafStep):
 
 
 def equals_number(scalar: np.ndarray[tuple[()], np.dtype[np.generic]], number: float) -> bool:
-    """Compare a 0-d array with a number that is first rounded to the array's own dtype."""
+    """Compare a 0-d array with a number in the array's own dtype.
+
+    A number that an integer dtype cannot hold equals nothing; for a float dtype it is rounded
+    first, as an exporter rounded what it wrote.
+    """
     if scalar.dtype == np.object_ or scalar.dtype.kind in "SU":
         return False
-    if scalar.dtype.kind in "iub" and number != int(number):
+    if scalar.dtype.kind in "iub":
+        return bool(int(scalar) == number)
+    try:
+        with np.errstate(over="ignore"):
+            return bool(scalar == np.asarray(float(number)).astype(scalar.dtype))
+    except OverflowError:
         return False
-    with np.errstate(over="ignore"):
-        return bool(scalar == np.asarray(number).astype(scalar.dtype))
 
 
 class InputStep(LeafStep):

@@ -40,6 +40,12 @@ _BINARY_OPS = {
 }
 
 
+_RELAX_METHODS = frozenset(
+    {"used_by", "only_used_by", "same_shape_as", "fork_to", "dup", "has_attr", "has_type"}
+    | {"has_ty", "optional", "dominates", "match"}
+)
+"""Methods of TVM's patterns that the text form does not have."""
+
 _NAMEABLE = (CallPattern, ConstantPattern, OrPattern, AndPattern, TypedPattern)
 
 
@@ -63,10 +69,20 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
         raise PatternSyntaxError(f"the pattern cannot be parsed: {error}") from error
     try:
         return _PatternParser(schemas).parse(module)
+    except PatternSyntaxError as error:
+        error.column = _character_column(text, error.line, error.column)
+        raise
     except RecursionError as error:
         raise PatternSyntaxError(
             "the pattern is nested too deeply", hint="name its parts on lines of their own"
         ) from error
+
+
+def _character_column(text: str, line: int, column: int) -> int:
+    """Turn a column in UTF-8 bytes, as ``ast`` counts, into one in characters."""
+    lines = text.splitlines()
+    shown = lines[line - 1] if line <= len(lines) else ""
+    return len(shown.encode()[:column].decode(errors="ignore"))
 
 
 class _PatternParser:
@@ -110,6 +126,8 @@ class _PatternParser:
         if target.id == "_" or target.id in self.op_types:
             raise _wrong(target, f"{target.id!r} cannot be used as a name")
         pattern = self._pattern(statement.value)
+        if target.id in self.wildcards:
+            raise _wrong(target, f"{target.id!r} is named inside its own pattern")
         if isinstance(pattern, _NAMEABLE) and not pattern.name:
             pattern = replace(pattern, name=target.id)
         self.assigned[target.id] = pattern
@@ -157,7 +175,7 @@ class _PatternParser:
         pattern = self._pattern(node.value)
         if not isinstance(pattern, CallPattern):
             raise _wrong(node, "only a node has outputs to choose from")
-        if not isinstance(node.slice, ast.Constant) or not isinstance(node.slice.value, int):
+        if not isinstance(node.slice, ast.Constant) or type(node.slice.value) is not int:
             raise _wrong(node.slice, "the output must be chosen by a number")
         return OutputPattern(pattern, node.slice.value, _place(node))
 
@@ -186,11 +204,19 @@ class _PatternParser:
                 domain, _, op_type = ast.unparse(node).rpartition(".")
                 if not all(part.isidentifier() for part in domain.split(".")):
                     raise _wrong(node, f"{ast.unparse(node)!r} is not an operator")
+                self._check_method(node, domain, op_type)
                 if domain == "ai.onnx":
                     domain = STANDARD_DOMAIN
                 return OpPattern(((domain, op_type),))
             case _:
                 raise _wrong(node, f"{ast.unparse(node)!r} is not an operator")
+
+    def _check_method(self, node: ast.expr, owner: str, name: str) -> None:
+        """Refuse what is meant as a method of a pattern, not as an operator of a domain."""
+        is_pattern = owner in self.assigned or owner in self.wildcards
+        hint = did_you_mean(name, self.methods)
+        if is_pattern or name in _RELAX_METHODS or (hint and "." not in owner):
+            raise _wrong(node, f"patterns have no method {name!r}", hint)
 
     def _check_op(self, node: ast.Name) -> None:
         if node.id in self.op_types:
@@ -211,13 +237,15 @@ class _PatternParser:
         if rest:
             args.pop()
         patterns = (*first, *(self._pattern(arg) for arg in args))
-        attributes = []
+        attributes: list[tuple[str, AttributeValue]] = []
         attributes_name = ""
         for keyword in node.keywords:
             if keyword.arg is None:
                 attributes_name = _word(keyword.value)
-            else:
-                attributes.append((keyword.arg, _literal(keyword.value)))
+                continue
+            if keyword.arg in dict(attributes):
+                raise _wrong(keyword.value, f"the attribute {keyword.arg!r} is given twice")
+            attributes.append((keyword.arg, _literal(keyword.value)))
         call = CallPattern(
             op,
             patterns,
@@ -284,6 +312,7 @@ class _PatternParser:
         return _word(node.args[0]) if node.args else ""
 
     def _has_dtype(self, node: ast.Call, inner: DFPattern) -> DFPattern:
+        _refuse_keywords(node)
         dtypes = tuple(_literal(arg) for arg in node.args)
         for dtype in dtypes:
             if dtype not in DTYPE_CODES:
@@ -295,12 +324,14 @@ class _PatternParser:
         return TypedPattern(inner, dtypes=tuple(map(str, dtypes)), place=_place(node))
 
     def _has_rank(self, node: ast.Call, inner: DFPattern) -> DFPattern:
+        _refuse_keywords(node)
         ranks = [_literal(arg) for arg in node.args]
         if not all(type(rank) is int for rank in ranks):
             raise _wrong(node, "a rank is a number")
         return TypedPattern(inner, ranks=tuple(map(int, ranks)), place=_place(node))  # type: ignore[arg-type]  # checked
 
     def _has_shape(self, node: ast.Call, inner: DFPattern) -> DFPattern:
+        _refuse_keywords(node)
         return TypedPattern(
             inner, shape=tuple(_dimension(arg) for arg in node.args), place=_place(node)
         )
@@ -318,6 +349,11 @@ def _dimension(node: ast.expr) -> Dim:
             raise _wrong(node, "a dimension is a number, a letter, or _ for any")
 
 
+def _refuse_keywords(node: ast.Call) -> None:
+    if node.keywords:
+        raise _wrong(node, "takes no keywords")
+
+
 def _word(node: ast.expr) -> str:
     if not isinstance(node, ast.Name):
         raise _wrong(node, "expected a name")
@@ -327,14 +363,12 @@ def _word(node: ast.expr) -> str:
 def _literal(node: ast.expr) -> AttributeValue:
     try:
         value = ast.literal_eval(node)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise _wrong(node, f"{ast.unparse(node)!r} is not a literal") from error
-    scalar = (int, float, str)
-    if isinstance(value, scalar):
-        return value
-    if not isinstance(value, (list, tuple)) or not all(isinstance(v, scalar) for v in value):
-        raise _wrong(node, "an attribute is a number, a string or a list of them")
-    return tuple(value)
+    items = value if isinstance(value, (list, tuple)) else [value]
+    if not all(type(item) in {int, float, str} for item in items):
+        raise _wrong(node, "expected a number, a string or a list of them")
+    return tuple(value) if isinstance(value, (list, tuple)) else value
 
 
 def _place(node: ast.expr) -> Place:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     AttributeKey: TypeAlias = tuple[int, str]
 
 
+_OPSET_OF_CONSTANTS = 13
+"""Opset to import for Constant nodes in a model that uses no standard operator at all."""
+
+
 @dataclass(slots=True)
 class Outline:
     """One match as a function call to be.
@@ -81,6 +85,8 @@ def outline(match: Match) -> Outline:
                 embedded.append(value)
             else:
                 wires.append(inputs.setdefault(value, len(inputs)))
+        while wires and wires[-1] is None:
+            wires.pop()
         outputs_present = tuple([output is not None for output in node.outputs])
         structure += (node.domain, node.op_type, node.overload, *wires, outputs_present)
     opsets = match.root.graph.opset_imports
@@ -168,6 +174,10 @@ def make_function(model: Model, kind: Kind, name: str) -> Function:
     rule = first.match.rule
     scope = first.match.root.graph
     domains = {node.domain for node in first.match.nodes}
+    if first.embedded:
+        domains.add("")
+        scope.opset_imports.setdefault("", _OPSET_OF_CONSTANTS)
+        model.opset_imports.setdefault("", _OPSET_OF_CONSTANTS)
     body = Graph(model, {d: scope.opset_imports[d] for d in sorted(domains)})
     body.name = name
     body.modified = True
@@ -185,10 +195,10 @@ def make_function(model: Model, kind: Kind, name: str) -> Function:
     function.attributes = tuple(kind.attribute_names.values())
     trace = "".join(f"{node.op_type}_" for node in first.match.nodes)
     function.metadata = {
+        **rule.metadata,
         "Composite": rule.qualified_name,
         "Codegen": rule.target,
         "PartitionedFromPattern": trace,
-        **rule.metadata,
     }
     return function
 

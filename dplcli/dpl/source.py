@@ -1,0 +1,183 @@
+"""A YAML file with the places of its parts, and messages that point into it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from dplcli.errors import CatalogError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from dplcli.errors import PatternSyntaxError
+
+    Where = Sequence[str | int]
+
+_MOST_ITEMS = 100_000
+
+
+class Source:
+    """A YAML file, read.
+
+    Args:
+        path: The file.
+
+    Raises:
+        CatalogError: It cannot be read, or is not YAML with a mapping at the top.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read and parse the file."""
+        self.label = path.name
+        try:
+            self.text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise CatalogError(f"{path}: is not UTF-8 text") from error
+        except OSError as error:
+            raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
+        self.lines = self.text.splitlines()
+        self.data = self._parsed()
+        if not isinstance(self.data, dict):
+            raise CatalogError(
+                f"{self.label}: is not a catalogue", hint="it starts with a line: dpl: 1"
+            )
+
+    def _parsed(self) -> object:
+        try:
+            return YAML(typ="rt").load(self.text)
+        except MarkedYAMLError as error:
+            mark = error.problem_mark
+            line, column = (mark.line, mark.column) if mark else (0, 0)
+            problem = error.problem or "malformed"
+            raise self._error(f"not valid YAML: {problem}", line, column) from error
+        except (YAMLError, ValueError, RecursionError) as error:
+            reason = " ".join(str(error).split())
+            raise CatalogError(f"{self.label}: not valid YAML: {reason}") from error
+
+    def plain(self) -> Any:  # noqa: ANN401  # YAML holds anything
+        """Return the data in Python's own types.
+
+        Raises:
+            CatalogError: Aliases make it endless, or as good as endless.
+        """
+        return _Plain(self.label).of(self.data)
+
+    def line(self, where: Where) -> int:
+        """Return the 1-based line at which the item at *where* stands."""
+        return self._position(where)[0] + 1
+
+    def error(self, message: str, where: Where, hint: str | None = None) -> CatalogError:
+        """Point at the item at *where*."""
+        return self._error(message, *self._position(where), hint)
+
+    def error_in_text(self, error: PatternSyntaxError, where: Where, rule: str) -> CatalogError:
+        """Point into the pattern or condition at *where*, for what is wrong inside it."""
+        line, column = self._place_in_text(error, where)
+        return self._error(f"rule {rule!r}: {error.message}", line, column, error.hint)
+
+    def _place_in_text(self, error: PatternSyntaxError, where: Where) -> tuple[int, int]:
+        """Return the 0-based line and column of *error* inside a scalar of this file."""
+        line, column = self._position(where, value=True)
+        shown = self.lines[line][column:] if line < len(self.lines) else ""
+        shown, column = _without_properties(shown, column)
+        if shown[:1] in {"|", ">"}:
+            indent = self._indent_of_block(line + 1)
+            return line + error.line, indent + error.column
+        if shown[:1] not in {"'", '"'}:
+            return line + error.line - 1, column + error.column
+        if error.line == 1:
+            return line, column + 1 + error.column
+        return self._place_after_escapes(line, column, error)
+
+    def _indent_of_block(self, line: int) -> int:
+        for text in self.lines[line:]:
+            if text.strip():
+                return len(text) - len(text.lstrip())
+        return 0
+
+    def _place_after_escapes(
+        self, line: int, column: int, error: PatternSyntaxError
+    ) -> tuple[int, int]:
+        r"""Find a line of the text behind as many ``\n`` inside double quotes."""
+        start = column
+        for _ in range(error.line - 1):
+            start = self.lines[line].find("\\n", start) + 2
+            if start == 1:
+                return line, column
+        return line, start + error.column
+
+    def _position(self, where: Where, *, value: bool = False) -> tuple[int, int]:
+        """Return where the item at *where* stands, or the nearest thing round it that exists."""
+        data: Any = self.data
+        line, column = 0, 0
+        for depth, key in enumerate(where):
+            if not _holds(data, key):
+                break
+            line, column = _mark(data, key, value=value and depth == len(where) - 1)
+            data = data[key]
+        return line, column
+
+    def _error(self, message: str, line: int, column: int, hint: str | None = None) -> CatalogError:
+        place = f"{self.label}:{line + 1}:{column + 1}"
+        excerpt = ""
+        if line < len(self.lines):
+            shown = self.lines[line]
+            excerpt = f"\n    {shown}\n    {' ' * min(column, len(shown))}^"
+        return CatalogError(f"{place}: {message}{excerpt}", hint=hint)
+
+
+def _without_properties(shown: str, column: int) -> tuple[str, int]:
+    """Step over the anchor and tag that may stand before a scalar."""
+    while shown[:1] in {"&", "!"}:
+        _, _, rest = shown.partition(" ")
+        rest = rest.lstrip()
+        column += len(shown) - len(rest)
+        shown = rest
+    return shown, column
+
+
+def _holds(data: Any, key: str | int) -> bool:  # noqa: ANN401  # YAML holds anything
+    if isinstance(data, dict):
+        return key in data
+    return isinstance(data, list) and isinstance(key, int) and key < len(data)
+
+
+def _mark(data: Any, key: str | int, *, value: bool) -> tuple[int, int]:  # noqa: ANN401  # YAML
+    """Return the 0-based line and column of an item, as the YAML reader noted them."""
+    position = data.lc
+    if not isinstance(data, dict):
+        line, column = position.item(key)
+    else:
+        line, column = position.value(key) if value else position.key(key)
+    return line, column
+
+
+class _Plain:
+    """Copies data out of the types that carry positions, which strict validation refuses."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.items = 0
+        self.open: set[int] = set()
+
+    def of(self, data: Any) -> Any:  # noqa: ANN401  # YAML holds anything
+        self.items += 1
+        if self.items > _MOST_ITEMS or id(data) in self.open:
+            raise CatalogError(f"{self.label}: aliases repeat without end")
+        if isinstance(data, (dict, list)):
+            self.open.add(id(data))
+            copy = self._copy(data)
+            self.open.discard(id(data))
+            return copy
+        if isinstance(data, bool):
+            return bool(data)
+        return next((kind(data) for kind in (str, int, float) if isinstance(data, kind)), data)
+
+    def _copy(self, data: Any) -> Any:  # noqa: ANN401  # YAML holds anything
+        if isinstance(data, dict):
+            return {self.of(key): self.of(item) for key, item in data.items()}
+        return [self.of(item) for item in data]
