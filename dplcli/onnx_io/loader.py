@@ -12,6 +12,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 from dplcli.errors import InvalidModelError, ModelLoadError
 from dplcli.ir import Function, Graph, Model, Node, Value
 from dplcli.ir.node import NO_ATTRIBUTES
+from dplcli.ir.operators import schema_of
 from dplcli.onnx_io.attributes import graphs_of
 from dplcli.onnx_io.codec import ProtoCodec
 from dplcli.onnx_io.sorting import sort_nodes
@@ -150,6 +151,7 @@ class _GraphReader:
         self.model = model
         self.label = label
         self.sorting = False
+        self.with_bodies: dict[tuple[str, str], bool] = {}
 
     def read_main(self, proto: GraphProto) -> None:
         graph = self.model.graph
@@ -264,10 +266,10 @@ class _GraphReader:
             value.add_use(node, slot)
             inputs.append(value)
         node.inputs = tuple(inputs)
-        if proto.attribute:
-            self._read_bodies(node, proto, scopes)
-        else:
+        if not proto.attribute:
             node.attributes = NO_ATTRIBUTES
+        elif self._may_have_bodies(node):
+            self._read_bodies(node, proto, scopes)
         outputs: list[Value | None] = []
         for index, name in enumerate(proto.output):
             if name in values:
@@ -277,6 +279,17 @@ class _GraphReader:
                 values[name] = outputs[-1]  # type: ignore[assignment]  # not None: it has a name
         node.outputs = tuple(outputs)
         graph.append(node)
+
+    def _may_have_bodies(self, node: Node) -> bool:
+        """Tell whether a node can have graph attributes; unknown operators can."""
+        key = (node.domain, node.op_type)
+        known = self.with_bodies.get(key)
+        if known is None:
+            schema = schema_of(node)
+            kinds = () if schema is None else schema.attributes.values()
+            known = schema is None or "graph" in kinds or "graphs" in kinds
+            self.with_bodies[key] = known
+        return known
 
     def _read_bodies(self, node: Node, proto: NodeProto, scopes: Sequence[Scope]) -> None:
         bodies = {}
@@ -288,11 +301,16 @@ class _GraphReader:
 
     def _check_names(self, graph: Graph) -> None:
         """Refuse names that are not text, which protobuf hands out as bytes."""
-        names = [graph.name, *graph.values]
-        for node in graph:
-            names += (node.name, node.op_type, node.domain)
-        for name in names:
-            if not isinstance(name, str):
+        groups = (
+            [graph.name],
+            graph.values,
+            [node.name for node in graph],
+            [node.op_type for node in graph],
+            [node.domain for node in graph],
+        )
+        for names in groups:
+            if not set(map(type, names)) <= {str}:
+                name = next(name for name in names if not isinstance(name, str))
                 raise self._invalid(graph, f"the name {name!r} is not UTF-8 text")
 
     def _sort(self, graph: Graph, protos: RepeatedNodes) -> None:

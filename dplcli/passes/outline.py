@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from dplcli.dpl.match import Match
     from dplcli.ir import Model
 
-    Wire: TypeAlias = int | tuple[int, int] | Value | None
     Structure: TypeAlias = tuple[object, ...]
     AttributeKey: TypeAlias = tuple[int, str]
 
+
+_SHORT_CONSTANT = 64
+"""Most elements of an embedded constant that is compared by its data."""
 
 _OPSET_OF_CONSTANTS = 13
 """Opset to import for Constant nodes in a model that uses no standard operator at all."""
@@ -74,14 +76,14 @@ def outline(match: Match) -> Outline:
     structure: list[object] = []
     for number, node in enumerate(match.nodes):
         numbers[node] = number
-        wires: list[Wire] = []
+        wires: list[object] = []
         for value in node.inputs:
             if value is None:
                 wires.append(None)
             elif (maker := numbers.get(value.producer)) is not None:
                 wires.append((maker, value.index))
             elif policy != "lift" and _is_embedded(value, match):
-                wires.append(value)
+                wires.append(_constant_key(value))
                 embedded.append(value)
             else:
                 wires.append(inputs.setdefault(value, len(inputs)))
@@ -102,6 +104,17 @@ def _is_embedded(value: Value, match: Match) -> bool:
     if not origin.is_constant or origin.constant is None:
         return False
     return match.rule.constants == "embed" or origin in match.constants
+
+
+def _constant_key(value: Value) -> object:
+    """Return what is equal for constants that can share a function: their data, if it is short."""
+    tensor = behind_identities(value).constant
+    if tensor is None or tensor.is_external or tensor.size > _SHORT_CONSTANT:
+        return value
+    data = tensor.numpy()
+    if data.dtype == object:
+        return value
+    return (tensor.dtype, tensor.shape, data.tobytes())
 
 
 def group(outlines: Iterable[Outline]) -> list[Kind]:

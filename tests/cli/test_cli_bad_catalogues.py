@@ -149,7 +149,7 @@ def test_two_rules_of_one_name_are_refused(dpl: Dpl, folder: Path) -> None:
     rule = "  - name: r\n    pattern: Relu(x)\n"
     answer = partition_with(dpl, folder, f"dpl: 1\ntarget: t\npatterns:\n{rule}{rule}")
 
-    assert "'t.r' is already defined" in answer.message
+    assert "the rule 't.r' is " in answer.message
     assert "rules.yaml:4" in answer.message
     assert "rules.yaml:6" in answer.message
 
