@@ -9,9 +9,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dplcli.dpl import load_catalogs
-from dplcli.errors import CatalogError, UsageError, did_you_mean
-from dplcli.onnx_io import check_destination, check_model, load_model, paused_gc, staged
+from dplcli.dpl import load_catalogs, shipped_catalogs
+from dplcli.errors import CatalogError, UsageError, VerificationError, did_you_mean
+from dplcli.onnx_io import (
+    check_destination,
+    check_external_data,
+    check_model,
+    load_model,
+    paused_gc,
+    staged,
+)
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches
 from dplcli.verify import LEVELS, VerificationResult
@@ -47,7 +54,7 @@ __all__ = [
     "verify",
 ]
 
-_EXPECTATION = re.compile(r"^\s*([\w.]+)\s*(>=|<=|==|=|>|<)\s*(\d+)\s*$")
+_EXPECTATION = re.compile(r"^\s*([\w.]+)\s*(>=|<=|==|=|>|<)\s*([0-9]{1,9})\s*$")
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
     ">=": lambda found, wanted: found >= wanted,
     "<=": lambda found, wanted: found <= wanted,
@@ -164,6 +171,11 @@ def load_rules(patterns: Iterable[str], targets: Iterable[str], model: Model) ->
     names = [*patterns, *targets]
     if not names:
         raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
+    shipped = shipped_catalogs()
+    for target in targets:
+        if target not in shipped:
+            hint = did_you_mean(target, shipped) or f"there are: {', '.join(shipped)}"
+            raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
     rules = load_catalogs(names, model.codec.schemas)
     if not rules:
         raise CatalogError(f"{', '.join(names)}: no rules to apply")
@@ -259,7 +271,7 @@ def verify(
     from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
 
     for path in (original, candidate):
-        load_model(path)
+        check_external_data(load_model(path))
     return verify_equivalence(original, candidate, settings or VerifySettings(), progress=progress)
 
 
@@ -305,11 +317,11 @@ def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
         UsageError: The output is the input, without leave.
         ModelExportError: The output's folder is missing or not writable.
     """
+    check_destination(output)
     if output.exists() and model_path.exists() and output.samefile(model_path) and not in_place:
         raise UsageError(
             f"{output}: the output is the input", hint="pass --in-place to replace the model"
         )
-    check_destination(output)
 
 
 def parse_expectations(texts: Iterable[str], rules: Sequence[PatternRule]) -> list[Expectation]:
@@ -361,7 +373,12 @@ def _checked(
     outcome = replace(outcome, objection=objection)
     if objection:
         return outcome
-    result = verify(original, candidate, settings=settings.verification, progress=say)
+    try:
+        result = verify(original, candidate, settings=settings.verification, progress=say)
+    except VerificationError as error:
+        without = "pass --no-verify to write the result unverified"
+        hint = f"{error.hint}; or {without}" if error.hint else without
+        raise VerificationError(error.message, hint=hint) from error
     return replace(outcome, verification=result)
 
 

@@ -2,55 +2,106 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import traceback
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
 from dplcli.errors import DplError
 
+if TYPE_CHECKING:
+    from types import FrameType
+
 EXIT_NO = 1
 EXIT_COULD_NOT = 2
 
 
-def run(command: click.Command) -> None:
+class _StoppedError(BaseException):
+    """Somebody asked the process to end; raised so that what is half done is taken away."""
+
+
+def run(command: click.Command) -> NoReturn:
     """Run *command* and exit: 0 done, 1 the answer is no, 2 it could not be done."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        signal.signal(number, _stop)
+    code = _guarded(command)
     try:
-        code = command.main(standalone_mode=False, prog_name="dpl")
+        sys.stdout.flush()
+    except OSError as error:
+        code = code or _cannot_print(error)
+        _discard(sys.stdout)
+    sys.exit(code)
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
+    raise _StoppedError(number)
+
+
+def _guarded(command: click.Command) -> int:  # noqa: PLR0911  # one per kind of end
+    try:
+        return _invoke(command)
     except click.exceptions.Exit as error:
-        code = error.exit_code
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return EXIT_COULD_NOT
     except click.ClickException as error:
-        code = EXIT_COULD_NOT
         context = getattr(error, "ctx", None)
-        help_hint = f"try: {context.command_path} --help" if context is not None else None
-        _report(error.format_message(), help_hint)
-    except (click.Abort, KeyboardInterrupt):
-        code = EXIT_COULD_NOT
-        _report("interrupted; nothing was written", None)
+        hint = f"try: {context.command_path} --help" if context is not None else None
+        return _report(error.format_message(), hint)
+    except (click.Abort, KeyboardInterrupt, _StoppedError):
+        return _report("interrupted; nothing was written", None)
     except DplError as error:
-        code = EXIT_COULD_NOT
-        if _wants_traceback():
-            traceback.print_exc()
-        _report(error.message, error.hint)
-    except BrokenPipeError:
-        sys.stderr.close()
-        code = EXIT_COULD_NOT
+        return _report(error.message, error.hint)
+    except BrokenPipeError as error:
+        _discard(sys.stdout)
+        return _cannot_print(error)
     except Exception as error:  # noqa: BLE001  # the last resort of the whole program
-        code = EXIT_COULD_NOT
-        if _wants_traceback():
-            traceback.print_exc()
-        _report(
-            f"internal error: {type(error).__name__}: {error}",
-            "this is a bug in dpl; run again with dpl --debug for a traceback",
-        )
-    sys.exit(code if isinstance(code, int) else 0)
+        return _internal(error)
 
 
-def _wants_traceback() -> bool:
-    return "--debug" in sys.argv[1:2]
+def _invoke(command: click.Command) -> int:
+    """Do what ``command.main`` does, but leave every exception to us."""
+    if "_DPL_COMPLETE" in os.environ:
+        command.main(prog_name="dpl")
+    with command.make_context("dpl", sys.argv[1:]) as context:
+        command.invoke(context)
+    return 0
 
 
-def _report(message: str, hint: str | None) -> None:
+def _internal(error: Exception) -> int:
+    if isinstance(error, OSError):
+        return _report(f"{error.strerror or error}", None)
+    return _report(
+        f"internal error: {type(error).__name__}: {error}",
+        "this is a bug in dpl; run again with dpl --debug for a traceback",
+    )
+
+
+def _cannot_print(error: OSError) -> int:
+    """Say that standard output takes no more; a reader who left early needs no word."""
+    if not isinstance(error, BrokenPipeError):
+        _report(f"standard output: {error.strerror or error}", None)
+    return EXIT_COULD_NOT
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what is still buffered go nowhere, so that Python does not complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _report(message: str, hint: str | None) -> int:
+    if "--debug" in sys.argv[1:2] and sys.exc_info()[0] is not None:
+        traceback.print_exc()
     click.echo(f"dpl: error: {message}", err=True)
     if hint:
         click.echo(f"dpl: hint: {hint}", err=True)
+    return EXIT_COULD_NOT

@@ -10,9 +10,16 @@ from rich.text import Text
 
 from dplcli import pipeline
 from dplcli.cli.funnel import EXIT_NO
-from dplcli.cli.options import catalog_options, emit, model_argument, output_options, progress
+from dplcli.cli.options import (
+    catalog_options,
+    check_json_path,
+    emit,
+    model_argument,
+    output_options,
+    progress,
+)
 from dplcli.report.records import match_record
-from dplcli.report.tables import match_list, refusal_list, rule_table
+from dplcli.report.tables import listing, rule_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
 @click.command("match")
 @model_argument
 @catalog_options
-@output_options
+@output_options("Also list every match and refusal.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,
@@ -38,6 +45,7 @@ def command(  # noqa: PLR0913  # one parameter per option
 
     The matches are those that dpl partition would outline.
     """
+    check_json_path(json_path, model, *patterns)
     with progress(quiet=quiet, verbose=verbose) as say:
         say(f"matching in {model.name}")
         outcome = pipeline.match(
@@ -46,7 +54,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     selection = outcome.selection
     parts: list[RenderableType] = [rule_table(outcome.counts, selection)]
     if verbose:
-        parts += [Text(), match_list(selection), Text(), refusal_list(selection)]
+        parts += listing(selection)
     parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
     emit(
         Group(*parts),

@@ -56,18 +56,51 @@ def catalog_options(command: Command) -> Command:
     )(command)
 
 
-def output_options(command: Command) -> Command:
-    """Add --json, --quiet and --verbose."""
-    command = click.option(
-        "--json",
-        "json_path",
-        metavar="FILE",
-        help="Write the result as JSON; - is standard output, instead of the table.",
-    )(command)
-    command = click.option("--quiet", "-q", is_flag=True, help="Print only errors.")(command)
-    return click.option("--verbose", "-v", is_flag=True, help="Print every match and refusal.")(
-        command
+def output_options(verbose: str) -> Callable[[Command], Command]:
+    """Add --json, --quiet and --verbose, which the text explains."""
+    options = (
+        click.option(
+            "--json",
+            "json_path",
+            metavar="FILE",
+            help="Write the result as JSON; - is standard output, instead of the table.",
+        ),
+        click.option("--quiet", "-q", is_flag=True, help="Print only errors."),
+        click.option("--verbose", "-v", is_flag=True, help=verbose),
     )
+
+    def add(command: Command) -> Command:
+        for option in options:
+            command = option(command)
+        return command
+
+    return add
+
+
+def check_json_path(json_path: str | None, *others: Path | str | None) -> None:
+    """Refuse, before any work is done, a JSON file that cannot be or must not be written.
+
+    Args:
+        json_path: What --json was given.
+        others: The other files of the command; names of shipped catalogues do no harm.
+
+    Raises:
+        UsageError: It is another file of the command, a directory, or has no folder.
+    """
+    if json_path is None or json_path == "-":
+        return
+    path = Path(json_path)
+    try:
+        taken = [Path(other) for other in others if other is not None]
+        if any(path.resolve() == other.resolve() for other in taken):
+            raise UsageError(f"--json {json_path}: is another file of this command")
+        if not json_path or path.is_dir():
+            raise UsageError(f"--json {json_path!r}: is not a file")
+        if not path.exists():
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass  # what it is written to before it takes its place
+    except OSError as error:
+        raise UsageError(f"--json {json_path}: cannot be written: {error.strerror}") from error
 
 
 def emit(
@@ -83,21 +116,32 @@ def emit(
         if json_path == "-":
             click.echo(text, nl=False)
             return
-        _write_atomically(Path(json_path), text)
+        _write_json(Path(json_path), text)
     if not quiet:
-        stdout_console().print(table)
+        _print(table)
 
 
-def stdout_console() -> Console:
-    """Return a console that wraps to a terminal's width, and not at all in a pipe."""
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _UNWRAPPED
-    return Console(width=width, highlight=False)
+def _print(table: RenderableType) -> None:
+    """Print to a terminal's width, or to a pipe unwrapped and without blanks at line ends."""
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+        return
+    width = None if "COLUMNS" in os.environ else _UNWRAPPED
+    console = Console(width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())
 
 
-def _write_atomically(path: Path, text: str) -> None:
+def _write_json(path: Path, text: str) -> None:
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")  # a pipe or a device, which stays one
+            return
+        path = path.resolve()
         with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}-", delete=False
+            "w", encoding="utf-8", dir=path.parent, prefix=".dpl-", delete=False
         ) as file:
             file.write(text)
         Path(file.name).chmod(0o644)

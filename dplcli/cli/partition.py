@@ -13,6 +13,7 @@ from dplcli.cli.funnel import EXIT_NO
 from dplcli.cli.options import (
     PATH,
     catalog_options,
+    check_json_path,
     emit,
     model_argument,
     output_options,
@@ -23,8 +24,7 @@ from dplcli.errors import UsageError
 from dplcli.report.records import partition_record
 from dplcli.report.tables import (
     functions_by_rule,
-    match_list,
-    refusal_list,
+    listing,
     rule_table,
     summary_line,
     verification_report,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-verify", is_flag=True, help="Do not check the result.")
 @verify_options
-@output_options
+@output_options("Also list every match and refusal, and say what is being done.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,
@@ -74,6 +74,8 @@ def command(  # noqa: PLR0913  # one parameter per option
     """
     if in_place and output is not None:
         raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
+    output = model if in_place else output or pipeline.default_output(model)
+    check_json_path(json_path, model, output, *patterns)
     settings = pipeline.PartitionSettings(
         verify=not no_verify,
         verification=verify_settings(**verification),
@@ -84,7 +86,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     with progress(quiet=quiet, verbose=verbose) as say:
         outcome = pipeline.partition(
             model,
-            output=model if in_place else output or pipeline.default_output(model),
+            output=output,
             patterns=patterns,
             targets=targets,
             settings=settings,
@@ -109,7 +111,7 @@ def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) 
     functions = functions_by_rule(outcome.partitions)
     parts: list[RenderableType] = [rule_table(outcome.counts, selection, functions)]
     if verbose:
-        parts += [Text(), match_list(selection), Text(), refusal_list(selection)]
+        parts += listing(selection)
     parts += [Text(), summary_line(outcome.nodes, selection)]
     parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
     if outcome.verification is not None:

@@ -10,6 +10,7 @@ from dplcli import pipeline
 from dplcli.cli.funnel import EXIT_NO
 from dplcli.cli.options import (
     PATH,
+    check_json_path,
     emit,
     output_options,
     progress,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @click.argument("original", type=PATH)
 @click.argument("candidate", type=PATH)
 @verify_options
-@output_options
+@output_options("Say what is being done.")
 def command(
     *,
     original: Path,
@@ -40,6 +41,7 @@ def command(
     Exits with 0 if every output of the candidate agrees with the original within the tolerance
     derived from its type and magnitude, at every optimisation level; else with 1.
     """
+    check_json_path(json_path, original, candidate)
     settings = verify_settings(**verification)
     with progress(quiet=quiet, verbose=verbose) as say:
         result = pipeline.verify(original, candidate, settings=settings, progress=say)

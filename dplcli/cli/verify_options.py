@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+_NUMBER = re.compile("[0-9]{1,18}")
 
 
 def verify_options(command: Command) -> Command:
@@ -64,8 +68,8 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
     """Gather the options of :func:`verify_options`."""
     default = pipeline.VerifySettings()
     return pipeline.VerifySettings(
-        seeds=seeds or default.seeds,
-        levels=levels or default.levels,
+        seeds=tuple(dict.fromkeys(seeds)) or default.seeds,
+        levels=tuple(dict.fromkeys(levels)) or default.levels,
         rtol=rtol,
         atol=atol,
         refill_weights=refill_weights,
@@ -75,6 +79,6 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
 
 def _parse_size(text: str) -> tuple[str, int]:
     name, separator, number = text.rpartition("=")
-    if not separator or not name or not number.isdigit():
+    if not separator or not name or not _NUMBER.fullmatch(number):
         raise UsageError(f"--size {text!r}: not a size", hint="write --size batch=4")
     return name, int(number)

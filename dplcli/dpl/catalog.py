@@ -95,6 +95,8 @@ def find_catalog(name: str) -> Path:
     Raises:
         CatalogError: There is no such file.
     """
+    if not name:
+        raise CatalogError("'': no such catalogue: the name is empty")
     path = Path(name)
     if _is(path.is_file):
         return path

@@ -122,6 +122,9 @@ class Source:
         return line, column
 
     def _error(self, message: str, line: int, column: int, hint: str | None = None) -> CatalogError:
+        if line >= len(self.lines) > 0:
+            line = len(self.lines) - 1
+            column = len(self.lines[line])
         place = f"{self.label}:{line + 1}:{column + 1}"
         excerpt = ""
         if line < len(self.lines):

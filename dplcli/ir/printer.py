@@ -20,7 +20,9 @@ def print_node(node: Node) -> str:
     """Return one line: ``y = Conv <group = 1> (x, w)``, with the node's name if it has one."""
     outputs = ", ".join("" if out is None else out.name for out in node.outputs)
     inputs = ", ".join('""' if value is None else value.name for value in node.inputs)
-    stated = ", ".join(f"{name} = {_print(attr)}" for name, attr in node.attributes.items())
+    stated = ", ".join(
+        f"{name} = {print_attribute(attr)}" for name, attr in node.attributes.items()
+    )
     attributes = f" <{stated}>" if stated else ""
     name = f"[{node.name}] " if node.name else ""
     return f"{name}{outputs} = {node.qualified_op}{attributes} ({inputs})"
@@ -52,7 +54,8 @@ def print_graph(graph: Graph) -> str:
     return f"({inputs}) => ({outputs}) {{\n{body}\n}}"
 
 
-def _print(attribute: Attribute) -> str:
+def print_attribute(attribute: Attribute) -> str:
+    """Return the value of an attribute, in one line."""
     if attribute.ref:
         return f"@{attribute.ref}"
     value = attribute.value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,12 +64,21 @@ def check_destination(destination: Path) -> None:
     """Refuse a destination that cannot be written to.
 
     Raises:
-        ModelExportError: It is a directory, or its folder is missing or read-only.
+        ModelExportError: It is a directory or a device, or its folder is missing or read-only.
     """
     folder = destination.parent
-    if destination.is_dir():
+    try:
+        mode = destination.stat().st_mode if destination.exists() else stat.S_IFREG
+        is_folder = folder.is_dir()
+    except OSError as error:
+        raise _cannot_write(destination, error) from error
+    if stat.S_ISDIR(mode):
         raise ModelExportError(f"{destination}: is a directory", hint="name a file in it")
-    if not folder.is_dir():
+    if not stat.S_ISREG(mode):
+        raise ModelExportError(
+            f"{destination}: is not a regular file", hint="a model is written in one step to a file"
+        )
+    if not is_folder:
         raise ModelExportError(f"{destination}: there is no folder {str(folder)!r} to write to")
     if not os.access(folder, os.W_OK):
         raise ModelExportError(f"{destination}: the folder {str(folder)!r} cannot be written to")
@@ -76,7 +86,7 @@ def check_destination(destination: Path) -> None:
 
 @contextmanager
 def staged(model: Model, destination: Path) -> Iterator[StagedModel]:
-    """Write *model* to a temporary file beside *destination*.
+    """Write *model* to a temporary file beside *destination*; a symbolic link is followed.
 
     The file is gone afterwards unless it was committed or kept, and so is external data that was
     put beside it.
@@ -85,12 +95,13 @@ def staged(model: Model, destination: Path) -> Iterator[StagedModel]:
         ModelExportError: The folder cannot be written to, or external data stands in the way.
     """
     check_destination(destination)
+    destination = destination.resolve()
     path = _temporary_file(destination)
     try:
         with brought_data(model, destination) as data:
             try:
                 _write(model, path)
-                path.chmod(0o666 & ~_umask())
+                path.chmod(_mode_for(destination))
             except OSError as error:
                 raise _cannot_write(destination, error) from error
             result = StagedModel(path, destination)
@@ -115,10 +126,13 @@ def _cannot_write(destination: Path, error: OSError) -> ModelExportError:
     return ModelExportError(f"{destination}: cannot be written: {error.strerror or error}")
 
 
-def _umask() -> int:
+def _mode_for(destination: Path) -> int:
+    """Return the permissions of what is replaced, or those of a new file."""
+    if destination.exists():
+        return stat.S_IMODE(destination.stat().st_mode)
     mask = os.umask(0)
     os.umask(mask)
-    return mask
+    return 0o666 & ~mask
 
 
 def _write(model: Model, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import math
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from onnx import GraphProto, ModelProto, TensorProto
 
-from dplcli.errors import InvalidModelError, ModelExportError
+from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
+from dplcli.onnx_io.types import dtype_bits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from onnx import AttributeProto, NodeProto
 
@@ -83,6 +85,45 @@ def _bring(source: Path, target: Path, made: list[Path]) -> None:
         shutil.copyfile(source, target)
     except OSError as error:
         raise ModelExportError(f"{target}: cannot be written: {error.strerror}") from error
+
+
+def check_external_data(model: Model) -> None:
+    """Check, without reading it, that the external data of a loaded model is there and whole.
+
+    Raises:
+        ModelLoadError: A file is missing, or shorter than a tensor in it says.
+        InvalidModelError: A location leads out of the model's folder.
+    """
+    source, path = model.source, model.path
+    if not isinstance(source, ModelProto) or path is None:
+        return
+    for location in referenced_files(source, path):
+        if not (path.parent / location).is_file():
+            raise ModelLoadError(f"{path}: its external data {location!r} is missing")
+    for tensor in _tensors(source):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        needed = _end_of(tensor, entries)
+        present = (path.parent / location).stat().st_size
+        if present < needed:
+            raise ModelLoadError(
+                f"{path}: its external data {location!r} is cut off: {tensor.name!r} needs "
+                f"{needed:,} bytes of it, there are {present:,}"
+            )
+
+
+def _end_of(tensor: TensorProto, entries: Mapping[str, str]) -> int:
+    """Return where in its file a tensor's data ends."""
+    try:
+        offset = int(entries.get("offset", 0))
+        if "length" in entries:
+            return offset + int(entries["length"])
+    except ValueError:
+        return 0
+    elements = math.prod(tensor.dims)
+    return offset + elements * dtype_bits(tensor.data_type) // 8
 
 
 def referenced_files(proto: ModelProto, path: Path) -> list[str]:

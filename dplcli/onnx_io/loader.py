@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,10 @@ def read_proto(path: Path) -> ModelProto:
         ModelLoadError: As :func:`load_model`.
     """
     try:
-        if path.stat().st_size > _LARGEST_MESSAGE:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise ModelLoadError(f"{path}: is not a regular file", hint="save the model to a file")
+        if status.st_size > _LARGEST_MESSAGE:
             raise ModelLoadError(
                 f"{path}: is larger than 2 GB, which protobuf cannot hold",
                 hint="save it with its weights as external data",
@@ -310,7 +314,7 @@ class _GraphReader:
         )
         for names in groups:
             if not set(map(type, names)) <= {str}:
-                name = next(name for name in names if not isinstance(name, str))
+                name = next(name for name in names if type(name) is not str)
                 raise self._invalid(graph, f"the name {name!r} is not UTF-8 text")
 
     def _sort(self, graph: Graph, protos: RepeatedNodes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dplcli.ir import Node
+from dplcli.ir.printer import print_attribute, print_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -170,6 +171,27 @@ def inspect_record(model: Model, label: str) -> Json:
             for function, calls in _called(model)
         ],
         "notes": list(model.notes),
+    }
+
+
+def nodes_record(nodes: Iterable[Node], label: str) -> Json:
+    """Return the record ``dpl.node/1``: nodes with what they read, make and state."""
+    return {
+        "schema": "dpl.node/1",
+        "model": label,
+        "nodes": [
+            {
+                **node_record(node),
+                "scope": scope_of(node.graph),
+                "inputs": [_value(value) if value else None for value in node.inputs],
+                "outputs": [_value(value) if value else None for value in node.outputs],
+                "attributes": {
+                    name: print_attribute(attribute) for name, attribute in node.attributes.items()
+                },
+                "window": print_window(node).splitlines(),
+            }
+            for node in nodes
+        ],
     }
 
 

@@ -67,7 +67,8 @@ def rule_table(
         table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
     silent = len(counts) - table.row_count
     if not table.row_count:
-        return Text(f"None of the {len(counts)} rules matches anything.")
+        none = f"None of the {len(counts)} rules matches anything."
+        return Text(none if len(counts) > 1 else "The rule matches nothing.")
     if not silent:
         return table
     what = "rule matches" if silent == 1 else "rules match"
@@ -84,6 +85,16 @@ def _main_reason(refused: Iterable[Rejection]) -> str:
     reason, times = Counter(reasons).most_common(1)[0]
     others = len(reasons) - times
     return f"{stage}: {reason}" + (f" (and {others} like it)" if others else "")
+
+
+def listing(selection: Selection) -> list[RenderableType]:
+    """Return every match and every refusal, as far as there are any."""
+    parts: list[RenderableType] = []
+    if selection.matches:
+        parts += [Text(), match_list(selection)]
+    if selection.refused:
+        parts += [Text(), refusal_list(selection)]
+    return parts
 
 
 def match_list(selection: Selection) -> RenderableType:

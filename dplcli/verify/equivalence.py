@@ -165,7 +165,6 @@ class _Check:
         except RunError as error:
             raise VerificationError(
                 f"onnxruntime does not run the original model: {error}",
-                hint="use --no-verify to go on without a numerical check",
             ) from error
         self._say("looking for inputs that the original accepts")
         seeds = _with_a_second(self._settings.seeds)

@@ -46,8 +46,7 @@ def check_feedable(ports: Sequence[Port]) -> None:
     for port in ports:
         if port.kind not in _FEEDABLE or port.dtype == onnx.TensorProto.UNDEFINED:
             raise VerificationError(
-                f"input {port.name!r} is a {port.type_name}: dpl cannot make values for that",
-                hint="use --no-verify",
+                f"input {port.name!r} is a {port.type_name}: dpl cannot make values for that"
             )
 
 

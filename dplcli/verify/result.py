@@ -1,5 +1,6 @@
 """What a verification is asked, and what it answers: frozen values, no behaviour."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -43,7 +44,7 @@ class Settings:
         if not self.levels:
             raise UsageError("at least one optimisation level is needed")
         for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
-            if tolerance is not None and not tolerance >= 0:
+            if tolerance is not None and not 0 <= tolerance < math.inf:
                 raise UsageError(f"{name} must be a number of 0 or more (got {tolerance})")
         for name, size in self.sizes.items():
             if size < 0:

@@ -145,8 +145,19 @@ def one_line(message: str) -> str:
     text = " ".join(message.split())
     for noise in _NOISE:
         text = noise.sub("", text)
-    text = " ".join(text.split()).strip(" '\"")
+    text = _balanced(" ".join(text.split()))
     return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+
+
+def _balanced(text: str) -> str:
+    """Strip quotes round the whole message, and close one that was cut open."""
+    text = text.strip(" ")
+    for quote in "'\"":
+        if text.startswith(quote) and text.endswith(quote) and text.count(quote) == 2:  # noqa: PLR2004
+            text = text.strip(quote)
+        if text.count(quote) % 2:
+            text = text.removesuffix(quote) if text.endswith(quote) else f"{text}{quote}"
+    return text
 
 
 def _add_weights(options: ort.SessionOptions, source: Source) -> None:

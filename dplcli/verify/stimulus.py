@@ -59,7 +59,7 @@ def find_stimulus(
         return Stimulus(feeds, tuple(choices)), outputs
     raise VerificationError(
         f"no inputs were found that the original accepts; onnxruntime says: {first_error}",
-        hint="give sizes for its symbolic dimensions, or use --no-verify",
+        hint="give sizes for its symbolic dimensions: --size NAME=NUMBER",
     ) from first_error
 
 
