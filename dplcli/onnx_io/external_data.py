@@ -122,7 +122,7 @@ def _end_of(tensor: TensorProto, entries: Mapping[str, str]) -> int:
             return offset + int(entries["length"])
     except ValueError:
         return 0
-    elements = math.prod(tensor.dims)
+    elements: int = math.prod(tensor.dims)
     return offset + elements * dtype_bits(tensor.data_type) // 8
 
 
