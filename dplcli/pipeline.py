@@ -182,6 +182,7 @@ def load_rules(patterns: Iterable[str], targets: Iterable[str], model: Model) ->
     return rules
 
 
+@paused_gc()
 def match(
     model_path: Path,
     *,
@@ -197,12 +198,12 @@ def match(
     model = load_model(model_path)
     rules = load_rules(patterns, targets, model)
     expected = parse_expectations(expectations, rules)
-    with paused_gc():
-        selection = select_matches(model, rules)
+    selection = select_matches(model, rules)
     outcome = MatchOutcome(model_path.name, tuple(rules), selection, notes=tuple(model.notes))
     return replace(outcome, unmet=_unmet(expected, outcome.counts))
 
 
+@paused_gc()
 def partition(  # noqa: PLR0913  # all by keyword
     model_path: Path,
     *,
@@ -229,30 +230,29 @@ def partition(  # noqa: PLR0913  # all by keyword
     rules = load_rules(patterns, targets, model)
     expected = parse_expectations(settings.expectations, rules)
     before = model.graph.node_count
-    with paused_gc():
-        say("matching")
-        selection = select_matches(model, rules)
-        say("outlining")
-        partitions = outline_matches(model, selection)
-        say("writing")
-        with staged(model, output) as written:
-            outcome = PartitionOutcome(
-                label=model_path.name,
-                rules=tuple(rules),
-                selection=selection,
-                notes=tuple(model.notes),
-                partitions=tuple(partitions),
-                nodes=(before, model.graph.node_count),
-            )
-            outcome = replace(outcome, unmet=_unmet(expected, outcome.counts))
-            outcome = _checked(outcome, model_path, written.path, settings, say)
-            if outcome.is_success:
-                written.commit()
-                return replace(outcome, output=output)
-            if settings.keep_failed:
-                kept = output.with_name(f"{output.stem}.failed.onnx")
-                written.keep_as(kept)
-                return replace(outcome, kept=kept)
+    say("matching")
+    selection = select_matches(model, rules)
+    say("outlining")
+    partitions = outline_matches(model, selection)
+    say("writing")
+    with staged(model, output) as written:
+        outcome = PartitionOutcome(
+            label=model_path.name,
+            rules=tuple(rules),
+            selection=selection,
+            notes=tuple(model.notes),
+            partitions=tuple(partitions),
+            nodes=(before, model.graph.node_count),
+        )
+        outcome = replace(outcome, unmet=_unmet(expected, outcome.counts))
+        outcome = _checked(outcome, model_path, written.path, settings, say)
+        if outcome.is_success:
+            written.commit()
+            return replace(outcome, output=output)
+        if settings.keep_failed:
+            kept = output.with_name(f"{output.stem}.failed.onnx")
+            written.keep_as(kept)
+            return replace(outcome, kept=kept)
     return outcome
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -31,7 +32,9 @@ def run(command: click.Command) -> NoReturn:
             reconfigure(errors="backslashreplace")
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         signal.signal(number, _stop)
+    gc.disable()  # one command, then the process ends: walking a large graph only takes time
     code = _guarded(command)
+    gc.freeze()
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.dpl.steps import Step
+from dplcli.dpl.steps import AnyStep, Step
 from dplcli.ir.operators import COMMUTATIVE, attribute_of
 from dplcli.ir.traversal import behind_identities, is_identity
 from dplcli.ir.types import DTYPE_CODES
@@ -57,12 +57,14 @@ class CallStep(Step):
         """Match output 0 of a node."""
         return self.match_output(state, value, 0, rest)
 
-    def match_output(self, state: State, value: Value | None, index: int, rest: Goals) -> Outcome:
+    def match_output(  # noqa: PLR0911  # a guard each
+        self, state: State, value: Value | None, index: int, rest: Goals
+    ) -> Outcome:
         """Match output *index* of a node."""
-        if value is None:
+        node = None if value is None else value.producer
+        if value is None or node is None:
             return False
-        node = value.producer
-        if node is not None and not self.sees_identity and is_identity(node):
+        if node.op_type == "Identity" and not self.sees_identity and is_identity(node):
             value = self._look_through(state, value)
             node = value.producer
         if node is None or value.index != index or node.graph is not state.graph:
@@ -72,7 +74,13 @@ class CallStep(Step):
             return rest if bound is node else False
         if (node.domain, node.op_type) not in self.ops or node in state.claimed:
             return False
-        return self._match_node(state, node, rest)
+        inputs = self._fitting_inputs(node)
+        if inputs is None:
+            return False
+        state.bind_node(self.slot, node)
+        if len(inputs) > 1 and self.args and node.op_type in COMMUTATIVE and not node.domain:
+            return self._permuted(state, inputs, rest)
+        return self._in_order(inputs, rest)
 
     def _look_through(self, state: State, value: Value) -> Value:
         origin = behind_identities(value)
@@ -84,27 +92,35 @@ class CallStep(Step):
             value = producer.inputs[0] or origin
         return origin
 
-    def _match_node(self, state: State, node: Node, rest: Goals) -> Outcome:
+    def _fitting_inputs(self, node: Node) -> Sequence[Value | None] | None:
+        """Return the inputs, omitted ones at the end cut off or filled up to the arguments.
+
+        None if number of inputs or attributes do not fit.
+        """
         inputs = node.inputs
         count, wanted = len(inputs), len(self.args)
         while count and inputs[count - 1] is None:
             count -= 1
         if count > wanted and not self.rest:
-            return False
-        if count < wanted:
-            inputs = inputs[:count] + (None,) * (wanted - count)
+            return None
         for name, expected in self.attributes:
             if not attribute_equals(node, name, expected):
-                return False
-        state.bind_node(self.slot, node)
-        if wanted > 0 and count > 1 and node.op_type in COMMUTATIVE and not node.domain:
-            return self._permuted(state, inputs[: max(count, wanted)], rest)
+                return None
+        if count < wanted:
+            return inputs[:count] + (None,) * (wanted - count)
+        return inputs[:count]
+
+    def _in_order(self, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
         args = self.args
-        for slot in range(wanted - 1, -1, -1):
-            step = args[slot]
-            if not step.is_plausible(inputs[slot]):
+        for slot in range(len(args) - 1, -1, -1):
+            step, value = args[slot], inputs[slot]
+            if type(step) is AnyStep:
+                if value is None:
+                    return False
+            elif step.heads is None or step.is_plausible(value):
+                rest = (step, value, rest)
+            else:
                 return False
-            rest = (step, inputs[slot], rest)
         return rest
 
     def _permuted(self, state: State, inputs: Sequence[Value | None], rest: Goals) -> Outcome:

@@ -193,7 +193,8 @@ class _Compiler:
                 dims.append(None if dim is None else ("number", dim))
         shape = None if part.shape is None else tuple(dims)
         check = TypeStep(part, part.dtypes, part.ranks, shape)
-        return TypedStep(part, 0, self.steps[id(part.pattern)], check)
+        inner = self.steps[id(part.pattern)]
+        return check if isinstance(inner, AnyStep) else TypedStep(part, 0, inner, check)
 
     def _dimension_slot(self, letter: str) -> int:
         key = f"dimension {letter}"

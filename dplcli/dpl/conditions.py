@@ -51,11 +51,12 @@ def per_channel(bias: ValueFacts, output: ValueFacts) -> bool:
     axis = 1 - (rank - len(shape))
     if len(shape) > rank:
         return False
-    if axis < 0:
-        return channels == 1 and all(dim == 1 for dim in shape)
-    return shape[axis] == channels and all(
-        dim == 1 for index, dim in enumerate(shape) if index != axis
-    )
+    wanted: list[object] = [1] * len(shape)
+    if axis >= 0:
+        wanted[axis] = channels
+    elif channels != 1:
+        return False
+    return list(shape) == wanted
 
 
 def is_close(constant: ValueFacts, number: float, rtol: float = 1e-3) -> bool:
@@ -78,7 +79,7 @@ def _on_values(function: Callable[..., object], count: int) -> Callable[..., obj
     """Let *function* take that many captured values first, and say so if it is given others."""
 
     def checked(*args: object) -> object:
-        if len(args) < count or not all(isinstance(arg, ValueFacts) for arg in args[:count]):
+        if len(args) < count or {*map(type, args[:count])} != {ValueFacts}:
             names = "a name" if count == 1 else f"{count} names"
             raise TypeError(f"{function.__name__} takes {names} of the pattern first")
         return function(*args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dplcli.ir.operators import attribute_of
 
@@ -99,6 +99,8 @@ class ValueFacts:
         shape = self._type.shape
         if shape is None:
             raise UnknownFactError(f"the rank of {self.name!r} is unknown")
+        if None not in shape:
+            return cast("tuple[int | str, ...]", shape)
         return tuple([UnknownDim(self.name) if dim is None else dim for dim in shape])
 
     @property

@@ -56,14 +56,15 @@ class Matcher:
             if subject is None:
                 continue
             state = State(root.graph, self.program.slot_count)
+            choices = state.choices
             goals: Goals = (self.program.root, subject, None)
             while True:
                 solved, spent = self._search(state, goals, spent, root)
                 if solved:
                     yield state
-                if not state.choices:
+                if not choices:
                     break
-                goals, mark = state.choices.pop()
+                goals, mark = choices.pop()
                 state.undo(mark)
 
     def _search(self, state: State, goals: Goals, spent: int, root: Node) -> tuple[bool, int]:

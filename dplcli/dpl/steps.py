@@ -123,7 +123,7 @@ class AnyStep(Step):
 
 
 class LeafStep(Step):
-    """A wildcard, or a constant or an input: a value without a look at what makes it."""
+    """A wildcard with a name: a value without a look at what makes it."""
 
     __slots__ = ()
 
@@ -131,22 +131,33 @@ class LeafStep(Step):
         """Bind the value, or compare it with the one bound before."""
         if value is None:
             return False
-        value = behind_identities(value)
+        producer = value.producer
+        if producer is not None and producer.op_type == "Identity":
+            value = behind_identities(value)
         bound = state.slots[self.slot]
-        if bound is not None and bound is not value:
-            return False
-        if not self.accepts(value):
-            return False
         if bound is None:
             state.bind(self.slot, value)
-        return rest
+            return rest
+        return rest if bound is value else False
 
-    def accepts(self, value: Value) -> bool:  # noqa: ARG002  # subclasses look
+
+class ChoosyLeafStep(LeafStep):
+    """A constant or an input."""
+
+    __slots__ = ()
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Bind the value if it is of the right sort."""
+        if value is None or not self.accepts(behind_identities(value)):
+            return False
+        return super().run(state, value, rest)
+
+    @abstractmethod
+    def accepts(self, value: Value) -> bool:
         """Tell whether *value*, seen behind Identity nodes, is of the right sort."""
-        return True
 
 
-class ConstantStep(LeafStep):
+class ConstantStep(ChoosyLeafStep):
     """A constant, perhaps of one given number."""
 
     __slots__ = ("number",)
@@ -183,7 +194,7 @@ def equals_number(scalar: np.ndarray[tuple[()], np.dtype[np.generic]], number: f
         return False
 
 
-class InputStep(LeafStep):
+class InputStep(ChoosyLeafStep):
     """A graph or function input that carries no data."""
 
     __slots__ = ("source",)
@@ -249,13 +260,16 @@ class SharedStep(Step):
         """Match *inner* the first time, and compare afterwards."""
         if value is None:
             return (self.inner, value, rest)
-        origin = behind_identities(value)
+        producer = value.producer
+        origin = value
+        if producer is not None and producer.op_type == "Identity":
+            origin = behind_identities(value)
         bound = state.slots[self.slot]
-        if bound is not None and bound is not origin:
-            return False
         if bound is None:
             state.bind(self.slot, origin)
-        return (self.inner, value, rest)
+        elif bound is not origin:
+            return False
+        return self.inner.run(state, value, rest)
 
 
 class AndStep(Step):

@@ -33,6 +33,7 @@ class Graph:
         values: Every value it defines, by name.
         source: The opaque graph it was loaded from.
         modified: Whether anything was edited since loading.
+        inner: The bodies that its nodes have, in order of loading.
         erased: Names of the values taken out since loading.
         opset_imports: Domain to version, as in force here (shared with the enclosing graph).
     """
@@ -41,6 +42,7 @@ class Graph:
         "_first",
         "_last",
         "erased",
+        "inner",
         "inputs",
         "model",
         "modified",
@@ -61,6 +63,9 @@ class Graph:
         self.opset_imports = opset_imports
         self.name = ""
         self.owner = owner
+        self.inner: list[Graph] = []
+        if owner is not None:
+            owner.graph.inner.append(self)
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.values: dict[str, Value] = {}
@@ -93,7 +98,7 @@ class Graph:
 
     def clear(self) -> None:
         """Forget everything an outermost graph holds."""
-        self.inputs, self.outputs, self.values = [], [], {}
+        self.inputs, self.outputs, self.values, self.inner = [], [], {}, []
         self._first = self._last = None
         self.node_count = 0
 
@@ -106,6 +111,14 @@ class Graph:
         """Return *value*, of this graph or one round it, as a further output."""
         self.outputs.append(value)
         value.returned_by += (self,)
+
+    def and_inner(self) -> Iterator[Graph]:
+        """Iterate over this graph and those inside it, outer ones first."""
+        pending = [self]
+        while pending:
+            graph = pending.pop()
+            yield graph
+            pending += reversed(graph.inner)
 
     # -- building and editing: used by the loader and by passes.rewriter only ------------------
 

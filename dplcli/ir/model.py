@@ -83,12 +83,9 @@ class Model:
 
     def graphs(self) -> Iterator[Graph]:
         """Iterate over every graph: main, then function bodies, each before those inside it."""
-        pending = [self.graph, *(function.body for function in self.functions.values())]
-        while pending:
-            graph = pending.pop(0)
-            yield graph
-            inner = [body for node in graph for body in node.subgraphs.values()]
-            pending[:0] = inner
+        yield from self.graph.and_inner()
+        for function in self.functions.values():
+            yield from function.body.and_inner()
 
     def inferred_types(self) -> Mapping[Value, TensorType]:
         """Types that shape inference adds to the declared ones; inferred once, when first asked."""

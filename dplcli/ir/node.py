@@ -50,7 +50,9 @@ class Node:
         "subgraphs",
     )
 
-    def __init__(self, graph: Graph, op_type: str, domain: str = "", name: str = "") -> None:
+    def __init__(
+        self, graph: Graph, op_type: str, domain: str = "", name: str = "", source: object = None
+    ) -> None:
         """Create an unconnected node; :class:`Graph` links it in."""
         self.graph = graph
         self.op_type = op_type
@@ -60,7 +62,7 @@ class Node:
         self.inputs: tuple[Value | None, ...] = ()
         self.outputs: tuple[Value | None, ...] = ()
         self.subgraphs: Mapping[str, Graph] = _NO_SUBGRAPHS
-        self.source: object = None
+        self.source = source
         self.metadata: Mapping[str, str] = _NO_METADATA
         self._attributes: Mapping[str, Attribute] | None = None
         self.position = 0

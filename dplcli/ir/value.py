@@ -163,3 +163,16 @@ class Value:
         if declared is not None and declared.dtype is not None and declared.shape is not None:
             return declared
         return self.graph.model.inferred_types().get(self, declared)
+
+
+def record_uses(node: Node) -> None:
+    """Record the uses by a node whose inputs have just been set."""
+    slot = 0
+    for value in node.inputs:
+        if value is not None:
+            uses = value._uses  # noqa: SLF001  # Value's own module
+            if type(uses) is list:
+                uses.append((node, slot))
+            else:
+                value.add_use(node, slot)
+        slot += 1  # noqa: SIM113  # enumerate would make a tuple a time, in the loader's hot loop

@@ -44,6 +44,8 @@ def verify_graph(graph: Graph) -> None:
         for body in node.subgraphs.values():
             if body.owner is not node:
                 raise InvalidGraphError(f"{graph!r}: a body of {node!r} belongs to another node")
+            if body not in graph.inner:
+                raise InvalidGraphError(f"{graph!r}: a body of {node!r} is not among its bodies")
             inner.update(_nodes_inside(body))
     _check_inputs(graph, nodes)
     for value in graph.values.values():

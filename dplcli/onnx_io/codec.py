@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
-from onnx import AttributeProto, SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
 
 from dplcli.errors import InvalidModelError
 from dplcli.ir import Attribute, Model, Node, SchemaLibrary, Tensor, TensorType, Value
@@ -14,21 +14,15 @@ from dplcli.onnx_io.shape_inference import infer_types
 from dplcli.onnx_io.tensors import ProtoTensor, SparseTensor
 from dplcli.onnx_io.types import decode_type
 
-_SHORT_KINDS = frozenset(
-    {
-        AttributeProto.INT,
-        AttributeProto.INTS,
-        AttributeProto.FLOAT,
-        AttributeProto.FLOATS,
-        AttributeProto.STRING,
-    }
-)
+_SHORT_BYTES = 4096
+"""Most bytes of a node's attributes that are remembered."""
 
 
 class ProtoCodec:
     """A :class:`dplcli.ir.Codec` for protobuf sources.
 
-    Attributes and types that are encoded alike are decoded once: in most nets they repeat.
+    Attributes and types that are encoded alike are decoded once, and nodes share the result: in
+    most nets they repeat.
 
     Args:
         folder: The model's folder, where external data lies.
@@ -39,37 +33,39 @@ class ProtoCodec:
     def __init__(self, folder: Path) -> None:
         """Decode relative to *folder*."""
         self.folder = folder
-        self._attributes: dict[bytes, tuple[str, Attribute]] = {}
+        self._attributes: dict[tuple[bytes, ...], dict[str, Attribute]] = {}
         self._types: dict[bytes, TensorType | None] = {}
 
     def attributes(self, node: Node) -> dict[str, Attribute]:
         """Decode the attributes of *node*."""
         proto = node.source
         assert isinstance(proto, onnx.NodeProto)  # noqa: S101  # the loader sets nothing else
-        known = self._attributes
+        if node.subgraphs:
+            return self._decoded(node, proto)
+        encoded = tuple([item.SerializeToString() for item in proto.attribute])
+        known = self._attributes.get(encoded)
+        if known is None:
+            known = self._decoded(node, proto)
+            if sum(map(len, encoded)) <= _SHORT_BYTES:
+                self._attributes[encoded] = known
+        return known
+
+    def _decoded(self, node: Node, proto: onnx.NodeProto) -> dict[str, Attribute]:
         attributes = {}
         for item in proto.attribute:
             if not isinstance(item.name, str):
                 raise InvalidModelError(f"{node!r}: the attribute {item.name!r} is not UTF-8 text")
-            if item.type not in _SHORT_KINDS:
-                attributes[item.name] = decode_attribute(item, node.subgraphs, self.folder)
-                continue
-            encoded = item.SerializeToString()
-            decoded = known.get(encoded)
-            if decoded is None:
-                attribute = decode_attribute(item, node.subgraphs, self.folder)
-                decoded = known[encoded] = (item.name, attribute)
-            attributes[decoded[0]] = decoded[1]
+            attributes[item.name] = decode_attribute(item, node.subgraphs, self.folder)
         return attributes
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
-        if isinstance(source, Tensor):
-            return source
+        if type(source) is TensorProto:
+            return ProtoTensor(source, self.folder)
         if isinstance(source, SparseTensorProto):
             return SparseTensor(source, self.folder)
-        assert isinstance(source, TensorProto)  # noqa: S101  # the loader sets nothing else
-        return ProtoTensor(source, self.folder)
+        assert isinstance(source, Tensor)  # noqa: S101  # nothing else is ever set
+        return source
 
     def declared_type(self, source: object) -> TensorType | None:
         """Decode a ``ValueInfoProto`` or ``TypeProto``; None if it is not a dense tensor's."""

@@ -139,7 +139,7 @@ def _write(model: Model, path: Path) -> None:
     if model.path is not None and not is_modified(model):
         shutil.copyfile(model.path, path)
         return
-    with path.open("wb") as file:
+    with path.open("wb", buffering=_BUFFER) as file:
         file.writelines(map(wire.encode, model_parts(model)))
 
 
@@ -183,6 +183,7 @@ def model_parts(model: Model) -> list[wire.Part]:
     ]
 
 
+_BUFFER = 1 << 20
 _MODEL_GRAPH = ModelProto.GRAPH_FIELD_NUMBER
 _MODEL_FUNCTIONS = ModelProto.FUNCTIONS_FIELD_NUMBER
 _GRAPH_NODE = GraphProto.NODE_FIELD_NUMBER
@@ -197,10 +198,10 @@ def _add_opsets(proto: ModelProto | FunctionProto, opset_imports: Mapping[str, i
 
 
 class _Writer:
-    """Encodes graphs, remembering encoded attributes: most nodes share theirs with many others."""
+    """Encodes the graphs of one model, which is not edited meanwhile."""
 
     def __init__(self) -> None:
-        self._attributes: dict[tuple[tuple[str, Attribute], ...], bytes] = {}
+        self._attributes: dict[int, bytes] = {}
 
     def graph(self, graph: Graph) -> list[wire.Part]:
         source = graph.source
@@ -226,7 +227,7 @@ class _Writer:
         body = function.body
         if not isinstance(source, FunctionProto):
             source = _new_function(function)
-        elif not any(inner.modified for inner in _graphs_of(body)):
+        elif not any(inner.modified for inner in body.and_inner()):
             return [source.SerializeToString()]
         changed = FunctionProto()
         changed.opset_import.extend(source.opset_import)
@@ -253,7 +254,7 @@ class _Writer:
             proto.overload = node.overload
         for key, value in node.metadata.items():
             proto.metadata_props.add(key=key, value=value)
-        data = _bytes(proto) + self._encoded(tuple(node.attributes.items()))
+        data = _bytes(proto) + self._encoded(node.attributes)
         return self._with_bodies(node, NodeProto.FromString(data)) if node.subgraphs else data
 
     def _with_bodies(self, node: Node, source: NodeProto) -> bytes:
@@ -261,7 +262,7 @@ class _Writer:
         edited = {
             name: body
             for name, body in node.subgraphs.items()
-            if any(inner.modified for inner in _graphs_of(body))
+            if any(inner.modified for inner in body.and_inner())
         }
         if not edited:
             return _bytes(source)
@@ -272,23 +273,15 @@ class _Writer:
                 body.ParseFromString(_joined(self.graph(edited[name])))
         return _bytes(proto)
 
-    def _encoded(self, attributes: tuple[tuple[str, Attribute], ...]) -> bytes:
-        if not all(attribute.kind in _EXACT_KINDS for _, attribute in attributes):
-            return _encode(attributes)
-        known = self._attributes.get(attributes)
+    def _encoded(self, attributes: Mapping[str, Attribute]) -> bytes:
+        """Encode the attributes of a node; many nodes share one mapping."""
+        known = self._attributes.get(id(attributes))
         if known is None:
-            known = self._attributes[attributes] = _encode(attributes)
+            proto = NodeProto()
+            proto.attribute.extend(encode_attribute(*item) for item in attributes.items())
+            known = _bytes(proto)
+            self._attributes[id(attributes)] = known
         return known
-
-
-_EXACT_KINDS = frozenset({"int", "ints", "string", "strings"})
-"""Kinds whose equal values are encoded alike; 0.0 equals -0.0, so floats are not among them."""
-
-
-def _encode(attributes: Iterable[tuple[str, Attribute]]) -> bytes:
-    proto = NodeProto()
-    proto.attribute.extend(encode_attribute(*item) for item in attributes)
-    return _bytes(proto)
 
 
 def _bytes(message: Message) -> bytes:
@@ -305,15 +298,6 @@ def _new_function(function: Function) -> FunctionProto:
     for key, value in function.metadata.items():
         proto.metadata_props.add(key=key, value=value)
     return proto
-
-
-def _graphs_of(graph: Graph) -> Iterator[Graph]:
-    """Iterate over *graph* and the graphs inside it."""
-    pending = [graph]
-    while pending:
-        current = pending.pop()
-        yield current
-        pending += [body for node in current for body in node.subgraphs.values()]
 
 
 def _name(value: Value | None) -> str:

@@ -14,6 +14,7 @@ from dplcli.errors import InvalidModelError, ModelLoadError
 from dplcli.ir import Function, Graph, Model, Node, Value
 from dplcli.ir.node import NO_ATTRIBUTES
 from dplcli.ir.operators import schema_of
+from dplcli.ir.value import record_uses
 from dplcli.onnx_io.attributes import graphs_of
 from dplcli.onnx_io.codec import ProtoCodec
 from dplcli.onnx_io.sorting import sort_nodes
@@ -96,7 +97,7 @@ def paused_gc() -> Iterator[None]:
     """Suspend cyclic garbage collection while many long-lived objects are made.
 
     At 100,000 nodes the collector would otherwise walk the growing graph again and again, which
-    costs as much as building it.
+    costs as much as building it. Afterwards what was made counts as old, unwalked.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -104,6 +105,8 @@ def paused_gc() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()
 
 
@@ -155,7 +158,7 @@ class _GraphReader:
         self.model = model
         self.label = label
         self.sorting = False
-        self.with_bodies: dict[tuple[str, str], bool] = {}
+        self.with_bodies: dict[str, bool] = {}
 
     def read_main(self, proto: GraphProto) -> None:
         graph = self.model.graph
@@ -254,45 +257,45 @@ class _GraphReader:
 
     def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[Scope]) -> None:
         domain = proto.domain
-        node = Node(graph, proto.op_type, domain and _domain(domain), proto.name)
-        node.source = proto
+        node = Node(graph, proto.op_type, domain and _domain(domain), proto.name, proto)
         if proto.overload:
             node.overload = proto.overload
         values = graph.values
         inputs: list[Value | None] = []
-        for slot, name in enumerate(proto.input):
-            if not name:
-                inputs.append(None)
-                continue
-            value = values.get(name) or _find(name, scopes)
-            if value is None:
-                raise _UndefinedError(name, node)
-            value.add_use(node, slot)
+        for name in proto.input:
+            value = values.get(name) if name else None
+            if value is None and name:
+                value = _find(name, scopes)
+                if value is None:
+                    raise _UndefinedError(name, node)
             inputs.append(value)
         node.inputs = tuple(inputs)
+        record_uses(node)
         if not proto.attribute:
             node.attributes = NO_ATTRIBUTES
         elif self._may_have_bodies(node):
             self._read_bodies(node, proto, scopes)
         outputs: list[Value | None] = []
-        for index, name in enumerate(proto.output):
+        for name in proto.output:
             if name in values:
                 raise self._invalid(graph, f"{name!r} is made twice, again by {node!r}")
-            outputs.append(Value(name, graph, node, index) if name else None)
-            if name:
-                values[name] = outputs[-1]  # type: ignore[assignment]  # not None: it has a name
+            output = Value(name, graph, node, len(outputs)) if name else None
+            if output is not None:
+                values[name] = output
+            outputs.append(output)
         node.outputs = tuple(outputs)
         graph.append(node)
 
     def _may_have_bodies(self, node: Node) -> bool:
         """Tell whether a node can have graph attributes; unknown operators can."""
-        key = (node.domain, node.op_type)
-        known = self.with_bodies.get(key)
+        op_type = node.op_type
+        known = None if node.domain else self.with_bodies.get(op_type)
         if known is None:
             schema = schema_of(node)
             kinds = () if schema is None else schema.attributes.values()
             known = schema is None or "graph" in kinds or "graphs" in kinds
-            self.with_bodies[key] = known
+            if not node.domain:
+                self.with_bodies[op_type] = known
         return known
 
     def _read_bodies(self, node: Node, proto: NodeProto, scopes: Sequence[Scope]) -> None:

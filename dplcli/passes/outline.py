@@ -61,10 +61,20 @@ class Kind:
     Attributes:
         outlines: Its members, in program order.
         attribute_names: Name under which the function declares each attribute.
+        named: The attributes of a call by declared name, for each :attr:`Outline.attributes`.
     """
 
     outlines: list[Outline]
     attribute_names: dict[AttributeKey, str]
+    named: dict[int, dict[str, Attribute]] = field(default_factory=dict)
+
+    def call_attributes(self, item: Outline) -> Mapping[str, Attribute]:
+        """Return the attributes to give at the call; calls share them where outlines do."""
+        known = self.named.get(id(item.attributes))
+        if known is None:
+            known = {self.attribute_names[where]: a for where, a in item.attributes.items()}
+            self.named[id(item.attributes)] = known
+        return known
 
 
 def outline(match: Match) -> Outline:
@@ -124,42 +134,57 @@ def group(outlines: Iterable[Outline]) -> list[Kind]:
         by_structure.setdefault(item.structure, []).append(item)
     kinds = []
     for members in by_structure.values():
-        wanted = _all_attributes(members)
+        _gather_attributes(members)
         by_attributes: dict[tuple[tuple[AttributeKey, str], ...], list[Outline]] = {}
+        keys: dict[int, tuple[tuple[AttributeKey, str], ...]] = {}
         for item in members:
-            _complete(item, wanted)
-            key = tuple([(where, attr.kind) for where, attr in item.attributes.items()])
+            key = keys.get(id(item.attributes))
+            if key is None:
+                key = tuple([(where, attr.kind) for where, attr in item.attributes.items()])
+                keys[id(item.attributes)] = key
             by_attributes.setdefault(key, []).append(item)
         kinds += [Kind(same, _name_attributes(same[0])) for same in by_attributes.values()]
     return kinds
 
 
-def _all_attributes(outlines: Iterable[Outline]) -> list[AttributeKey]:
-    """List every attribute that some outline's nodes state, by node number, then first seen."""
-    wanted: dict[AttributeKey, None] = {}
-    seen = set()
-    for item in outlines:
-        names = tuple([tuple(node.attributes) for node in item.match.nodes])
-        if names in seen:
+def _gather_attributes(outlines: Sequence[Outline]) -> None:
+    """Give each outline every attribute that the nodes of any of them state.
+
+    Nodes share decoded attributes, so outlines whose nodes share all of theirs share the result.
+    """
+    stated = [[node.attributes for node in item.match.nodes] for item in outlines]
+    shared = {tuple(map(id, of_nodes)): of_nodes for of_nodes in stated}
+    wanted = {
+        (number, name): None
+        for of_nodes in shared.values()
+        for number, attributes in enumerate(of_nodes)
+        for name in attributes
+    }
+    ordered = sorted(wanted, key=lambda where: where[0])
+    complete: dict[tuple[int, ...], dict[AttributeKey, Attribute]] = {}
+    for item, of_nodes in zip(outlines, stated, strict=True):
+        key = tuple(map(id, of_nodes))
+        known = complete.get(key)
+        if known is not None:
+            item.attributes = known
             continue
-        seen.add(names)
-        for number, of_node in enumerate(names):
-            for name in of_node:
-                wanted[number, name] = None
-    return sorted(wanted, key=lambda key: key[0])
+        _complete(item, of_nodes, ordered)
+        if not item.completed and len(item.attributes) == len(ordered):
+            complete[key] = item.attributes
 
 
-def _complete(item: Outline, wanted: Iterable[AttributeKey]) -> None:
-    nodes = item.match.nodes
+def _complete(
+    item: Outline, stated: Sequence[Mapping[str, Attribute]], wanted: Iterable[AttributeKey]
+) -> None:
     for where in wanted:
         number, name = where
-        stated = nodes[number].attributes.get(name)
-        attribute = stated if stated is not None else attribute_of(nodes[number], name)
+        attribute = stated[number].get(name)
         if attribute is None:
-            continue
-        item.attributes[where] = attribute
-        if stated is None:
+            attribute = attribute_of(item.match.nodes[number], name)
+            if attribute is None:
+                continue
             item.completed.append(where)
+        item.attributes[where] = attribute
 
 
 def _name_attributes(item: Outline) -> dict[AttributeKey, str]:

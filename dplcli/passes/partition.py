@@ -123,7 +123,7 @@ class _Outliner:
             item.inputs,
             domain=function.domain,
             name=name,
-            attributes={kind.attribute_names[key]: attr for key, attr in item.attributes.items()},
+            attributes=kind.call_attributes(item),
             metadata={NODES_KEY: describe_nodes(item)},
         )
         rewriter.take_over_outputs(call, item.outputs)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dplcli.errors import InvalidGraphError
 from dplcli.ir import Node
+from dplcli.ir.node import NO_ATTRIBUTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ class GraphRewriter:
         """Put a node without outputs just before *anchor*, which must follow all *inputs*."""
         node = Node(self.graph, op_type, domain, name)
         node.inputs = tuple(inputs)
-        node.attributes = dict(attributes or {})
+        node.attributes = NO_ATTRIBUTES if attributes is None else attributes
         if metadata:
             node.metadata = metadata
         for slot, value in enumerate(inputs):
@@ -91,6 +92,8 @@ class GraphRewriter:
                 if read is not None and read.producer not in members:
                     read.remove_use(node, slot)
             graph.unlink(node)
+            for body in node.subgraphs.values():
+                graph.inner.remove(body)
         for value in doomed:
             del graph.values[value.name]
             graph.erased.add(value.name)
