@@ -261,8 +261,7 @@ class Condition:
             return ""
         facts = {name: ValueFacts(bindings[name]) for name in self._used}
         try:
-            with np.errstate(all="ignore"):
-                holds = bool(self._evaluate(facts))
+            holds = bool(self._evaluate(facts))
         except UnknownFactError as error:
             return f"{self.text!r} is not known to hold: {error}"
         except _UNANSWERABLE as error:
@@ -274,7 +273,8 @@ class Condition:
             function, arguments = self._helper
             return function(*[facts[name] for name in arguments])
         self._evaluator.names = facts
-        answer: object = self._evaluator.eval(self.text, previously_parsed=self._tree)
+        with np.errstate(all="ignore"):
+            answer: object = self._evaluator.eval(self.text, previously_parsed=self._tree)
         return answer
 
 

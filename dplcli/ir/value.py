@@ -144,18 +144,15 @@ class Value:
     @property
     def declared_type(self) -> TensorType | None:
         """The tensor type that the file states; None if it states none."""
-        source = self.type_source
-        if source is not None:
-            if not isinstance(source, TensorType):
-                source = self.graph.model.codec.declared_type(source)
-                if source is not None:
-                    self.type_source = source
-            return source
-        if (tensor := self.constant) is not None:
-            known = TensorType(tensor.dtype, tensor.shape)
-            self.type_source = known
+        known = self.type_source
+        if isinstance(known, TensorType):
             return known
-        return None
+        declared = None if known is None else self.graph.model.codec.declared_type(known)
+        if declared is None and (tensor := self.constant) is not None:
+            declared = TensorType(tensor.dtype, tensor.shape)
+        if declared is not None:
+            self.type_source = declared
+        return declared
 
     def known_type(self) -> TensorType | None:
         """The declared type, or what shape inference finds (run once for the whole model)."""

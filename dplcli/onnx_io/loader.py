@@ -215,7 +215,7 @@ class _GraphReader:
                 raise self._invalid(graph, f"two inputs are named {info.name!r}")
             value = Value(info.name, graph)
             value.is_graph_input = True
-            value.type_source = info if info.HasField("type") else None
+            value.type_source = info
             values[info.name] = value
             graph.inputs.append(value)
         for tensor in proto.initializer:
@@ -225,7 +225,7 @@ class _GraphReader:
         self._read_body(graph, proto.node, [info.name for info in proto.output], scopes)
         for info in (*proto.value_info, *proto.output):
             declared = values.get(info.name)
-            if declared is not None and declared.type_source is None and info.HasField("type"):
+            if declared is not None and declared.type_source is None:
                 declared.type_source = info
 
     def _read_initializer(self, graph: Graph, name: str, source: object) -> None:
