@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import operator
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,6 +79,7 @@ def _product(numbers: Iterable[float]) -> float:
 def _on_values(function: Callable[..., object], count: int) -> Callable[..., object]:
     """Let *function* take that many captured values first, and say so if it is given others."""
 
+    @wraps(function)
     def checked(*args: object) -> object:
         if len(args) < count or {*map(type, args[:count])} != {ValueFacts}:
             names = "a name" if count == 1 else f"{count} names"
@@ -284,9 +286,12 @@ def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | No
         return None
     function = FUNCTIONS.get(tree.func.id)
     arguments = [arg.id for arg in tree.args if isinstance(arg, ast.Name)]
-    if function is None or len(arguments) < len(tree.args):
+    unchecked = getattr(function, "__wrapped__", None)
+    if unchecked is None or len(arguments) < len(tree.args):
         return None
-    return function, arguments
+    if len(arguments) != unchecked.__code__.co_argcount:
+        return None
+    return unchecked, arguments
 
 
 def bound_names(pattern: DFPattern) -> frozenset[str]:

@@ -61,6 +61,8 @@ class AttributeFacts:
 class ValueFacts:
     """A captured value as conditions see it."""
 
+    __slots__ = ("_value",)
+
     def __init__(self, value: Value) -> None:
         """Look at *value*, and only at what is asked for."""
         self._value = value

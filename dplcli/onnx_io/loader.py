@@ -258,7 +258,7 @@ class _GraphReader:
     def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[Scope]) -> None:
         domain = proto.domain
         node = Node(graph, proto.op_type, domain and _domain(domain), proto.name, proto)
-        if proto.overload:
+        if domain:
             node.overload = proto.overload
         values = graph.values
         inputs: list[Value | None] = []
@@ -308,16 +308,12 @@ class _GraphReader:
 
     def _check_names(self, graph: Graph) -> None:
         """Refuse names that are not text, which protobuf hands out as bytes."""
-        groups = (
-            [graph.name],
-            graph.values,
-            [node.name for node in graph],
-            [node.op_type for node in graph],
-            [node.domain for node in graph],
-        )
-        for names in groups:
-            if not set(map(type, names)) <= {str}:
-                name = next(name for name in names if type(name) is not str)
+        names = [graph.name, *(name for name in graph.values if type(name) is not str)]
+        for node in graph:
+            if not (type(node.name) is type(node.op_type) is type(node.domain) is str):
+                names += (node.name, node.op_type, node.domain)
+        for name in names:
+            if type(name) is not str:
                 raise self._invalid(graph, f"the name {name!r} is not UTF-8 text")
 
     def _sort(self, graph: Graph, protos: RepeatedNodes) -> None:

@@ -7,7 +7,7 @@ headers between them are made here. Fields that protobuf does not know are kept.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    Part: TypeAlias = bytes | Message
+    Part: TypeAlias = "bytes | Later"
     """Encoded already, or to be encoded when it is written."""
 
 _TEXT_TYPES = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
@@ -51,26 +51,34 @@ def embedded(field_number: int, payloads: Iterable[bytes]) -> Iterator[bytes]:
         yield payload
 
 
-def later(field_number: int, messages: Iterable[Message]) -> Iterator[Part]:
-    """Stand for the items of a repeated message field, to be encoded when they are written.
+class Later(NamedTuple):
+    """A message that is encoded when it is written.
 
     Weights are most of a model; so at most one of them is in memory a second time.
     """
+
+    message: Message
+    size: int
+
+
+def later(field_number: int, messages: Iterable[Message]) -> Iterator[Part]:
+    """Stand for the items of a repeated message field."""
     for message in messages:
-        yield header(field_number, message.ByteSize())
-        yield message
+        size = message.ByteSize()
+        yield header(field_number, size)
+        yield Later(message, size)
 
 
 def size(parts: Iterable[Part]) -> int:
     """Count the bytes of *parts*."""
-    return sum(len(part) if isinstance(part, bytes) else part.ByteSize() for part in parts)
+    return sum(len(part) if type(part) is bytes else part[1] for part in parts)
 
 
 def encode(part: Part) -> bytes:
     """Return the bytes of *part*."""
     if isinstance(part, bytes):
         return part
-    data: bytes = part.SerializeToString()
+    data: bytes = part.message.SerializeToString()
     return data
 
 

@@ -9,7 +9,7 @@ from dplcli.ir import Node
 from dplcli.ir.node import NO_ATTRIBUTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.ir import Attribute, Graph, Value
 
@@ -77,15 +77,7 @@ class GraphRewriter:
             InvalidGraphError: Such a value is used by other nodes or returned; nothing is changed.
         """
         members = set(nodes)
-        doomed = [
-            output
-            for node in nodes
-            for output in node.outputs
-            if output is not None and output.producer is node
-        ]
-        for value in doomed:
-            if value.returned_by or any(user not in members for user, _ in value.iter_uses()):
-                raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
+        names = [value.name for value in _made_and_unused(nodes, members)]
         graph = self.graph
         for node in nodes:
             for slot, read in enumerate(node.inputs):
@@ -94,9 +86,9 @@ class GraphRewriter:
             graph.unlink(node)
             for body in node.subgraphs.values():
                 graph.inner.remove(body)
-        for value in doomed:
-            del graph.values[value.name]
-            graph.erased.add(value.name)
+        for name in names:
+            del graph.values[name]
+        graph.erased.update(names)
         graph.modified = True
         if self.listener is not None:
             for node in nodes:
@@ -113,3 +105,20 @@ class GraphRewriter:
         del self.graph.values[value.name]
         self.graph.erased.add(value.name)
         self.graph.modified = True
+
+
+def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
+    """Return what *nodes* make; raise InvalidGraphError where others read or return it."""
+    made = [
+        output
+        for node in nodes
+        for output in node.outputs
+        if output is not None and output.producer is node
+    ]
+    for value in made:
+        for user, _ in value.iter_uses():
+            if user not in members:
+                raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
+        if value.returned_by:
+            raise InvalidGraphError(f"{value!r} is still returned and cannot be erased")
+    return made
