@@ -5,16 +5,18 @@ Every function takes paths and plain settings and returns a frozen outcome; none
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dplcli.dpl import load_catalogs, shipped_catalogs
+from dplcli.dpl import load_catalogs, shipped_targets
+from dplcli.dpl.catalog import check_distinct
+from dplcli.dpl.expectation import parse_expectations, unmet_expectations
 from dplcli.errors import CatalogError, UsageError, VerificationError, did_you_mean
 from dplcli.onnx_io import (
     check_destination,
     check_external_data,
     check_model,
+    external_files,
     load_model,
     paused_gc,
     staged,
@@ -25,7 +27,7 @@ from dplcli.verify import LEVELS, VerificationResult
 from dplcli.verify import Settings as VerifySettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from dplcli.dpl import PatternRule
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LEVELS",
-    "Expectation",
     "MatchOutcome",
     "PartitionOutcome",
     "PartitionSettings",
@@ -49,20 +50,9 @@ __all__ = [
     "inspect",
     "load_rules",
     "match",
-    "parse_expectations",
     "partition",
     "verify",
 ]
-
-_EXPECTATION = re.compile(r"^\s*([\w.]+)\s*(>=|<=|==|=|>|<)\s*([0-9]{1,9})\s*$")
-_COMPARE: dict[str, Callable[[int, int], bool]] = {
-    ">=": lambda found, wanted: found >= wanted,
-    "<=": lambda found, wanted: found <= wanted,
-    "==": lambda found, wanted: found == wanted,
-    "=": lambda found, wanted: found == wanted,
-    ">": lambda found, wanted: found > wanted,
-    "<": lambda found, wanted: found < wanted,
-}
 
 
 @dataclass(frozen=True)
@@ -144,42 +134,41 @@ class PartitionSettings:
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """A demand on the number of matches of a rule."""
+class RuleSource:
+    """Where the rules of a run come from, in order of priority.
 
-    text: str
-    rule: str
-    relation: str
-    number: int
-
-    def is_met(self, counts: dict[str, int]) -> bool:
-        """Tell whether *counts* satisfy it."""
-        return _COMPARE[self.relation](counts[self.rule], self.number)
-
-
-def load_rules(patterns: Iterable[str], targets: Iterable[str], model: Model) -> list[PatternRule]:
-    """Read the rules of all catalogues named.
-
-    Args:
+    Attributes:
         patterns: Paths of catalogues, or names of shipped ones.
         targets: Names of shipped catalogues that are complete for a target.
-        model: Supplies the operator schemas.
+        rules: Rules made in Python.
+    """
+
+    patterns: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    rules: Sequence[PatternRule] = ()
+
+
+def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set[Path]]:
+    """Gather the rules of *source*, and the files that they were read from.
 
     Raises:
-        CatalogError: A catalogue cannot be found or read, or none is named.
+        UsageError: No rule is named.
+        CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
-    names = [*patterns, *targets]
-    if not names:
+    names = [*source.patterns, *source.targets]
+    if not names and not source.rules:
         raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
-    shipped = shipped_catalogs()
-    for target in targets:
-        if target not in shipped:
-            hint = did_you_mean(target, shipped) or f"there are: {', '.join(shipped)}"
+    known = shipped_targets()
+    for target in source.targets:
+        if target not in known:
+            hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
             raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
-    rules = load_catalogs(names, model.codec.schemas)
+    files: set[Path] = set()
+    rules = [*load_catalogs(names, model.codec.schemas, files=files), *source.rules]
     if not rules:
         raise CatalogError(f"{', '.join(names)}: no rules to apply")
-    return rules
+    check_distinct(rules)
+    return rules, files
 
 
 @paused_gc()
@@ -188,19 +177,27 @@ def match(
     *,
     patterns: Sequence[str] = (),
     targets: Sequence[str] = (),
+    rules: Sequence[PatternRule] = (),
     expectations: Sequence[str] = (),
 ) -> MatchOutcome:
     """Find what :func:`partition` would outline, without changing anything.
+
+    Args:
+        model_path: The model.
+        patterns: Paths of catalogues, or names of shipped ones.
+        targets: Names of shipped catalogues that are complete for a target.
+        rules: Rules made in Python; they come after those of the catalogues.
+        expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
 
     Raises:
         DplError: The model or a catalogue cannot be used.
     """
     model = load_model(model_path)
-    rules = load_rules(patterns, targets, model)
-    expected = parse_expectations(expectations, rules)
-    selection = select_matches(model, rules)
-    outcome = MatchOutcome(model_path.name, tuple(rules), selection, notes=tuple(model.notes))
-    return replace(outcome, unmet=_unmet(expected, outcome.counts))
+    tried, _ = load_rules(RuleSource(patterns, targets, rules), model)
+    expected = parse_expectations(expectations, tried)
+    selection = select_matches(model, tried)
+    outcome = MatchOutcome(model_path.name, tuple(tried), selection, notes=tuple(model.notes))
+    return replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
 
 
 @paused_gc()
@@ -210,13 +207,14 @@ def partition(  # noqa: PLR0913  # all by keyword
     output: Path,
     patterns: Sequence[str] = (),
     targets: Sequence[str] = (),
+    rules: Sequence[PatternRule] = (),
     settings: PartitionSettings | None = None,
     progress: Progress | None = None,
 ) -> PartitionOutcome:
     """Outline every match as a function call, verify the result, and write it.
 
     The output appears complete, or not at all: it is written beside its place, checked, compared
-    with the original, and only then put there.
+    with the original, and only then put there. Arguments as for :func:`match`.
 
     Raises:
         DplError: The model or a catalogue cannot be used, the output cannot be written, or no
@@ -227,33 +225,39 @@ def partition(  # noqa: PLR0913  # all by keyword
     check_output(model_path, output, in_place=settings.in_place)
     say(f"reading {model_path.name}")
     model = load_model(model_path)
-    rules = load_rules(patterns, targets, model)
-    expected = parse_expectations(settings.expectations, rules)
+    check_external_data(model)
+    tried, files = load_rules(RuleSource(patterns, targets, rules), model)
+    failed = output.with_name(f"{output.stem}.failed.onnx") if settings.keep_failed else None
+    protect_files(model, output, failed, files)
+    expected = parse_expectations(settings.expectations, tried)
+    outcome = _outline(model, tried, say)
+    outcome = replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
+    say("writing")
+    with staged(model, output) as written:
+        outcome = _checked(outcome, model_path, written.path, settings, say)
+        if outcome.is_success:
+            written.commit()
+            return replace(outcome, output=output)
+        if failed is not None:
+            written.keep_as(failed)
+            return replace(outcome, kept=failed)
+    return outcome
+
+
+def _outline(model: Model, rules: Sequence[PatternRule], say: Progress) -> PartitionOutcome:
     before = model.graph.node_count
     say("matching")
     selection = select_matches(model, rules)
     say("outlining")
     partitions = outline_matches(model, selection)
-    say("writing")
-    with staged(model, output) as written:
-        outcome = PartitionOutcome(
-            label=model_path.name,
-            rules=tuple(rules),
-            selection=selection,
-            notes=tuple(model.notes),
-            partitions=tuple(partitions),
-            nodes=(before, model.graph.node_count),
-        )
-        outcome = replace(outcome, unmet=_unmet(expected, outcome.counts))
-        outcome = _checked(outcome, model_path, written.path, settings, say)
-        if outcome.is_success:
-            written.commit()
-            return replace(outcome, output=output)
-        if settings.keep_failed:
-            kept = output.with_name(f"{output.stem}.failed.onnx")
-            written.keep_as(kept)
-            return replace(outcome, kept=kept)
-    return outcome
+    return PartitionOutcome(
+        label="" if model.path is None else model.path.name,
+        rules=tuple(rules),
+        selection=selection,
+        notes=tuple(model.notes),
+        partitions=tuple(partitions),
+        nodes=(before, model.graph.node_count),
+    )
 
 
 def verify(
@@ -307,7 +311,25 @@ def find_nodes(model: Model, name: str) -> list[Node]:
 
 def default_output(model_path: Path) -> Path:
     """Return where :func:`partition` writes if nobody says otherwise."""
-    return model_path.with_name(f"{model_path.stem}.partitioned.onnx")
+    return model_path.parent / f"{model_path.stem}.partitioned.onnx"
+
+
+def protect_files(model: Model, output: Path, failed: Path | None, catalogs: set[Path]) -> None:
+    """Refuse to write where something lies that the run reads, or brings along.
+
+    Raises:
+        UsageError: A path to write to is a catalogue, or holds weights, or would be the model.
+    """
+    data = external_files(model, output.parent)
+    for path in (output, failed):
+        if path is None:
+            continue
+        if path.resolve() in catalogs:
+            raise UsageError(f"{path}: is a catalogue that this run reads")
+        if path.resolve() in data:
+            raise UsageError(f"{path}: is where the model's weights lie, or must lie")
+        if path is failed and model.path is not None and path.resolve() == model.path.resolve():
+            raise UsageError(f"{path}: a failed result would replace the model itself")
 
 
 def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
@@ -322,38 +344,6 @@ def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
         raise UsageError(
             f"{output}: the output is the input", hint="pass --in-place to replace the model"
         )
-
-
-def parse_expectations(texts: Iterable[str], rules: Sequence[PatternRule]) -> list[Expectation]:
-    """Read expectations such as ``dnnl.conv2d_bias_relu>=33``.
-
-    Raises:
-        UsageError: One is malformed, or names a rule that the catalogues do not have.
-    """
-    known = {rule.qualified_name for rule in rules}
-    expectations = []
-    for text in texts:
-        found = _EXPECTATION.match(text)
-        if found is None:
-            raise UsageError(
-                f"--expect {text!r}: not an expectation", hint="write RULE>=NUMBER, or <= == > <"
-            )
-        rule, relation, number = found.groups()
-        if rule not in known:
-            raise UsageError(
-                f"--expect {text!r}: there is no rule {rule!r}",
-                hint=did_you_mean(rule, sorted(known)),
-            )
-        expectations.append(Expectation(text.strip(), rule, relation, int(number)))
-    return expectations
-
-
-def _unmet(expected: Iterable[Expectation], counts: dict[str, int]) -> tuple[str, ...]:
-    return tuple(
-        f"expected {item.text}, found {counts[item.rule]}"
-        for item in expected
-        if not item.is_met(counts)
-    )
 
 
 def _checked(

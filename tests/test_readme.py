@@ -153,6 +153,18 @@ def test_only_rounding_is_made_equal() -> None:
     assert without_rounding("rule  8  1") != without_rounding("rule  9  1")
 
 
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    """The rule made in Python finds what the README's catalogue would."""
+    text = README.read_text(encoding="utf-8")
+    script = text.partition(f"{FENCE}python\n")[2].partition(FENCE)[0]
+    shell = Shell(tmp_path)
+    (shell.folder / "script.py").write_text(script, encoding="utf-8")
+
+    shown = shell(f'PYTHONPATH="{ROOT}" "{sys.executable}" script.py')
+
+    assert shown == "{'dnnl.conv2d_bias_relu': 2}\n"
+
+
 SAMPLE = """\
 # Title
 

@@ -58,7 +58,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
     emit(
         Group(*parts),
-        lambda: match_record(outcome.label, outcome.counts, selection),
+        lambda: match_record(outcome.label, outcome.counts, selection, outcome.unmet),
         json_path,
         quiet=quiet,
     )

@@ -96,11 +96,19 @@ def check_json_path(json_path: str | None, *others: Path | str | None) -> None:
             raise UsageError(f"--json {json_path}: is another file of this command")
         if not json_path or path.is_dir():
             raise UsageError(f"--json {json_path!r}: is not a file")
+        is_report = path.suffix == ".json" or not path.is_file() or _first_byte(path) in b"{"
+        if not is_report:
+            raise UsageError(f"--json {json_path}: exists and is no JSON report, so it is kept")
         if not path.exists():
             with tempfile.TemporaryFile(dir=path.parent):
                 pass  # what it is written to before it takes its place
     except OSError as error:
         raise UsageError(f"--json {json_path}: cannot be written: {error.strerror}") from error
+
+
+def _first_byte(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(1)
 
 
 def emit(

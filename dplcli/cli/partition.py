@@ -95,7 +95,12 @@ def command(  # noqa: PLR0913  # one parameter per option
     emit(
         _report(outcome, verify=not no_verify, verbose=verbose),
         lambda: partition_record(
-            outcome.counts, outcome.partitions, outcome.selection, outcome.verification
+            outcome.counts,
+            outcome.partitions,
+            outcome.selection,
+            outcome.verification,
+            unmet=outcome.unmet,
+            objection=outcome.objection,
         ),
         json_path,
         quiet=quiet,

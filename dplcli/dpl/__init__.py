@@ -1,6 +1,12 @@
 """The pattern language: patterns, their text form, the matcher, rules and catalogues."""
 
-from dplcli.dpl.catalog import find_catalog, load_catalog, load_catalogs, shipped_catalogs
+from dplcli.dpl.catalog import (
+    find_catalog,
+    load_catalog,
+    load_catalogs,
+    shipped_catalogs,
+    shipped_targets,
+)
 from dplcli.dpl.conditions import Condition
 from dplcli.dpl.match import Match, Rejection
 from dplcli.dpl.matcher import Matcher, StepBudgetExceededError
@@ -25,5 +31,6 @@ __all__ = [
     "load_catalogs",
     "parse_pattern",
     "shipped_catalogs",
+    "shipped_targets",
     "wildcard",
 ]

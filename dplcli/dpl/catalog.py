@@ -123,12 +123,38 @@ def _is(question: Callable[[], bool]) -> bool:
         return False
 
 
-def load_catalogs(names: Iterable[str], schemas: SchemaLibrary) -> list[PatternRule]:
+def shipped_targets() -> list[str]:
+    """Name the shipped catalogues that are complete for the target they are named after."""
+    folder = _shipped_folder()
+    if folder is None:
+        return []
+    named = ((name, Source(folder / f"{name}.yaml").plain()) for name in shipped_catalogs())
+    return [name for name, data in named if data.get("target") == name]
+
+
+def check_distinct(rules: Iterable[PatternRule]) -> None:
+    """Refuse two rules of one name.
+
+    Raises:
+        CatalogError: Names them, and where they were written.
+    """
+    first: dict[str, PatternRule] = {}
+    for rule in rules:
+        other = first.setdefault(rule.qualified_name, rule)
+        if other is not rule:
+            places = " and ".join(item.origin or "in Python" for item in (other, rule))
+            raise CatalogError(f"two rules are named {rule.qualified_name!r}: {places}")
+
+
+def load_catalogs(
+    names: Iterable[str], schemas: SchemaLibrary, *, files: set[Path] | None = None
+) -> list[PatternRule]:
     """Read the rules of several catalogues, in the order given.
 
     Args:
         names: Paths, or names of shipped catalogues; one given twice counts once.
         schemas: The standard operators.
+        files: Gets every file that was read, included ones too.
 
     Raises:
         CatalogError: A catalogue is missing, malformed, or two rules have the same name.
@@ -136,6 +162,8 @@ def load_catalogs(names: Iterable[str], schemas: SchemaLibrary) -> list[PatternR
     reader = _Reader(schemas)
     for name in names:
         reader.read(find_catalog(name))
+    if files is not None:
+        files |= reader.seen
     return list(reader.rules.values())
 
 

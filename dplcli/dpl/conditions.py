@@ -19,6 +19,7 @@ from dplcli.errors import PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from dplcli.dpl.pattern import DFPattern
     from dplcli.ir import Value
@@ -181,7 +182,8 @@ class Condition:
         self._indent = len(text) - len(text.lstrip())
         for node in ast.walk(self._tree):
             self._check_form(node)
-        self._used = {node.id for node in self._names()}
+        self._local = _local_names(self._tree)
+        self._used = {node.id for node in self._names()} - self._local
         self._helper = _helper_call(self._tree)
         self._evaluator = EvalWithCompoundTypes(functions=FUNCTIONS, operators=_OPERATORS)
 
@@ -195,16 +197,8 @@ class Condition:
         Raises:
             PatternSyntaxError: The expression names something unbound.
         """
-        local = {
-            target.id
-            for node in ast.walk(self._tree)
-            if isinstance(node, ast.comprehension)
-            for target in ast.walk(node.target)
-            if isinstance(target, ast.Name)
-        }
-        self._used -= local
         for node in self._names():
-            if node.id not in bound | local:
+            if node.id not in bound and node.id not in self._local:
                 raise self._wrong(
                     node,
                     f"uses the name {node.id!r}, which the pattern does not bind",
@@ -257,27 +251,51 @@ class Condition:
         """Return why the condition does not hold for *bindings*, or "" if it does.
 
         A name whose part of the pattern took no part in the match (the other side of an
-        alternative) is no obstacle: a condition over it holds.
+        alternative) is no obstacle: the operands of ``and`` and ``or`` that use it are left out,
+        and a condition of which nothing is left holds.
         """
-        if not self._used <= bindings.keys():
+        absent = self._used - bindings.keys()
+        tree = _without(self._tree, absent) if absent else self._tree
+        if tree is None:
             return ""
-        facts = {name: ValueFacts(bindings[name]) for name in self._used}
+        facts = {name: ValueFacts(bindings[name]) for name in self._used - absent}
         try:
-            holds = bool(self._evaluate(facts))
+            holds = bool(self._evaluate(tree, facts))
         except UnknownFactError as error:
             return f"{self.text!r} is not known to hold: {error}"
         except _UNANSWERABLE as error:
             return f"{self.text!r} cannot be evaluated: {' '.join(str(error).split())}"
         return "" if holds else f"{self.text!r} does not hold"
 
-    def _evaluate(self, facts: dict[str, ValueFacts]) -> object:
+    def _evaluate(self, tree: ast.expr, facts: dict[str, ValueFacts]) -> object:
         if self._helper is not None:
             function, arguments = self._helper
             return function(*[facts[name] for name in arguments])
         self._evaluator.names = facts
         with np.errstate(all="ignore"):
-            answer: object = self._evaluator.eval(self.text, previously_parsed=self._tree)
+            answer: object = self._evaluator.eval(self.text, previously_parsed=tree)
         return answer
+
+
+def _local_names(tree: ast.expr) -> set[str]:
+    """Return the variables of comprehensions."""
+    return {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.comprehension)
+        for target in ast.walk(node.target)
+        if isinstance(target, ast.Name)
+    }
+
+
+def _without(tree: ast.expr, absent: AbstractSet[str]) -> ast.expr | None:
+    """Leave out the operands of ``and`` and ``or`` that use *absent* names; None if all do."""
+    if not any(isinstance(node, ast.Name) and node.id in absent for node in ast.walk(tree)):
+        return tree
+    if not isinstance(tree, ast.BoolOp):
+        return None
+    kept = [left for value in tree.values if (left := _without(value, absent)) is not None]
+    return ast.BoolOp(op=tree.op, values=kept) if kept else None
 
 
 def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | None:

@@ -2,15 +2,14 @@
 
 The words are those of TVM's dataflow pattern language (``python/tvm/relax/dpl/pattern.py``,
 ``python/tvm/relay/dataflow_pattern``) on ONNX's values and nodes. Matching lives in
-:mod:`dplcli.dpl.matcher`; the text spelling in :mod:`dplcli.dpl.text` and
-:mod:`dplcli.dpl.printing`.
+:mod:`dplcli.dpl.matcher`; the text spelling in :mod:`dplcli.dpl.text`.
 
 A pattern object is one thing: used twice, it matches the same value (or node) twice.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 if TYPE_CHECKING:
@@ -188,18 +187,14 @@ class CallPattern(_Combinators):
         """Match output *index* of the node."""
         return OutputPattern(self, index)
 
+    def named(self, name: str) -> CallPattern:
+        """Return a pattern that also binds *name* to the node's output; a new pattern object."""
+        return replace(self, name=name)
+
     def has_attr(self, attributes: dict[str, object]) -> CallPattern:
         """Return a pattern that also demands these attributes; it is a new pattern object."""
         merged = dict(self.attributes) | {k: _attribute_value(v) for k, v in attributes.items()}
-        return CallPattern(
-            self.op,
-            self.args,
-            self.rest,
-            tuple(merged.items()),
-            self.attributes_name,
-            self.name,
-            self.place,
-        )
+        return replace(self, attributes=tuple(merged.items()))
 
 
 @dataclass(frozen=True, eq=False)

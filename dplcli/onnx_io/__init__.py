@@ -2,7 +2,7 @@
 
 from dplcli.onnx_io.checker import check_model
 from dplcli.onnx_io.exporter import StagedModel, check_destination, is_modified, staged, to_proto
-from dplcli.onnx_io.external_data import check_external_data
+from dplcli.onnx_io.external_data import check_external_data, external_files
 from dplcli.onnx_io.loader import load_model, model_from_proto, paused_gc
 from dplcli.onnx_io.schemas import OnnxSchemas
 
@@ -12,6 +12,7 @@ __all__ = [
     "check_destination",
     "check_external_data",
     "check_model",
+    "external_files",
     "is_modified",
     "load_model",
     "model_from_proto",

@@ -43,7 +43,7 @@ def brought_data(model: Model, destination: Path) -> Iterator[BroughtData]:
     state = BroughtData()
     made: list[Path] = []
     try:
-        if model.path is not None and not _same_folder(model.path.parent, destination.parent):
+        if model.path is not None and not _shares_folder(model.path, destination):
             source = model.source
             assert isinstance(source, ModelProto)  # noqa: S101  # the loader sets nothing else
             for location in referenced_files(source, model.path):
@@ -55,6 +55,22 @@ def brought_data(model: Model, destination: Path) -> Iterator[BroughtData]:
                 _remove(path)
 
 
+def external_files(model: Model, folder: Path) -> set[Path]:
+    """Return, resolved, the files that hold a model's external data, or will in *folder*.
+
+    Raises:
+        InvalidModelError: A location leads out of the model's folder.
+    """
+    if model.path is None or not isinstance(model.source, ModelProto):
+        return set()
+    locations = referenced_files(model.source, model.path)
+    return {
+        (place / location).resolve()
+        for location in locations
+        for place in (model.path.parent, folder)
+    }
+
+
 def _remove(path: Path) -> None:
     if path.is_dir():
         path.rmdir()
@@ -62,8 +78,9 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _same_folder(first: Path, second: Path) -> bool:
-    return first.resolve() == second.resolve()
+def _shares_folder(model: Path, destination: Path) -> bool:
+    """Tell whether *destination* lies beside the model, or beside the file it links to."""
+    return destination.parent.resolve() in {model.parent.resolve(), model.resolve().parent}
 
 
 def _bring(source: Path, target: Path, made: list[Path]) -> None:

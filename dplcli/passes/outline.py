@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     AttributeKey: TypeAlias = tuple[int, str]
 
 
+_OPSET_OF_UNDECLARED = 1
+"""Version to import of a custom domain that the model uses without importing it."""
+
 _SHORT_CONSTANT = 64
 """Most elements of an embedded constant that is compared by its data."""
 
@@ -82,6 +85,7 @@ def outline(match: Match) -> Outline:
     policy = match.rule.constants
     numbers: dict[Node | None, int] = {}
     inputs: dict[Value, int] = {}
+    read: list[Value] = []
     embedded: list[Value] = []
     structure: list[object] = []
     for number, node in enumerate(match.nodes):
@@ -96,7 +100,11 @@ def outline(match: Match) -> Outline:
                 wires.append(_constant_key(value))
                 embedded.append(value)
             else:
-                wires.append(inputs.setdefault(value, len(inputs)))
+                origin = behind_identities(value)
+                if origin not in inputs:
+                    inputs[origin] = len(read)
+                    read.append(value)
+                wires.append(inputs[origin])
         while wires and wires[-1] is None:
             wires.pop()
         outputs_present = tuple([output is not None for output in node.outputs])
@@ -106,7 +114,7 @@ def outline(match: Match) -> Outline:
     made = [v for v in match.root.outputs if v is not None]
     outputs = [v for v in made if v.use_count or v.returned_by] or made[:1]
     structure += [output.index for output in outputs]
-    return Outline(match, list(inputs), outputs, embedded, tuple(structure))
+    return Outline(match, read, outputs, embedded, tuple(structure))
 
 
 def _is_embedded(value: Value, match: Match) -> bool:
@@ -214,8 +222,10 @@ def make_function(model: Model, kind: Kind, name: str) -> Function:
     domains = {node.domain for node in first.match.nodes}
     if first.embedded:
         domains.add("")
-        scope.opset_imports.setdefault("", _OPSET_OF_CONSTANTS)
         model.opset_imports.setdefault("", _OPSET_OF_CONSTANTS)
+    for domain in sorted(domains):
+        version = model.opset_imports.setdefault(domain, _OPSET_OF_UNDECLARED)
+        scope.opset_imports.setdefault(domain, version)
     body = Graph(model, {d: scope.opset_imports[d] for d in sorted(domains)})
     body.name = name
     body.modified = True
@@ -251,7 +261,7 @@ def _formal_inputs(body: Graph, item: Outline) -> dict[Value, Value]:
         formal.is_graph_input = True
         body.values[formal.name] = formal
         body.inputs.append(formal)
-        values[value] = formal
+        values[behind_identities(value)] = formal
     return values
 
 
@@ -275,10 +285,7 @@ def _copy_node(
     copy = Node(body, node.op_type, node.domain, f"{node.op_type}_{number}")
     copy.overload = node.overload
     copy.attributes = dict(attributes)
-    inputs = [
-        None if value is None else values.get(value) or _embed(body, value, values)
-        for value in node.inputs
-    ]
+    inputs = [None if value is None else _inside(body, value, values) for value in node.inputs]
     while inputs and inputs[-1] is None:
         inputs.pop()
     copy.inputs = tuple(inputs)
@@ -292,6 +299,12 @@ def _copy_node(
             values[output] = outputs[-1]  # type: ignore[assignment]  # just defined
     copy.outputs = tuple(outputs)
     body.append(copy)
+
+
+def _inside(body: Graph, value: Value, values: dict[Value, Value]) -> Value:
+    """Return what stands for *value* in the body: a formal input, an inner value or a constant."""
+    known = values.get(value) or values.get(behind_identities(value))
+    return known or _embed(body, value, values)
 
 
 def _define(body: Graph, node: Node, index: int) -> Value:

@@ -57,7 +57,7 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
     for match in matches:
         by_rule.setdefault(match.rule.qualified_name, []).append(outline(match))
     kinds = [kind for outlines in by_rule.values() for kind in group(outlines)]
-    made = _Outliner(model, {match.rule.name for match in matches}).replace_all(kinds)
+    made = _Outliner(model, {rule.name for rule in selection.rules}).replace_all(kinds)
     _drop_unread_constants(kinds)
     raise_ir_version(model)
     return [made[id(match)] for match in matches]
@@ -87,8 +87,10 @@ class _Outliner:
         made = {}
         for kind in kinds:
             function = self._add_function(kind)
-            self.model.opset_imports.setdefault(function.domain, 1)
+            version = self.model.opset_imports.setdefault(function.domain, 1)
             for number, item in enumerate(kind.outlines):
+                scope = item.match.root.graph
+                scope.opset_imports.setdefault(function.domain, version)
                 call = self._replace(item, kind, function, number)
                 made[id(item.match)] = Partition(item.match, function, call)
         for graph, nodes in self.replaced.items():
@@ -113,7 +115,6 @@ class _Outliner:
     def _replace(self, item: Outline, kind: Kind, function: Function, number: int) -> Node:
         match = item.match
         graph = match.root.graph
-        graph.opset_imports.setdefault(function.domain, 1)
         rewriter = GraphRewriter(graph)
         name = unique(f"{function.name}_{number}", self.node_names.__contains__)
         self.node_names.add(name)

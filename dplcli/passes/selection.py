@@ -40,8 +40,10 @@ class Selection:
         refused: The first attempt of each rule at every root where its pattern fits but was
             refused, unless another match took the root.
         totals: How many nodes of each operator were looked at.
+        rules: The rules that were tried.
     """
 
+    rules: tuple[PatternRule, ...] = ()
     matches: list[Match] = field(default_factory=list)
     refused: list[Rejection] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)
@@ -49,7 +51,7 @@ class Selection:
 
 def select_matches(model: Model, rules: Sequence[PatternRule]) -> Selection:
     """Match *rules* against every graph of *model*; nothing is edited."""
-    selection = Selection()
+    selection = Selection(rules=tuple(rules))
     indexes = [OpIndex(graph) for graph in matchable_graphs(model)]
     for index in indexes:
         for (domain, op_type), count in index.counts.items():
@@ -85,7 +87,7 @@ def _select_at(root: Node, rule: PatternRule, claimed: set[Node], selection: Sel
                 return
             first = first or rejection
     except StepBudgetExceededError as error:
-        first = first or Rejection(rule, root, "budget", error.message, root)
+        first = Rejection(rule, root, "budget", error.message, root)
     if first is not None:
         selection.refused.append(first)
 
@@ -128,6 +130,9 @@ def judge(match: Match, claimed: AbstractSet[Node]) -> Rejection | None:
     for node in match.nodes:
         if node.subgraphs:
             reason = f"{node.label!r} has a body of its own, which a function cannot take along"
+            return Rejection(rule, root, "check", reason, node)
+        if not node.domain and "" not in node.graph.opset_imports:
+            reason = "the model does not say which opset of the standard operators it uses"
             return Rejection(rule, root, "check", reason, node)
     escaping = escaping_values(match.nodes, root)
     for value in escaping:

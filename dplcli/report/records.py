@@ -48,12 +48,15 @@ def node_record(node: Node) -> Json:
     }
 
 
-def match_record(label: str, counts: Mapping[str, int], selection: Selection) -> Json:
+def match_record(
+    label: str, counts: Mapping[str, int], selection: Selection, unmet: Sequence[str]
+) -> Json:
     """Return the record ``dpl.match/1``."""
     return {
         "schema": "dpl.match/1",
         "model": label,
         "counts": dict(counts),
+        "unmet": list(unmet),
         "matches": [_match(found) for found in in_program_order(selection.matches)],
         "refused": refusals(selection.refused),
     }
@@ -98,19 +101,24 @@ def _place(at: Value | Node | None) -> object:
     return node_record(at) if isinstance(at, Node) else at.name
 
 
-def partition_record(
+def partition_record(  # noqa: PLR0913  # the parts of an outcome
     counts: Mapping[str, int],
     partitions: Sequence[Partition],
     selection: Selection,
     verification: VerificationResult | None,
+    *,
+    unmet: Sequence[str],
+    objection: str,
 ) -> Json:
     """Return the record ``dpl.partition/1``."""
     return {
         "schema": "dpl.partition/1",
         "counts": dict(counts),
+        "unmet": list(unmet),
         "partitions": [_partition(item) for item in partitions],
         "refused": refusals(selection.refused),
         "coverage": coverage(selection),
+        "objection": objection,
         "verification": None if verification is None else verification.to_json(),
     }
 

@@ -58,7 +58,7 @@ def test_match_has_the_keys_of_the_contract(dpl: Dpl, net: Path, catalogue: Path
     """dpl.match/1: counts, every match with its nodes and bindings, every refusal."""
     found = record(dpl, "match", net, "-p", catalogue)
 
-    assert list(found) == ["schema", "model", "counts", "matches", "refused"]
+    assert list(found) == ["schema", "model", "counts", "unmet", "matches", "refused"]
     assert (found["schema"], found["model"]) == ("dpl.match/1", "m.onnx")
     assert found["counts"] == {"t.r": 1}
     (match,) = found["matches"]
@@ -79,7 +79,8 @@ def test_partition_has_the_keys_of_the_contract(dpl: Dpl, net: Path, catalogue: 
     """dpl.partition/1: what became a call of what, coverage, refusals and the verification."""
     found = record(dpl, "partition", net, "-p", catalogue, "-o", "out.onnx")
 
-    keys = ["schema", "counts", "partitions", "refused", "coverage", "verification"]
+    keys = ["schema", "counts", "unmet", "partitions", "refused", "coverage", "objection"]
+    keys.append("verification")
     assert [key for key in found if key != "model"] == keys
     assert (found["schema"], found["counts"]) == ("dpl.partition/1", {"t.r": 1})
     (item,) = found["partitions"]
