@@ -158,7 +158,7 @@ def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set
     names = [*source.patterns, *source.targets]
     if not names and not source.rules:
         raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
-    known = shipped_targets()
+    known = shipped_targets() if source.targets else []
     for target in source.targets:
         if target not in known:
             hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"

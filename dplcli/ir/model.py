@@ -65,6 +65,7 @@ class Model:
         opset_imports: Domain to version.
         source: The opaque model it was loaded from.
         path: The file it was loaded from, or None.
+        may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
     """
 
@@ -77,6 +78,7 @@ class Model:
         self.ir_version = 0
         self.source: object = None
         self.path: Path | None = None
+        self.may_have_external_data = True
         self.notes: list[str] = []
         self.on_inference: Callable[[], None] | None = None
         self._inferred: Mapping[Value, TensorType] | None = None

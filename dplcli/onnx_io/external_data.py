@@ -44,9 +44,7 @@ def brought_data(model: Model, destination: Path) -> Iterator[BroughtData]:
     made: list[Path] = []
     try:
         if model.path is not None and not _shares_folder(model.path, destination):
-            source = model.source
-            assert isinstance(source, ModelProto)  # noqa: S101  # the loader sets nothing else
-            for location in referenced_files(source, model.path):
+            for location in locations_of(model):
                 _bring(model.path.parent / location, destination.parent / location, made)
         yield state
     finally:
@@ -61,12 +59,11 @@ def external_files(model: Model, folder: Path) -> set[Path]:
     Raises:
         InvalidModelError: A location leads out of the model's folder.
     """
-    if model.path is None or not isinstance(model.source, ModelProto):
+    if model.path is None:
         return set()
-    locations = referenced_files(model.source, model.path)
     return {
         (place / location).resolve()
-        for location in locations
+        for location in locations_of(model)
         for place in (model.path.parent, folder)
     }
 
@@ -111,15 +108,13 @@ def check_external_data(model: Model) -> None:
         ModelLoadError: A file is missing, or shorter than a tensor in it says.
         InvalidModelError: A location leads out of the model's folder.
     """
-    source, path = model.source, model.path
-    if not isinstance(source, ModelProto) or path is None:
+    path = model.path
+    if path is None:
         return
-    for location in referenced_files(source, path):
+    for location in locations_of(model):
         if not (path.parent / location).is_file():
             raise ModelLoadError(f"{path}: its external data {location!r} is missing")
-    for tensor in _tensors(source):
-        if tensor.data_location != TensorProto.EXTERNAL:
-            continue
+    for tensor in _external_tensors(model):
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
         needed = _end_of(tensor, entries)
@@ -143,16 +138,15 @@ def _end_of(tensor: TensorProto, entries: Mapping[str, str]) -> int:
     return offset + elements * dtype_bits(tensor.data_type) // 8
 
 
-def referenced_files(proto: ModelProto, path: Path) -> list[str]:
-    """Return the locations that the tensors of the model at *path* refer to, each once.
+def locations_of(model: Model) -> list[str]:
+    """Return the locations that the tensors of a loaded model refer to, each once.
 
     Raises:
         InvalidModelError: A location leads out of the model's folder.
     """
     locations = dict.fromkeys(
         entry.value
-        for tensor in _tensors(proto)
-        if tensor.data_location == TensorProto.EXTERNAL
+        for tensor in _external_tensors(model)
         for entry in tensor.external_data
         if entry.key == "location"
     )
@@ -160,9 +154,17 @@ def referenced_files(proto: ModelProto, path: Path) -> list[str]:
         parts = PurePosixPath(location.replace("\\", "/"))
         if parts.is_absolute() or ".." in parts.parts:
             raise InvalidModelError(
-                f"{path}: external data at {location!r} lies outside the model's folder"
+                f"{model.path}: external data at {location!r} lies outside the model's folder"
             )
     return list(locations)
+
+
+def _external_tensors(model: Model) -> Iterator[TensorProto]:
+    if not model.may_have_external_data or not isinstance(model.source, ModelProto):
+        return
+    for tensor in _tensors(model.source):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            yield tensor
 
 
 def _tensors(proto: ModelProto) -> Iterator[TensorProto]:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Scope = dict[str, Value]
 
 _LFS_MARK = b"version https://git-lfs"
+_EXTERNAL_MARK = b"location"
+"""The key that every reference to external data has; where it is missing nobody needs to look."""
+
 _TEXT_PROBE = 512
 _LARGEST_MESSAGE = 2**31 - 1
 
@@ -39,18 +42,14 @@ def load_model(path: Path) -> Model:
         ModelLoadError: The file is missing, empty, truncated or not ONNX.
         InvalidModelError: Its graph contradicts itself.
     """
-    proto = read_proto(path)
-    model = model_from_proto(proto, path.parent, str(path))
+    data = _read_bytes(path)
+    model = model_from_proto(_parse(data, path), path.parent, str(path))
     model.path = path
+    model.may_have_external_data = _EXTERNAL_MARK in data
     return model
 
 
-def read_proto(path: Path) -> ModelProto:
-    """Parse the file at *path* without its external data.
-
-    Raises:
-        ModelLoadError: As :func:`load_model`.
-    """
+def _read_bytes(path: Path) -> bytes:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
@@ -60,7 +59,7 @@ def read_proto(path: Path) -> ModelProto:
                 f"{path}: is larger than 2 GB, which protobuf cannot hold",
                 hint="save it with its weights as external data",
             )
-        data = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise ModelLoadError(f"{path}: no such file") from error
     except IsADirectoryError as error:
@@ -69,6 +68,10 @@ def read_proto(path: Path) -> ModelProto:
         ) from error
     except OSError as error:
         raise ModelLoadError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _parse(data: bytes, path: Path) -> ModelProto:
+    """Parse the bytes of the file at *path*, without its external data."""
     if not data:
         raise ModelLoadError(f"{path}: is empty")
     if data.startswith(_LFS_MARK):
