@@ -254,11 +254,12 @@ class Condition:
         alternative) is no obstacle: the operands of ``and`` and ``or`` that use it are left out,
         and a condition of which nothing is left holds.
         """
-        absent = self._used - bindings.keys()
-        tree = _without(self._tree, absent) if absent else self._tree
+        tree: ast.expr | None = self._tree
+        facts = {name: ValueFacts(bindings[name]) for name in self._used if name in bindings}
+        if len(facts) < len(self._used):
+            tree = _without(self._tree, self._used - facts.keys())
         if tree is None:
             return ""
-        facts = {name: ValueFacts(bindings[name]) for name in self._used - absent}
         try:
             holds = bool(self._evaluate(tree, facts))
         except UnknownFactError as error:

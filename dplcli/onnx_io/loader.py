@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import stat
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -221,23 +222,20 @@ class _GraphReader:
             value.type_source = info
             values[info.name] = value
             graph.inputs.append(value)
-        for tensor in proto.initializer:
-            self._read_initializer(graph, tensor.name, tensor)
-        for sparse in proto.sparse_initializer:
-            self._read_initializer(graph, sparse.values.name, sparse)
+        stored = [(tensor.name, tensor) for tensor in proto.initializer]
+        stored += [(sparse.values.name, sparse) for sparse in proto.sparse_initializer]
+        for name, source in stored:
+            constant = values.get(name)
+            if constant is None:
+                constant = values[name] = Value(name, graph)
+            elif constant.is_initializer:
+                raise self._invalid(graph, f"two initializers are named {name!r}")
+            constant.set_initializer(source)
         self._read_body(graph, proto.node, [info.name for info in proto.output], scopes)
-        for info in (*proto.value_info, *proto.output):
+        for info in chain(proto.value_info, proto.output):
             declared = values.get(info.name)
             if declared is not None and declared.type_source is None:
                 declared.type_source = info
-
-    def _read_initializer(self, graph: Graph, name: str, source: object) -> None:
-        value = graph.values.get(name)
-        if value is None:
-            value = graph.values[name] = Value(name, graph)
-        elif value.is_initializer:
-            raise self._invalid(graph, f"two initializers are named {name!r}")
-        value.set_initializer(source)
 
     def _read_body(
         self,

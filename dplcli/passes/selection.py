@@ -124,16 +124,15 @@ def _constants(rule: PatternRule, slots: Sequence[object]) -> tuple[Value, ...]:
 def judge(match: Match, claimed: AbstractSet[Node]) -> Rejection | None:
     """Return why *match* must be refused; None if it may be taken."""
     rule, root = match.rule, match.root
-    if not claimed.isdisjoint(match.nodes):
-        node = next(node for node in match.nodes if node in claimed)
-        return Rejection(rule, root, "overlap", f"{node.label!r} is in another match", node)
     for node in match.nodes:
+        if node in claimed:
+            return Rejection(rule, root, "overlap", f"{node.label!r} is in another match", node)
         if node.subgraphs:
             reason = f"{node.label!r} has a body of its own, which a function cannot take along"
             return Rejection(rule, root, "check", reason, node)
-        if not node.domain and "" not in node.graph.opset_imports:
-            reason = "the model does not say which opset of the standard operators it uses"
-            return Rejection(rule, root, "check", reason, node)
+    if "" not in root.graph.opset_imports and not all(node.domain for node in match.nodes):
+        reason = "the model does not say which opset of the standard operators it uses"
+        return Rejection(rule, root, "check", reason, root)
     escaping = escaping_values(match.nodes, root)
     for value in escaping:
         return Rejection(rule, root, "escape", _describe_escape(value, match.nodes), value)
