@@ -192,7 +192,9 @@ class _GraphReader:
                 read()
             except _UndefinedError as error:
                 raise self._invalid(
-                    graph, f"{error.node!r} reads {error.name!r}, which nothing defines"
+                    graph,
+                    f"{error.node.op_type} {error.node.label!r} reads {error.name!r}, "
+                    "which nothing defines",
                 ) from None
             self.model.notes.append(
                 f"{self.label}: the nodes were not in topological order; sorted"
@@ -279,7 +281,9 @@ class _GraphReader:
         outputs: list[Value | None] = []
         for name in proto.output:
             if name in values:
-                raise self._invalid(graph, f"{name!r} is made twice, again by {node!r}")
+                raise self._invalid(
+                    graph, f"{name!r} is made twice, again by {node.op_type} {node.label!r}"
+                )
             output = Value(name, graph, node, len(outputs)) if name else None
             if output is not None:
                 values[name] = output
