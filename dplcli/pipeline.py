@@ -45,6 +45,7 @@ __all__ = [
     "VerificationResult",
     "VerifySettings",
     "check_output",
+    "compare",
     "default_output",
     "find_nodes",
     "inspect",
@@ -272,10 +273,17 @@ def verify(
     Raises:
         DplError: A file is no model, or no verdict can be reached.
     """
-    from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
-
     for path in (original, candidate):
         check_external_data(load_model(path))
+    return compare(original, candidate, settings, progress)
+
+
+def compare(
+    original: Path, candidate: Path, settings: VerifySettings | None, progress: Progress | None
+) -> VerificationResult:
+    """Compare two files that are known to be whole."""
+    from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
+
     return verify_equivalence(original, candidate, settings or VerifySettings(), progress=progress)
 
 
@@ -364,7 +372,7 @@ def _checked(
     if objection:
         return outcome
     try:
-        result = verify(original, candidate, settings=settings.verification, progress=say)
+        result = compare(original, candidate, settings.verification, say)
     except VerificationError as error:
         without = "pass --no-verify to write the result unverified"
         hint = f"{error.hint}; or {without}" if error.hint else without

@@ -1,11 +1,12 @@
 """Models for the tests of the lower layers, which import nothing of the upper ones."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 import onnx.parser
 
-from dplcli.ir import Model, Node
+from dplcli.ir import Model, Node, Value
 from dplcli.onnx_io import model_from_proto
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -29,3 +30,15 @@ def node_making(model: Model, name: str) -> Node:
     producer = model.graph.values[name].producer
     assert producer is not None
     return producer
+
+
+def read_values(node: Node) -> Iterator[Value]:
+    """Iterate over every value that *node* depends on, also those its nested graphs capture."""
+    yield from (value for value in node.inputs if value is not None)
+    pending = list(node.subgraphs.values())
+    while pending:
+        graph = pending.pop()
+        yield from (output for output in graph.outputs if output.graph is not graph)
+        for inner in graph:
+            yield from (v for v in inner.inputs if v is not None and v.graph is not graph)
+            pending.extend(inner.subgraphs.values())

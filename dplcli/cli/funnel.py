@@ -31,7 +31,8 @@ def run(command: click.Command) -> NoReturn:
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        signal.signal(number, _stop)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, _stop)
     gc.disable()  # one command, then the process ends: walking a large graph only takes time
     code = _guarded(command)
     gc.freeze()
@@ -82,7 +83,8 @@ def _invoke(command: click.Command) -> int:
 
 def _internal(error: Exception) -> int:
     if isinstance(error, OSError):
-        return _report(f"{error.strerror or error}", None)
+        where = f"{error.filename}: " if error.filename else ""
+        return _report(f"{where}{error.strerror or error}", None)
     return _report(
         f"internal error: {type(error).__name__}: {error}",
         "this is a bug in dpl; run again with dpl --debug for a traceback",

@@ -183,7 +183,7 @@ class Condition:
         for node in ast.walk(self._tree):
             self._check_form(node)
         self._local = _local_names(self._tree)
-        self._used = {node.id for node in self._names()} - self._local
+        self._used = {node.id for node in _names_in(self._tree)} - self._local
         self._helper = _helper_call(self._tree)
         self._evaluator = EvalWithCompoundTypes(functions=FUNCTIONS, operators=_OPERATORS)
 
@@ -197,22 +197,13 @@ class Condition:
         Raises:
             PatternSyntaxError: The expression names something unbound.
         """
-        for node in self._names():
+        for node in _names_in(self._tree):
             if node.id not in bound and node.id not in self._local:
                 raise self._wrong(
                     node,
                     f"uses the name {node.id!r}, which the pattern does not bind",
                     did_you_mean(node.id, sorted(bound)),
                 )
-
-    def _names(self) -> list[ast.Name]:
-        """Return the names in it that are not those of called functions."""
-        called = {id(node.func) for node in ast.walk(self._tree) if isinstance(node, ast.Call)}
-        return [
-            node
-            for node in ast.walk(self._tree)
-            if isinstance(node, ast.Name) and id(node) not in called
-        ]
 
     def _check_form(self, node: ast.AST) -> None:
         """Refuse what is not in the language: nothing else is ever evaluated."""
@@ -278,6 +269,14 @@ class Condition:
         return answer
 
 
+def _names_in(tree: ast.expr) -> list[ast.Name]:
+    """Return the names in an expression that are not those of called functions."""
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return [
+        node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called
+    ]
+
+
 def _local_names(tree: ast.expr) -> set[str]:
     """Return the variables of comprehensions."""
     return {
@@ -291,7 +290,7 @@ def _local_names(tree: ast.expr) -> set[str]:
 
 def _without(tree: ast.expr, absent: AbstractSet[str]) -> ast.expr | None:
     """Leave out the operands of ``and`` and ``or`` that use *absent* names; None if all do."""
-    if not any(isinstance(node, ast.Name) and node.id in absent for node in ast.walk(tree)):
+    if not any(node.id in absent for node in _names_in(tree)):
         return tree
     if not isinstance(tree, ast.BoolOp):
         return None

@@ -52,18 +52,6 @@ def users(value: Value) -> Iterator[Node]:
             yield enclosing
 
 
-def read_values(node: Node) -> Iterator[Value]:
-    """Iterate over every value that *node* depends on, also those its nested graphs capture."""
-    yield from (value for value in node.inputs if value is not None)
-    pending = list(node.subgraphs.values())
-    while pending:
-        graph = pending.pop()
-        yield from (output for output in graph.outputs if output.graph is not graph)
-        for inner in graph:
-            yield from (v for v in inner.inputs if v is not None and v.graph is not graph)
-            pending.extend(inner.subgraphs.values())
-
-
 def path_through_outside(nodes: Collection[Node], leaving: Iterable[Value]) -> Node | None:
     """Tell whether contracting *nodes* of one graph to a single node would make a cycle.
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     """A node and the input slot in which it reads a value."""
 
 _MANY_USES = 32
-_FIRST_IR_WITH_PLAIN_INITIALIZERS = 4
+FIRST_IR_WITH_PLAIN_INITIALIZERS = 4
+"""First IR version in which an initializer need not be a graph input as well."""
 
 
 class Value:
@@ -118,7 +119,7 @@ class Value:
         if self._constant is None:
             return False
         return not self.is_graph_input or (
-            self.graph.model.ir_version < _FIRST_IR_WITH_PLAIN_INITIALIZERS
+            self.graph.model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS
         )
 
     def set_initializer(self, source: object) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
 from dplcli.onnx_io.types import dtype_bits
@@ -18,9 +18,21 @@ from dplcli.onnx_io.types import dtype_bits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from onnx import AttributeProto, NodeProto
+    from onnx import NodeProto
 
     from dplcli.ir import Model
+
+
+_WITHOUT_TENSORS = frozenset(
+    {
+        AttributeProto.FLOAT,
+        AttributeProto.FLOATS,
+        AttributeProto.INT,
+        AttributeProto.INTS,
+        AttributeProto.STRING,
+        AttributeProto.STRINGS,
+    }
+)
 
 
 @dataclass
@@ -189,6 +201,8 @@ def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
 
 def _tensors_of_attributes(attributes: Iterable[AttributeProto]) -> Iterator[TensorProto]:
     for attribute in attributes:
+        if attribute.type in _WITHOUT_TENSORS:
+            continue
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors

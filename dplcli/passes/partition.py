@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from dplcli.ir.value import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.passes.outline import Kind, Outline, group, make_function, outline, unique
 from dplcli.passes.rewriter import GraphRewriter
+from dplcli.passes.selection import in_program_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from dplcli.dpl.match import Match
     from dplcli.ir import Function, Graph, Model, Node, Value
@@ -25,7 +27,6 @@ NODES_KEY = "dpl.nodes"
 _quote = json.encoder.encode_basestring
 
 FIRST_IR_WITH_FUNCTIONS = 8
-_FIRST_IR_WITH_PLAIN_INITIALIZERS = 4
 
 
 class Partition(NamedTuple):
@@ -48,11 +49,11 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
     The model is edited in place; without matches it is left as it is.
 
     Returns:
-        One entry per match, in the order of *selection*.
+        One entry per match, in program order.
     """
     if not selection.matches:
         return []
-    matches = sorted(selection.matches, key=_program_order(model))
+    matches = in_program_order(selection.matches)
     by_rule: dict[str, list[Outline]] = {}
     for match in matches:
         by_rule.setdefault(match.rule.qualified_name, []).append(outline(match))
@@ -61,11 +62,6 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
     _drop_unread_constants(kinds)
     raise_ir_version(model)
     return [made[id(match)] for match in matches]
-
-
-def _program_order(model: Model) -> Callable[[Match], tuple[int, int]]:
-    ranks = {graph: rank for rank, graph in enumerate(model.graphs())}
-    return lambda match: (ranks[match.root.graph], match.root.position)
 
 
 class _Outliner:
@@ -182,7 +178,7 @@ def raise_ir_version(model: Model) -> None:
     """
     if model.ir_version >= FIRST_IR_WITH_FUNCTIONS:
         return
-    if model.ir_version < _FIRST_IR_WITH_PLAIN_INITIALIZERS:
+    if model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS:
         for graph in model.graphs():
             for value in graph.inputs:
                 value.is_graph_input = not value.is_initializer

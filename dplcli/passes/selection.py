@@ -67,6 +67,15 @@ def select_matches(model: Model, rules: Sequence[PatternRule]) -> Selection:
     return selection
 
 
+def in_program_order(matches: Iterable[Match]) -> list[Match]:
+    """Sort matches by their roots: graph by graph, in topological order."""
+    matches = list(matches)
+    if not matches:
+        return []
+    ranks = {graph: rank for rank, graph in enumerate(matches[0].root.graph.model.graphs())}
+    return sorted(matches, key=lambda found: (ranks[found.root.graph], found.root.position))
+
+
 def matchable_graphs(model: Model) -> list[Graph]:
     """Return every graph but the bodies of functions that a partition wrote."""
     written = {f.body for f in model.functions.values() if PARTITION_MARK in f.metadata}

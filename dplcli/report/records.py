@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dplcli.ir import Node
 from dplcli.ir.printer import print_attribute, print_window
+from dplcli.passes.selection import in_program_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,15 +61,6 @@ def match_record(
         "matches": [_match(found) for found in in_program_order(selection.matches)],
         "refused": refusals(selection.refused),
     }
-
-
-def in_program_order(matches: Iterable[Match]) -> list[Match]:
-    """Sort matches by model order of their roots, graph by graph."""
-    matches = list(matches)
-    if not matches:
-        return []
-    ranks = {graph: rank for rank, graph in enumerate(matches[0].root.graph.model.graphs())}
-    return sorted(matches, key=lambda found: (ranks[found.root.graph], found.root.position))
 
 
 def _match(found: Match) -> Json:

@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dplcli.ir.printer import print_node, print_window
+from dplcli.passes.selection import in_program_order
 from dplcli.report.records import (
     coverage,
-    in_program_order,
     initializer_summary,
     op_histogram,
     scope_of,

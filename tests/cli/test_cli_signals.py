@@ -13,17 +13,29 @@ from tests.cli.support import ROOT, Dpl, contents
 
 PARTITION = ("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx", "--json", "r.json")
 # Stops where the staged model lies beside its destination, and says so.
+IGNORING = """
+import os, signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from dplcli import pipeline
+from dplcli.cli.main import main
+check = pipeline.check_model
+def hang_up(path):
+    os.kill(os.getpid(), signal.SIGHUP)
+    return check(path)
+pipeline.check_model = hang_up
+main()
+"""
 WAITING = """
 import sys, time
 from dplcli import pipeline
 def wait(*_, **__):
     print("waiting", flush=True)
     time.sleep(60)
-pipeline.verify = wait
+pipeline.compare = wait
 from dplcli.cli.main import main
 main()
 """
-STEPS = ["load_model", "load_rules", "select_matches", "outline_matches", "check_model", "verify"]
+STEPS = ["load_model", "load_rules", "select_matches", "outline_matches", "check_model", "compare"]
 
 
 @pytest.mark.usefixtures("model")
@@ -94,6 +106,24 @@ def test_a_signal_leaves_nothing_behind(folder: Path, number: signal.Signals) ->
     assert process.returncode not in {0, 1}
     assert "Traceback" not in err
     assert contents(folder) == before
+
+
+@pytest.mark.usefixtures("model")
+def test_a_signal_that_is_ignored_stays_ignored(folder: Path) -> None:
+    """Under nohup a closed terminal does not stop the work."""
+    process = subprocess.Popen(  # noqa: S603  # our own program
+        [sys.executable, "-c", IGNORING, "partition", "m.onnx", "-p", "conv_relu"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    _, err = process.communicate(timeout=60)
+
+    assert (process.returncode, err) == (0, "")
+    assert (folder / "m.partitioned.onnx").is_file()
 
 
 def _raise(error: BaseException) -> object:

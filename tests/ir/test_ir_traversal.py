@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplcli.ir import Model, Node, Value
-from dplcli.ir.traversal import enclosing_node, path_through_outside, read_values, users
+from dplcli.ir.traversal import enclosing_node, path_through_outside, users
 from dplcli.ir.verifier import verify_model
-from tests.models import ir_of, node_making, parse
+from tests.models import ir_of, node_making, parse, read_values
 
 NESTED = """g (float[2] x, bool c) => (y, z) {
   a = Neg (x)

@@ -10,10 +10,10 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.errors import InvalidModelError
-from dplcli.ir.traversal import read_values, users
+from dplcli.ir.traversal import users
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import paused_gc, to_proto
-from tests.models import ir_of, node_making, parse
+from tests.models import ir_of, node_making, parse, read_values
 
 UNSORTED_CAPTURE = """g (float[2] x, bool c) => (float[2] y) {
   y = If (c) <then_branch = t () => (float[2] p) { p = Neg (late) },

@@ -130,3 +130,11 @@ def test_an_absent_name_exempts_only_what_uses_it(condition: str, *, holds: bool
     selection, _ = run([asked], "g (float[2] a) => (o) { o = Relu (a) }")
 
     assert bool(selection.matches) == holds
+
+
+def test_a_function_is_no_use_of_an_absent_name_it_is_spelt_like() -> None:
+    """``min(…)`` asks nothing of a pattern name ``min`` whose alternative was not taken."""
+    asked = rule("Relu(x) | Relu(x + min)", "min(x.rank, 9) == 5")
+    selection, _ = run([asked], "g (float[2] a) => (o) { o = Relu (a) }")
+
+    assert [item.stage for item in selection.refused] == ["where"]
