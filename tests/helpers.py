@@ -14,7 +14,7 @@ import onnx.parser
 import onnxruntime as ort
 
 from dplcli.dpl import Condition, Matcher, PatternRule, load_catalog, parse_pattern
-from dplcli.dpl.conditions import bound_names
+from dplcli.dpl.scoping import bound_names
 from dplcli.ir.printer import print_graph
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import OnnxSchemas, model_from_proto, to_proto
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dplcli.dpl import DFPattern
-    from dplcli.dpl.steps import State
     from dplcli.ir import Model
     from dplcli.passes.selection import Selection
 
@@ -95,26 +94,15 @@ def find_solutions(pattern: str | DFPattern, model: Model) -> list[Solution]:
             for state in matcher.solutions(root):
                 if root not in state.claimed:
                     continue
-                bound = ((name, _bound(matcher, state, name)) for name in names)
+                bound = matcher.program.bindings(state.slots)
                 found.append(
                     Solution(
                         root.outputs[0].name if root.outputs[0] else "",
                         tuple(sorted(node.label for node in state.claimed)),
-                        tuple((n, _bound_name(thing)) for n, thing in bound if thing is not None),
+                        tuple((n, bound[n].name) for n in names if n in bound),
                     )
                 )
     return found
-
-
-def _bound(matcher: Matcher, state: State, name: str) -> object:
-    slots = dict(matcher.program.names)[name]
-    return next((state.slots[slot] for slot in slots if state.slots[slot] is not None), None)
-
-
-def _bound_name(thing: Any) -> str:  # noqa: ANN401  # a Node or a Value
-    outputs = getattr(thing, "outputs", None)
-    name: str = thing.name if outputs is None else outputs[0].name
-    return name
 
 
 def check_match(pattern: str | DFPattern, onnx_text: str, expected: Mapping[str, str]) -> None:

@@ -1,5 +1,20 @@
 """The pattern language: patterns, their text form, the matcher, rules and catalogues."""
 
+from dplcli.dpl.builders import (
+    absent,
+    dominates,
+    is_call,
+    is_const,
+    is_function,
+    is_if,
+    is_input,
+    is_op,
+    is_value,
+    outputs,
+    repeat,
+    unordered,
+    wildcard,
+)
 from dplcli.dpl.catalog import (
     find_catalog,
     load_catalog,
@@ -9,9 +24,10 @@ from dplcli.dpl.catalog import (
 )
 from dplcli.dpl.conditions import Condition
 from dplcli.dpl.match import Match, Rejection
-from dplcli.dpl.matcher import Matcher, StepBudgetExceededError
-from dplcli.dpl.pattern import DFPattern, absent, is_const, is_input, is_op, wildcard
+from dplcli.dpl.matcher import Matcher
+from dplcli.dpl.pattern import DFPattern
 from dplcli.dpl.rule import PatternRule
+from dplcli.dpl.state import StepBudgetExceededError
 from dplcli.dpl.text import parse_pattern
 
 __all__ = [
@@ -23,14 +39,22 @@ __all__ = [
     "Rejection",
     "StepBudgetExceededError",
     "absent",
+    "dominates",
     "find_catalog",
+    "is_call",
     "is_const",
+    "is_function",
+    "is_if",
     "is_input",
     "is_op",
+    "is_value",
     "load_catalog",
     "load_catalogs",
+    "outputs",
     "parse_pattern",
+    "repeat",
     "shipped_catalogs",
     "shipped_targets",
+    "unordered",
     "wildcard",
 ]

@@ -2,56 +2,81 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
+from dplcli.dpl.attributes import attribute_equals, unnamed_attributes
+from dplcli.dpl.state import describe
 from dplcli.dpl.steps import AnyStep, Step
-from dplcli.ir.operators import COMMUTATIVE, attribute_of
+from dplcli.ir.operators import COMMUTATIVE
+from dplcli.ir.parameters import MOVED, inputs_of, parameter_of, slot_of
+from dplcli.ir.printer import print_attribute
 from dplcli.ir.traversal import behind_identities, is_identity
-from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from dplcli.dpl.pattern import AttributeValue, DFPattern
-    from dplcli.dpl.steps import Goals, OpKey, Outcome, State
-    from dplcli.ir import Node, Value
+    from dplcli.dpl.pattern import CallPattern, DFPattern
+    from dplcli.dpl.scope_steps import ResultsStep
+    from dplcli.dpl.state import State
+    from dplcli.dpl.steps import Goals, OpKey, Outcome
+    from dplcli.ir import Attribute, Node, Value
+
+
+class CallParts(NamedTuple):
+    """The compiled parts of a node pattern.
+
+    Attributes:
+        ops: Operators to choose from; None for any.
+        functions: What else may be called: model-local functions.
+        args: One step per input.
+        bodies: By attribute name, what the node's bodies must result in.
+        attributes_slot: Where to bind the attributes that are not named, or None.
+    """
+
+    ops: frozenset[OpKey] | None
+    functions: tuple[ResultsStep, ...]
+    args: tuple[Step, ...]
+    bodies: tuple[tuple[str, ResultsStep], ...]
+    attributes_slot: int | None
 
 
 class CallStep(Step):
-    """A node pattern: the producer of the value, its operator, attributes and inputs.
+    """A node pattern: the producer of the value, its operator, attributes and inputs."""
 
-    Args:
-        pattern: The pattern compiled.
-        slot: Slot for the node.
-        ops: Operators to choose from.
-        args: One step per input.
-        rest: Whether further inputs may follow.
-        attributes: Attribute values to demand.
-    """
+    __slots__ = (
+        "args",
+        "attributes",
+        "attributes_slot",
+        "bodies",
+        "call",
+        "consumed",
+        "functions",
+        "is_rotated",
+        "is_unordered",
+        "ops",
+        "rest",
+        "sees_identity",
+    )
 
-    __slots__ = ("args", "attributes", "ops", "rest", "sees_identity")
-
-    def __init__(  # noqa: PLR0913  # these are the parts of a call
-        self,
-        pattern: DFPattern,
-        slot: int,
-        *,
-        ops: Sequence[OpKey],
-        args: Sequence[Step],
-        rest: bool,
-        attributes: Sequence[tuple[str, AttributeValue]],
-    ) -> None:
+    def __init__(self, pattern: CallPattern, slot: int, parts: CallParts) -> None:
         """Compile a node pattern whose arguments are compiled."""
         super().__init__(pattern, slot)
-        self.ops = frozenset(ops)
-        self.args = tuple(args)
-        self.rest = rest
-        self.attributes = tuple(attributes)
-        self.sees_identity = ("", "Identity") in self.ops
-        self.heads = self.ops
-        self.required = frozenset({self.ops}).union(*(arg.required for arg in args))
+        self.call = pattern
+        self.ops = parts.ops
+        self.functions = parts.functions
+        self.args = parts.args
+        self.bodies = parts.bodies
+        self.rest = pattern.rest
+        self.is_unordered = pattern.is_unordered
+        self.attributes = pattern.attributes
+        self.attributes_slot = parts.attributes_slot
+        self.is_rotated = False
+        self.consumed: dict[tuple[str, int], frozenset[int]] = {}
+        self.sees_identity = parts.ops is not None and ("", "Identity") in parts.ops
+        if parts.ops is not None and not parts.functions:
+            self.heads = parts.ops
+            self.required = frozenset({parts.ops})
+        self.required = self.required.union(*(arg.required for arg in self.args))
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Match output 0 of a node."""
@@ -65,39 +90,84 @@ class CallStep(Step):
         if value is None or node is None:
             return False
         if node.op_type == "Identity" and not self.sees_identity and is_identity(node):
-            value = self._look_through(state, value)
+            value = look_through(state, value)
             node = value.producer
         if node is None or value.index != index or node.graph is not state.graph:
             return False
         bound = state.slots[self.slot]
         if bound is not None:
             return rest if bound is node else False
-        if (node.domain, node.op_type) not in self.ops or node in state.claimed:
+        is_named = self.ops is None or (node.domain, node.op_type) in self.ops
+        if node in state.claimed or not (is_named or self.functions):
             return False
         inputs = self._fitting_inputs(node)
         if inputs is None:
             return False
         state.bind_node(self.slot, node)
-        if len(inputs) > 1 and self.args and node.op_type in COMMUTATIVE and not node.domain:
-            return self._permuted(state, inputs, rest)
+        if self.attributes_slot is not None and not self._bind_attributes(state, node):
+            return False
+        if self.bodies:
+            rest = self._with_bodies(node, rest)
+        if not is_named:
+            return self._called(state, node, inputs, rest)
+        return self.match_inputs(state, node, inputs, rest)
+
+    def match_inputs(
+        self, state: State, node: Node, inputs: Sequence[Value | None], rest: Goals
+    ) -> Outcome:
+        """Match the inputs in every order allowed."""
+        if len(inputs) > 1 and self.args:
+            commutes = node.op_type in COMMUTATIVE and not node.domain
+            if commutes or self.is_unordered:
+                return self._permuted(state, inputs, rest)
         return self._in_order(inputs, rest)
 
-    def _look_through(self, state: State, value: Value) -> Value:
-        origin = behind_identities(value)
-        while value is not origin:
-            producer = value.producer
-            assert producer is not None  # noqa: S101  # it has an origin, so it is a copy
-            if producer.graph is state.graph:
-                state.look_through(producer)
-            value = producer.inputs[0] or origin
-        return origin
+    def _bind_attributes(self, state: State, node: Node) -> bool:
+        """Bind the attributes not named, or compare them with those bound before."""
+        slot = self.attributes_slot
+        assert slot is not None  # noqa: S101  # checked by the caller
+        found = unnamed_attributes(node, self.attributes)
+        if state.slots[slot] is None:
+            state.bind(slot, Attributes(node, found))
+            return True
+        known = state.slots[slot]
+        return isinstance(known, Attributes) and known.values == found
+
+    def _with_bodies(self, node: Node, rest: Goals) -> Goals:
+        for attribute, step in reversed(self.bodies):
+            graph = node.subgraphs.get(attribute)
+            rest = (step.of(graph), None, rest)
+        return rest
+
+    def _called(
+        self, state: State, node: Node, inputs: Sequence[Value | None], rest: Goals
+    ) -> Outcome:
+        """Match the function that *node* calls, then the inputs."""
+        model = node.graph.model
+        function = model.functions.get((node.domain, node.op_type, node.overload))
+        if function is None:
+            return False
+        ways: list[Goals] = [
+            (step.of_function(function), None, (_InputsStep(self, node, inputs), None, rest))
+            for step in self.functions
+            if step.accepts(function)
+        ]
+        if not ways:
+            return False
+        mark = len(state.trail)
+        state.choices.extend((way, mark) for way in reversed(ways[1:]))
+        return ways[0]
 
     def _fitting_inputs(self, node: Node) -> Sequence[Value | None] | None:
         """Return the inputs, omitted ones at the end cut off or filled up to the arguments.
 
         None if number of inputs or attributes do not fit.
         """
-        inputs = node.inputs
+        inputs: Sequence[Value | None] = node.inputs
+        if node.op_type in MOVED and not node.domain:
+            inputs = inputs_of(node)
+        if self.attributes:
+            inputs = self._not_named(node, inputs)
         count, wanted = len(inputs), len(self.args)
         while count and inputs[count - 1] is None:
             count -= 1
@@ -106,9 +176,24 @@ class CallStep(Step):
         for name, expected in self.attributes:
             if not attribute_equals(node, name, expected):
                 return None
+        fitting = inputs[:count]
         if count < wanted:
-            return inputs[:count] + (None,) * (wanted - count)
-        return inputs[:count]
+            fitting = (*fitting, *[None] * (wanted - count))
+        if self.is_rotated:
+            fitting = (*fitting[1:wanted], fitting[0], *fitting[wanted:])
+        return fitting
+
+    def _not_named(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value | None]:
+        """Leave out the inputs that the pattern gives the values of by name, as attributes."""
+        key = (node.op_type, node.graph.opset_imports.get(node.domain, 0))
+        consumed = self.consumed.get(key)
+        if consumed is None:
+            slots = (slot_of(node, name) for name, _ in self.attributes)
+            consumed = frozenset(slot for slot in slots if slot is not None)
+            self.consumed[key] = consumed
+        if not consumed:
+            return inputs
+        return [value for slot, value in enumerate(inputs) if slot not in consumed]
 
     def _in_order(self, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
         args = self.args
@@ -128,6 +213,8 @@ class CallStep(Step):
         if len(self.args) == 2 and len(inputs) == 2:  # noqa: PLR2004  # the common case
             first, second = self.args
             a, b = inputs
+            if type(first) is AnyStep and type(second) is AnyStep:
+                return False if a is None or b is None else rest
             swapped = first.is_plausible(b) and second.is_plausible(a)
             if first.is_plausible(a) and second.is_plausible(b):
                 if swapped:
@@ -135,32 +222,137 @@ class CallStep(Step):
                     state.choices.append((goals, len(state.trail)))
                 return (first, a, (second, b, rest))
             return (first, b, (second, a, rest)) if swapped else False
-        return AssignStep(self, self.args, tuple(inputs)).run(state, None, rest)
+        wanted = [(slot, arg) for slot, arg in enumerate(self.args) if type(arg) is not AnyStep]
+        spare = len(self.args) - len(wanted)
+        offered = tuple(enumerate(inputs))
+        return AssignStep(self, tuple(wanted), offered, spare).run(state, None, rest)
+
+    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the outputs of the node."""
+        node = slots[self.slot]
+        return [] if node is None else [v for v in node.outputs if v is not None]  # type: ignore[attr-defined]  # a node
+
+    @property
+    def title(self) -> str:
+        """What the pattern calls."""
+        return self.call.op.spelled(lambda _: "…")
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """Find out which of the tests of :meth:`match_output` failed."""
+        return self.output_mismatch(state, value, 0)
+
+    def output_mismatch(self, state: State, value: Value | None, index: int) -> tuple[str, str]:
+        """The same for output *index*."""
+        found = describe(value)
+        if value is None or value.producer is None:
+            return self.title, found
+        if not self.sees_identity:
+            value = behind_identities(value)
+        node = value.producer
+        is_named = node is not None and (
+            self.ops is None or (node.domain, node.op_type) in self.ops
+        )
+        if node is None or not (is_named or self.functions):
+            return self.title, found
+        return self._node_mismatch(state, node, value.index, index) or (self.title, found)
+
+    def _node_mismatch(  # a guard each
+        self, state: State, node: Node, found_index: int, index: int
+    ) -> tuple[str, str] | None:
+        who = f"{node.qualified_op} {node.label!r}"
+        if node.graph is not state.graph:
+            return f"{self.title} in the same graph", f"{who} in the graph round it"
+        if found_index != index:
+            return f"output {index} of {self.title}", f"output {found_index} of {who}"
+        bound = state.slots[self.slot]
+        if bound is not None and bound is not node:
+            return f"the node that is {self.title} elsewhere in the pattern", who
+        if bound is None and node in state.claimed:
+            return f"a {self.title} of its own", f"{who}, which another part of the pattern is"
+        for name, expected in self.attributes:
+            if not attribute_equals(node, name, expected):
+                known = parameter_of(node, name)
+                shown = "unknown" if known is None else print_attribute(known)
+                return f"{self.title} with {name} = {expected!r}", f"{name} = {shown} at {who}"
+        return self._inputs_mismatch(node, who)
+
+    def _inputs_mismatch(self, node: Node, who: str) -> tuple[str, str] | None:
+        inputs = list(inputs_of(node))
+        given = self._not_named(node, inputs) if self.attributes else inputs
+        wanted, count = len(self.args), len(given)
+        if count > wanted and not self.rest:
+            more = ", ".join(describe(value) for value in given[wanted:] if value is not None)
+            plural = "" if wanted == 1 else "s"
+            return f"{self.title} with {wanted} input{plural}", f"{count} at {who}: also {more}"
+        for slot, arg in enumerate(self.args):
+            if type(arg) is AnyStep and (slot >= count or given[slot] is None):
+                return f"{self.title} with input {slot}", f"none at {who}"
+        return None
+
+
+class Attributes(NamedTuple):
+    """The attributes of a node that a pattern does not name.
+
+    Attributes:
+        node: The node.
+        values: What the file states, by name.
+    """
+
+    node: Node
+    values: Mapping[str, Attribute]
+
+
+class _InputsStep(Step):
+    """The inputs of a node whose function has matched."""
+
+    __slots__ = ("call", "inputs", "node")
+
+    def __init__(self, call: CallStep, node: Node, inputs: Sequence[Value | None]) -> None:
+        super().__init__(call.pattern)
+        self.call = call
+        self.node = node
+        self.inputs = inputs
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        return self.call.match_inputs(state, self.node, self.inputs, rest)
 
 
 class AssignStep(Step):
-    """Arguments still to be given an input each, of the inputs nobody has taken."""
+    """Arguments still to be given an input each, of the inputs nobody has taken.
 
-    __slots__ = ("args", "inputs")
+    Args:
+        call: The node pattern.
+        args: The arguments left, each with its own place.
+        inputs: The inputs left, each with its place.
+        spare: How many arguments take any input that is present.
+    """
+
+    __slots__ = ("args", "inputs", "spare")
 
     def __init__(
-        self, call: Step, args: tuple[Step, ...], inputs: tuple[Value | None, ...]
+        self,
+        call: Step,
+        args: tuple[tuple[int, Step], ...],
+        inputs: tuple[tuple[int, Value | None], ...],
+        spare: int,
     ) -> None:
         """Continue the assignment of *call*."""
         super().__init__(call.pattern, call.slot)
         self.args = args
         self.inputs = inputs
+        self.spare = spare
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        """Give the first argument an input; leave the other inputs as choices."""
+        """Give the first argument an input, its own if it can; leave the others as choices."""
         if not self.args:
-            return rest
-        first, others = self.args[0], self.args[1:]
+            present = sum(candidate is not None for _, candidate in self.inputs)
+            return rest if present >= self.spare else False
+        (home, first), others = self.args[0], self.args[1:]
         goals: list[Goals] = []
-        for index, candidate in enumerate(self.inputs):
+        for place, candidate in _own_first(self.inputs, home):
             if first.is_plausible(candidate):
-                left = self.inputs[:index] + self.inputs[index + 1 :]
-                following = (AssignStep(self, others, left), None, rest)
+                left = tuple(item for item in self.inputs if item[0] != place)
+                following = (AssignStep(self, others, left, self.spare), None, rest)
                 goals.append((first, candidate, following))
         if not goals:
             return False
@@ -168,15 +360,27 @@ class AssignStep(Step):
         state.choices.extend((goal, mark) for goal in reversed(goals[1:]))
         return goals[0]
 
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        """No input is left that could be the next argument."""
+        left = ", ".join(describe(candidate) for _, candidate in self.inputs)
+        wanted = repr(self.args[0][1].pattern) if self.args else "one more input"
+        return wanted, left or "no input left"
+
+
+def _own_first(
+    inputs: Sequence[tuple[int, Value | None]], home: int
+) -> Iterable[tuple[int, Value | None]]:
+    return sorted(inputs, key=lambda item: item[0] != home)
+
 
 class OutputStep(Step):
     """Output *index* of a node pattern."""
 
     __slots__ = ("call", "index")
 
-    def __init__(self, pattern: DFPattern, slot: int, call: CallStep, index: int) -> None:
+    def __init__(self, pattern: DFPattern, call: CallStep, index: int) -> None:
         """Match the node that *call* matches."""
-        super().__init__(pattern, slot)
+        super().__init__(pattern)
         self.call = call
         self.index = index
         self.heads = call.heads
@@ -186,38 +390,22 @@ class OutputStep(Step):
         """Match one output of a node."""
         return self.call.match_output(state, value, self.index, rest)
 
+    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the output, if the node has it."""
+        return [v for v in self.call.bound_values_in(slots) if v.index == self.index]
 
-_DTYPE_ATTRIBUTES = frozenset(
-    {"to", "dtype", "output_dtype", "stash_type", "precision", "softmax_precision"}
-)
-
-
-def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
-    """Compare an attribute, completed with its default, with what a pattern states.
-
-    Floats compare as float32, an element type also by its name (``to="float32"``). An attribute
-    that a function's caller supplies is unknown, hence unequal.
-    """
-    attribute = attribute_of(node, name)
-    if attribute is None or attribute.ref:
-        return False
-    value = attribute.value
-    if attribute.kind == "float":
-        return _floats_equal((value,), (expected,))
-    if attribute.kind == "floats" and isinstance(value, tuple) and isinstance(expected, tuple):
-        return _floats_equal(value, expected)
-    if attribute.kind == "int" and isinstance(expected, str) and name in _DTYPE_ATTRIBUTES:
-        return value == DTYPE_CODES.get(expected)
-    return value == expected and type(value) is type(expected)
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """The node does not match, or it is another output."""
+        return self.call.output_mismatch(state, value, self.index)
 
 
-def _floats_equal(values: Sequence[object], expected: Sequence[object]) -> bool:
-    if len(values) != len(expected) or any(isinstance(item, str) for item in expected):
-        return False
-    try:
-        with np.errstate(over="ignore"):
-            return np.array_equal(
-                np.asarray(values, dtype=np.float32), np.asarray(expected, dtype=np.float32)
-            )
-    except OverflowError:
-        return False
+def look_through(state: State, value: Value) -> Value:
+    """Return the value behind Identity nodes, which are noted as part of the match."""
+    origin = behind_identities(value)
+    while value is not origin:
+        producer = value.producer
+        assert producer is not None  # noqa: S101  # it has an origin, so it is a copy
+        if producer.graph is state.graph:
+            state.note(producer)
+        value = producer.inputs[0] or origin
+    return origin

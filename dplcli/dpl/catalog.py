@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from dplcli.dpl.conditions import Condition, bound_names
+from dplcli.dpl.conditions import Condition
 from dplcli.dpl.rule import RESERVED_METADATA, ConstantsPolicy, PatternRule
+from dplcli.dpl.scoping import bound_names
 from dplcli.dpl.source import Source
 from dplcli.dpl.text import parse_pattern
 from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
-from dplcli.dpl.call_steps import CallStep, OutputStep
+from dplcli.dpl.anchors import find_anchors
+from dplcli.dpl.call_steps import CallParts, CallStep, OutputStep
+from dplcli.dpl.callee import FunctionName, FunctionPattern, OpKind, OpName
+from dplcli.dpl.logic_steps import NotStep
 from dplcli.dpl.pattern import (
+    WAIVED,
     AbsentPattern,
     AndPattern,
     CallPattern,
     ConstantPattern,
+    DominatorPattern,
+    EdgePattern,
     InputPattern,
+    NotPattern,
     OrPattern,
     OutputPattern,
+    OutputsPattern,
+    RepeatPattern,
+    SameShapePattern,
     TypedPattern,
     WildcardPattern,
 )
+from dplcli.dpl.program import Program
+from dplcli.dpl.region_steps import (
+    Anchor,
+    ChainStep,
+    DominatorStep,
+    EdgeStep,
+    OutputsStep,
+    RepeatStep,
+)
+from dplcli.dpl.scope_steps import ResultsStep
+from dplcli.dpl.scoping import all_parts, check_pattern, is_closed
 from dplcli.dpl.steps import (
     AbsentStep,
     AndStep,
@@ -28,110 +47,77 @@ from dplcli.dpl.steps import (
     OrStep,
     SharedStep,
     Step,
-    TypedStep,
-    TypeStep,
 )
+from dplcli.dpl.type_steps import SameShapeStep, TypedStep, TypeStep
+from dplcli.ir.op_kinds import OP_KINDS
 
 if TYPE_CHECKING:
+    from dplcli.dpl.callee import Callee
     from dplcli.dpl.pattern import DFPattern
+    from dplcli.dpl.steps import OpKey
+
+_NODES = (CallPattern, OutputPattern)
+_LEAVES = (WildcardPattern, AbsentPattern, ConstantPattern, InputPattern)
 
 
-@dataclass(frozen=True)
-class Program:
-    """A compiled pattern.
+def compile_pattern(pattern: DFPattern, *, prune: bool = True) -> Program:
+    """Compile *pattern*.
 
-    Attributes:
-        root: The step for the whole pattern.
-        slot_count: How many slots a search needs.
-        names: Each name in the pattern, with the slots it may be bound in.
-        calls: The step of each node pattern.
-        leaves: The step of each leaf that binds a value.
+    Args:
+        pattern: What to compile.
+        prune: Whether steps may tell cheaply that a value cannot match; without, every mismatch
+            shows at the very step that finds it.
+
+    Raises:
+        PatternSyntaxError: The pattern makes no sense.
     """
-
-    root: Step
-    slot_count: int
-    names: tuple[tuple[str, tuple[int, ...]], ...]
-    calls: tuple[CallStep, ...]
-    leaves: tuple[LeafStep, ...]
-
-    @cached_property
-    def constant_slots(self) -> tuple[int, ...]:
-        """The slots of constants that no other leaf shares."""
-        others = {leaf.slot for leaf in self.leaves if not isinstance(leaf, ConstantStep)}
-        slots = {leaf.slot for leaf in self.leaves if isinstance(leaf, ConstantStep)}
-        return tuple(sorted(slots - others))
-
-    @cached_property
-    def other_slots(self) -> tuple[int, ...]:
-        """The slots of the leaves that are not constants."""
-        return tuple(leaf.slot for leaf in self.leaves if not isinstance(leaf, ConstantStep))
-
-
-def children(pattern: DFPattern) -> tuple[DFPattern, ...]:
-    """Return the patterns that *pattern* is directly made of, left to right."""
-    match pattern:
-        case WildcardPattern() | AbsentPattern() | ConstantPattern() | InputPattern():
-            return ()
-        case CallPattern():
-            return pattern.args
-        case OutputPattern():
-            return (pattern.node,)
-        case OrPattern() | AndPattern():
-            return (pattern.left, pattern.right)
-        case TypedPattern():
-            return (pattern.pattern,)
-
-
-def post_order(pattern: DFPattern) -> list[DFPattern]:
-    """List every pattern object once, parts before wholes, left to right."""
-    ordered: dict[int, DFPattern] = {}
-    pending: list[tuple[DFPattern, bool]] = [(pattern, False)]
-    while pending:
-        current, expanded = pending.pop()
-        if id(current) in ordered:
-            continue
-        if expanded:
-            ordered[id(current)] = current
-            continue
-        pending.append((current, True))
-        pending.extend((child, False) for child in reversed(children(current)))
-    return list(ordered.values())
-
-
-def compile_pattern(pattern: DFPattern) -> Program:
-    """Compile *pattern*."""
-    return _Compiler(pattern).program()
-
-
-_COMPOUND = (OrPattern, AndPattern, TypedPattern)
+    check_pattern(pattern)
+    return _Compiler(pattern, prune=prune).program()
 
 
 class _Compiler:
-    def __init__(self, pattern: DFPattern) -> None:
+    def __init__(self, pattern: DFPattern, *, prune: bool) -> None:
         self.pattern = pattern
-        self.order = post_order(pattern)
+        self.prune = prune
+        self.order = all_parts(pattern)
         self.steps: dict[int, Step] = {}
+        self.made: list[Step] = []
         self.slot_count = 0
         self.slots_by_name: dict[str, int] = {}
-        self.names: dict[str, list[int]] = {}
+        self.names: dict[str, list[tuple[int, int]]] = {}
+        self.output_slots: tuple[int, ...] = ()
         self.parents: dict[int, int] = {}
         for part in self.order:
-            for child in children(part):
+            for child in part.parts:
                 self.parents[id(child)] = self.parents.get(id(child), 0) + 1
 
     def program(self) -> Program:
         for part in self.order:
             step = self._compile(part)
-            if isinstance(part, _COMPOUND) and (part.name or self.parents.get(id(part), 0) > 1):
+            self.made.append(step)
+            shared = part.name or self.parents.get(id(part), 0) > 1
+            if shared and not isinstance(part, _NODES + _LEAVES):
                 step = SharedStep(step, self._leaf_slot(part.name))
+                self.made.append(step)
+            if not self.prune:
+                step.heads = None
             self.steps[id(part)] = step
-        steps = list(self.steps.values())
+        calls = (*self.made, *(s.node for s in self.made if isinstance(s, RepeatStep) and s.node))
+        attributes = {
+            step.call.attributes_name: step.attributes_slot
+            for step in calls
+            if isinstance(step, CallStep) and step.attributes_slot is not None
+        }
         return Program(
             root=self.steps[id(self.pattern)],
+            steps=self.steps,
             slot_count=self.slot_count,
             names=tuple((name, tuple(slots)) for name, slots in self.names.items()),
-            calls=tuple(step for step in steps if isinstance(step, CallStep)),
-            leaves=tuple(step for step in steps if isinstance(step, LeafStep)),
+            attribute_names=tuple(attributes.items()),
+            calls=tuple(step for step in calls if isinstance(step, CallStep)),
+            leaves=tuple(step for step in self.made if isinstance(step, LeafStep)),
+            output_slots=self.output_slots,
+            defers=any(isinstance(p, (NotPattern, SameShapePattern)) for p in self.order),
         )
 
     def _slot(self) -> int:
@@ -144,60 +130,145 @@ class _Compiler:
             return self._slot()
         if name not in self.slots_by_name:
             self.slots_by_name[name] = self._slot()
-            self.names.setdefault(name, []).append(self.slots_by_name[name])
+            self.names.setdefault(name, []).append((self.slots_by_name[name], 0))
         return self.slots_by_name[name]
 
-    def _compile(self, part: DFPattern) -> Step:  # noqa: C901, PLR0911  # a case per kind
+    def _word_slot(self, word: str) -> int:
+        """Return the slot of something that is not a value: a dimension, attributes."""
+        if word not in self.slots_by_name:
+            self.slots_by_name[word] = self._slot()
+        return self.slots_by_name[word]
+
+    def _step(self, part: DFPattern) -> Step:
+        return self.steps[id(part)]
+
+    def _compile(self, part: DFPattern) -> Step:  # noqa: C901, PLR0911, PLR0912  # a case per kind
         match part:
             case WildcardPattern():
-                if not part.name and self.parents.get(id(part), 0) == 1:
-                    return AnyStep(part, 0)
+                if (
+                    not part.name
+                    and self.parents.get(id(part), 0) <= 1
+                    and part is not self.pattern
+                ):
+                    return AnyStep(part)
                 return LeafStep(part, self._leaf_slot(part.name))
             case AbsentPattern():
-                return AbsentStep(part, 0)
+                return AbsentStep(part)
             case ConstantPattern():
-                return ConstantStep(part, self._leaf_slot(part.name), part.value)
+                return ConstantStep(part, self._leaf_slot(part.name), part.value, part.exact)
             case InputPattern():
                 return InputStep(part, self._leaf_slot(part.name), part.source)
             case CallPattern():
                 return self._compile_call(part)
             case OutputPattern():
-                call = cast("CallStep", self.steps[id(part.node)])
-                return OutputStep(part, 0, call, part.index)
+                return self._compile_output(part)
             case OrPattern():
-                return OrStep(part, 0, self.steps[id(part.left)], self.steps[id(part.right)])
+                return OrStep(part, self._step(part.left), self._step(part.right))
             case AndPattern():
-                return AndStep(part, 0, self.steps[id(part.left)], self.steps[id(part.right)])
+                return AndStep(part, self._step(part.left), self._step(part.right))
+            case NotPattern():
+                closed = is_closed(part, self.pattern)
+                return NotStep(part, self._step(part.pattern), is_closed=closed)
             case TypedPattern():
                 return self._compile_typed(part)
+            case SameShapePattern():
+                return SameShapeStep(part, self._step(part.pattern), self._step(part.other))
+            case EdgePattern():
+                return EdgeStep(part, self._step(part.producer), self._step(part.consumer))
+            case RepeatPattern():
+                return self._compile_repeat(part)
+            case DominatorPattern():
+                path = compile_pattern(part.path)
+                return DominatorStep(part, self._step(part.parent), path, self._step(part.child))
+            case OutputsPattern():
+                return self._compile_outputs(part)
 
-    def _compile_call(self, part: CallPattern) -> Step:
+    def _compile_output(self, part: OutputPattern) -> OutputStep:
+        call = cast("CallStep", self._step(part.node))
+        if part.name:
+            self.names.setdefault(part.name, []).append((call.slot, part.index))
+        return OutputStep(part, call, part.index)
+
+    def _compile_call(self, part: CallPattern) -> CallStep:
         slot = self._slot()
         if part.name:
-            self.names.setdefault(part.name, []).append(slot)
-        return CallStep(
-            part,
-            slot,
-            ops=part.op.ops,
-            args=[self.steps[id(arg)] for arg in part.args],
-            rest=part.rest,
-            attributes=part.attributes,
+            self.names.setdefault(part.name, []).append((slot, 0))
+        for index, name in enumerate(part.output_names, start=1):
+            if name:
+                self.names.setdefault(name, []).append((slot, index))
+        args = tuple(self._step(arg) for arg in part.args)
+        return CallStep(part, slot, self._call_parts(part, args))
+
+    def _call_parts(self, part: CallPattern, args: tuple[Step, ...]) -> CallParts:
+        named = part.attributes_name not in {"", WAIVED}
+        return CallParts(
+            ops=_ops_of(part.op.choices),
+            functions=tuple(
+                self._results(part, choice)
+                for choice in part.op.choices
+                if isinstance(choice, (FunctionName, FunctionPattern))
+            ),
+            args=args,
+            bodies=tuple(
+                (name, ResultsStep(part, None, None, [self._step(p) for p in results]))
+                for name, results in part.bodies
+            ),
+            attributes_slot=self._word_slot(f"**{part.attributes_name}") if named else None,
         )
+
+    def _results(self, part: CallPattern, choice: FunctionName | FunctionPattern) -> ResultsStep:
+        if isinstance(choice, FunctionName):
+            return ResultsStep(part, choice, None, ())
+        params = None if choice.params is None else [self._step(p) for p in choice.params]
+        return ResultsStep(part, choice, params, [self._step(p) for p in choice.results])
 
     def _compile_typed(self, part: TypedPattern) -> Step:
         dims: list[tuple[str, int] | None] = []
         for dim in part.shape or ():
             if isinstance(dim, str):
-                dims.append(("variable", self._dimension_slot(dim)))
+                dims.append(("variable", self._word_slot(f"dimension {dim}")))
             else:
                 dims.append(None if dim is None else ("number", dim))
-        shape = None if part.shape is None else tuple(dims)
-        check = TypeStep(part, part.dtypes, part.ranks, shape)
-        inner = self.steps[id(part.pattern)]
-        return check if isinstance(inner, AnyStep) else TypedStep(part, 0, inner, check)
+        check = TypeStep(part, None if part.shape is None else tuple(dims))
+        inner = self._step(part.pattern)
+        return check if isinstance(inner, AnyStep) else TypedStep(part, inner, check)
 
-    def _dimension_slot(self, letter: str) -> int:
-        key = f"dimension {letter}"
-        if key not in self.slots_by_name:
-            self.slots_by_name[key] = self._slot()
-        return self.slots_by_name[key]
+    def _compile_repeat(self, part: RepeatPattern) -> Step:
+        step = RepeatStep(part, self._slot(), self._step(part.base))
+        first = self.slot_count
+        others = tuple(self._step(arg) for arg in part.step.args[1:])
+        parts = self._call_parts(part.step, (*others, ChainStep(step)))
+        node = CallStep(part.step, self._slot(), parts)
+        node.is_rotated = True
+        if not self.prune:
+            node.heads = None
+        inside = {id(p) for arg in part.step.args[1:] for p in all_parts(arg)}
+        own = [self.steps[key] for key in inside if key in self.steps]
+        leaves = [s for s in own if isinstance(s, (LeafStep, CallStep, SharedStep))]
+        constants = tuple(s.slot for s in leaves if isinstance(s, ConstantStep))
+        fresh = {node.slot, *(s.slot for s in leaves)}
+        fresh |= set(range(first, self.slot_count))
+        step.set_node(node, tuple(sorted(fresh)), constants)
+        return step
+
+    def _compile_outputs(self, part: OutputsPattern) -> Step:
+        self.output_slots = tuple(self._slot() for _ in part.outputs)
+        anchors = [
+            [Anchor(self._step(shared), distance) for shared, distance in of_output]
+            for of_output in find_anchors(part)
+        ]
+        outputs = [self._step(output) for output in part.outputs]
+        return OutputsStep(part, outputs, self.output_slots, anchors)
+
+
+def _ops_of(choices: tuple[Callee, ...]) -> frozenset[OpKey] | None:
+    """Return the operators that *choices* name; None for any."""
+    ops: set[OpKey] = set()
+    for choice in choices:
+        if isinstance(choice, OpName):
+            ops.add((choice.domain, choice.op_type))
+        if isinstance(choice, OpKind):
+            if not choice.kind:
+                return None
+            ops.update(("", op_type) for op_type in OP_KINDS[choice.kind])
+    return frozenset(ops)

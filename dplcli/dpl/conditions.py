@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from simpleeval import DEFAULT_OPERATORS, EvalWithCompoundTypes, InvalidExpression
 
-from dplcli.dpl.compiler import post_order
 from dplcli.dpl.facts import UnknownFactError, ValueFacts
 from dplcli.errors import PatternSyntaxError, did_you_mean
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from dplcli.dpl.pattern import DFPattern
     from dplcli.ir import Value
 
 
@@ -310,11 +308,6 @@ def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | No
     if len(arguments) != unchecked.__code__.co_argcount:
         return None
     return unchecked, arguments
-
-
-def bound_names(pattern: DFPattern) -> frozenset[str]:
-    """Return every name that *pattern* binds."""
-    return frozenset(getattr(part, "name", "") for part in post_order(pattern)) - {""}
 
 
 def _syntax_message(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from dplcli.ir.operators import attribute_of
+from dplcli.ir.parameters import parameter_of
 
 if TYPE_CHECKING:
     from typing import Any, NoReturn
@@ -52,7 +52,7 @@ class AttributeFacts:
         """
         if self._node is None:
             raise UnknownFactError(f"{self._label!r} is not made by a node, so has no attributes")
-        attribute = attribute_of(self._node, name)
+        attribute = parameter_of(self._node, name)
         if attribute is None or attribute.ref:
             raise UnknownFactError(f"{self._node!r} has no attribute {name!r}")
         return attribute.value

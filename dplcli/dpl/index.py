@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
-    from dplcli.dpl.compiler import Program
+    from dplcli.dpl.program import Program
     from dplcli.ir import Graph, Node
 
 
@@ -38,7 +39,10 @@ class OpIndex:
         present = self._nodes.keys()
         if any(present.isdisjoint(choice) for choice in program.root.required):
             return ()
-        heads = program.root.heads
+        return self.of(program.root.heads)
+
+    def of(self, heads: AbstractSet[tuple[str, str]] | None) -> Sequence[Node]:
+        """Return the nodes of the operators *heads*, all if it is None, in topological order."""
         if heads is None:
             return list(self.graph)
         lists = [self._nodes[head] for head in sorted(heads) if head in self._nodes]

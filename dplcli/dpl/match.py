@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from dplcli.ir import Node, Value
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dplcli.dpl.pattern import DFPattern
     from dplcli.dpl.rule import PatternRule
-    from dplcli.ir import Node, Value
+    from dplcli.dpl.state import State
+    from dplcli.ir import Attribute
 
 Stage: TypeAlias = Literal["where", "check", "escape", "convexity", "overlap", "budget"]
 
@@ -18,11 +22,15 @@ class Match(NamedTuple):
 
     Attributes:
         rule: The rule.
-        root: The node that makes the pattern's value.
+        root: The node that makes the pattern's (first) output.
         nodes: The nodes matched, in topological order, Identity nodes between them included.
         bindings: What each name of the pattern is bound to: a leaf's value, or output 0 of a
             named node; names that took no part are missing.
         constants: The constants that ``const(…)`` and number leaves matched.
+        attributes: What each ``**name`` is bound to.
+        outputs: The values of the pattern's outputs.
+        escaping: Inner values that something outside reads, where the rule allows that.
+        slots: What each step of the compiled pattern is bound to.
     """
 
     rule: PatternRule
@@ -30,6 +38,43 @@ class Match(NamedTuple):
     nodes: tuple[Node, ...]
     bindings: Mapping[str, Value]
     constants: tuple[Value, ...]
+    attributes: Mapping[str, Mapping[str, Attribute]]
+    outputs: tuple[Value, ...]
+    escaping: tuple[Value, ...] = ()
+    slots: tuple[object, ...] = ()
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """The nodes that make the outputs, each once."""
+        if len(self.outputs) == 1:
+            return (self.root,)
+        makers = (value.producer for value in self.outputs)
+        return tuple(dict.fromkeys(node for node in makers if node is not None))
+
+    def value(self, pattern: DFPattern | str) -> Value | None:
+        """Return what a pattern object of the rule, or a name, is bound to.
+
+        None if it took no part. A node pattern is bound to its output 0.
+
+        Raises:
+            KeyError: The rule's pattern does not contain it, or does not bind it.
+        """
+        if isinstance(pattern, str):
+            return self.bindings.get(pattern)
+        step = self.rule.matcher.program.steps.get(id(pattern))
+        if step is None:
+            raise KeyError(f"the rule {self.rule.name!r} does not contain {pattern!r}")
+        found = step.bound_values_in(self.slots)
+        return found[0] if found else None
+
+    def node(self, pattern: DFPattern | str) -> Node | None:
+        """Return the node that makes what *pattern* is bound to; None if there is none."""
+        bound = self.value(pattern)
+        return None if bound is None else bound.producer
+
+    def reject(self, reason: str, at: Value | Node | None = None) -> Rejection:
+        """Refuse the match, from a rule's ``check`` function."""
+        return Rejection(self.rule, self.root, "check", reason, self.root if at is None else at)
 
 
 class Rejection(NamedTuple):
@@ -48,3 +93,36 @@ class Rejection(NamedTuple):
     stage: Stage
     reason: str
     at: Value | Node | None = None
+
+
+def read_match(rule: PatternRule, root: Node, state: State) -> Match | None:
+    """Copy a solution out of *state*; None if the root itself is only looked through."""
+    if root not in state.claimed:
+        return None
+    program = rule.matcher.program
+    slots = state.slots
+    nodes = state.claimed
+    repeated: list[Value] = []
+    if state.noted:
+        nodes = nodes.union(thing for thing in state.noted if isinstance(thing, Node))
+        repeated = [thing for thing in state.noted if isinstance(thing, Value)]
+    return Match(
+        rule,
+        root,
+        tuple(sorted(nodes, key=lambda node: node.position)),
+        program.bindings(slots),
+        _constants(rule, slots, repeated),
+        program.bound_attributes(slots) if program.attribute_names else {},
+        program.outputs(state),
+        slots=tuple(slots),
+    )
+
+
+def _constants(rule: PatternRule, slots: list[object], repeated: list[Value]) -> tuple[Value, ...]:
+    """Return the values that only constant leaves matched: one a wildcard took is lifted."""
+    program = rule.matcher.program
+    if not program.constant_slots:
+        return ()
+    by_other = {slots[slot] for slot in program.other_slots}
+    found = dict.fromkeys([*(slots[slot] for slot in program.constant_slots), *repeated])
+    return tuple(v for v in found if isinstance(v, Value) and v not in by_other)

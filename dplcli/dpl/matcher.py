@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.compiler import compile_pattern
-from dplcli.dpl.steps import State
-from dplcli.errors import PassError
+from dplcli.dpl.search import advance
+from dplcli.dpl.state import State, StepBudgetExceededError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from dplcli.ir import Node
 
 DEFAULT_BUDGET = 100_000
-
-
-class StepBudgetExceededError(PassError):
-    """The search at one root took more steps than allowed."""
 
 
 class Matcher:
@@ -55,35 +51,23 @@ class Matcher:
         for subject in root.outputs:
             if subject is None:
                 continue
-            state = State(root.graph, self.program.slot_count)
-            choices = state.choices
-            goals: Goals = (self.program.root, subject, None)
-            while True:
-                solved, spent = self._search(state, goals, spent, root)
-                if solved:
+            state = State(root.graph, self.program.slot_count, self.budget, subject)
+            state.spent = spent
+            try:
+                for _ in _all_of(state, self.program.start(subject)):
                     yield state
-                if not choices:
-                    break
-                goals, mark = choices.pop()
-                state.undo(mark)
-
-    def _search(self, state: State, goals: Goals, spent: int, root: Node) -> tuple[bool, int]:
-        """Run until all goals are met or none is left to try; return which, and steps spent."""
-        choices = state.choices
-        while goals is not None:
-            spent += 1
-            if spent > self.budget:
+            except StepBudgetExceededError as error:
                 raise StepBudgetExceededError(
-                    f"matching at {root!r} took more than {self.budget:,} steps",
-                    hint="make the pattern more specific, or raise the budget",
-                )
-            step, subject, rest = goals
-            following = step.run(state, subject, rest)
-            if following is not False:
-                goals = following
-                continue
-            if not choices:
-                return False, spent
-            goals, mark = choices.pop()
-            state.undo(mark)
-        return True, spent
+                    f"matching at {root!r} took more than {self.budget:,} steps", hint=error.hint
+                ) from error
+            spent = state.spent
+
+
+def _all_of(state: State, goals: Goals) -> Iterator[None]:
+    while True:
+        if advance(state, goals):
+            yield
+        if not state.choices:
+            return
+        goals, mark = state.choices.pop()
+        state.undo(mark)

@@ -6,22 +6,106 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from dplcli.dpl.conditions import Condition, bound_names
 from dplcli.dpl.matcher import Matcher
+from dplcli.dpl.pattern import OutputsPattern
+from dplcli.dpl.scoping import bound_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from dplcli.dpl.pattern import DFPattern
+    from dplcli.dpl.conditions import Condition
+    from dplcli.dpl.match import Match, Rejection
+    from dplcli.dpl.pattern import DFPattern, Place
+
+    Check: TypeAlias = Callable[[Match], Rejection | None]
+    Locate: TypeAlias = Callable[[Place], str]
 
 RESERVED_METADATA = frozenset({"Composite", "Codegen", "PartitionedFromPattern", "dpl.nodes"})
 """Metadata keys that a partition writes itself."""
 
 ConstantsPolicy: TypeAlias = Literal["auto", "embed", "lift"]
+EscapePolicy: TypeAlias = Literal["refuse", "duplicate", "outputs"]
+OrderPolicy: TypeAlias = Literal["outermost", "program"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A model that shows what a rule does.
+
+    Attributes:
+        before: The model, as ONNX text.
+        after: What becomes of it: "any" (something), "unchanged", or ONNX text.
+        origin: File and line it was written at, or "".
+    """
+
+    before: str
+    after: str = "any"
+    origin: str = ""
+
+
+class Rule:
+    """What rules of both kinds can do.
+
+    Attributes:
+        name: Its name.
+        pattern: What to find.
+        where: Conditions over the names of the pattern; all must hold.
+        check: What conditions cannot say: returns None, or ``match.reject(reason)``.
+        origin: File and line it was written at, or "".
+        locate: Turns a place in the pattern's text into file, line and column.
+    """
+
+    name: str
+    pattern: DFPattern
+    where: tuple[Condition, ...]
+    check: Check | None
+    escape: EscapePolicy
+    order: OrderPolicy
+    doc: str
+    origin: str
+    examples: tuple[Example, ...]
+    locate: Locate | None
+
+    def check_names(self) -> None:
+        """Refuse conditions over names that the pattern does not bind.
+
+        Raises:
+            PatternSyntaxError: A condition names something unbound.
+        """
+        names = bound_names(self.pattern)
+        for condition in self.where:
+            condition.check_names(names)
+
+    @property
+    def qualified_name(self) -> str:
+        """What it is called where rules of several catalogues meet."""
+        return self.name
+
+    @property
+    def producers_first(self) -> bool:
+        """Whether its matches are looked for in program order."""
+        return self.order == "program" or isinstance(self.pattern, OutputsPattern)
+
+    @cached_property
+    def matcher(self) -> Matcher:
+        """The compiled pattern.
+
+        Raises:
+            PatternSyntaxError: The pattern makes no sense.
+        """
+        return Matcher(self.pattern)
+
+    def place(self, part: DFPattern) -> str:
+        """Say where *part* of the pattern is written: ``rules.yaml:12:9``, or "" if unknown."""
+        if part.place is None:
+            return self.origin
+        if self.locate is None:
+            return f"line {part.place.line}, column {part.place.column + 1}"
+        return self.locate(part.place)
 
 
 @dataclass(frozen=True)
-class PatternRule:
+class PatternRule(Rule):
     """A kind of subgraph to find and to outline (TVM's ``FusionPattern``).
 
     Attributes:
@@ -34,6 +118,13 @@ class PatternRule:
         doc: What it is, for a reader.
         metadata: Further metadata for the function.
         origin: File and line it was written at, or "".
+        check: What conditions cannot say: returns None, or ``match.reject(reason)``.
+        escape: What if something outside reads an inner value: refuse the match, duplicate the
+            inner nodes (if all that reads them leads to the root), or make it an output.
+        order: Whether consumers come first (Relay's ``partition``), or producers, a later match
+            absorbing those it contains whole (Relax's ``FuseOpsByPattern``).
+        examples: Models that show what it does.
+        locate: Turns a place in the pattern's text into file, line and column.
     """
 
     target: str
@@ -44,6 +135,11 @@ class PatternRule:
     doc: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
+    check: Check | None = None
+    escape: EscapePolicy = "refuse"
+    order: OrderPolicy = "outermost"
+    examples: tuple[Example, ...] = ()
+    locate: Locate | None = None
 
     def __post_init__(self) -> None:
         """Refuse conditions over names that the pattern does not bind.
@@ -51,16 +147,9 @@ class PatternRule:
         Raises:
             PatternSyntaxError: A condition names something unbound.
         """
-        names = bound_names(self.pattern)
-        for condition in self.where:
-            condition.check_names(names)
+        self.check_names()
 
     @property
     def qualified_name(self) -> str:
         """``dnnl.conv2d_bias_relu``: TVM's ``Composite`` name."""
         return f"{self.target}.{self.name}"
-
-    @cached_property
-    def matcher(self) -> Matcher:
-        """The compiled pattern."""
-        return Matcher(self.pattern)

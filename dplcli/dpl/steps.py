@@ -12,71 +12,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from dplcli.dpl.state import describe
 from dplcli.ir.traversal import behind_identities, is_identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl.pattern import DFPattern
-    from dplcli.ir import Dim, Graph, Node, Value
+    from dplcli.dpl.pattern import DFPattern, ExactValue
+    from dplcli.dpl.state import State
+    from dplcli.ir import Tensor, Value
 
     Goals: TypeAlias = tuple["Step", Value | None, "Goals"] | None
     Outcome: TypeAlias = Goals | Literal[False]
     OpKey: TypeAlias = tuple[str, str]
-
-_LOOKED_THROUGH = -1
-
-
-class State:
-    """What one search has bound so far, and where it can still go back to.
-
-    Attributes:
-        graph: The scope of the match; nodes outside it are leaves.
-        slots: What each slot is bound to: a Node for node patterns, a Value for leaves, a
-            dimension for dimension variables; None while unbound.
-        claimed: The nodes bound so far: different node patterns bind different nodes.
-        through: The Identity nodes looked through, possibly repeated.
-        trail: Slots in the order of binding.
-        choices: Goals to try next, each with the length of the trail to go back to.
-    """
-
-    __slots__ = ("choices", "claimed", "graph", "slots", "through", "trail")
-
-    def __init__(self, graph: Graph, slot_count: int) -> None:
-        """Start with nothing bound."""
-        self.graph = graph
-        self.slots: list[object] = [None] * slot_count
-        self.claimed: set[Node] = set()
-        self.through: list[Node] = []
-        self.trail: list[int] = []
-        self.choices: list[tuple[Goals, int]] = []
-
-    def bind(self, slot: int, subject: object) -> None:
-        """Bind a leaf or a dimension."""
-        self.slots[slot] = subject
-        self.trail.append(slot)
-
-    def bind_node(self, slot: int, node: Node) -> None:
-        """Bind a node pattern."""
-        self.slots[slot] = node
-        self.trail.append(slot)
-        self.claimed.add(node)
-
-    def look_through(self, node: Node) -> None:
-        """Note that the match reaches its next value through an Identity node."""
-        self.through.append(node)
-        self.trail.append(_LOOKED_THROUGH)
-
-    def undo(self, mark: int) -> None:
-        """Unbind everything bound since the trail had length *mark*."""
-        trail, slots = self.trail, self.slots
-        while len(trail) > mark:
-            slot = trail.pop()
-            if slot == _LOOKED_THROUGH:
-                self.through.pop()
-                continue
-            self.claimed.discard(slots[slot])
-            slots[slot] = None
 
 
 class Step(ABC):
@@ -91,7 +39,7 @@ class Step(ABC):
 
     __slots__ = ("heads", "pattern", "required", "slot")
 
-    def __init__(self, pattern: DFPattern, slot: int) -> None:
+    def __init__(self, pattern: DFPattern, slot: int = 0) -> None:
         """Create a step that any value might match and that needs nothing."""
         self.pattern = pattern
         self.slot = slot
@@ -110,6 +58,14 @@ class Step(ABC):
         if node is None:
             return False
         return (node.domain, node.op_type) in self.heads or is_identity(node)
+
+    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:  # noqa: ARG002  # most bind nothing
+        """Return what it is bound to: for a node pattern all outputs of the node."""
+        return []
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        """Say, where :meth:`run` has just failed, what was expected and what was found."""
+        return "any value", describe(value)
 
 
 class AnyStep(Step):
@@ -140,6 +96,19 @@ class LeafStep(Step):
             return rest
         return rest if bound is value else False
 
+    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the value."""
+        bound = slots[self.slot]
+        return [] if bound is None else [bound]  # type: ignore[list-item]  # leaves bind values
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """It is omitted, or another value than before."""
+        bound = self.bound_values_in(state.slots)
+        if value is None or not bound:
+            return super().mismatch(state, value)
+        name = self.pattern.name or "the same pattern"
+        return f"{describe(bound[0])}, which {name} stands for elsewhere", describe(value)
+
 
 class ChoosyLeafStep(LeafStep):
     """A constant or an input."""
@@ -152,29 +121,78 @@ class ChoosyLeafStep(LeafStep):
             return False
         return super().run(state, value, rest)
 
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """It is of another sort, or another value than before."""
+        if value is not None and self.accepts(behind_identities(value)):
+            return super().mismatch(state, value)
+        return self.sort, self.describe_found(value)
+
+    def describe_found(self, value: Value | None) -> str:
+        """Say what stands there instead."""
+        return describe(value)
+
+    @property
+    @abstractmethod
+    def sort(self) -> str:
+        """What it accepts, in words."""
+
     @abstractmethod
     def accepts(self, value: Value) -> bool:
         """Tell whether *value*, seen behind Identity nodes, is of the right sort."""
 
 
 class ConstantStep(ChoosyLeafStep):
-    """A constant, perhaps of one given number."""
+    """A constant, perhaps of one given number or of exact data."""
 
-    __slots__ = ("number",)
+    __slots__ = ("exact", "number")
 
-    def __init__(self, pattern: DFPattern, slot: int, number: float | None) -> None:
-        """Accept constants that equal *number*, or any if it is None."""
+    def __init__(
+        self, pattern: DFPattern, slot: int, number: float | None, exact: ExactValue | None
+    ) -> None:
+        """Accept constants that equal what is given, or any if nothing is."""
         super().__init__(pattern, slot)
         self.number = number
+        self.exact = exact
+
+    @property
+    def sort(self) -> str:
+        """A constant, perhaps with its value."""
+        if self.number is not None:
+            return f"the constant {self.number!r}"
+        return "a constant" if self.exact is None else f"the constant {self.pattern!r}"
+
+    def describe_found(self, value: Value | None) -> str:
+        """Show a short constant's data, which may be what differs."""
+        tensor = None if value is None else behind_identities(value).constant
+        if tensor is None or tensor.size > _SHOWN or tensor.is_external:
+            return describe(value)
+        return f"{describe(value)} = {tensor.numpy().tolist()}"
 
     def accepts(self, value: Value) -> bool:
-        """Accept a constant of one element that equals the number in its own dtype."""
-        if self.number is None:
+        """Accept a constant that is as demanded."""
+        if self.number is None and self.exact is None:
             return value.is_constant
         tensor = value.constant
-        if tensor is None or tensor.size != 1:
+        if tensor is None:
             return False
-        return equals_number(tensor.numpy().reshape(()), self.number)
+        if self.exact is not None:
+            return equals_exactly(tensor, self.exact)
+        assert self.number is not None  # noqa: S101  # one of the two is given
+        return tensor.size == 1 and equals_number(tensor.numpy().reshape(()), self.number)
+
+
+_SHOWN = 8
+
+
+def equals_exactly(tensor: Tensor, exact: ExactValue) -> bool:
+    """Compare element type, shape and bytes."""
+    if tensor.dtype != exact.dtype or tensor.shape != exact.shape:
+        return False
+    data = tensor.numpy()
+    if data.dtype.kind in "OUS":
+        items = (item.decode() if isinstance(item, bytes) else str(item) for item in data.flat)
+        return "\0".join(items).encode() == exact.data
+    return np.ascontiguousarray(data).tobytes() == exact.data
 
 
 def equals_number(scalar: np.ndarray[tuple[()], np.dtype[np.generic]], number: float) -> bool:
@@ -204,6 +222,11 @@ class InputStep(ChoosyLeafStep):
         super().__init__(pattern, slot)
         self.source = source
 
+    @property
+    def sort(self) -> str:
+        """An input, perhaps a certain one."""
+        return f"the input {self.source!r}" if self.source else "an input without data"
+
     def accepts(self, value: Value) -> bool:
         """Accept an input without an initializer."""
         if not value.is_graph_input or value.is_initializer:
@@ -220,15 +243,19 @@ class AbsentStep(Step):
         """Accept only nothing."""
         return rest if value is None else False
 
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        """Something is there."""
+        return "no input", describe(value)
+
 
 class OrStep(Step):
     """One of two steps."""
 
     __slots__ = ("left", "right")
 
-    def __init__(self, pattern: DFPattern, slot: int, left: Step, right: Step) -> None:
+    def __init__(self, pattern: DFPattern, left: Step, right: Step) -> None:
         """Prefer *left*."""
-        super().__init__(pattern, slot)
+        super().__init__(pattern)
         self.left = left
         self.right = right
         if left.heads is not None and right.heads is not None:
@@ -271,15 +298,29 @@ class SharedStep(Step):
             return False
         return self.inner.run(state, value, rest)
 
+    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the value."""
+        bound = slots[self.slot]
+        return [] if bound is None else [bound]  # type: ignore[list-item]  # see run
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """It is another value than before, or does not match at all."""
+        bound = self.bound_values_in(state.slots)
+        if value is None or (bound and behind_identities(value) is bound[0]):
+            return self.inner.mismatch(state, value)
+        name = self.pattern.name or "the same pattern"
+        where = describe(bound[0]) if bound else "a value"
+        return f"{where}, which {name} stands for elsewhere", describe(value)
+
 
 class AndStep(Step):
     """Two steps at the same value."""
 
     __slots__ = ("left", "right")
 
-    def __init__(self, pattern: DFPattern, slot: int, left: Step, right: Step) -> None:
+    def __init__(self, pattern: DFPattern, left: Step, right: Step) -> None:
         """Try *left* first."""
-        super().__init__(pattern, slot)
+        super().__init__(pattern)
         self.left = left
         self.right = right
         self.heads = left.heads if left.heads is not None else right.heads
@@ -288,81 +329,3 @@ class AndStep(Step):
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Demand both."""
         return (self.left, value, (self.right, value, rest))
-
-
-class TypeStep(Step):
-    """A check of what is known of the value's type; leaves nothing bound but dimensions.
-
-    Args:
-        pattern: The pattern compiled.
-        dtypes: Element types to choose from, or None.
-        ranks: Ranks to choose from, or None.
-        dims: One per dimension: a number, the slot of a dimension variable, or None; or None.
-    """
-
-    __slots__ = ("dims", "dtypes", "ranks")
-
-    def __init__(
-        self,
-        pattern: DFPattern,
-        dtypes: tuple[str, ...] | None,
-        ranks: tuple[int, ...] | None,
-        dims: tuple[tuple[str, int] | None, ...] | None,
-    ) -> None:
-        """Check after the inner pattern has matched."""
-        super().__init__(pattern, 0)
-        self.dtypes = dtypes
-        self.ranks = ranks
-        self.dims = dims
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Accept only what is known to fit."""
-        known = None if value is None else value.known_type()
-        if known is None:
-            return False
-        if self.dtypes is not None and known.dtype not in self.dtypes:
-            return False
-        if self.ranks is None and self.dims is None:
-            return rest
-        if known.shape is None:
-            return False
-        if self.ranks is not None and len(known.shape) not in self.ranks:
-            return False
-        return rest if self.dims is None or self._fits(state, known.shape) else False
-
-    def _fits(self, state: State, shape: Sequence[Dim]) -> bool:
-        assert self.dims is not None  # noqa: S101  # checked by the only caller
-        if len(shape) != len(self.dims):
-            return False
-        for wanted, dim in zip(self.dims, shape, strict=True):
-            if wanted is None:
-                continue
-            if dim is None:
-                return False
-            kind, number = wanted
-            if kind == "number":
-                if dim != number:
-                    return False
-            elif state.slots[number] is None:
-                state.bind(number, dim)
-            elif state.slots[number] != dim:
-                return False
-        return True
-
-
-class TypedStep(Step):
-    """An inner step, then a check of the type."""
-
-    __slots__ = ("check", "inner")
-
-    def __init__(self, pattern: DFPattern, slot: int, inner: Step, check: TypeStep) -> None:
-        """Match *inner* first: types may have to be inferred."""
-        super().__init__(pattern, slot)
-        self.inner = inner
-        self.check = check
-        self.heads = inner.heads
-        self.required = inner.required
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        """Demand both."""
-        return (self.inner, value, (self.check, value, rest))

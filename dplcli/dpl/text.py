@@ -6,29 +6,26 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dplcli.dpl import builders
+from dplcli.dpl.literals import place_of, wrong
 from dplcli.dpl.pattern import (
-    STANDARD_DOMAIN,
     AbsentPattern,
     AndPattern,
     CallPattern,
     ConstantPattern,
     DFPattern,
-    InputPattern,
-    OpPattern,
+    NotPattern,
     OrPattern,
     OutputPattern,
-    Place,
-    TypedPattern,
+    OutputsPattern,
     WildcardPattern,
 )
-from dplcli.errors import PatternSyntaxError, did_you_mean
-from dplcli.ir.types import DTYPE_CODES
+from dplcli.dpl.scoping import check_pattern
+from dplcli.dpl.text_calls import CallReader
+from dplcli.errors import PatternSyntaxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from dplcli.dpl.pattern import AttributeValue
-    from dplcli.ir import Dim, SchemaLibrary
+    from dplcli.ir import SchemaLibrary
 
 _BINARY_OPS = {
     ast.Add: "Add",
@@ -40,20 +37,11 @@ _BINARY_OPS = {
 }
 
 
-_RELAX_METHODS = frozenset(
-    {"used_by", "only_used_by", "same_shape_as", "fork_to", "dup", "has_attr", "has_type"}
-    | {"has_ty", "optional", "dominates", "match"}
-)
-"""Methods of TVM's patterns that the text form does not have."""
-
-_NAMEABLE = (CallPattern, ConstantPattern, OrPattern, AndPattern, TypedPattern)
-
-
 def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
     """Read the text form of a pattern.
 
     Args:
-        text: Lines ``name = expression``, then one expression.
+        text: Lines ``name = expression``, then one expression, or several separated by commas.
         schemas: The standard operators, to refuse those that do not exist.
 
     Raises:
@@ -68,7 +56,8 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
     except (ValueError, RecursionError, MemoryError) as error:
         raise PatternSyntaxError(f"the pattern cannot be parsed: {error}") from error
     try:
-        return _PatternParser(schemas).parse(module)
+        pattern = PatternReader(schemas).read(module)
+        check_pattern(pattern)
     except PatternSyntaxError as error:
         error.column = _character_column(text, error.line, error.column)
         raise
@@ -76,6 +65,7 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
         raise PatternSyntaxError(
             "the pattern is nested too deeply", hint="name its parts on lines of their own"
         ) from error
+    return pattern
 
 
 def _character_column(text: str, line: int, column: int) -> int:
@@ -85,295 +75,152 @@ def _character_column(text: str, line: int, column: int) -> int:
     return len(shown.encode()[:column].decode(errors="ignore"))
 
 
-class _PatternParser:
+class PatternReader:
+    """Reads statements and expressions; calls are read by :class:`CallReader`.
+
+    Attributes:
+        assigned: What each assigned name or label stands for.
+        wildcards: What each name that is not assigned stands for.
+    """
+
     def __init__(self, schemas: SchemaLibrary) -> None:
-        self.schemas = schemas
-        self.op_types = frozenset(schemas.op_types(STANDARD_DOMAIN))
+        """Start with no names."""
         self.assigned: dict[str, DFPattern] = {}
         self.wildcards: dict[str, WildcardPattern] = {}
-        self.words: dict[str, Callable[[ast.Call], DFPattern]] = {
-            "const": self._const,
-            "input": self._input,
-        }
-        self.methods: dict[str, Callable[[ast.Call, DFPattern], DFPattern]] = {
-            "has_dtype": self._has_dtype,
-            "has_rank": self._has_rank,
-            "has_shape": self._has_shape,
-        }
+        self.calls = CallReader(self, schemas)
 
-    def parse(self, module: ast.Module) -> DFPattern:
+    def read(self, module: ast.Module) -> DFPattern:
+        """Read a whole pattern."""
         if not module.body:
             raise PatternSyntaxError("the pattern is empty")
         *assignments, last = module.body
         for statement in assignments:
             self._assign(statement)
         if not isinstance(last, ast.Expr):
-            raise _wrong(
+            raise wrong(
                 last, "the last line must be an expression: the value that the pattern makes"
             )
         if isinstance(last.value, ast.Tuple):
-            raise _wrong(last, "a pattern with several outputs is not supported")
-        return self._pattern(last.value)
+            return self._outputs(last.value)
+        return self.pattern(last.value)
+
+    def _outputs(self, node: ast.Tuple) -> DFPattern:
+        if not node.elts:
+            raise wrong(node, "the pattern has no outputs")
+        outputs = tuple(self.pattern(item) for item in node.elts)
+        return outputs[0] if len(outputs) == 1 else OutputsPattern(outputs, place_of(node))
 
     def _assign(self, statement: ast.stmt) -> None:
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            raise _wrong(statement, "expected a line: name = pattern")
+            raise wrong(statement, "expected a line: name = pattern")
         target = statement.targets[0]
-        if not isinstance(target, ast.Name):
-            raise _wrong(target, "only a name can be assigned")
-        if target.id in self.assigned or target.id in self.wildcards:
-            raise _wrong(target, f"{target.id!r} has a meaning already")
-        if target.id == "_" or target.id in self.op_types:
-            raise _wrong(target, f"{target.id!r} cannot be used as a name")
-        pattern = self._pattern(statement.value)
-        if target.id in self.wildcards:
-            raise _wrong(target, f"{target.id!r} is named inside its own pattern")
-        if isinstance(pattern, _NAMEABLE) and not pattern.name:
-            pattern = replace(pattern, name=target.id)
-        self.assigned[target.id] = pattern
+        if isinstance(target, ast.Tuple):
+            self._assign_outputs(target, statement.value)
+            return
+        name = self._new_name(target)
+        pattern = self.pattern(statement.value)
+        if name in self.wildcards:
+            raise wrong(target, f"{name!r} is named inside its own pattern")
+        is_label = name.startswith("_")
+        if not is_label and not pattern.name and _is_nameable(pattern):
+            pattern = replace(pattern, name=name)
+        self.assigned[name] = pattern
 
-    def _pattern(self, node: ast.expr) -> DFPattern:  # noqa: C901, PLR0911  # a case per kind
-        place = _place(node)
+    def _assign_outputs(self, target: ast.Tuple, value: ast.expr) -> None:
+        """Read ``y, mean, _ = LayerNormalization(x, scale)``."""
+        names = ["" if _is_blank(item) else self._new_name(item) for item in target.elts]
+        repeated = {name for name in names if name and names.count(name) > 1}
+        if repeated or not any(names):
+            raise wrong(target, "each output needs a name of its own, or _")
+        node = self.pattern(value)
+        if not isinstance(node, CallPattern):
+            raise wrong(value, "only a node has several outputs to name")
+        clash = next((name for name in names if name in self.wildcards), None)
+        if clash is not None:
+            raise wrong(target, f"{clash!r} is named inside its own pattern")
+        bound = ["" if name.startswith("_") else name for name in names]
+        node = replace(node, name=bound[0] or node.name, output_names=tuple(bound[1:]))
+        for index, name in enumerate(names):
+            if name:
+                self.assigned[name] = (
+                    OutputPattern(node, index, place=node.place) if index else node
+                )
+
+    def _new_name(self, target: ast.expr) -> str:
+        if not isinstance(target, ast.Name):
+            raise wrong(target, "only a name can be assigned")
+        name = target.id
+        if name in self.assigned or name in self.wildcards:
+            raise wrong(target, f"{name!r} has a meaning already")
+        if name == "_" or name in self.calls.op_types:
+            raise wrong(target, f"{name!r} cannot be used as a name")
+        return name
+
+    def pattern(self, node: ast.expr) -> DFPattern:  # noqa: C901, PLR0911, PLR0912  # a case per kind
+        """Read an expression."""
+        place = place_of(node)
         match node:
             case ast.Name():
                 return self._name(node)
             case ast.Constant(value=None):
                 return AbsentPattern(place)
             case ast.Constant(value=bool()):
-                raise _wrong(node, "a truth value is not a pattern")
+                raise wrong(node, "a truth value is not a pattern")
             case ast.Constant(value=int() | float() as number):
                 return ConstantPattern(value=number, place=place)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
                 return ConstantPattern(value=-number, place=place)
             case ast.UnaryOp(op=ast.USub()):
-                return self._call_of("Neg", node, [node.operand])
+                return self._operator("Neg", node, node.operand)
+            case ast.UnaryOp(op=ast.Invert()):
+                return NotPattern(self.pattern(node.operand), place=place)
             case ast.BinOp(op=ast.BitOr()):
-                return OrPattern(self._pattern(node.left), self._pattern(node.right), place=place)
+                return OrPattern(self.pattern(node.left), self.pattern(node.right), place=place)
             case ast.BinOp(op=ast.BitAnd()):
-                return AndPattern(self._pattern(node.left), self._pattern(node.right), place=place)
+                return AndPattern(self.pattern(node.left), self.pattern(node.right), place=place)
+            case ast.BinOp(op=ast.BitXor() | ast.RShift()):
+                only = isinstance(node.op, ast.RShift)
+                ends = self.pattern(node.left), self.pattern(node.right)
+                return replace(builders.edge(*ends, only=only), place=place)
             case ast.BinOp() if type(node.op) in _BINARY_OPS:
-                return self._call_of(_BINARY_OPS[type(node.op)], node, [node.left, node.right])
+                return self._operator(_BINARY_OPS[type(node.op)], node, node.left, node.right)
             case ast.Subscript():
                 return self._output(node)
             case ast.Call():
-                return self._call(node)
+                return self.calls.call(node)
             case _:
-                raise _wrong(node, f"{ast.unparse(node)!r} is not a pattern")
+                raise wrong(node, f"{ast.unparse(node)!r} is not a pattern")
+
+    def _operator(self, op_type: str, node: ast.expr, *args: ast.expr) -> CallPattern:
+        call = builders.is_op(op_type)(*(self.pattern(arg) for arg in args))
+        return replace(call, place=place_of(node))
 
     def _name(self, node: ast.Name) -> DFPattern:
-        if node.id == "_":
-            return WildcardPattern(place=_place(node))
-        if node.id in self.assigned:
-            return self.assigned[node.id]
-        if node.id in self.op_types:
-            raise _wrong(node, f"the operator {node.id!r} needs arguments", f"write {node.id}(…)")
-        if node.id not in self.wildcards:
-            self.wildcards[node.id] = WildcardPattern(node.id, _place(node))
-        return self.wildcards[node.id]
+        name = node.id
+        if name == "_":
+            return WildcardPattern(place=place_of(node))
+        if name in self.assigned:
+            return self.assigned[name]
+        if name in self.calls.op_types:
+            raise wrong(node, f"the operator {name!r} needs arguments", f"write {name}(…)")
+        if name not in self.wildcards:
+            bound = "" if name.startswith("_") else name
+            self.wildcards[name] = WildcardPattern(bound, place_of(node))
+        return self.wildcards[name]
 
     def _output(self, node: ast.Subscript) -> DFPattern:
-        pattern = self._pattern(node.value)
+        pattern = self.pattern(node.value)
         if not isinstance(pattern, CallPattern):
-            raise _wrong(node, "only a node has outputs to choose from")
-        if not isinstance(node.slice, ast.Constant) or type(node.slice.value) is not int:
-            raise _wrong(node.slice, "the output must be chosen by a number")
-        return OutputPattern(pattern, node.slice.value, _place(node))
-
-    def _call(self, node: ast.Call) -> DFPattern:
-        match node.func:
-            case ast.Name(id=word) if word in self.words:
-                return self.words[word](node)
-            case ast.Name(id="optional"):
-                raise _wrong(node, "optional takes an operator first", "write optional(Relu)(x)")
-            case ast.Call(func=ast.Name(id="optional")):
-                return self._optional(node, node.func)
-            case ast.Attribute(value=inner, attr=method) if method in self.methods:
-                return self.methods[method](node, self._pattern(inner))
-        return self._call_op(self._op(node.func), node)
-
-    # -- operators ---------------------------------------------------------------------------
-
-    def _op(self, node: ast.expr) -> OpPattern:
-        match node:
-            case ast.Name():
-                self._check_op(node)
-                return OpPattern(((STANDARD_DOMAIN, node.id),))
-            case ast.BinOp(op=ast.BitOr()):
-                return self._op(node.left) | self._op(node.right)
-            case ast.Attribute():
-                domain, _, op_type = ast.unparse(node).rpartition(".")
-                if not all(part.isidentifier() for part in domain.split(".")):
-                    raise _wrong(node, f"{ast.unparse(node)!r} is not an operator")
-                self._check_method(node, domain, op_type)
-                if domain == "ai.onnx":
-                    domain = STANDARD_DOMAIN
-                return OpPattern(((domain, op_type),))
-            case _:
-                raise _wrong(node, f"{ast.unparse(node)!r} is not an operator")
-
-    def _check_method(self, node: ast.expr, owner: str, name: str) -> None:
-        """Refuse what is meant as a method of a pattern, not as an operator of a domain."""
-        is_pattern = owner in self.assigned or owner in self.wildcards
-        hint = did_you_mean(name, self.methods)
-        if is_pattern or name in _RELAX_METHODS or (hint and "." not in owner):
-            raise _wrong(node, f"patterns have no method {name!r}", hint)
-
-    def _check_op(self, node: ast.Name) -> None:
-        if node.id in self.op_types:
-            return
-        if node.id in self.assigned:
-            raise _wrong(node, f"{node.id!r} is a pattern and takes no arguments")
-        words = [*self.words, "optional", *self.op_types]
-        raise _wrong(node, f"unknown operator {node.id!r}", did_you_mean(node.id, words))
-
-    def _call_of(self, op_type: str, node: ast.expr, args: Sequence[ast.expr]) -> CallPattern:
-        op = OpPattern(((STANDARD_DOMAIN, op_type),))
-        patterns = tuple(self._pattern(arg) for arg in args)
-        return CallPattern(op, patterns, place=_place(node))
-
-    def _call_op(self, op: OpPattern, node: ast.Call, *first: DFPattern) -> CallPattern:
-        args = list(node.args)
-        rest = bool(args) and isinstance(args[-1], ast.Constant) and args[-1].value is ...
-        if rest:
-            args.pop()
-        patterns = (*first, *(self._pattern(arg) for arg in args))
-        attributes: list[tuple[str, AttributeValue]] = []
-        attributes_name = ""
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                attributes_name = _word(keyword.value)
-                continue
-            if keyword.arg in dict(attributes):
-                raise _wrong(keyword.value, f"the attribute {keyword.arg!r} is given twice")
-            attributes.append((keyword.arg, _literal(keyword.value)))
-        call = CallPattern(
-            op,
-            patterns,
-            rest=rest,
-            attributes=tuple(attributes),
-            attributes_name=attributes_name,
-            place=_place(node),
-        )
-        self._check_against_schema(call, node)
-        return call
-
-    def _check_against_schema(self, call: CallPattern, node: ast.Call) -> None:
-        """Refuse what no opset version of the operator allows."""
-        for domain, op_type in call.op.ops:
-            versions = list(self.schemas.versions(op_type, domain))
-            if not versions:
-                continue
-            most = max(schema.max_inputs for schema in versions)
-            if len(call.args) > most:
-                raise _wrong(node, f"{op_type} takes at most {most} inputs, not {len(call.args)}")
-            fewest = min(schema.min_inputs for schema in versions)
-            if len(call.args) < fewest and not call.rest:
-                raise _wrong(
-                    node,
-                    f"{op_type} takes at least {fewest} inputs, not {len(call.args)}",
-                    "write ... as the last argument if the others do not matter",
-                )
-            known = {name for schema in versions for name in schema.attributes}
-            for name, _ in call.attributes:
-                if name not in known:
-                    raise _wrong(
-                        node,
-                        f"{op_type} has no attribute {name!r}",
-                        did_you_mean(name, sorted(known)),
-                    )
-
-    # -- words and methods -------------------------------------------------------------------
-
-    def _optional(self, node: ast.Call, word: ast.Call) -> DFPattern:
-        if len(word.args) != 1 or word.keywords or not node.args:
-            raise _wrong(node, "optional takes an operator, then its inputs", "optional(Relu)(x)")
-        base = self._pattern(node.args[0])
-        outer = ast.copy_location(
-            ast.Call(func=word.args[0], args=node.args[1:], keywords=node.keywords), node
-        )
-        extended = self._call_op(self._op(word.args[0]), outer, base)
-        return OrPattern(base, extended, place=_place(node))
-
-    def _const(self, node: ast.Call) -> DFPattern:
-        name = self._only_word(node, "const() or const(name)")
-        return ConstantPattern(name, place=_place(node))
-
-    def _input(self, node: ast.Call) -> DFPattern:
-        if len(node.args) > 1 or node.keywords:
-            raise _wrong(node, 'write input() or input("name")')
-        source = _literal(node.args[0]) if node.args else ""
-        if not isinstance(source, str):
-            raise _wrong(node, 'write input() or input("name")')
-        return InputPattern(source, source, place=_place(node))
-
-    def _only_word(self, node: ast.Call, usage: str) -> str:
-        if len(node.args) > 1 or node.keywords:
-            raise _wrong(node, f"write {usage}")
-        return _word(node.args[0]) if node.args else ""
-
-    def _has_dtype(self, node: ast.Call, inner: DFPattern) -> DFPattern:
-        _refuse_keywords(node)
-        dtypes = tuple(_literal(arg) for arg in node.args)
-        for dtype in dtypes:
-            if dtype not in DTYPE_CODES:
-                raise _wrong(
-                    node,
-                    f"{dtype!r} is not an element type",
-                    did_you_mean(str(dtype), DTYPE_CODES),
-                )
-        return TypedPattern(inner, dtypes=tuple(map(str, dtypes)), place=_place(node))
-
-    def _has_rank(self, node: ast.Call, inner: DFPattern) -> DFPattern:
-        _refuse_keywords(node)
-        ranks = [_literal(arg) for arg in node.args]
-        if not all(type(rank) is int for rank in ranks):
-            raise _wrong(node, "a rank is a number")
-        return TypedPattern(inner, ranks=tuple(map(int, ranks)), place=_place(node))  # type: ignore[arg-type]  # checked
-
-    def _has_shape(self, node: ast.Call, inner: DFPattern) -> DFPattern:
-        _refuse_keywords(node)
-        return TypedPattern(
-            inner, shape=tuple(_dimension(arg) for arg in node.args), place=_place(node)
-        )
+            raise wrong(node, "only a node has outputs to choose from")
+        index = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if type(index) is not int:
+            raise wrong(node.slice, "the output must be chosen by a number")
+        return OutputPattern(pattern, index, place=place_of(node))
 
 
-def _dimension(node: ast.expr) -> Dim:
-    match node:
-        case ast.Name(id="_"):
-            return None
-        case ast.Name():
-            return node.id
-        case ast.Constant(value=int() as number) if not isinstance(number, bool):
-            return number
-        case _:
-            raise _wrong(node, "a dimension is a number, a letter, or _ for any")
+def _is_nameable(pattern: DFPattern) -> bool:
+    return not isinstance(pattern, (WildcardPattern, AbsentPattern, OutputsPattern))
 
 
-def _refuse_keywords(node: ast.Call) -> None:
-    if node.keywords:
-        raise _wrong(node, "takes no keywords")
-
-
-def _word(node: ast.expr) -> str:
-    if not isinstance(node, ast.Name):
-        raise _wrong(node, "expected a name")
-    return "" if node.id == "_" else node.id
-
-
-def _literal(node: ast.expr) -> AttributeValue:
-    try:
-        value = ast.literal_eval(node)
-    except (ValueError, TypeError) as error:
-        raise _wrong(node, f"{ast.unparse(node)!r} is not a literal") from error
-    items = value if isinstance(value, (list, tuple)) else [value]
-    if not all(type(item) in {int, float, str} for item in items):
-        raise _wrong(node, "expected a number, a string or a list of them")
-    return tuple(value) if isinstance(value, (list, tuple)) else value
-
-
-def _place(node: ast.expr) -> Place:
-    return Place(node.lineno, node.col_offset)
-
-
-def _wrong(node: ast.expr | ast.stmt, message: str, hint: str | None = None) -> PatternSyntaxError:
-    return PatternSyntaxError(message, line=node.lineno, column=node.col_offset, hint=hint)
+def _is_blank(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "_"

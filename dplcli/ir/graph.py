@@ -148,6 +148,13 @@ class Graph:
         if node.position == low:
             self._relabel()
 
+    def insert_behind(self, anchor: Node, node: Node) -> None:
+        """Link *node* in just behind *anchor*."""
+        if anchor.next is None:
+            self.append(node)
+        else:
+            self.insert_before(anchor.next, node)
+
     def unlink(self, node: Node) -> None:
         """Take *node* out of the list; its values and uses are the caller's affair."""
         if node.prev is None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.ir.codec import Codec
+    from dplcli.ir.node import Node
     from dplcli.ir.types import TensorType
     from dplcli.ir.value import Value
 
@@ -67,6 +68,8 @@ class Model:
         path: The file it was loaded from, or None.
         may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
+        implied: By node and input slot, constants for what the node keeps in attributes though
+            later opsets have it as an input (:mod:`dplcli.ir.parameters`).
     """
 
     def __init__(self, codec: Codec) -> None:
@@ -80,6 +83,7 @@ class Model:
         self.path: Path | None = None
         self.may_have_external_data = True
         self.notes: list[str] = []
+        self.implied: dict[tuple[Node, int], Value] = {}
         self.on_inference: Callable[[], None] | None = None
         self._inferred: Mapping[Value, TensorType] | None = None
 

@@ -52,6 +52,25 @@ def users(value: Value) -> Iterator[Node]:
             yield enclosing
 
 
+def is_read_only_by(value: Value, node: Node) -> bool:
+    """Tell whether *node* alone reads *value*, perhaps more than once, Identity nodes aside.
+
+    To be returned, and to be read inside a body of another node, is to be read.
+    """
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if current.returned_by:
+            return False
+        for user, _ in current.iter_uses():
+            if user is node:
+                continue
+            if not is_identity(user) or user.graph is not node.graph:
+                return False
+            pending += [output for output in user.outputs if output is not None]
+    return True
+
+
 def path_through_outside(nodes: Collection[Node], leaving: Iterable[Value]) -> Node | None:
     """Tell whether contracting *nodes* of one graph to a single node would make a cycle.
 

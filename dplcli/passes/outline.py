@@ -111,10 +111,18 @@ def outline(match: Match) -> Outline:
         structure += (node.domain, node.op_type, node.overload, *wires, outputs_present)
     opsets = match.root.graph.opset_imports
     structure += [opsets.get(node.domain, 0) for node in match.nodes]
-    made = [v for v in match.root.outputs if v is not None]
-    outputs = [v for v in made if v.use_count or v.returned_by] or made[:1]
-    structure += [output.index for output in outputs]
+    outputs = _outputs_of(match)
+    structure += [(numbers[output.producer], output.index) for output in outputs]
     return Outline(match, read, outputs, embedded, tuple(structure))
+
+
+def _outputs_of(match: Match) -> list[Value]:
+    """Return what is read of what the roots make, then the inner values that others read."""
+    outputs: list[Value] = []
+    for root in match.roots:
+        made = [v for v in root.outputs if v is not None]
+        outputs += [v for v in made if v.use_count or v.returned_by] or made[:1]
+    return outputs + list(match.escaping if match.rule.escape == "outputs" else ())
 
 
 def _is_embedded(value: Value, match: Match) -> bool:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from dplcli.ir.traversal import users
 from dplcli.ir.value import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.passes.outline import Kind, Outline, group, make_function, outline, unique
 from dplcli.passes.rewriter import GraphRewriter
 from dplcli.passes.selection import in_program_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from dplcli.dpl.match import Match
     from dplcli.ir import Function, Graph, Model, Node, Value
@@ -112,10 +113,13 @@ class _Outliner:
         match = item.match
         graph = match.root.graph
         rewriter = GraphRewriter(graph)
+        anchor = match.nodes[-1]
+        if len(item.outputs) > 1:
+            rewriter.move_behind(anchor, dependents_before(anchor, item.outputs, match.nodes))
         name = unique(f"{function.name}_{number}", self.node_names.__contains__)
         self.node_names.add(name)
         call = rewriter.insert(
-            match.root,
+            anchor,
             function.name,
             item.inputs,
             domain=function.domain,
@@ -124,8 +128,38 @@ class _Outliner:
             metadata={NODES_KEY: describe_nodes(item)},
         )
         rewriter.take_over_outputs(call, item.outputs)
-        self.replaced.setdefault(graph, []).extend(match.nodes)
+        self.replaced.setdefault(graph, []).extend(replaced_nodes(match))
         return call
+
+
+def replaced_nodes(match: Match) -> list[Node]:
+    """Return the nodes that a call takes the place of: all but those that others still need."""
+    if match.rule.escape != "duplicate" or not match.escaping:
+        return list(match.nodes)
+    members: set[Node | None] = set(match.nodes)
+    needed: set[Node] = set()
+    pending = [value.producer for value in match.escaping]
+    while pending:
+        node = pending.pop()
+        if node is not None and node in members and node not in needed:
+            needed.add(node)
+            pending.extend(value.producer for value in node.inputs if value is not None)
+    return [node for node in match.nodes if node not in needed]
+
+
+def dependents_before(
+    anchor: Node, values: Iterable[Value], members: Collection[Node]
+) -> list[Node]:
+    """Return the nodes before *anchor*, not of *members*, that need one of *values*; in order."""
+    found: set[Node] = set()
+    pending = list(values)
+    while pending:
+        for user in users(pending.pop()):
+            if user in found or user in members or user.position > anchor.position:
+                continue
+            found.add(user)
+            pending += [output for output in user.outputs if output is not None]
+    return sorted(found, key=lambda node: node.position)
 
 
 def describe_nodes(item: Outline) -> str:

@@ -63,6 +63,17 @@ class GraphRewriter:
             self.listener.node_inserted(node)
         return node
 
+    def move_behind(self, anchor: Node, nodes: Sequence[Node]) -> None:
+        """Put *nodes*, which are in order, just behind *anchor*, which they follow anyway.
+
+        The caller sees to it that nothing between needs them.
+        """
+        for node in nodes:
+            self.graph.unlink(node)
+            self.graph.insert_behind(anchor, node)
+            anchor = node
+        self.graph.modified = self.graph.modified or bool(nodes)
+
     def take_over_outputs(self, node: Node, values: Sequence[Value]) -> None:
         """Let *node* make *values*, which keep their names and users."""
         for index, value in enumerate(values):

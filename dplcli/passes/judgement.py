@@ -1,0 +1,146 @@
+"""Whether a match may be taken: overlap, escaping values, conditions, convexity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dplcli.dpl.match import Match, Rejection
+from dplcli.dpl.rule import PatternRule
+from dplcli.ir.traversal import enclosing_node, path_through_outside, users
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from dplcli.ir import Node, Value
+
+
+def judge(
+    match: Match, claimed: Mapping[Node, Match], absorbed: Sequence[Match] = ()
+) -> Match | Rejection:
+    """Return *match* as it may be taken, or why it must be refused.
+
+    Args:
+        match: What was found.
+        claimed: The nodes that other matches have.
+        absorbed: Matches that it takes the place of.
+    """
+    objection = _object_to_nodes(match, claimed, absorbed)
+    if objection is not None:
+        return objection
+    escaping = escaping_values(match.nodes, match.roots)
+    if escaping:
+        objection = _object_to_escape(match, escaping)
+        match = match._replace(escaping=tuple(escaping))
+    objection = objection or _object_to_facts(match)
+    if objection is not None:
+        return objection
+    leaving = escaping if match.rule.escape == "outputs" else []
+    return _object_to_shape(match, leaving) or match
+
+
+def _object_to_nodes(
+    match: Match, claimed: Mapping[Node, Match], absorbed: Sequence[Match]
+) -> Rejection | None:
+    rule, root = match.rule, match.root
+    for node in match.nodes:
+        owner = claimed.get(node)
+        if owner is not None and owner not in absorbed:
+            reason = f"{node.label!r} is in another match, of {owner.rule.qualified_name}"
+            return Rejection(rule, root, "overlap", reason, node)
+        if node.subgraphs and isinstance(rule, PatternRule):
+            reason = f"{node.label!r} has a body of its own, which a function cannot take along"
+            return Rejection(rule, root, "check", reason, node)
+    if "" not in root.graph.opset_imports and not all(node.domain for node in match.nodes):
+        reason = "the model does not say which opset of the standard operators it uses"
+        return Rejection(rule, root, "check", reason, root)
+    return None
+
+
+def escaping_values(nodes: Sequence[Node], roots: Sequence[Node]) -> list[Value]:
+    """Return the values made inside *nodes*, not by *roots*, that something outside reads."""
+    members = set(nodes)
+    return [
+        output
+        for node in nodes
+        if node not in roots
+        for output in node.outputs
+        if output is not None and _is_read_outside(output, members)
+    ]
+
+
+def _is_read_outside(value: Value, members: AbstractSet[Node]) -> bool:
+    if value.returned_by:
+        return True
+    for user, _ in value.iter_uses():
+        if user not in members and enclosing_node(user, value.graph) not in members:
+            return True
+    return False
+
+
+def describe_escape(value: Value, nodes: Iterable[Node]) -> str:
+    """Say who reads *value* besides *nodes*."""
+    if value.is_graph_output:
+        return f"{value.name!r} is a graph output"
+    outside = next(user for user in users(value) if user not in set(nodes))
+    return f"{value.name!r} is also read by {outside.op_type} {outside.label!r}"
+
+
+def _object_to_escape(match: Match, escaping: Sequence[Value]) -> Rejection | None:
+    if match.rule.escape == "refuse":
+        return _escape(match, escaping[0], describe_escape(escaping[0], match.nodes))
+    if match.rule.escape == "duplicate":
+        for value in escaping:
+            if not _leads_into(value, match):
+                reason = f"{describe_escape(value, match.nodes)}, which does not lead to the root"
+                return _escape(match, value, reason)
+    return None
+
+
+def _object_to_facts(match: Match) -> Rejection | None:
+    for condition in match.rule.where:
+        reason = condition.reason_against(match.bindings)
+        if reason:
+            return Rejection(match.rule, match.root, "where", reason, match.root)
+    return None if match.rule.check is None else match.rule.check(match)
+
+
+def _escape(match: Match, value: Value, reason: str) -> Rejection:
+    return Rejection(match.rule, match.root, "escape", reason, value)
+
+
+def _leads_into(value: Value, match: Match) -> bool:
+    """Tell whether what reads *value* outside only serves the match: Relay's dominated case."""
+    members = set(match.nodes)
+    last = match.nodes[-1].position
+    if value.returned_by:
+        return False
+    pending = [user for user in users(value) if user not in members]
+    seen: set[Node] = set()
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        made = [output for output in node.outputs if output is not None]
+        readers = [user for output in made for user in users(output)]
+        if node.position > last or not readers or any(output.returned_by for output in made):
+            return False
+        pending += [user for user in readers if user not in members]
+    return True
+
+
+def _object_to_shape(match: Match, escaping: Sequence[Value]) -> Rejection | None:
+    """Refuse a match that would form a cycle with the rest of its graph."""
+    leaving = list(escaping)
+    last = match.nodes[-1]
+    for root in match.roots:
+        if root is not last:
+            leaving += [value for value in root.outputs if value is not None]
+    if not leaving:
+        return None
+    outside = path_through_outside(match.nodes, leaving)
+    if outside is None:
+        return None
+    reason = f"{outside.label!r} lies outside but between two nodes of the match"
+    return Rejection(match.rule, match.root, "convexity", reason, outside)
