@@ -10,9 +10,11 @@ from dplcli import __version__
 from dplcli.cli.funnel import run
 
 COMMANDS = {
+    "explain": "Say why patterns match where they do, and why not elsewhere.",
     "inspect": "Show what a model is made of.",
     "match": "Show where patterns match, and why they do not elsewhere.",
     "partition": "Outline matched subgraphs as functions for a target, and verify the result.",
+    "patterns": "List, show, check and test catalogues of patterns.",
     "verify": "Compare two models numerically in onnxruntime.",
 }
 """The commands and their one-line help, so that ``dpl --help`` loads none of them."""

@@ -11,9 +11,11 @@ from rich.text import Text
 from dplcli import pipeline
 from dplcli.cli.funnel import EXIT_NO
 from dplcli.cli.options import (
+    allow_code_option,
     catalog_options,
     check_json_path,
     emit,
+    expect_option,
     model_argument,
     output_options,
     progress,
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 @click.command("match")
 @model_argument
 @catalog_options
+@expect_option
+@allow_code_option
 @output_options("Also list every match and refusal.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
@@ -37,6 +41,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     patterns: tuple[str, ...],
     targets: tuple[str, ...],
     expectations: tuple[str, ...],
+    allow_code: bool,
     json_path: str | None,
     quiet: bool,
     verbose: bool,
@@ -49,7 +54,11 @@ def command(  # noqa: PLR0913  # one parameter per option
     with progress(quiet=quiet, verbose=verbose) as say:
         say(f"matching in {model.name}")
         outcome = pipeline.match(
-            model, patterns=patterns, targets=targets, expectations=expectations
+            model,
+            patterns=patterns,
+            targets=targets,
+            expectations=expectations,
+            allow_code=allow_code,
         )
     selection = outcome.selection
     parts: list[RenderableType] = [rule_table(outcome.counts, selection)]

@@ -31,15 +31,19 @@ def model_argument(command: Command) -> Command:
     return click.argument("model", type=PATH)(command)
 
 
-def catalog_options(command: Command) -> Command:
-    """Add --patterns, --target and --expect."""
-    command = click.option(
+def expect_option(command: Command) -> Command:
+    """Add --expect."""
+    return click.option(
         "--expect",
         "expectations",
         multiple=True,
         metavar="RULE>=N",
         help="Exit with 1 unless the rule has so many matches (also <= == > <). Repeatable.",
     )(command)
+
+
+def catalog_options(command: Command) -> Command:
+    """Add --patterns and --target."""
     command = click.option(
         "--target",
         "targets",
@@ -52,7 +56,18 @@ def catalog_options(command: Command) -> Command:
         "-p",
         multiple=True,
         metavar="CATALOGUE",
-        help="A catalogue: a YAML file, or the name of a shipped one. Repeatable.",
+        help="A catalogue: a YAML file, a Python file (which is executed), or the name of one that "
+        "dpl or an installed package ships. Repeatable.",
+    )(command)
+
+
+def allow_code_option(command: Command) -> Command:
+    """Add --allow-code."""
+    return click.option(
+        "--allow-code",
+        is_flag=True,
+        help="Let YAML catalogues import the Python functions that they name as checks. "
+        "A catalogue in Python (FILE.py) is code and always runs.",
     )(command)
 
 

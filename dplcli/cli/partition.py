@@ -12,9 +12,11 @@ from dplcli import pipeline
 from dplcli.cli.funnel import EXIT_NO
 from dplcli.cli.options import (
     PATH,
+    allow_code_option,
     catalog_options,
     check_json_path,
     emit,
+    expect_option,
     model_argument,
     output_options,
     progress,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 @click.command("partition")
 @model_argument
 @catalog_options
+@expect_option
+@allow_code_option
 @click.option(
     "-o",
     "--output",
@@ -58,6 +62,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     patterns: tuple[str, ...],
     targets: tuple[str, ...],
     expectations: tuple[str, ...],
+    allow_code: bool,
     output: Path | None,
     in_place: bool,
     keep_failed: bool,
@@ -90,6 +95,7 @@ def command(  # noqa: PLR0913  # one parameter per option
             patterns=patterns,
             targets=targets,
             settings=settings,
+            allow_code=allow_code,
             progress=say,
         )
     emit(

@@ -15,28 +15,26 @@ from dplcli.dpl.builders import (
     unordered,
     wildcard,
 )
-from dplcli.dpl.catalog import (
-    find_catalog,
-    load_catalog,
-    load_catalogs,
-    shipped_catalogs,
-    shipped_targets,
-)
+from dplcli.dpl.catalog import Catalog, load_catalog, load_catalogs, read_catalogs
+from dplcli.dpl.catalog_files import find_catalog, shipped_catalogs, shipped_targets
 from dplcli.dpl.conditions import Condition
 from dplcli.dpl.match import Match, Rejection
 from dplcli.dpl.matcher import Matcher
 from dplcli.dpl.pattern import DFPattern
-from dplcli.dpl.rule import PatternRule
+from dplcli.dpl.rule import Example, PatternRule, RewriteRule
 from dplcli.dpl.state import StepBudgetExceededError
 from dplcli.dpl.text import parse_pattern
 
 __all__ = [
+    "Catalog",
     "Condition",
     "DFPattern",
+    "Example",
     "Match",
     "Matcher",
     "PatternRule",
     "Rejection",
+    "RewriteRule",
     "StepBudgetExceededError",
     "absent",
     "dominates",
@@ -52,6 +50,7 @@ __all__ = [
     "load_catalogs",
     "outputs",
     "parse_pattern",
+    "read_catalogs",
     "repeat",
     "shipped_catalogs",
     "shipped_targets",

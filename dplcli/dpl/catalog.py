@@ -1,145 +1,111 @@
-"""Catalogues: YAML files of rules, found by path or by the name they are shipped under."""
+"""Catalogues: files of rules, in YAML or in Python."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
+from dplcli.dpl.catalog_files import exists, find_catalog
+from dplcli.dpl.catalog_schema import CatalogFile, ExampleEntry, PatternEntry, RewriteEntry
+from dplcli.dpl.code import (
+    find_check,
+    installed_catalogs,
+    load_entry_point,
+    load_python_catalog,
+)
 from dplcli.dpl.conditions import Condition
-from dplcli.dpl.rule import RESERVED_METADATA, ConstantsPolicy, PatternRule
-from dplcli.dpl.scoping import bound_names
+from dplcli.dpl.lost_attributes import check_attributes
+from dplcli.dpl.replacement import Replacement, parse_replacement
+from dplcli.dpl.rule import Example, PatternRule, RewriteRule
+from dplcli.dpl.scoping import attribute_names, bound_names
 from dplcli.dpl.source import Source
 from dplcli.dpl.text import parse_pattern
 from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
+    from dplcli.dpl.pattern import DFPattern, Place
+    from dplcli.dpl.rule import Check, Locate, Opsets, Rule
     from dplcli.ir import SchemaLibrary
 
-_SUFFIXES = (".yaml", ".yml")
-_PACKAGE = Path(__file__).parent.parent
-SHIPPED_FOLDERS = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
-"""Where shipped catalogues lie: in an installed package, and in a source checkout."""
+    Where: TypeAlias = tuple[str | int, ...]
+
+_PYTHON = ".py"
 
 
-def _no_truth_value(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("expected a number")  # noqa: TRY004  # pydantic wants a ValueError
-    return value
+@dataclass
+class Catalog:
+    """The rules of one or more catalogues.
+
+    Attributes:
+        patterns: Rules that outline, in order of priority.
+        rewrites: Rules that replace, in order of priority.
+        files: The files that were read.
+    """
+
+    patterns: list[PatternRule] = field(default_factory=list)
+    rewrites: list[RewriteRule] = field(default_factory=list)
+    files: set[Path] = field(default_factory=set)
+
+    def add(self, rule: PatternRule | RewriteRule) -> None:
+        """Put *rule* at the end.
+
+        Raises:
+            CatalogError: There is another one of its name.
+        """
+        if isinstance(rule, PatternRule):
+            check_distinct([*self.patterns, rule])
+            self.patterns.append(rule)
+        else:
+            check_distinct([*self.rewrites, rule])
+            self.rewrites.append(rule)
 
 
-def _foreign(domain: str) -> str:
-    if domain == "ai" or domain.startswith("ai.onnx"):
-        raise ValueError("the standard's own domains cannot be a target")
-    return domain
+def read_catalogs(
+    names: Iterable[str], schemas: SchemaLibrary, *, allow_code: bool = False
+) -> Catalog:
+    """Read the rules of several catalogues, in the order given.
 
-
-def _unreserved(metadata: object) -> object:
-    taken = RESERVED_METADATA & set(metadata) if isinstance(metadata, dict) else set()
-    if taken:
-        raise ValueError(f"{min(taken)!r} is written by dpl itself")
-    return metadata
-
-
-_Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-_Domain = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"),
-    AfterValidator(_foreign),
-]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class PatternEntry(_Strict):
-    """One item of ``patterns``."""
-
-    name: _Identifier
-    pattern: str
-    doc: str = ""
-    where: list[str] = []
-    constants: ConstantsPolicy | None = None
-    escape: Literal["refuse"] = "refuse"
-    order: Literal["outermost"] = "outermost"
-    attrs: Annotated[dict[str, str], BeforeValidator(_unreserved)] = {}
-
-
-class CatalogFile(_Strict):
-    """A whole catalogue file, as written."""
-
-    dpl: Annotated[Literal[1], BeforeValidator(_no_truth_value)]
-    target: _Domain
-    doc: str = ""
-    constants: ConstantsPolicy = "auto"
-    include: list[str] = []
-    patterns: list[PatternEntry] = []
-
-
-def shipped_catalogs() -> list[str]:
-    """Name the catalogues that come with dpl."""
-    folder = _shipped_folder()
-    return sorted(path.stem for path in folder.glob("*.yaml")) if folder else []
-
-
-def _shipped_folder() -> Path | None:
-    return next((folder for folder in SHIPPED_FOLDERS if folder.is_dir()), None)
-
-
-def find_catalog(name: str) -> Path:
-    """Return the file that *name* means: a path, or the name of a shipped catalogue.
+    Args:
+        names: Paths, names of shipped catalogues, or of those that installed packages offer; one
+            given twice counts once. A path that ends in ``.py`` is executed.
+        schemas: The standard operators.
+        allow_code: Whether YAML may name Python functions to import (``check``).
 
     Raises:
-        CatalogError: There is no such file.
+        CatalogError: A catalogue is missing, malformed, or two rules have the same name.
     """
-    if not name:
-        raise CatalogError("'': no such catalogue: the name is empty")
-    path = Path(name)
-    if _is(path.is_file):
-        return path
-    if _is(path.is_dir):
-        raise CatalogError(f"{name}: is a directory, not a catalogue")
-    folder = _shipped_folder()
-    if folder is not None and path.parent == Path():
-        shipped = folder / (name if path.suffix in _SUFFIXES else f"{name}.yaml")
-        if _is(shipped.is_file):
-            return shipped
-    known = shipped_catalogs()
-    hint = did_you_mean(path.stem, known)
-    raise CatalogError(
-        f"{name}: no such catalogue, neither a file nor shipped with dpl",
-        hint=hint or f"shipped catalogues: {', '.join(known)}",
-    )
+    reader = _Reader(schemas, allow_code=allow_code)
+    for name in names:
+        reader.read_named(name)
+    return reader.catalog
 
 
-def _is(question: Callable[[], bool]) -> bool:
-    """Ask the file system; a name that it cannot hold is the name of nothing."""
-    try:
-        return question()
-    except OSError:
-        return False
+def load_catalogs(names: Iterable[str], schemas: SchemaLibrary) -> list[PatternRule]:
+    """Read the rules that outline of several catalogues; see :func:`read_catalogs`."""
+    return read_catalogs(names, schemas).patterns
 
 
-def shipped_targets() -> list[str]:
-    """Name the shipped catalogues that are complete for the target they are named after."""
-    folder = _shipped_folder()
-    if folder is None:
-        return []
-    named = ((name, Source(folder / f"{name}.yaml").plain()) for name in shipped_catalogs())
-    return [name for name, data in named if data.get("target") == name]
+def load_catalog(path: Path, schemas: SchemaLibrary) -> list[PatternRule]:
+    """Read the rules that outline of one catalogue file, after those of the files it includes.
+
+    Raises:
+        CatalogError: With file, line and column of what is wrong.
+    """
+    return read_catalogs([str(path)], schemas).patterns
 
 
-def check_distinct(rules: Iterable[PatternRule]) -> None:
+def check_distinct(rules: Iterable[Rule]) -> None:
     """Refuse two rules of one name.
 
     Raises:
         CatalogError: Names them, and where they were written.
     """
-    first: dict[str, PatternRule] = {}
+    first: dict[str, Rule] = {}
     for rule in rules:
         other = first.setdefault(rule.qualified_name, rule)
         if other is not rule:
@@ -147,93 +113,194 @@ def check_distinct(rules: Iterable[PatternRule]) -> None:
             raise CatalogError(f"two rules are named {rule.qualified_name!r}: {places}")
 
 
-def load_catalogs(
-    names: Iterable[str], schemas: SchemaLibrary, *, files: set[Path] | None = None
-) -> list[PatternRule]:
-    """Read the rules of several catalogues, in the order given.
-
-    Args:
-        names: Paths, or names of shipped catalogues; one given twice counts once.
-        schemas: The standard operators.
-        files: Gets every file that was read, included ones too.
-
-    Raises:
-        CatalogError: A catalogue is missing, malformed, or two rules have the same name.
-    """
-    reader = _Reader(schemas)
-    for name in names:
-        reader.read(find_catalog(name))
-    if files is not None:
-        files |= reader.seen
-    return list(reader.rules.values())
-
-
-def load_catalog(path: Path, schemas: SchemaLibrary) -> list[PatternRule]:
-    """Read the rules of one catalogue file, after those of the files it includes.
-
-    Raises:
-        CatalogError: With file, line and column of what is wrong.
-    """
-    reader = _Reader(schemas)
-    reader.read(path)
-    return list(reader.rules.values())
-
-
 class _Reader:
-    """Reads catalogue files, each once, and gathers their rules in order."""
+    """Reads catalogues, each once, and gathers their rules in order."""
 
-    def __init__(self, schemas: SchemaLibrary) -> None:
+    def __init__(self, schemas: SchemaLibrary, *, allow_code: bool) -> None:
         self.schemas = schemas
-        self.rules: dict[str, PatternRule] = {}
-        self.seen: set[Path] = set()
+        self.allow_code = allow_code
+        self.catalog = Catalog()
+        self.offered: set[str] = set()
 
-    def read(self, path: Path) -> None:
-        if path.resolve() in self.seen:
+    def read_named(self, name: str) -> None:
+        point = installed_catalogs().get(name)
+        if point is not None and not exists(Path(name).is_file):
+            if name in self.offered:
+                return
+            self.offered.add(name)
+            found = load_entry_point(point)
+            if isinstance(found, Path):
+                self.read(found, found.parent)
+                return
+            for rule in found:
+                self.catalog.add(rule)
             return
-        self.seen.add(path.resolve())
+        path = find_catalog(name)
+        self.read(path, path.parent)
+
+    def read(self, path: Path, root: Path) -> None:
+        """Read one file; what it includes must lie below *root*."""
+        if path.resolve() in self.catalog.files:
+            return
+        self.catalog.files.add(path.resolve())
+        if path.suffix == _PYTHON:
+            for rule in load_python_catalog(path):
+                self.catalog.add(rule)
+            return
         source = Source(path)
-        catalog = _validated(source)
-        for index, name in enumerate(catalog.include):
-            included = path.parent / name
-            if not _is(included.is_file):
-                raise source.error(f"there is no file {name!r} to include", ("include", index))
-            self.read(included)
-        for index, entry in enumerate(catalog.patterns):
-            rule = self._rule(source, catalog, index, entry)
-            other = self.rules.setdefault(rule.qualified_name, rule)
-            if other is not rule:
+        file = _validated(source)
+        if file.target is None and (file.patterns or not file.rewrites):
+            raise source.error("the key 'target' is missing", ())
+        for index, name in enumerate(file.include):
+            self._include(source, path, root, name, index)
+        for index, entry in enumerate(file.patterns):
+            self._add(source, "patterns", index, self._pattern_rule(source, file, index, entry))
+        for index, item in enumerate(file.rewrites):
+            self._add(source, "rewrites", index, self._rewrite_rule(source, index, item))
+
+    def _include(self, source: Source, path: Path, root: Path, name: str, index: int) -> None:
+        where = ("include", index)
+        included = path.parent / name
+        if included.suffix == _PYTHON:
+            hint = "name it on the command line instead"
+            raise source.error(f"{name!r} is Python, which YAML cannot run", where, hint)
+        try:
+            is_below = included.resolve().is_relative_to(root.resolve())
+        except (OSError, RuntimeError, ValueError):
+            is_below = False
+        if not is_below:
+            hint = f"what a catalogue includes lies in its own folder, {root.resolve().name}"
+            raise source.error(f"{name!r} is outside the catalogue's folder", where, hint)
+        if not exists(included.is_file):
+            raise source.error(f"there is no file {name!r} to include", where)
+        self.read(included, root)
+
+    def _add(self, source: Source, kind: str, index: int, rule: PatternRule | RewriteRule) -> None:
+        for other in (*self.catalog.patterns, *self.catalog.rewrites):
+            if other.qualified_name == rule.qualified_name and type(other) is type(rule):
                 raise source.error(
                     f"the rule {rule.qualified_name!r} is defined already, at {other.origin}",
-                    ("patterns", index, "name"),
+                    (kind, index, "name"),
                 )
+        self.catalog.add(rule)
 
-    def _rule(
-        self, source: Source, catalog: CatalogFile, index: int, entry: PatternEntry
+    def _pattern_rule(
+        self, source: Source, file: CatalogFile, index: int, entry: PatternEntry
     ) -> PatternRule:
         at = ("patterns", index)
-        try:
-            pattern = parse_pattern(entry.pattern, self.schemas)
-        except PatternSyntaxError as error:
-            raise source.error_in_text(error, (*at, "pattern"), entry.name) from error
-        names = bound_names(pattern)
-        conditions = []
-        for number, text in enumerate(entry.where):
-            try:
-                condition = Condition(text)
-                condition.check_names(names)
-            except PatternSyntaxError as error:
-                raise source.error_in_text(error, (*at, "where", number), entry.name) from error
-            conditions.append(condition)
+        pattern = self._pattern(source, at, entry)
+        assert file.target is not None  # noqa: S101  # see read
         return PatternRule(
-            target=catalog.target,
+            target=file.target,
             name=entry.name,
             pattern=pattern,
-            where=tuple(conditions),
-            constants=entry.constants or catalog.constants,
+            where=_conditions(source, at, entry, pattern),
+            constants=entry.constants or file.constants,
             doc=entry.doc,
             metadata=entry.attrs,
             origin=f"{source.label}:{source.line((*at, 'name'))}",
+            check=self._check(source, at, entry),
+            escape=entry.escape,
+            order=entry.order,
+            examples=_examples(source, at, entry.examples),
+            locate=_locator(source, (*at, "pattern")),
+            opsets=_opsets(entry),
         )
+
+    def _rewrite_rule(self, source: Source, index: int, entry: RewriteEntry) -> RewriteRule:
+        at = ("rewrites", index)
+        pattern = self._pattern(source, at, entry)
+        replacement = self._replacement(source, at, entry, pattern)
+        try:
+            check_attributes(pattern, replacement.carried, self.schemas)
+        except PatternSyntaxError as error:
+            raise source.error_in_text(error, (*at, "pattern"), entry.name) from error
+        conditions = _conditions(source, at, entry, pattern)
+        try:
+            return RewriteRule(
+                name=entry.name,
+                pattern=pattern,
+                replacement=replacement,
+                where=conditions,
+                doc=entry.doc,
+                origin=f"{source.label}:{source.line((*at, 'name'))}",
+                check=self._check(source, at, entry),
+                examples=_examples(source, at, entry.examples),
+                locate=_locator(source, (*at, "pattern")),
+                opsets=_opsets(entry),
+            )
+        except PatternSyntaxError as error:
+            raise source.error_in_text(error, (*at, "replacement"), entry.name) from error
+
+    def _pattern(self, source: Source, at: Where, entry: PatternEntry | RewriteEntry) -> DFPattern:
+        try:
+            return parse_pattern(entry.pattern, self.schemas)
+        except PatternSyntaxError as error:
+            raise source.error_in_text(error, (*at, "pattern"), entry.name) from error
+
+    def _replacement(
+        self, source: Source, at: Where, entry: RewriteEntry, pattern: DFPattern
+    ) -> Replacement:
+        names = bound_names(pattern), attribute_names(pattern)
+        try:
+            return parse_replacement(entry.replacement, *names, self.schemas)
+        except PatternSyntaxError as error:
+            raise source.error_in_text(error, (*at, "replacement"), entry.name) from error
+
+    def _check(self, source: Source, at: Where, entry: PatternEntry | RewriteEntry) -> Check | None:
+        if entry.check is None:
+            return None
+        where = (*at, "check")
+        if not self.allow_code:
+            raise source.error(
+                f"rule {entry.name!r}: the check {entry.check!r} is Python code, which YAML does "
+                "not run by itself",
+                where,
+                "pass --allow-code if you trust it",
+            )
+        try:
+            return find_check(entry.check, source.folder)
+        except CatalogError as error:
+            raise source.error(f"rule {entry.name!r}: {error.message}", where) from error
+
+
+def _conditions(
+    source: Source, at: Where, entry: PatternEntry | RewriteEntry, pattern: DFPattern
+) -> tuple[Condition, ...]:
+    names = bound_names(pattern)
+    conditions = []
+    for number, text in enumerate(entry.where):
+        try:
+            condition = Condition(text)
+            condition.check_names(names)
+        except PatternSyntaxError as error:
+            raise source.error_in_text(error, (*at, "where", number), entry.name) from error
+        conditions.append(condition)
+    return tuple(conditions)
+
+
+def _examples(source: Source, at: Where, entries: Iterable[ExampleEntry]) -> tuple[Example, ...]:
+    return tuple(
+        Example(
+            before=entry.before,
+            after=entry.after,
+            origin=f"{source.label}:{source.line((*at, 'examples', number, 'before'))}",
+        )
+        for number, entry in enumerate(entries)
+    )
+
+
+def _locator(source: Source, where: Where) -> Locate:
+    def locate(place: Place) -> str:
+        return source.place_in_text(place.line, place.column, where)
+
+    return locate
+
+
+def _opsets(entry: PatternEntry | RewriteEntry) -> Opsets:
+    if entry.opsets is None:
+        return (None, None)
+    return (entry.opsets[0], entry.opsets[1] if len(entry.opsets) > 1 else None)
 
 
 def _validated(source: Source) -> CatalogFile:
@@ -253,8 +320,7 @@ def _explained(source: Source, error: ValidationError) -> CatalogError:
     match problem["type"]:
         case "extra_forbidden":
             message = f"unknown key {where[-1]!r}"
-            model = CatalogFile if len(where) == 1 else PatternEntry
-            hint = did_you_mean(str(where[-1]), model.model_fields)
+            hint = did_you_mean(str(where[-1]), _model_at(where).model_fields)
         case "missing":
             message = f"the key {where[-1]!r} is missing"
         case "string_pattern_mismatch":
@@ -263,3 +329,12 @@ def _explained(source: Source, error: ValidationError) -> CatalogError:
             text = problem["msg"].removeprefix("Value error, ")
             message = f"{'.'.join(map(str, where))}: {text[:1].lower()}{text[1:]}"
     return source.error(message, where, hint)
+
+
+def _model_at(where: tuple[Any, ...]) -> type[BaseModel]:
+    """Return the model of the mapping that the last key of *where* stands in."""
+    if len(where) == 1:
+        return CatalogFile
+    if "examples" in where:
+        return ExampleEntry
+    return RewriteEntry if where[0] == "rewrites" else PatternEntry

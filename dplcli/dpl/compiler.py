@@ -97,7 +97,7 @@ class _Compiler:
             self.made.append(step)
             shared = part.name or self.parents.get(id(part), 0) > 1
             if shared and not isinstance(part, _NODES + _LEAVES):
-                step = SharedStep(step, self._leaf_slot(part.name))
+                step = SharedStep(step, self._named_slot(part.name))
                 self.made.append(step)
             if not self.prune:
                 step.heads = None
@@ -132,6 +132,12 @@ class _Compiler:
             self.slots_by_name[name] = self._slot()
             self.names.setdefault(name, []).append((self.slots_by_name[name], 0))
         return self.slots_by_name[name]
+
+    def _named_slot(self, name: str) -> int:
+        slot = self._slot()
+        if name:
+            self.names.setdefault(name, []).append((slot, 0))
+        return slot
 
     def _word_slot(self, word: str) -> int:
         """Return the slot of something that is not a value: a dimension, attributes."""

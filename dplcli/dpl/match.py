@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dplcli.dpl.pattern import DFPattern
-    from dplcli.dpl.rule import PatternRule
+    from dplcli.dpl.rule import Rule
     from dplcli.dpl.state import State
     from dplcli.ir import Attribute
 
@@ -33,7 +33,7 @@ class Match(NamedTuple):
         slots: What each step of the compiled pattern is bound to.
     """
 
-    rule: PatternRule
+    rule: Rule
     root: Node
     nodes: tuple[Node, ...]
     bindings: Mapping[str, Value]
@@ -88,14 +88,14 @@ class Rejection(NamedTuple):
         at: The value or node concerned.
     """
 
-    rule: PatternRule
+    rule: Rule
     root: Node
     stage: Stage
     reason: str
     at: Value | Node | None = None
 
 
-def read_match(rule: PatternRule, root: Node, state: State) -> Match | None:
+def read_match(rule: Rule, root: Node, state: State) -> Match | None:
     """Copy a solution out of *state*; None if the root itself is only looked through."""
     if root not in state.claimed:
         return None
@@ -118,7 +118,7 @@ def read_match(rule: PatternRule, root: Node, state: State) -> Match | None:
     )
 
 
-def _constants(rule: PatternRule, slots: list[object], repeated: list[Value]) -> tuple[Value, ...]:
+def _constants(rule: Rule, slots: list[object], repeated: list[Value]) -> tuple[Value, ...]:
     """Return the values that only constant leaves matched: one a wildcard took is lifted."""
     program = rule.matcher.program
     if not program.constant_slots:

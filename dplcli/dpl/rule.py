@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from dplcli.dpl.matcher import Matcher
 from dplcli.dpl.pattern import OutputsPattern
 from dplcli.dpl.scoping import bound_names
+from dplcli.errors import PatternSyntaxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from dplcli.dpl.conditions import Condition
     from dplcli.dpl.match import Match, Rejection
     from dplcli.dpl.pattern import DFPattern, Place
+    from dplcli.dpl.replacement import Replacement
+    from dplcli.ir import Graph
 
+    Opsets: TypeAlias = tuple[int | None, int | None]
     Check: TypeAlias = Callable[[Match], Rejection | None]
     Locate: TypeAlias = Callable[[Place], str]
 
@@ -53,6 +57,7 @@ class Rule:
         check: What conditions cannot say: returns None, or ``match.reject(reason)``.
         origin: File and line it was written at, or "".
         locate: Turns a place in the pattern's text into file, line and column.
+        opsets: First and last opset of the standard operators it holds for; None is no bound.
     """
 
     name: str
@@ -65,6 +70,13 @@ class Rule:
     origin: str
     examples: tuple[Example, ...]
     locate: Locate | None
+    opsets: Opsets
+
+    def holds_for(self, graph: Graph) -> bool:
+        """Tell whether the opset of *graph* is one that the rule holds for."""
+        first, last = self.opsets
+        version = graph.opset_imports.get("", 0)
+        return (first is None or first <= version) and (last is None or version <= last)
 
     def check_names(self) -> None:
         """Refuse conditions over names that the pattern does not bind.
@@ -125,6 +137,7 @@ class PatternRule(Rule):
             absorbing those it contains whole (Relax's ``FuseOpsByPattern``).
         examples: Models that show what it does.
         locate: Turns a place in the pattern's text into file, line and column.
+        opsets: First and last opset of the standard operators it holds for; None is no bound.
     """
 
     target: str
@@ -140,6 +153,7 @@ class PatternRule(Rule):
     order: OrderPolicy = "outermost"
     examples: tuple[Example, ...] = ()
     locate: Locate | None = None
+    opsets: Opsets = (None, None)
 
     def __post_init__(self) -> None:
         """Refuse conditions over names that the pattern does not bind.
@@ -153,3 +167,49 @@ class PatternRule(Rule):
     def qualified_name(self) -> str:
         """``dnnl.conv2d_bias_relu``: TVM's ``Composite`` name."""
         return f"{self.target}.{self.name}"
+
+
+@dataclass(frozen=True)
+class RewriteRule(Rule):
+    """A kind of subgraph to find and to put something else in the place of.
+
+    Attributes:
+        name: Its name.
+        pattern: What to find.
+        replacement: What takes its place.
+        where: Conditions over the names of the pattern; all must hold.
+        doc: What it is, for a reader.
+        origin: File and line it was written at, or "".
+        check: What conditions cannot say: returns None, or ``match.reject(reason)``.
+        examples: Models that show what it does.
+        locate: Turns a place in the pattern's text into file, line and column.
+        opsets: First and last opset of the standard operators it holds for; None is no bound.
+    """
+
+    name: str
+    pattern: DFPattern
+    replacement: Replacement
+    where: tuple[Condition, ...] = ()
+    doc: str = ""
+    origin: str = ""
+    check: Check | None = None
+    examples: tuple[Example, ...] = ()
+    locate: Locate | None = None
+    opsets: Opsets = (None, None)
+    escape: EscapePolicy = field(default="refuse", init=False)
+    order: OrderPolicy = field(default="outermost", init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            PatternSyntaxError: A condition names something unbound, or the replacement has more
+                or fewer outputs than the pattern.
+        """
+        self.check_names()
+        outputs = self.pattern.outputs if isinstance(self.pattern, OutputsPattern) else ()
+        wanted, given = len(outputs) or 1, len(self.replacement.outputs)
+        if wanted != given:
+            raise PatternSyntaxError(
+                f"the pattern has {wanted} output(s) and the replacement {given}"
+            )

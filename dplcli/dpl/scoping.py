@@ -8,12 +8,15 @@ from dplcli.dpl.callee import FunctionPattern
 from dplcli.dpl.pattern import (
     WAIVED,
     CallPattern,
+    ConstantPattern,
     DominatorPattern,
+    InputPattern,
     NotPattern,
     OutputsPattern,
     RepeatPattern,
     SameShapePattern,
     TypedPattern,
+    WildcardPattern,
 )
 from dplcli.dpl.spelling import parts_first
 from dplcli.errors import PatternSyntaxError
@@ -125,11 +128,26 @@ def check_pattern(pattern: DFPattern) -> None:
             _check_repeat(part)
         if isinstance(part, (RepeatPattern, DominatorPattern)):
             _check_apart(part, pattern)
+    _check_names(parts)
     _check_compared(pattern, parts)
     values, attributes = bound_names(pattern), attribute_names(pattern)
     for name in sorted(values & attributes):
         part = next(p for p in parts if isinstance(p, CallPattern) and p.attributes_name == name)
         raise _wrong(part, f"{name!r} cannot stand for attributes and for a value")
+
+
+def _check_names(parts: Iterable[DFPattern]) -> None:
+    """Refuse one name for two things, unless both are leaves: those are then one value."""
+    first: dict[str, DFPattern] = {}
+    for part in parts:
+        for name in names_of(part):
+            other = first.setdefault(name, part)
+            if other is not part and not (_is_leaf(other) and _is_leaf(part)):
+                raise _wrong(part, f"{name!r} names two patterns; use one pattern object twice")
+
+
+def _is_leaf(part: DFPattern) -> bool:
+    return isinstance(part, (WildcardPattern, ConstantPattern, InputPattern))
 
 
 def _check_repeat(part: RepeatPattern) -> None:

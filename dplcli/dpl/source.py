@@ -33,6 +33,7 @@ class Source:
     def __init__(self, path: Path) -> None:
         """Read and parse the file."""
         self.label = path.name
+        self.folder = path.parent
         try:
             self.text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
@@ -76,22 +77,33 @@ class Source:
 
     def error_in_text(self, error: PatternSyntaxError, where: Where, rule: str) -> CatalogError:
         """Point into the pattern or condition at *where*, for what is wrong inside it."""
-        line, column = self._place_in_text(error, where)
+        line, column = self._place_in_text(error.line, error.column, where)
         return self._error(f"rule {rule!r}: {error.message}", line, column, error.hint)
 
-    def _place_in_text(self, error: PatternSyntaxError, where: Where) -> tuple[int, int]:
-        """Return the 0-based line and column of *error* inside a scalar of this file."""
+    def place_in_text(self, line: int, column: int, where: Where) -> str:
+        """Name a place inside the scalar at *where*: ``rules.yaml:12:9``."""
+        found = self._place_in_text(line, column, where)
+        return f"{self.label}:{found[0] + 1}:{found[1] + 1}"
+
+    def _place_in_text(self, of_line: int, of_column: int, where: Where) -> tuple[int, int]:
+        """Return the 0-based line and column of a place inside a scalar of this file.
+
+        Args:
+            of_line: 1-based line inside the scalar.
+            of_column: 0-based column in that line.
+            where: The scalar.
+        """
         line, column = self._position(where, value=True)
         shown = self.lines[line][column:] if line < len(self.lines) else ""
         shown, column = _without_properties(shown, column)
         if shown[:1] in {"|", ">"}:
             indent = self._indent_of_block(line + 1)
-            return line + error.line, indent + error.column
+            return line + of_line, indent + of_column
         if shown[:1] not in {"'", '"'}:
-            return line + error.line - 1, column + error.column
-        if error.line == 1:
-            return line, column + 1 + error.column
-        return self._place_after_escapes(line, column, error)
+            return line + of_line - 1, column + of_column
+        if of_line == 1:
+            return line, column + 1 + of_column
+        return self._place_after_escapes(line, column, of_line, of_column)
 
     def _indent_of_block(self, line: int) -> int:
         for text in self.lines[line:]:
@@ -100,15 +112,15 @@ class Source:
         return 0
 
     def _place_after_escapes(
-        self, line: int, column: int, error: PatternSyntaxError
+        self, line: int, column: int, of_line: int, of_column: int
     ) -> tuple[int, int]:
         r"""Find a line of the text behind as many ``\n`` inside double quotes."""
         start = column
-        for _ in range(error.line - 1):
+        for _ in range(of_line - 1):
             start = self.lines[line].find("\\n", start) + 2
             if start == 1:
                 return line, column
-        return line, start + error.column
+        return line, start + of_column
 
     def _position(self, where: Where, *, value: bool = False) -> tuple[int, int]:
         """Return where the item at *where* stands, or the nearest thing round it that exists."""

@@ -292,10 +292,9 @@ class SharedStep(Step):
         if producer is not None and producer.op_type == "Identity":
             origin = behind_identities(value)
         bound = state.slots[self.slot]
-        if bound is None:
-            state.bind(self.slot, origin)
-        elif bound is not origin:
-            return False
+        if bound is not None:
+            return rest if bound is origin else False
+        state.bind(self.slot, origin)
         return self.inner.run(state, value, rest)
 
     def bound_values_in(self, slots: Sequence[object]) -> list[Value]:

@@ -32,6 +32,7 @@ class OpSchema:
         max_outputs: Most outputs a node may have.
         attributes: Kind of each attribute.
         defaults: The attributes that have a machine-readable default.
+        since: The opset it came with.
     """
 
     inputs: tuple[str, ...]
@@ -41,6 +42,7 @@ class OpSchema:
     max_outputs: int
     attributes: Mapping[str, str]
     defaults: Mapping[str, Attribute] = field(default_factory=dict)
+    since: int = 1
 
 
 class SchemaLibrary(Protocol):

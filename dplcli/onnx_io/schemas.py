@@ -69,4 +69,5 @@ def convert_schema(schema: OnnxSchema) -> OpSchema:
             for name, attribute in schema.attributes.items()
         },
         defaults=defaults,
+        since=schema.since_version,
     )

@@ -64,6 +64,7 @@ class RuleExplanation:
         missing: Operators that every match needs and the model does not have.
         nearest: The furthest attempt among the candidates that do not fit, or None.
         part: The largest part that fits somewhere, if the model has no candidate at all.
+        opset_holds: Whether the rule holds for the model's opset.
     """
 
     rule: PatternRule
@@ -74,6 +75,7 @@ class RuleExplanation:
     missing: tuple[str, ...] = ()
     nearest: Trace | None = None
     part: PartFit | None = None
+    opset_holds: bool = True
 
 
 class NodeExplanation(NamedTuple):
@@ -126,6 +128,7 @@ class Explainer:
             refused=dict(Counter(item.stage for item in rejections)),
             examples=tuple(sorted(first.values(), key=rejections.index)),
             missing=self._missing(rule),
+            opset_holds=any(rule.holds_for(index.graph) for index in self.indexes),
         )
         if not roots:
             return replace(found, part=self._largest_part(rule))

@@ -28,7 +28,7 @@ def judge(
     objection = _object_to_nodes(match, claimed, absorbed)
     if objection is not None:
         return objection
-    escaping = escaping_values(match.nodes, match.roots)
+    escaping = escaping_values(match)
     if escaping:
         objection = _object_to_escape(match, escaping)
         match = match._replace(escaping=tuple(escaping))
@@ -57,15 +57,20 @@ def _object_to_nodes(
     return None
 
 
-def escaping_values(nodes: Sequence[Node], roots: Sequence[Node]) -> list[Value]:
-    """Return the values made inside *nodes*, not by *roots*, that something outside reads."""
-    members = set(nodes)
+def escaping_values(match: Match) -> list[Value]:
+    """Return the values made inside *match* that something outside reads, outputs excepted.
+
+    A function may return all that the nodes of the outputs make; a replacement makes the outputs
+    alone.
+    """
+    members = set(match.nodes)
+    roots = match.roots if isinstance(match.rule, PatternRule) else ()
     return [
         output
-        for node in nodes
+        for node in match.nodes
         if node not in roots
         for output in node.outputs
-        if output is not None and _is_read_outside(output, members)
+        if output is not None and _is_read_outside(output, members) and output not in match.outputs
     ]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from dplcli.dpl.rule import PatternRule
 from dplcli.ir import Attribute, Function, Graph, Node, Value
 from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.ir.traversal import behind_identities
@@ -80,9 +81,15 @@ class Kind:
         return known
 
 
+def rule_of(match: Match) -> PatternRule:
+    """Return the rule of a match that is to be outlined."""
+    assert isinstance(match.rule, PatternRule)  # noqa: S101  # the other rules rewrite
+    return match.rule
+
+
 def outline(match: Match) -> Outline:
     """Work out interface and structure of *match*."""
-    policy = match.rule.constants
+    policy = rule_of(match).constants
     numbers: dict[Node | None, int] = {}
     inputs: dict[Value, int] = {}
     read: list[Value] = []
@@ -129,7 +136,7 @@ def _is_embedded(value: Value, match: Match) -> bool:
     origin = behind_identities(value)
     if not origin.is_constant or origin.constant is None:
         return False
-    return match.rule.constants == "embed" or origin in match.constants
+    return rule_of(match).constants == "embed" or origin in match.constants
 
 
 def _constant_key(value: Value) -> object:
@@ -225,7 +232,7 @@ def unique(name: str, is_taken: Callable[[str], bool]) -> str:
 def make_function(model: Model, kind: Kind, name: str) -> Function:
     """Write the function for *kind*; its body is the first member's, attributes by reference."""
     first = kind.outlines[0]
-    rule = first.match.rule
+    rule = rule_of(first.match)
     scope = first.match.root.graph
     domains = {node.domain for node in first.match.nodes}
     if first.embedded:

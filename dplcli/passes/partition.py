@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.ir.traversal import users
 from dplcli.ir.value import FIRST_IR_WITH_PLAIN_INITIALIZERS
-from dplcli.passes.outline import Kind, Outline, group, make_function, outline, unique
+from dplcli.passes.outline import Kind, Outline, group, make_function, outline, rule_of, unique
 from dplcli.passes.rewriter import GraphRewriter
 from dplcli.passes.selection import in_program_order
 
@@ -96,7 +96,7 @@ class _Outliner:
         return made
 
     def _add_function(self, kind: Kind) -> Function:
-        rule = kind.outlines[0].match.rule
+        rule = rule_of(kind.outlines[0].match)
 
         def is_taken(name: str) -> bool:
             key = (rule.target, name, "")

@@ -19,7 +19,7 @@ from dplcli.passes.judgement import judge
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dplcli.dpl.rule import PatternRule
+    from dplcli.dpl.rule import Rule
     from dplcli.ir import Graph, Model, Node
 
 PARTITION_MARK = "Composite"
@@ -39,14 +39,14 @@ class Selection:
         candidates: By rule, at how many nodes its pattern was tried.
     """
 
-    rules: tuple[PatternRule, ...] = ()
+    rules: tuple[Rule, ...] = ()
     matches: list[Match] = field(default_factory=list)
     refused: list[Rejection] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)
     candidates: dict[str, int] = field(default_factory=dict)
 
 
-def select_matches(model: Model, rules: Sequence[PatternRule]) -> Selection:
+def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
     """Match *rules* against every graph of *model*; nothing is edited."""
     selection = Selection(rules=tuple(rules))
     indexes = [OpIndex(graph) for graph in matchable_graphs(model)]
@@ -58,7 +58,8 @@ def select_matches(model: Model, rules: Sequence[PatternRule]) -> Selection:
     for rule in rules:
         selector.begin(rule)
         for index in indexes:
-            selector.select(index.candidates(rule.matcher.program))
+            if rule.holds_for(index.graph):
+                selector.select(index.candidates(rule.matcher.program))
     claimed = selector.claimed
     selection.refused = [item for item in selection.refused if item.root not in claimed]
     selection.matches = [match for match in selection.matches if id(match) not in selector.absorbed]
@@ -87,9 +88,9 @@ class _Selector:
         self.selection = selection
         self.claimed: dict[Node, Match] = {}
         self.absorbed: set[int] = set()
-        self.rule: PatternRule | None = None
+        self.rule: Rule | None = None
 
-    def begin(self, rule: PatternRule) -> None:
+    def begin(self, rule: Rule) -> None:
         self.rule = rule
         self.selection.candidates[rule.qualified_name] = 0
 
@@ -103,7 +104,7 @@ class _Selector:
             if absorbs or root not in claimed:
                 self._select_at(root, rule)
 
-    def _select_at(self, root: Node, rule: PatternRule) -> None:
+    def _select_at(self, root: Node, rule: Rule) -> None:
         first: Rejection | None = None
         try:
             for state in rule.matcher.solutions(root):

@@ -119,7 +119,7 @@ def _partition(item: Partition) -> Json:
     call = item.call
     return {
         "rule": item.match.rule.qualified_name,
-        "target": item.match.rule.target,
+        "target": item.function.domain,
         "function": {"domain": item.function.domain, "name": item.function.name},
         "call": call.name,
         "scope": scope_of(call.graph),

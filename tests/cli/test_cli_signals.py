@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dplcli import pipeline
+from dplcli.pipeline import partitioning
 from tests.cli.support import ROOT, Dpl, contents
 
 PARTITION = ("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx", "--json", "r.json")
@@ -16,22 +16,22 @@ PARTITION = ("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx", "--jso
 IGNORING = """
 import os, signal
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-from dplcli import pipeline
+from dplcli.pipeline import partitioning
 from dplcli.cli.main import main
-check = pipeline.check_model
+check = partitioning.check_model
 def hang_up(path):
     os.kill(os.getpid(), signal.SIGHUP)
     return check(path)
-pipeline.check_model = hang_up
+partitioning.check_model = hang_up
 main()
 """
 WAITING = """
 import sys, time
-from dplcli import pipeline
+from dplcli.pipeline import partitioning
 def wait(*_, **__):
     print("waiting", flush=True)
     time.sleep(60)
-pipeline.compare = wait
+partitioning.compare = wait
 from dplcli.cli.main import main
 main()
 """
@@ -44,7 +44,7 @@ def test_interrupted_in_any_step(
     dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Ctrl-C: one line, exit 2, and the folder as it was."""
-    monkeypatch.setattr(pipeline, step, _raise(KeyboardInterrupt()))
+    monkeypatch.setattr(partitioning, step, _raise(KeyboardInterrupt()))
     before = contents(folder)
 
     answer = dpl(*PARTITION)
@@ -61,7 +61,7 @@ def test_a_failure_in_any_step(
     dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
 ) -> None:
     """What nobody foresaw is one line, exit 2, no traceback, and the folder as it was."""
-    monkeypatch.setattr(pipeline, step, _raise(error))
+    monkeypatch.setattr(partitioning, step, _raise(error))
     before = contents(folder)
 
     answer = dpl(*PARTITION)
@@ -75,7 +75,7 @@ def test_a_failure_in_any_step(
 @pytest.mark.usefixtures("model")
 def test_debug_adds_the_traceback(dpl: Dpl, monkeypatch: pytest.MonkeyPatch) -> None:
     """``dpl --debug`` shows where it happened, and then the same message."""
-    monkeypatch.setattr(pipeline, "load_model", _raise(ValueError("odd")))
+    monkeypatch.setattr(partitioning, "load_model", _raise(ValueError("odd")))
 
     answer = dpl("--debug", *PARTITION)
 

@@ -1,17 +1,12 @@
-"""The library's front door: what the commands do, for programs.
-
-Every function takes paths and plain settings and returns a frozen outcome; none prints.
-"""
+"""Outlining, checking and writing a model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dplcli.dpl import load_catalogs, shipped_targets
-from dplcli.dpl.catalog import check_distinct
 from dplcli.dpl.expectation import parse_expectations, unmet_expectations
-from dplcli.errors import CatalogError, UsageError, VerificationError, did_you_mean
+from dplcli.errors import UsageError, VerificationError
 from dplcli.onnx_io import (
     check_destination,
     check_external_data,
@@ -23,64 +18,21 @@ from dplcli.onnx_io import (
 )
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches
-from dplcli.verify import LEVELS, VerificationResult
-from dplcli.verify import Settings as VerifySettings
+from dplcli.pipeline.matching import MatchOutcome
+from dplcli.pipeline.rules import RuleSource, load_rules
+from dplcli.pipeline.verifying import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from dplcli.dpl import PatternRule
-    from dplcli.ir import Model, Node
+    from dplcli.ir import Model
     from dplcli.passes.partition import Partition
-    from dplcli.passes.selection import Selection
+    from dplcli.verify import Settings as VerifySettings
+    from dplcli.verify import VerificationResult
 
     Progress = Callable[[str], None]
-
-__all__ = [
-    "LEVELS",
-    "MatchOutcome",
-    "PartitionOutcome",
-    "PartitionSettings",
-    "VerificationResult",
-    "VerifySettings",
-    "check_output",
-    "compare",
-    "default_output",
-    "find_nodes",
-    "inspect",
-    "load_rules",
-    "match",
-    "partition",
-    "verify",
-]
-
-
-@dataclass(frozen=True)
-class MatchOutcome:
-    """What :func:`match` found.
-
-    Attributes:
-        label: The model's file name.
-        rules: The rules, in listed order.
-        selection: Matches taken, and matches refused with reasons.
-        unmet: The expectations that were not met, each with what was found.
-        notes: What a reader should know about the model.
-    """
-
-    label: str
-    rules: tuple[PatternRule, ...]
-    selection: Selection
-    unmet: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Matches per rule, rules without any included."""
-        counts = {rule.qualified_name: 0 for rule in self.rules}
-        for found in self.selection.matches:
-            counts[found.rule.qualified_name] += 1
-        return counts
 
 
 @dataclass(frozen=True)
@@ -134,73 +86,6 @@ class PartitionSettings:
     keep_failed: bool = False
 
 
-@dataclass(frozen=True)
-class RuleSource:
-    """Where the rules of a run come from, in order of priority.
-
-    Attributes:
-        patterns: Paths of catalogues, or names of shipped ones.
-        targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python.
-    """
-
-    patterns: Sequence[str] = ()
-    targets: Sequence[str] = ()
-    rules: Sequence[PatternRule] = ()
-
-
-def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set[Path]]:
-    """Gather the rules of *source*, and the files that they were read from.
-
-    Raises:
-        UsageError: No rule is named.
-        CatalogError: A catalogue cannot be found or read, or two rules have the same name.
-    """
-    names = [*source.patterns, *source.targets]
-    if not names and not source.rules:
-        raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
-    known = shipped_targets() if source.targets else []
-    for target in source.targets:
-        if target not in known:
-            hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
-            raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
-    files: set[Path] = set()
-    rules = [*load_catalogs(names, model.codec.schemas, files=files), *source.rules]
-    if not rules:
-        raise CatalogError(f"{', '.join(names)}: no rules to apply")
-    check_distinct(rules)
-    return rules, files
-
-
-@paused_gc()
-def match(
-    model_path: Path,
-    *,
-    patterns: Sequence[str] = (),
-    targets: Sequence[str] = (),
-    rules: Sequence[PatternRule] = (),
-    expectations: Sequence[str] = (),
-) -> MatchOutcome:
-    """Find what :func:`partition` would outline, without changing anything.
-
-    Args:
-        model_path: The model.
-        patterns: Paths of catalogues, or names of shipped ones.
-        targets: Names of shipped catalogues that are complete for a target.
-        rules: Rules made in Python; they come after those of the catalogues.
-        expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
-
-    Raises:
-        DplError: The model or a catalogue cannot be used.
-    """
-    model = load_model(model_path)
-    tried, _ = load_rules(RuleSource(patterns, targets, rules), model)
-    expected = parse_expectations(expectations, tried)
-    selection = select_matches(model, tried)
-    outcome = MatchOutcome(model_path.name, tuple(tried), selection, notes=tuple(model.notes))
-    return replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
-
-
 @paused_gc()
 def partition(  # noqa: PLR0913  # all by keyword
     model_path: Path,
@@ -210,6 +95,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     targets: Sequence[str] = (),
     rules: Sequence[PatternRule] = (),
     settings: PartitionSettings | None = None,
+    allow_code: bool = False,
     progress: Progress | None = None,
 ) -> PartitionOutcome:
     """Outline every match as a function call, verify the result, and write it.
@@ -227,7 +113,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     say(f"reading {model_path.name}")
     model = load_model(model_path)
     check_external_data(model)
-    tried, files = load_rules(RuleSource(patterns, targets, rules), model)
+    tried, files = load_rules(RuleSource(patterns, targets, rules, allow_code), model)
     failed = output.with_name(f"{output.stem}.failed.onnx") if settings.keep_failed else None
     protect_files(model, output, failed, files)
     expected = parse_expectations(settings.expectations, tried)
@@ -259,62 +145,6 @@ def _outline(model: Model, rules: Sequence[PatternRule], say: Progress) -> Parti
         partitions=tuple(partitions),
         nodes=(before, model.graph.node_count),
     )
-
-
-def verify(
-    original: Path,
-    candidate: Path,
-    *,
-    settings: VerifySettings | None = None,
-    progress: Progress | None = None,
-) -> VerificationResult:
-    """Compare two models in onnxruntime.
-
-    Raises:
-        DplError: A file is no model, or no verdict can be reached.
-    """
-    for path in (original, candidate):
-        check_external_data(load_model(path))
-    return compare(original, candidate, settings, progress)
-
-
-def compare(
-    original: Path, candidate: Path, settings: VerifySettings | None, progress: Progress | None
-) -> VerificationResult:
-    """Compare two files that are known to be whole."""
-    from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
-
-    return verify_equivalence(original, candidate, settings or VerifySettings(), progress=progress)
-
-
-def inspect(model_path: Path) -> Model:
-    """Load a model to look at it.
-
-    Raises:
-        DplError: The file is no model.
-    """
-    return load_model(model_path)
-
-
-def find_nodes(model: Model, name: str) -> list[Node]:
-    """Return the nodes whose name, or an output's, is *name*; graphs in order.
-
-    Raises:
-        UsageError: There is none.
-    """
-    found, names = [], set()
-    for graph in model.graphs():
-        for node in graph:
-            known = {node.name, *(output.name for output in node.outputs if output is not None)}
-            names |= known
-            if name in known:
-                found.append(node)
-    if not found:
-        raise UsageError(
-            f"{name!r}: no node has this name or makes a value of this name",
-            hint=did_you_mean(name, sorted(names)),
-        )
-    return found
 
 
 def default_output(model_path: Path) -> Path:

@@ -1,0 +1,77 @@
+"""``dpl explain``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dplcli import pipeline
+from dplcli.cli.options import (
+    allow_code_option,
+    catalog_options,
+    check_json_path,
+    emit,
+    model_argument,
+    output_options,
+    progress,
+)
+from dplcli.report.explanation_records import explain_record
+from dplcli.report.explanation_tables import explanation_report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("explain")
+@model_argument
+@catalog_options
+@allow_code_option
+@click.option(
+    "--rule",
+    "only",
+    multiple=True,
+    metavar="NAME",
+    help="Explain this rule only; the others still take their nodes. Repeatable.",
+)
+@click.option(
+    "--node",
+    metavar="NAME",
+    help="Ask about one node, found by its name or by an output's, as the root of a match.",
+)
+@output_options("Show the whole pattern of every nearest miss.")
+def command(  # noqa: PLR0913  # one parameter per option
+    *,
+    model: Path,
+    patterns: tuple[str, ...],
+    targets: tuple[str, ...],
+    allow_code: bool,
+    only: tuple[str, ...],
+    node: str | None,
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Say why patterns match where they do in MODEL, and why not elsewhere.
+
+    Per rule: how many nodes were tried, matched, refused and at which stage, and the attempt that
+    got furthest: which part of the pattern failed at which node, what was expected and found.
+    With --node: the same for one node, as a tree.
+    """
+    check_json_path(json_path, model, *patterns)
+    with progress(quiet=quiet, verbose=verbose) as say:
+        say(f"explaining {model.name}")
+        outcome = pipeline.explain(
+            model,
+            patterns=patterns,
+            targets=targets,
+            only=only,
+            node=node,
+            allow_code=allow_code,
+        )
+    emit(
+        explanation_report(outcome.rules, outcome.verdicts, outcome.notes, verbose=verbose),
+        lambda: explain_record(outcome.label, outcome.rules, outcome.verdicts),
+        json_path,
+        quiet=quiet,
+    )

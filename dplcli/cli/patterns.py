@@ -1,0 +1,132 @@
+"""``dpl patterns``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from dplcli import pipeline
+from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.options import allow_code_option, check_json_path, emit, output_options, progress
+from dplcli.report.catalog_records import (
+    catalogs_record,
+    problems_record,
+    rules_record,
+    trials_record,
+)
+from dplcli.report.catalog_tables import catalog_list, problem_list, rule_texts, trial_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_CATALOGUES = click.argument("catalogues", nargs=-1, metavar="CATALOGUE...")
+_RULES = click.option(
+    "--rule", "only", multiple=True, metavar="NAME", help="This rule only. Repeatable."
+)
+
+
+@click.group("patterns")
+def command() -> None:
+    """List, show, check and test catalogues of patterns.
+
+    A CATALOGUE is a YAML file, a Python file (which is executed), or the name of one that dpl or
+    an installed package ships.
+    """
+
+
+@command.command("list")
+@output_options("No effect: the list has one length.")
+def list_(*, json_path: str | None, quiet: bool, verbose: bool) -> None:
+    """List the catalogues that dpl and installed packages ship."""
+    del verbose
+    check_json_path(json_path)
+    entries = pipeline.list_catalogs()
+    emit(catalog_list(entries), lambda: catalogs_record(entries), json_path, quiet=quiet)
+
+
+def _catalogue_command(name: str, verbose: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command that takes catalogues and rules."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        for option in (output_options(verbose), allow_code_option, _RULES, _CATALOGUES):
+            function = option(function)
+        return command.command(name)(function)
+
+    return decorate
+
+
+@_catalogue_command("show", "No effect: everything is shown.")
+def show(  # noqa: PLR0913  # one parameter per option
+    *,
+    catalogues: tuple[str, ...],
+    only: tuple[str, ...],
+    allow_code: bool,
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Show the rules of CATALOGUEs, included ones too, as dpl understands them."""
+    del verbose
+    check_json_path(json_path, *catalogues)
+    rules = pipeline.load_catalog_rules(catalogues, only=only, allow_code=allow_code)
+    emit(rule_texts(rules), lambda: rules_record(rules), json_path, quiet=quiet)
+
+
+@_catalogue_command("check", "No effect: every problem is shown.")
+def check(  # noqa: PLR0913  # one parameter per option
+    *,
+    catalogues: tuple[str, ...],
+    only: tuple[str, ...],
+    allow_code: bool,
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Look for mistakes in CATALOGUEs without a model.
+
+    Operators, inputs and attributes in every opset claimed, rules that no node can reach, names
+    that are bound and not used, rewrites that lose attributes or feed themselves. Exit code 1 if
+    there is an error.
+    """
+    check_json_path(json_path, *catalogues)
+    with progress(quiet=quiet, verbose=verbose) as say:
+        say("checking")
+        problems = pipeline.check_catalogs(catalogues, only=only, allow_code=allow_code)
+    emit(problem_list(problems), lambda: problems_record(problems), json_path, quiet=quiet)
+    if any(problem.severity == "error" for problem in problems):
+        raise click.exceptions.Exit(EXIT_NO)
+
+
+@_catalogue_command("test", "List every trial, not only those that failed.")
+def test(  # noqa: PLR0913  # one parameter per option
+    *,
+    catalogues: tuple[str, ...],
+    only: tuple[str, ...],
+    allow_code: bool,
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Run the examples of CATALOGUEs, and try every rule on graphs made up for its pattern.
+
+    Each result must be a valid model and compute the same in onnxruntime. Exit code 1 if one does
+    not, or if an example turns out differently.
+    """
+    check_json_path(json_path, *catalogues)
+    with progress(quiet=quiet, verbose=verbose) as say:
+        say("trying rules")
+        trials = pipeline.try_catalogs(catalogues, only=only, allow_code=allow_code)
+    emit(
+        trial_table(trials, verbose=verbose), lambda: trials_record(trials), json_path, quiet=quiet
+    )
+    if any(trial.verdict == "failed" for trial in trials):
+        raise click.exceptions.Exit(EXIT_NO)
+
+
+@command.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of a catalogue file, for editors."""
+    click.echo(json.dumps(pipeline.catalog_schema(), indent=2))

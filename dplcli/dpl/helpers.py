@@ -1,0 +1,93 @@
+"""The functions that expressions over captured names may call."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dplcli.dpl.facts import ValueFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+LARGEST_NUMBER = 2**64
+"""Numbers beyond it are no dimensions, and take long to compute with."""
+
+
+def same_shape(first: ValueFacts, second: ValueFacts) -> bool:
+    """Tell whether both shapes are known and equal dimension for dimension."""
+    return first.shape == second.shape
+
+
+def broadcasts_to(small: ValueFacts, large: ValueFacts) -> bool:
+    """Tell whether *small* broadcasts to the shape of *large* without changing it."""
+    a, b = small.shape, large.shape
+    if len(a) > len(b):
+        return False
+    return all(x in (1, y) for x, y in zip(reversed(a), reversed(b), strict=False))
+
+
+def per_channel(bias: ValueFacts, output: ValueFacts) -> bool:
+    """Tell whether *bias* has one number per channel (axis 1) of *output* and no other extent.
+
+    ``(C, 1, 1)`` and ``(1, C, 1, 1)`` are, for an output of rank 4; ``(C,)`` is not: it runs
+    along the last axis.
+    """
+    channels, rank = output.channels_and_rank
+    shape = bias.shape
+    axis = 1 - (rank - len(shape))
+    if len(shape) > rank:
+        return False
+    wanted: list[object] = [1] * len(shape)
+    if axis >= 0:
+        wanted[axis] = channels
+    elif channels != 1:
+        return False
+    return list(shape) == wanted
+
+
+def is_close(constant: ValueFacts, number: float, rtol: float = 1e-3) -> bool:
+    """Tell whether every element of a constant is within *rtol* of *number*."""
+    data = np.asarray(constant.value, dtype=np.float64)
+    return bool(np.allclose(data, number, rtol=rtol, atol=1e-12))
+
+
+def _product(numbers: Iterable[float]) -> float:
+    """Multiply numbers of ordinary size, such as dimensions."""
+    product: float = 1
+    for number in numbers:
+        product = product * number
+        if abs(product) > LARGEST_NUMBER:
+            raise ValueError("a product is too large")
+    return product
+
+
+def _on_values(function: Callable[..., object], count: int) -> Callable[..., object]:
+    """Let *function* take that many captured values first, and say so if it is given others."""
+
+    @wraps(function)
+    def checked(*args: object) -> object:
+        if len(args) < count or {*map(type, args[:count])} != {ValueFacts}:
+            names = "a name" if count == 1 else f"{count} names"
+            raise TypeError(f"{function.__name__} takes {names} of the pattern first")
+        return function(*args)
+
+    return checked
+
+
+FUNCTIONS: dict[str, Callable[..., object]] = {
+    "len": len,
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "all": all,
+    "any": any,
+    "prod": _product,
+    "same_shape": _on_values(same_shape, 2),
+    "broadcasts_to": _on_values(broadcasts_to, 2),
+    "per_channel": _on_values(per_channel, 2),
+    "is_close": _on_values(is_close, 1),
+}
+"""Every function an expression may call."""

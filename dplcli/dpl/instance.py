@@ -1,0 +1,323 @@
+"""Make up a graph that a pattern matches, as an example to try a rule on.
+
+Where a pattern leaves a choice (alternatives, optional parts) each combination is a variant of its
+own; shapes that the pattern does not state are guessed by the operators that read them, and
+several guesses are offered.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dplcli.dpl.callee import OpKind, OpName
+from dplcli.dpl.pattern import (
+    AbsentPattern,
+    AndPattern,
+    CallPattern,
+    ConstantPattern,
+    DominatorPattern,
+    EdgePattern,
+    InputPattern,
+    NotPattern,
+    OrPattern,
+    OutputPattern,
+    OutputsPattern,
+    RepeatPattern,
+    SameShapePattern,
+    TypedPattern,
+    WildcardPattern,
+)
+from dplcli.dpl.scoping import visible_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from dplcli.dpl.pattern import AttributeValue, DFPattern
+    from dplcli.dpl.rule import Rule
+    from dplcli.ir import SchemaLibrary
+
+_MOST_VARIANTS = 16
+_MOST_CHOICES = 8
+_MOST_GUESSES = 48
+_KIND_EXAMPLES = {
+    "": "Relu",
+    "elementwise": "Relu",
+    "broadcast": "Add",
+    "injective": "Flatten",
+    "reduction": "ReduceMax",
+    "out-fusable": "MatMul",
+    "opaque": "CumSum",
+}
+_CLOSE_TO = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.eE+-]+)")
+_WINDOWED = frozenset({"Conv", "ConvTranspose", "ConvInteger", "QLinearConv"})
+_VECTOR_SLOTS = {
+    "BatchNormalization": (1, 2, 3, 4),
+    "LayerNormalization": (1, 2),
+    "InstanceNormalization": (1, 2),
+    "Conv": (2,),
+    "ConvTranspose": (2,),
+    "Gemm": (2,),
+}
+_SCALAR_SLOTS = {"Clip": (1, 2), "Dropout": (1,), "Pad": (2,), "QuantizeLinear": (1, 2)}
+_REQUIRED: dict[str, dict[str, AttributeValue]] = {
+    "Cast": {"to": 1},
+    "Concat": {"axis": 0},
+    "Gather": {},
+    "Transpose": {},
+}
+
+
+class NoInstanceError(Exception):
+    """No graph can be made up for the pattern."""
+
+
+@dataclass(frozen=True)
+class MadeUpNode:
+    """One node of an instance, by names."""
+
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, AttributeValue]
+
+
+@dataclass
+class Instance:
+    """A made-up graph.
+
+    Attributes:
+        nodes: Its nodes, in topological order.
+        inputs: Element type and shape of each graph input.
+        constants: The initializers.
+        outputs: Names of what it returns.
+    """
+
+    nodes: list[MadeUpNode] = field(default_factory=list)
+    inputs: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
+
+
+def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]]:
+    """Yield the variants of a rule's pattern, each as guesses that differ in shapes only.
+
+    Raises:
+        NoInstanceError: The pattern has parts that nothing can be made up for.
+    """
+    choices = [part for part in visible_parts(rule.pattern) if isinstance(part, OrPattern)]
+    variants = itertools.product((False, True), repeat=min(len(choices), _MOST_CHOICES))
+    seen: list[list[MadeUpNode]] = []
+    for variant in variants:
+        right = {id(part) for part, is_right in zip(choices, variant, strict=False) if is_right}
+        sketch = _Sketch(right, schemas)
+        try:
+            outputs = sketch.values_of(rule.pattern)
+        except RecursionError as error:
+            raise NoInstanceError("the pattern is nested too deeply") from error
+        if sketch.nodes not in seen and len(seen) < _MOST_VARIANTS:
+            seen.append(sketch.nodes)
+            yield _guesses(rule, sketch, outputs)
+
+
+def _guesses(rule: Rule, sketch: _Sketch, outputs: Sequence[str]) -> Iterator[Instance]:
+    offers = [sketch.shapes(leaf) for leaf in sketch.leaves]
+    for shapes in itertools.islice(itertools.product(*offers), _MOST_GUESSES):
+        yield _filled(rule, sketch, outputs, shapes)
+
+
+def _filled(
+    rule: Rule, sketch: _Sketch, outputs: Sequence[str], shapes: Sequence[tuple[int, ...]]
+) -> Instance:
+    numbers = {m[1]: float(m[2]) for c in rule.where for m in _CLOSE_TO.finditer(c.text)}
+    made = Instance(nodes=sketch.nodes, constants=dict(sketch.given), outputs=list(outputs))
+    random = np.random.default_rng(0)
+    for leaf, shape in zip(sketch.leaves, shapes, strict=True):
+        dtype = leaf.dtype or "float32"
+        if leaf.is_constant:
+            data = random.uniform(0.5, 1.5, shape)
+            if leaf.name in numbers:
+                data = np.full((), numbers[leaf.name])
+            made.constants[leaf.name] = data.astype(dtype)
+        else:
+            made.inputs[leaf.name] = (dtype, shape)
+    return made
+
+
+@dataclass
+class _Leaf:
+    name: str
+    is_constant: bool
+    dtype: str = ""
+    rank: int | None = None
+    shape: tuple[int, ...] | None = None
+    readers: list[tuple[str, int]] = field(default_factory=list)
+
+
+class _Sketch:
+    """The nodes of one variant, and its leaves without shapes yet."""
+
+    def __init__(self, right: set[int], schemas: SchemaLibrary) -> None:
+        self.right = right
+        self.schemas = schemas
+        self.nodes: list[MadeUpNode] = []
+        self.leaves: list[_Leaf] = []
+        self.given: dict[str, NDArray[Any]] = {}
+        self.values: dict[int, str] = {}
+        self.named: dict[str, str] = {}
+        self.stand_ins: dict[int, str] = {}
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def values_of(self, pattern: DFPattern) -> list[str]:
+        if isinstance(pattern, OutputsPattern):
+            return [self.value(output) for output in pattern.outputs]
+        return [self.value(pattern)]
+
+    def value(self, part: DFPattern) -> str:
+        known = self.stand_ins.get(id(part)) or self.values.get(id(part))
+        if known is None:
+            known = self.values[id(part)] = self._make(part)
+        return known
+
+    def _make(self, part: DFPattern) -> str:  # noqa: C901, PLR0911, PLR0912  # a case per kind
+        match part:
+            case WildcardPattern() | InputPattern():
+                return self._leaf(part.name, is_constant=False)
+            case ConstantPattern():
+                return self._constant(part)
+            case AbsentPattern():
+                return ""
+            case NotPattern():
+                return self._leaf("", is_constant=False)
+            case CallPattern():
+                return self._call(part, [self.value(arg) for arg in part.args])[0]
+            case OutputPattern():
+                first = self.value(part.node)
+                return first if part.index == 0 else f"{first}_{part.index}"
+            case OrPattern():
+                return self.value(part.right if id(part) in self.right else part.left)
+            case AndPattern():
+                inner = [part.left, part.right]
+                inner.sort(key=lambda p: not isinstance(p, (CallPattern, ConstantPattern)))
+                return self.value(inner[0])
+            case TypedPattern():
+                return self._typed(part)
+            case SameShapePattern():
+                return self.value(part.pattern)
+            case EdgePattern():
+                return self._joined(part.producer, part.consumer)
+            case RepeatPattern():
+                return self._chain(part)
+            case DominatorPattern():
+                return self._joined(part.parent, part.child)
+            case OutputsPattern():
+                raise NoInstanceError("several outputs inside a pattern")
+
+    def _joined(self, upper: DFPattern, lower: DFPattern) -> str:
+        """Let *lower* read *upper* in the place of its wildcards, unless it does already."""
+        made = self.value(upper)
+        for part in visible_parts(lower):
+            if isinstance(part, WildcardPattern) and not part.name:
+                self.stand_ins[id(part)] = made
+        return self.value(lower)
+
+    def _chain(self, part: RepeatPattern) -> str:
+        current = self.value(part.base)
+        for _ in range(max(part.least, 1)):
+            others = [self._make(arg) for arg in part.step.args[1:]]
+            current = self._call(part.step, [current, *others])[0]
+        return current
+
+    def _call(self, part: CallPattern, args: list[str]) -> list[str]:
+        choice = part.op.choices[0]
+        if part.bodies or not isinstance(choice, (OpName, OpKind)):
+            raise NoInstanceError("calls of functions and bodies of nodes are not made up")
+        op_type = choice.op_type if isinstance(choice, OpName) else _KIND_EXAMPLES[choice.kind]
+        domain = choice.domain if isinstance(choice, OpName) else ""
+        if domain:
+            raise NoInstanceError(f"operators of {domain} are not made up")
+        versions = list(self.schemas.versions(op_type, domain))
+        while versions and len(args) < versions[-1].min_inputs:
+            args.append(self._leaf("", is_constant=False))
+        while args and not args[-1]:
+            args.pop()
+        for slot, arg in enumerate(args):
+            for leaf in self.leaves:
+                if leaf.name == arg:
+                    leaf.readers.append((op_type, slot))
+        count = max(2 + len(part.output_names), 4) if op_type == "Split" else 1
+        count = max(count, 1 + len(part.output_names))
+        name = part.name or f"made_{len(self.nodes)}"
+        outputs = [name, *(f"{name}_{index}" for index in range(1, count))]
+        attributes = dict(_REQUIRED.get(op_type, {})) | dict(part.attributes)
+        self.nodes.append(MadeUpNode(op_type, domain, tuple(args), tuple(outputs), attributes))
+        return outputs
+
+    # -- leaves --------------------------------------------------------------------------------
+
+    def _leaf(self, name: str, *, is_constant: bool) -> str:
+        if name and name in self.named:
+            return self.named[name]
+        shown = name or f"leaf_{len(self.leaves)}"
+        if name:
+            self.named[name] = shown
+        self.leaves.append(_Leaf(shown, is_constant))
+        return shown
+
+    def _constant(self, part: ConstantPattern) -> str:
+        if part.value is None and part.exact is None:
+            return self._leaf(part.name, is_constant=True)
+        name = part.name or f"number_{len(self.given)}"
+        if part.exact is not None:
+            self.given[name] = np.array(part.exact.items, dtype=part.exact.dtype)
+        else:
+            self.given[name] = np.array(part.value, dtype="float32")
+        return name
+
+    def _typed(self, part: TypedPattern) -> str:
+        name = self.value(part.pattern)
+        for leaf in self.leaves:
+            if leaf.name != name:
+                continue
+            if part.dtypes:
+                leaf.dtype = part.dtypes[0]
+            if part.ranks:
+                leaf.rank = part.ranks[0]
+            if part.shape is not None:
+                leaf.shape = tuple(dim if isinstance(dim, int) else 4 for dim in part.shape)
+        return name
+
+    def shapes(self, leaf: _Leaf) -> list[tuple[int, ...]]:
+        """Offer shapes for *leaf*, likely ones first."""
+        if leaf.shape is not None:
+            return [leaf.shape]
+        rank = self._rank()
+        for op_type, slot in leaf.readers:
+            if op_type in _WINDOWED and slot == 1:
+                return [(4, 4, *[1] * ((leaf.rank or rank) - 2))]
+            if slot in _VECTOR_SLOTS.get(op_type, ()):
+                return [(4,)]
+            if slot in _SCALAR_SLOTS.get(op_type, ()):
+                return [()]
+        data = (1, 4, *[6] * (rank - 2)) if self._is_windowed else (4,) * rank
+        if leaf.rank is not None:
+            return [data if leaf.rank == rank else (4,) * leaf.rank]
+        channels = (4, *[1] * (rank - 2))
+        return [data, channels, (4,), ()] if not leaf.is_constant else [channels, (4,), (), data]
+
+    @property
+    def _is_windowed(self) -> bool:
+        return any(node.op_type in _WINDOWED for node in self.nodes)
+
+    def _rank(self) -> int:
+        """Return the rank of the data: that of a weight or input stated, else the usual one."""
+        stated = [leaf.rank for leaf in self.leaves if leaf.rank is not None]
+        return max(stated, default=4 if self._is_windowed else 2)

@@ -1,0 +1,56 @@
+"""The library's front door: what the commands do, for programs.
+
+Every function takes paths and plain settings and returns a frozen outcome; none prints.
+"""
+
+from dplcli.pipeline.catalogs import (
+    catalog_schema,
+    check_catalogs,
+    list_catalogs,
+    load_catalog_rules,
+    try_catalogs,
+)
+from dplcli.pipeline.inspecting import find_nodes, inspect
+from dplcli.pipeline.matching import (
+    ExplainOutcome,
+    MatchOutcome,
+    explain,
+    match,
+)
+from dplcli.pipeline.partitioning import (
+    PartitionOutcome,
+    PartitionSettings,
+    check_output,
+    default_output,
+    partition,
+)
+from dplcli.pipeline.rules import RuleSource, load_rules
+from dplcli.pipeline.verifying import compare, verify
+from dplcli.verify import LEVELS, VerificationResult
+from dplcli.verify import Settings as VerifySettings
+
+__all__ = [
+    "LEVELS",
+    "ExplainOutcome",
+    "MatchOutcome",
+    "PartitionOutcome",
+    "PartitionSettings",
+    "RuleSource",
+    "VerificationResult",
+    "VerifySettings",
+    "catalog_schema",
+    "check_catalogs",
+    "check_output",
+    "compare",
+    "default_output",
+    "explain",
+    "find_nodes",
+    "inspect",
+    "list_catalogs",
+    "load_catalog_rules",
+    "load_rules",
+    "match",
+    "partition",
+    "try_catalogs",
+    "verify",
+]

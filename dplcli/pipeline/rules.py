@@ -1,0 +1,57 @@
+"""Where the rules of a run come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dplcli.dpl import read_catalogs, shipped_targets
+from dplcli.dpl.catalog import check_distinct
+from dplcli.errors import CatalogError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from dplcli.dpl import PatternRule
+    from dplcli.ir import Model
+
+
+@dataclass(frozen=True)
+class RuleSource:
+    """Where the rules of a run come from, in order of priority.
+
+    Attributes:
+        patterns: Paths of catalogues, or names of shipped ones.
+        targets: Names of shipped catalogues that are complete for a target.
+        rules: Rules made in Python.
+        allow_code: Whether YAML may name Python functions to import.
+    """
+
+    patterns: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    rules: Sequence[PatternRule] = ()
+    allow_code: bool = False
+
+
+def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set[Path]]:
+    """Gather the rules of *source*, and the files that they were read from.
+
+    Raises:
+        UsageError: No rule is named.
+        CatalogError: A catalogue cannot be found or read, or two rules have the same name.
+    """
+    names = [*source.patterns, *source.targets]
+    if not names and not source.rules:
+        raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
+    known = shipped_targets() if source.targets else []
+    for target in source.targets:
+        if target not in known:
+            hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
+            raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
+    catalog = read_catalogs(names, model.codec.schemas, allow_code=source.allow_code)
+    rules = [*catalog.patterns, *source.rules]
+    if not rules:
+        raise CatalogError(f"{', '.join(names)}: no rules to apply")
+    check_distinct(rules)
+    return rules, catalog.files
