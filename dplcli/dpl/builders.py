@@ -215,7 +215,7 @@ def edge(
     producer: DFPattern, consumer: DFPattern, *, only: bool = False, index: int | None = None
 ) -> EdgePattern:
     """Connect two patterns; a chain on the right side is entered at its start."""
-    if isinstance(consumer, EdgePattern) and not consumer.name:
+    if isinstance(consumer, EdgePattern):
         start = edge(producer, consumer.producer, only=only, index=index)
         return replace(consumer, producer=start)
     return EdgePattern(producer, consumer, only, index)

@@ -75,7 +75,8 @@ class CallStep(Step):
         self.sees_identity = parts.ops is not None and ("", "Identity") in parts.ops
         if parts.ops is not None and not parts.functions:
             self.heads = parts.ops
-            self.required = frozenset({parts.ops})
+            edges = ((arg.heads, parts.ops) for arg in self.args if arg.heads is not None)
+            self.required = frozenset({parts.ops, *edges})
         self.required = self.required.union(*(arg.required for arg in self.args))
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:

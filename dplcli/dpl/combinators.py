@@ -176,9 +176,12 @@ class Combinators:
         """
         return builders.edge(self._me, other, only=True, index=index)
 
-    def dominates(self, child: DFPattern, path: DFPattern | None = None) -> DominatorPattern:
-        """Match *child* where every path from this leads to it through *path* nodes only."""
-        return builders.dominates(self._me, path, child)
+    def dominates(self, parent: DFPattern, path: DFPattern | None = None) -> DominatorPattern:
+        """Match this as the child of a region: see :func:`dplcli.dpl.dominates`.
+
+        As in Relay the method belongs to the child; *path* is anything if it is not given.
+        """
+        return builders.dominates(parent, path, self._me)
 
     def same_shape_as(self, other: DFPattern) -> SameShapePattern:
         """Match if the value provably has the shape of what *other* matches elsewhere."""

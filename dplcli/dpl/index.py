@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
+
+from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
     from dplcli.dpl.program import Program
+    from dplcli.dpl.steps import Requirement
     from dplcli.ir import Graph, Node
 
 
@@ -34,12 +38,35 @@ class OpIndex:
     def candidates(self, program: Program) -> Sequence[Node]:
         """Return the nodes at which *program* might match, in topological order.
 
-        Empty if some operator that every match needs is missing from the graph.
+        Empty if an operator that every match needs is missing from the graph, or an edge between
+        two operators.
         """
-        present = self._nodes.keys()
-        if any(present.isdisjoint(choice) for choice in program.root.required):
+        if any(self.lacks(needed) for needed in program.root.required if type(needed) is frozenset):
+            return ()
+        if any(self.lacks(needed) for needed in program.root.required):
             return ()
         return self.of(program.root.heads)
+
+    def lacks(self, needed: Requirement) -> bool:
+        """Tell whether the graph has none of the operators, or no such edge."""
+        if isinstance(needed, frozenset):
+            return self._nodes.keys().isdisjoint(needed)
+        makers, readers = needed
+        return not any((maker, reader) in self._edges for maker in makers for reader in readers)
+
+    @cached_property
+    def _edges(self) -> set[tuple[tuple[str, str], tuple[str, str]]]:
+        """Which operators read which, Identity nodes aside."""
+        edges = set()
+        for op, nodes in self._nodes.items():
+            for node in nodes:
+                for value in node.inputs:
+                    maker = None if value is None else value.producer
+                    if maker is not None and maker.op_type == "Identity":
+                        maker = behind_identities(value).producer  # type: ignore[arg-type]  # it is made
+                    if maker is not None:
+                        edges.add(((maker.domain, maker.op_type), op))
+        return edges
 
     def of(self, heads: AbstractSet[tuple[str, str]] | None) -> Sequence[Node]:
         """Return the nodes of the operators *heads*, all if it is None, in topological order."""

@@ -96,10 +96,17 @@ class Rejection(NamedTuple):
 
 
 def read_match(rule: Rule, root: Node, state: State) -> Match | None:
-    """Copy a solution out of *state*; None if the root itself is only looked through."""
+    """Copy a solution out of *state*; None if an output is not made by a node of the match.
+
+    That is so where the root itself is only looked through, or where an output is a leaf. Each
+    output is a value of its own.
+    """
     if root not in state.claimed:
         return None
     program = rule.matcher.program
+    outputs = program.outputs(state)
+    if len(outputs) > 1 and not _are_made_by(outputs, state):
+        return None
     slots = state.slots
     nodes = state.claimed
     repeated: list[Value] = []
@@ -113,9 +120,14 @@ def read_match(rule: Rule, root: Node, state: State) -> Match | None:
         program.bindings(slots),
         _constants(rule, slots, repeated),
         program.bound_attributes(slots) if program.attribute_names else {},
-        program.outputs(state),
+        outputs,
         slots=tuple(slots),
     )
+
+
+def _are_made_by(outputs: tuple[Value, ...], state: State) -> bool:
+    distinct = len(set(outputs)) == len(outputs)
+    return distinct and all(value.producer in state.claimed for value in outputs)
 
 
 def _constants(rule: Rule, slots: list[object], repeated: list[Value]) -> tuple[Value, ...]:

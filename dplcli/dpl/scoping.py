@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from dplcli.dpl.callee import FunctionPattern
 from dplcli.dpl.pattern import (
     WAIVED,
+    AbsentPattern,
     CallPattern,
     ConstantPattern,
     DominatorPattern,
@@ -124,6 +125,8 @@ def check_pattern(pattern: DFPattern) -> None:
     for part in parts:
         if isinstance(part, OutputsPattern) and part is not pattern:
             raise _wrong(part, "several outputs can only be the whole pattern")
+        if isinstance(part, OutputsPattern):
+            _check_outputs(part)
         if isinstance(part, RepeatPattern):
             _check_repeat(part)
         if isinstance(part, (RepeatPattern, DominatorPattern)):
@@ -134,6 +137,15 @@ def check_pattern(pattern: DFPattern) -> None:
     for name in sorted(values & attributes):
         part = next(p for p in parts if isinstance(p, CallPattern) and p.attributes_name == name)
         raise _wrong(part, f"{name!r} cannot stand for attributes and for a value")
+
+
+def _check_outputs(part: OutputsPattern) -> None:
+    """Refuse outputs that no node of the pattern makes, and one output twice."""
+    for output in part.outputs:
+        if _is_leaf(output) or isinstance(output, AbsentPattern):
+            raise _wrong(output, f"the output {output!r} is made by no node of the pattern")
+    if len({id(output) for output in part.outputs}) < len(part.outputs):
+        raise _wrong(part, "the outputs of a pattern are different ones")
 
 
 def _check_names(parts: Iterable[DFPattern]) -> None:

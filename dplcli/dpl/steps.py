@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     Goals: TypeAlias = tuple["Step", Value | None, "Goals"] | None
     Outcome: TypeAlias = Goals | Literal[False]
     OpKey: TypeAlias = tuple[str, str]
+    Ops: TypeAlias = frozenset[OpKey]
+    Requirement: TypeAlias = Ops | tuple[Ops, Ops]
 
 
 class Step(ABC):
@@ -34,7 +36,8 @@ class Step(ABC):
         pattern: The pattern object it was compiled from.
         slot: Its slot.
         heads: The operators whose nodes can match it; None if any value might.
-        required: For each operator choice that every match needs, the choice.
+        required: What every match needs of the graph: operators (a set to choose from), and edges
+            (a pair of such sets: of what makes a value, and of what reads it).
     """
 
     __slots__ = ("heads", "pattern", "required", "slot")
@@ -44,7 +47,7 @@ class Step(ABC):
         self.pattern = pattern
         self.slot = slot
         self.heads: frozenset[OpKey] | None = None
-        self.required: frozenset[frozenset[OpKey]] = frozenset()
+        self.required: frozenset[Requirement] = frozenset()
 
     @abstractmethod
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:

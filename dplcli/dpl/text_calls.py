@@ -344,9 +344,9 @@ class CallReader:
 
     def _method_dominates(self, node: ast.Call, inner: DFPattern) -> DFPattern:
         if not node.args or len(node.args) > 2 or node.keywords:  # noqa: PLR2004  # child and path
-            raise wrong(node, "write parent.dominates(child, path)")
-        child, *path = [self.reader.pattern(arg) for arg in node.args]
-        region = builders.dominates(inner, path[0] if path else None, child)
+            raise wrong(node, "write child.dominates(parent, path)")
+        parent, *path = [self.reader.pattern(arg) for arg in node.args]
+        region = builders.dominates(parent, path[0] if path else None, inner)
         return replace(region, place=place_of(node))
 
 

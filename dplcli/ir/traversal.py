@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dplcli.ir.graph import Graph
     from dplcli.ir.node import Node
@@ -71,19 +71,26 @@ def is_read_only_by(value: Value, node: Node) -> bool:
     return True
 
 
-def path_through_outside(nodes: Collection[Node], leaving: Iterable[Value]) -> Node | None:
+def path_through_outside(
+    nodes: Collection[Node],
+    leaving: Iterable[Value],
+    contracted: Mapping[Node, Sequence[Value]] | None = None,
+) -> Node | None:
     """Tell whether contracting *nodes* of one graph to a single node would make a cycle.
 
     Args:
         nodes: The nodes to contract.
         leaving: Their outputs that nodes outside read.
+        contracted: For each node that is to be contracted with others into a node of several
+            outputs: those outputs, which then all depend on what any of its nodes reads.
 
     Returns:
         An outside node that depends on one of *leaving* and that one of *nodes* depends on; None
         if the set is convex. The search never goes past the last of *nodes*.
     """
     members = set(nodes)
-    last = max(node.position for node in nodes)
+    groups = contracted or {}
+    last = max(node.position for node in (*nodes, *groups))
     seen: dict[Node, Node] = {}
     pending: list[tuple[Node, Node]] = [
         (user, user) for value in leaving for user in users(value) if user not in members
@@ -95,7 +102,7 @@ def path_through_outside(nodes: Collection[Node], leaving: Iterable[Value]) -> N
         if node in seen or node.position > last:
             continue
         seen[node] = first
-        for output in node.outputs:
+        for output in groups.get(node, node.outputs):
             if output is not None:
                 pending.extend((user, first) for user in users(output))
     return None

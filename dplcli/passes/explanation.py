@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from dplcli.dpl.match import Match, Rejection
     from dplcli.dpl.pattern import DFPattern
     from dplcli.dpl.rule import PatternRule
+    from dplcli.dpl.steps import Ops
     from dplcli.dpl.tracing import Trace
     from dplcli.ir import Model, Node
     from dplcli.passes.selection import Selection
 
-    OpKey: TypeAlias = tuple[str, str]
-
     Verdict: TypeAlias = Literal["matched", "inside", "refused", "mismatch", "taken", "skipped"]
 
+_MOST_NAMED = 4
 MOST_TRACED = 1000
 """Most nodes to look at for the nearest miss of one rule."""
 
@@ -156,11 +156,13 @@ class Explainer:
         return [node for index in self.indexes for node in index.of(heads)]
 
     def _missing(self, rule: PatternRule) -> tuple[str, ...]:
-        present: set[OpKey] = set().union(*(index.counts.keys() for index in self.indexes))
         required = rule.matcher.program.root.required
-        absent = [choice for choice in required if present.isdisjoint(choice)]
-        names = (" or ".join(sorted(f"{d}.{op}" if d else op for d, op in c)) for c in absent)
-        return tuple(sorted(names))
+        absent = [need for need in required if all(index.lacks(need) for index in self.indexes)]
+        ops = [need for need in absent if isinstance(need, frozenset)]
+        if ops:
+            return tuple(sorted(map(_named, ops)))
+        edges = (need for need in absent if not isinstance(need, frozenset))
+        return tuple(sorted(f"{_named(b)} that reads a {_named(a)}" for a, b in edges))
 
     def _largest_part(self, rule: PatternRule) -> PartFit | None:
         for part in reversed(all_parts(rule.pattern)[:-1]):
@@ -190,6 +192,13 @@ class Explainer:
                 if fits:
                     found.append(node)
         return found
+
+
+def _named(ops: Ops) -> str:
+    """Name operators to choose from: ``Add or Sum``."""
+    names = sorted(f"{domain}.{op_type}" if domain else op_type for domain, op_type in ops)
+    shown = names if len(names) <= _MOST_NAMED else [*names[:_MOST_NAMED], "another of its class"]
+    return " or ".join(shown)
 
 
 def _nearest(rule: PatternRule, roots: Sequence[Node]) -> Trace | None:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def judge(
-    match: Match, claimed: Mapping[Node, Match], absorbed: Sequence[Match] = ()
+    match: Match,
+    claimed: Mapping[Node, Match],
+    absorbed: Sequence[Match] = (),
+    contracted: Mapping[Node, Sequence[Value]] | None = None,
 ) -> Match | Rejection:
     """Return *match* as it may be taken, or why it must be refused.
 
@@ -24,19 +27,19 @@ def judge(
         match: What was found.
         claimed: The nodes that other matches have.
         absorbed: Matches that it takes the place of.
+        contracted: What the matches that are wide (:func:`is_wide`) make, for each node of them.
     """
     objection = _object_to_nodes(match, claimed, absorbed)
     if objection is not None:
         return objection
-    escaping = escaping_values(match)
+    escaping = escaping_values(match, claimed)
     if escaping:
-        objection = _object_to_escape(match, escaping)
+        objection = _object_to_escape(match, escaping, claimed)
         match = match._replace(escaping=tuple(escaping))
     objection = objection or _object_to_facts(match)
     if objection is not None:
         return objection
-    leaving = escaping if match.rule.escape == "outputs" else []
-    return _object_to_shape(match, leaving) or match
+    return _object_to_shape(match, contracted or {}) or match
 
 
 def _object_to_nodes(
@@ -57,7 +60,7 @@ def _object_to_nodes(
     return None
 
 
-def escaping_values(match: Match) -> list[Value]:
+def escaping_values(match: Match, claimed: Mapping[Node, Match]) -> list[Value]:
     """Return the values made inside *match* that something outside reads, outputs excepted.
 
     A function may return all that the nodes of the outputs make; a replacement makes the outputs
@@ -70,17 +73,28 @@ def escaping_values(match: Match) -> list[Value]:
         for node in match.nodes
         if node not in roots
         for output in node.outputs
-        if output is not None and _is_read_outside(output, members) and output not in match.outputs
+        if output is not None
+        and _is_read_outside(output, members, claimed)
+        and output not in match.outputs
     ]
 
 
-def _is_read_outside(value: Value, members: AbstractSet[Node]) -> bool:
+def _is_read_outside(
+    value: Value, members: AbstractSet[Node], claimed: Mapping[Node, Match]
+) -> bool:
     if value.returned_by:
         return True
     for user, _ in value.iter_uses():
-        if user not in members and enclosing_node(user, value.graph) not in members:
+        if user in members or _has_own_copy(claimed.get(user), value):
+            continue
+        if enclosing_node(user, value.graph) not in members:
             return True
     return False
+
+
+def _has_own_copy(owner: Match | None, value: Value) -> bool:
+    """Tell whether what reads *value* is in a match that computes it again by itself."""
+    return owner is not None and owner.rule.escape == "duplicate" and value.producer in owner.nodes
 
 
 def describe_escape(value: Value, nodes: Iterable[Node]) -> str:
@@ -91,12 +105,14 @@ def describe_escape(value: Value, nodes: Iterable[Node]) -> str:
     return f"{value.name!r} is also read by {outside.op_type} {outside.label!r}"
 
 
-def _object_to_escape(match: Match, escaping: Sequence[Value]) -> Rejection | None:
+def _object_to_escape(
+    match: Match, escaping: Sequence[Value], claimed: Mapping[Node, Match]
+) -> Rejection | None:
     if match.rule.escape == "refuse":
         return _escape(match, escaping[0], describe_escape(escaping[0], match.nodes))
     if match.rule.escape == "duplicate":
         for value in escaping:
-            if not _leads_into(value, match):
+            if not _leads_into(value, match, claimed):
                 reason = f"{describe_escape(value, match.nodes)}, which does not lead to the root"
                 return _escape(match, value, reason)
     return None
@@ -114,13 +130,17 @@ def _escape(match: Match, value: Value, reason: str) -> Rejection:
     return Rejection(match.rule, match.root, "escape", reason, value)
 
 
-def _leads_into(value: Value, match: Match) -> bool:
+def _leads_into(value: Value, match: Match, claimed: Mapping[Node, Match]) -> bool:
     """Tell whether what reads *value* outside only serves the match: Relay's dominated case."""
     members = set(match.nodes)
     last = match.nodes[-1].position
     if value.returned_by:
         return False
-    pending = [user for user in users(value) if user not in members]
+    pending = [
+        user
+        for user in users(value)
+        if user not in members and not _has_own_copy(claimed.get(user), value)
+    ]
     seen: set[Node] = set()
     while pending:
         node = pending.pop()
@@ -135,17 +155,42 @@ def _leads_into(value: Value, match: Match) -> bool:
     return True
 
 
-def _object_to_shape(match: Match, escaping: Sequence[Value]) -> Rejection | None:
-    """Refuse a match that would form a cycle with the rest of its graph."""
-    leaving = list(escaping)
-    last = match.nodes[-1]
-    for root in match.roots:
-        if root is not last:
-            leaving += [value for value in root.outputs if value is not None]
-    if not leaving:
+def is_wide(match: Match) -> bool:
+    """Tell whether values leave *match* from elsewhere than its last node.
+
+    Only such matches can form a cycle with the rest: in others every node leads to the one that
+    values leave from.
+    """
+    return any(value.producer is not match.nodes[-1] for value in leaving_values(match))
+
+
+def leaving_values(match: Match) -> list[Value]:
+    """Return the values that a call in the place of *match* would make."""
+    made = [value for root in match.roots for value in root.outputs if value is not None]
+    return made + list(match.escaping if match.rule.escape == "outputs" else ())
+
+
+def _object_to_shape(match: Match, contracted: Mapping[Node, Sequence[Value]]) -> Rejection | None:
+    """Refuse a match that would form a cycle with the rest of its graph, or with other matches."""
+    if not is_wide(match):
         return None
-    outside = path_through_outside(match.nodes, leaving)
+    outside = path_through_outside(match.nodes, leaving_values(match), contracted)
     if outside is None:
         return None
     reason = f"{outside.label!r} lies outside but between two nodes of the match"
     return Rejection(match.rule, match.root, "convexity", reason, outside)
+
+
+def replaced_nodes(match: Match) -> list[Node]:
+    """Return the nodes that a call takes the place of: all but those that others still need."""
+    if match.rule.escape != "duplicate" or not match.escaping:
+        return list(match.nodes)
+    members: set[Node | None] = set(match.nodes)
+    needed: set[Node] = set()
+    pending = [value.producer for value in match.escaping]
+    while pending:
+        node = pending.pop()
+        if node is not None and node in members and node not in needed:
+            needed.add(node)
+            pending.extend(value.producer for value in node.inputs if value is not None)
+    return [node for node in match.nodes if node not in needed]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.ir.traversal import users
 from dplcli.ir.value import FIRST_IR_WITH_PLAIN_INITIALIZERS
+from dplcli.passes.judgement import replaced_nodes
 from dplcli.passes.outline import Kind, Outline, group, make_function, outline, rule_of, unique
 from dplcli.passes.rewriter import GraphRewriter
 from dplcli.passes.selection import in_program_order
@@ -130,21 +131,6 @@ class _Outliner:
         rewriter.take_over_outputs(call, item.outputs)
         self.replaced.setdefault(graph, []).extend(replaced_nodes(match))
         return call
-
-
-def replaced_nodes(match: Match) -> list[Node]:
-    """Return the nodes that a call takes the place of: all but those that others still need."""
-    if match.rule.escape != "duplicate" or not match.escaping:
-        return list(match.nodes)
-    members: set[Node | None] = set(match.nodes)
-    needed: set[Node] = set()
-    pending = [value.producer for value in match.escaping]
-    while pending:
-        node = pending.pop()
-        if node is not None and node in members and node not in needed:
-            needed.add(node)
-            pending.extend(value.producer for value in node.inputs if value is not None)
-    return [node for node in match.nodes if node not in needed]
 
 
 def dependents_before(

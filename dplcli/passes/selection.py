@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from dplcli.dpl.index import OpIndex
 from dplcli.dpl.match import Match, Rejection, read_match
 from dplcli.dpl.state import StepBudgetExceededError
-from dplcli.passes.judgement import judge
+from dplcli.passes.judgement import is_wide, judge, leaving_values, replaced_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.dpl.rule import Rule
-    from dplcli.ir import Graph, Model, Node
+    from dplcli.ir import Graph, Model, Node, Value
 
 PARTITION_MARK = "Composite"
 """Metadata key of a function that a partition wrote; its body is not matched again."""
@@ -88,6 +88,7 @@ class _Selector:
         self.selection = selection
         self.claimed: dict[Node, Match] = {}
         self.absorbed: set[int] = set()
+        self.contracted: dict[Graph, dict[Node, list[Value]]] = {}
         self.rule: Rule | None = None
 
     def begin(self, rule: Rule) -> None:
@@ -112,7 +113,7 @@ class _Selector:
                 if match is None:
                     continue
                 inside = _contained(match, self.claimed) if rule.order == "program" else []
-                verdict = judge(match, self.claimed, inside)
+                verdict = judge(match, self.claimed, inside, self.contracted.get(root.graph))
                 if isinstance(verdict, Match):
                     self._take(verdict, inside)
                     return
@@ -124,8 +125,12 @@ class _Selector:
 
     def _take(self, match: Match, inside: Iterable[Match]) -> None:
         self.absorbed.update(id(smaller) for smaller in inside)
-        self.claimed.update(dict.fromkeys(match.nodes, match))
+        self.claimed.update(dict.fromkeys(replaced_nodes(match), match))
         self.selection.matches.append(match)
+        if is_wide(match):
+            made = leaving_values(match)
+            of_graph = self.contracted.setdefault(match.root.graph, {})
+            of_graph.update((node, made) for node in match.nodes)
 
 
 def _contained(match: Match, claimed: Mapping[Node, Match]) -> list[Match]:
