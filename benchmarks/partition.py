@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
@@ -179,6 +179,42 @@ def write_noise(path: Path, outer: Iterable[tuple[str, ...]]) -> None:
 # --- the work that is measured ------------------------------------------------------------------
 
 
+THREE_RULES = """\
+dpl: 1
+target: dnnl
+constants: lift
+patterns:
+  - {name: conv2d_sum_relu, pattern: "Relu(Add(Add(Conv(x, w), b), s))"}
+  - {name: conv2d_bias_relu, pattern: "Relu(Add(Conv(x, w), b))"}
+  - {name: conv2d_relu, pattern: "Relu(Conv(x, w))"}
+"""
+READS = {"Relu": "Relu({})", "Add": "Add({}, _)", "Conv": "Conv({}, _)"}
+"""The operators of the net, each round what it reads."""
+MISSING = ("Relu Relu", "Relu Conv", "Conv Conv", "Conv Add")
+"""What reads what nowhere in the net."""
+
+
+def write_many(path: Path, count: int) -> None:
+    """Write patterns that cannot match: of operators that are missing, and of the net's own."""
+    lines = ["dpl: 1", "target: many", "patterns:"]
+    own = (c for c in product(READS, repeat=6) if any(m in " ".join(c) for m in MISSING))
+    foreign = product(["Relu", *NOISE_OPS], NOISE_OPS, NOISE_OPS)
+    for number, chain in enumerate(islice(chain_both(own, foreign), count)):
+        text = "x"
+        for op in reversed(chain):
+            text = READS.get(op, op + "({})").format(text)
+        lines.append(f"  - {{name: r{number}, pattern: '{text}'}}")
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def chain_both(
+    one: Iterable[tuple[str, ...]], other: Iterable[tuple[str, ...]]
+) -> Iterator[tuple[str, ...]]:
+    """Take turns."""
+    for pair in zip(one, other, strict=False):
+        yield from pair
+
+
 def floor(model: Path, output: Path) -> None:
     """Let protobuf read the model and serialise it again; nothing can be cheaper."""
     import onnx  # noqa: PLC0415
@@ -187,12 +223,14 @@ def floor(model: Path, output: Path) -> None:
     del output  # the floor writes nothing
 
 
-def dpl_partition(model: Path, output: Path, *, further: tuple[str, ...] = ()) -> None:
+def dpl_partition(
+    model: Path, output: Path, *, first: str = CATALOGUE, further: tuple[str, ...] = ()
+) -> None:
     """Partition as the command line does, without the numerical check."""
     from dplcli.pipeline import PartitionSettings, partition  # noqa: PLC0415  # not what is timed
 
     settings = PartitionSettings(verify=False)
-    partition(model, output=output, patterns=[CATALOGUE, *further], settings=settings)
+    partition(model, output=output, patterns=[first, *further], settings=settings)
 
 
 def onnxscript_rewrite(model: Path, output: Path, *, as_function: bool = False) -> None:
@@ -290,8 +328,13 @@ def make_jobs(folder: Path, blocks: int) -> list[Job]:
     absent, near = folder / "absent.yaml", folder / "near.yaml"
     write_noise(absent, product(NOISE_OPS, NOISE_OPS))
     write_noise(near, product(["Relu"], NOISE_OPS, NOISE_OPS))
+    three, many = folder / "three.yaml", folder / "many.yaml"
+    three.write_text(THREE_RULES, encoding="utf-8")
+    write_many(many, 297)
     return [
         Job("floor", floor, big),
+        Job("dpl-3", partial(dpl_partition, first=str(three)), big),
+        Job("dpl-300", partial(dpl_partition, first=str(three), further=(str(many),)), big),
         Job("dpl", dpl_partition, big),
         Job("dpl-absent", partial(dpl_partition, further=(str(absent),)), big),
         Job("dpl-near", partial(dpl_partition, further=(str(near),)), big),
@@ -329,6 +372,7 @@ def figures(best: dict[str, Measurement], blocks: int) -> Iterator[Figure]:
             True,
         ),
         (f"growth from {few} to {nodes} nodes", "dpl", "dpl-small", 12.0, False),
+        ("300 rules : 3 rules, the others cannot match", "dpl-300", "dpl-3", 1.5, False),
         ("100 further patterns, root op absent", "dpl-absent", "dpl", 1.15, False),
         ("100 further patterns, root op Relu", "dpl-near", "dpl", 1.15, False),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from dplcli.ir import Node, Value
@@ -77,6 +78,9 @@ class Match(NamedTuple):
         return Rejection(self.rule, self.root, "check", reason, self.root if at is None else at)
 
 
+_POSITION = attrgetter("position")
+
+
 class Rejection(NamedTuple):
     """Why a pattern that fits at *root* was refused.
 
@@ -116,7 +120,7 @@ def read_match(rule: Rule, root: Node, state: State) -> Match | None:
     return Match(
         rule,
         root,
-        tuple(sorted(nodes, key=lambda node: node.position)),
+        tuple(sorted(nodes, key=_POSITION)),
         program.bindings(slots),
         _constants(rule, slots, repeated),
         program.bound_attributes(slots) if program.attribute_names else {},

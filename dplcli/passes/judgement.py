@@ -161,7 +161,10 @@ def is_wide(match: Match) -> bool:
     Only such matches can form a cycle with the rest: in others every node leads to the one that
     values leave from.
     """
-    return any(value.producer is not match.nodes[-1] for value in leaving_values(match))
+    last = match.nodes[-1]
+    if len(match.outputs) == 1 and not match.escaping:
+        return match.root is not last
+    return any(value.producer is not last for value in leaving_values(match))
 
 
 def leaving_values(match: Match) -> list[Value]:
@@ -183,7 +186,7 @@ def _object_to_shape(match: Match, contracted: Mapping[Node, Sequence[Value]]) -
 
 def replaced_nodes(match: Match) -> list[Node]:
     """Return the nodes that a call takes the place of: all but those that others still need."""
-    if match.rule.escape != "duplicate" or not match.escaping:
+    if not match.escaping or match.rule.escape != "duplicate":
         return list(match.nodes)
     members: set[Node | None] = set(match.nodes)
     needed: set[Node] = set()
