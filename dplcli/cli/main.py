@@ -12,6 +12,7 @@ from dplcli.cli.funnel import run
 COMMANDS = {
     "explain": "Say why patterns match where they do, and why not elsewhere.",
     "inspect": "Show what a model is made of.",
+    "learn": "Write a catalogue with a rule for a subgraph that you point at.",
     "match": "Show where patterns match, and why they do not elsewhere.",
     "partition": "Outline matched subgraphs as functions for a target, and verify the result.",
     "patterns": "List, show, check and test catalogues of patterns.",

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, cast
 from dplcli.dpl.anchors import find_anchors
 from dplcli.dpl.call_steps import CallParts, CallStep, OutputStep
 from dplcli.dpl.callee import FunctionName, FunctionPattern, OpKind, OpName
+from dplcli.dpl.chain_steps import ChainStep, EdgeStep, RepeatStep
 from dplcli.dpl.logic_steps import NotStep
+from dplcli.dpl.output_steps import Anchor, OutputsStep
 from dplcli.dpl.pattern import (
     WAIVED,
     AbsentPattern,
@@ -27,14 +29,7 @@ from dplcli.dpl.pattern import (
     WildcardPattern,
 )
 from dplcli.dpl.program import Program
-from dplcli.dpl.region_steps import (
-    Anchor,
-    ChainStep,
-    DominatorStep,
-    EdgeStep,
-    OutputsStep,
-    RepeatStep,
-)
+from dplcli.dpl.region_steps import DominatorStep
 from dplcli.dpl.scope_steps import ResultsStep
 from dplcli.dpl.scoping import all_parts, check_pattern, is_closed
 from dplcli.dpl.steps import (

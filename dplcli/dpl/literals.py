@@ -13,6 +13,37 @@ if TYPE_CHECKING:
     from dplcli.ir import Dim
 
 
+BINARY_OPS = {
+    ast.Add: "Add",
+    ast.Sub: "Sub",
+    ast.Mult: "Mul",
+    ast.Div: "Div",
+    ast.MatMult: "MatMul",
+    ast.Pow: "Pow",
+}
+"""The operators that Python's signs stand for."""
+
+
+def parse_lines(text: str, what: str) -> ast.Module:
+    """Parse lines of Python's grammar, which are never executed.
+
+    Args:
+        text: The lines.
+        what: What they are, for messages.
+
+    Raises:
+        PatternSyntaxError: They do not parse.
+    """
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise PatternSyntaxError(
+            error.msg, line=error.lineno or 1, column=max((error.offset or 1) - 1, 0)
+        ) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise PatternSyntaxError(f"{what} cannot be parsed: {error}") from error
+
+
 def place_of(node: ast.expr) -> Place:
     """Return where *node* stands."""
     return Place(node.lineno, node.col_offset)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from dplcli.dpl.expressions import Expression
-from dplcli.dpl.literals import read_word, wrong
+from dplcli.dpl.literals import BINARY_OPS, parse_lines, read_word, wrong
 from dplcli.errors import PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from dplcli.ir import OpSchema, SchemaLibrary
-
-_BINARY_OPS = {
-    ast.Add: "Add",
-    ast.Sub: "Sub",
-    ast.Mult: "Mul",
-    ast.Div: "Div",
-    ast.MatMult: "MatMul",
-    ast.Pow: "Pow",
-}
 
 
 @dataclass(frozen=True)
@@ -108,14 +99,7 @@ def parse_replacement(
     Raises:
         PatternSyntaxError: With line, column and, if possible, what was meant.
     """
-    try:
-        module = ast.parse(text)
-    except SyntaxError as error:
-        raise PatternSyntaxError(
-            error.msg, line=error.lineno or 1, column=max((error.offset or 1) - 1, 0)
-        ) from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise PatternSyntaxError(f"the replacement cannot be parsed: {error}") from error
+    module = parse_lines(text, "the replacement")
     reader = _Reader(names, attribute_names, schemas)
     try:
         outputs = reader.read(module)
@@ -180,9 +164,9 @@ class _Reader:
                 return NewConstant(self._expression(node))
             case ast.UnaryOp(op=ast.USub()):
                 return self._node("Neg", "", [node.operand], node)
-            case ast.BinOp() if type(node.op) in _BINARY_OPS:
+            case ast.BinOp() if type(node.op) in BINARY_OPS:
                 args = [node.left, node.right]
-                return self._node(_BINARY_OPS[type(node.op)], "", args, node)
+                return self._node(BINARY_OPS[type(node.op)], "", args, node)
             case ast.Subscript():
                 return self._output(node)
             case ast.Call(func=ast.Name(id="const"), args=[expression], keywords=[]):

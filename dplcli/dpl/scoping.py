@@ -86,22 +86,23 @@ def attribute_names(pattern: DFPattern) -> frozenset[str]:
 def is_closed(part: NotPattern, pattern: DFPattern) -> bool:
     """Tell whether nothing inside a negation is bound outside it, in the whole *pattern*."""
     inside = all_parts(part.pattern)
-    outside = _all_but(pattern, part)
+    outside = _outside(pattern, part, part.parts)
     if {id(p) for p in inside} & {id(p) for p in outside}:
         return False
     return not _shared_words(inside) & _shared_words(outside)
 
 
-def _all_but(pattern: DFPattern, left_out: DFPattern) -> list[DFPattern]:
+def _outside(pattern: DFPattern, owner: DFPattern, inner: Iterable[DFPattern]) -> list[DFPattern]:
+    """List the pattern objects reached without going from *owner* to its parts *inner*."""
+    cut = {id(part) for part in inner}
     found: dict[int, DFPattern] = {}
     pending = [pattern]
     while pending:
         part = pending.pop()
         if id(part) not in found:
             found[id(part)] = part
-            if part is not left_out:
-                pending.extend(part.parts)
-    return [part for part in found.values() if part is not left_out]
+            pending.extend(p for p in part.parts if part is not owner or id(p) not in cut)
+    return list(found.values())
 
 
 def _shared_words(parts: Iterable[DFPattern]) -> set[str]:
@@ -171,7 +172,7 @@ def _check_apart(part: DFPattern, pattern: DFPattern) -> None:
     """Refuse names in a part that is matched anew each time, and anywhere else."""
     hidden = hidden_parts(part)
     inside = _reachable(hidden)
-    outside = _without(pattern, part, {id(root) for root in hidden})
+    outside = _outside(pattern, part, hidden)
     shared = _shared_words(inside) & _shared_words(outside)
     objects = {id(p) for p in inside} & {id(p) for p in outside}
     if shared or objects:
@@ -180,17 +181,6 @@ def _check_apart(part: DFPattern, pattern: DFPattern) -> None:
         raise _wrong(
             part, f"{name} is used in {what}, which is matched anew each time, and outside it"
         )
-
-
-def _without(pattern: DFPattern, owner: DFPattern, cut: set[int]) -> list[DFPattern]:
-    found: dict[int, DFPattern] = {}
-    pending = [pattern]
-    while pending:
-        part = pending.pop()
-        if id(part) not in found:
-            found[id(part)] = part
-            pending.extend(p for p in part.parts if part is not owner or id(p) not in cut)
-    return list(found.values())
 
 
 def _check_compared(pattern: DFPattern, parts: Iterable[DFPattern]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.dpl import builders
-from dplcli.dpl.literals import place_of, wrong
+from dplcli.dpl.literals import BINARY_OPS, parse_lines, place_of, wrong
 from dplcli.dpl.pattern import (
     AbsentPattern,
     AndPattern,
@@ -27,15 +27,6 @@ from dplcli.errors import PatternSyntaxError
 if TYPE_CHECKING:
     from dplcli.ir import SchemaLibrary
 
-_BINARY_OPS = {
-    ast.Add: "Add",
-    ast.Sub: "Sub",
-    ast.Mult: "Mul",
-    ast.Div: "Div",
-    ast.MatMult: "MatMul",
-    ast.Pow: "Pow",
-}
-
 
 def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
     """Read the text form of a pattern.
@@ -47,14 +38,7 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
     Raises:
         PatternSyntaxError: With line, column and, if possible, what was meant.
     """
-    try:
-        module = ast.parse(text)
-    except SyntaxError as error:
-        raise PatternSyntaxError(
-            error.msg, line=error.lineno or 1, column=max((error.offset or 1) - 1, 0)
-        ) from error
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise PatternSyntaxError(f"the pattern cannot be parsed: {error}") from error
+    module = parse_lines(text, "the pattern")
     try:
         pattern = PatternReader(schemas).read(module)
         check_pattern(pattern)
@@ -182,8 +166,8 @@ class PatternReader:
                 only = isinstance(node.op, ast.RShift)
                 ends = self.pattern(node.left), self.pattern(node.right)
                 return replace(builders.edge(*ends, only=only), place=place)
-            case ast.BinOp() if type(node.op) in _BINARY_OPS:
-                return self._operator(_BINARY_OPS[type(node.op)], node, node.left, node.right)
+            case ast.BinOp() if type(node.op) in BINARY_OPS:
+                return self._operator(BINARY_OPS[type(node.op)], node, node.left, node.right)
             case ast.Subscript():
                 return self._output(node)
             case ast.Call():

@@ -59,6 +59,7 @@ class RuleExplanation:
         rule: The rule.
         candidates: How many nodes have an operator that the pattern's root may have.
         matched: How many matches were taken.
+        taken: How many candidates lie in matches of other rules, or inside its own.
         refused: How many fits were refused, by stage.
         examples: The first refusal of each stage.
         missing: Operators that every match needs and the model does not have.
@@ -70,6 +71,7 @@ class RuleExplanation:
     rule: PatternRule
     candidates: int
     matched: int
+    taken: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     examples: tuple[Rejection, ...] = ()
     missing: tuple[str, ...] = ()
@@ -125,6 +127,7 @@ class Explainer:
             rule,
             candidates=len(roots),
             matched=matched,
+            taken=sum(root in self.owners for root in roots) - matched,
             refused=dict(Counter(item.stage for item in rejections)),
             examples=tuple(sorted(first.values(), key=rejections.index)),
             missing=self._missing(rule),

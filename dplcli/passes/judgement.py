@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from dplcli.dpl.match import Match, Rejection
 from dplcli.dpl.rule import PatternRule
+from dplcli.errors import DplError, PassError
 from dplcli.ir.traversal import enclosing_node, path_through_outside, users
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from dplcli.dpl.rule import Check
     from dplcli.ir import Node, Value
 
 
@@ -123,7 +125,29 @@ def _object_to_facts(match: Match) -> Rejection | None:
         reason = condition.reason_against(match.bindings)
         if reason:
             return Rejection(match.rule, match.root, "where", reason, match.root)
-    return None if match.rule.check is None else match.rule.check(match)
+    return None if match.rule.check is None else _checked(match, match.rule.check)
+
+
+def _checked(match: Match, check: Check) -> Rejection | None:
+    """Ask the rule's own function.
+
+    Raises:
+        PassError: It fails, or answers with something else than it may.
+    """
+    label = f"the check of the rule {match.rule.qualified_name!r}"
+    where = f"at {match.root.op_type} {match.root.label!r}"
+    try:
+        answer = check(match)
+    except DplError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise PassError(f"{label} failed {where} with {type(error).__name__}: {reason}") from error
+    if answer is None or isinstance(answer, Rejection):
+        return answer
+    raise PassError(
+        f"{label} answered {answer!r} {where}", hint="return None, or match.reject(reason)"
+    )
 
 
 def _escape(match: Match, value: Value, reason: str) -> Rejection:

@@ -115,9 +115,35 @@ class _Builder:
             attributes |= self.match.attributes.get(name, {})
         for name, expression in node.attributes.items():
             attributes[name] = _attribute(self._evaluate(expression), name)
+        attributes = self._fitting(node, attributes)
         plan = self.plans[id(node)] = _Plan(node, inputs, attributes)
         self.order.append(plan)
         return plan
+
+    def _fitting(self, node: NewNode, attributes: dict[str, Attribute]) -> dict[str, Attribute]:
+        """Compare the node with the schema in force; a whole number may stand for a float."""
+        version = self.graph.opset_imports.get(node.domain, 0)
+        schemas = self.graph.model.codec.schemas
+        schema = schemas.find(node.op_type, node.domain, version)
+        if schema is None:
+            if node.domain == "":
+                raise _CannotBuildError(f"opset {version} has no {node.op_type}")
+            return attributes
+        if not schema.min_inputs <= len(node.args) <= schema.max_inputs:
+            count = len(node.args)
+            raise _CannotBuildError(f"{node.op_type} of opset {version} takes no {count} inputs")
+        fitting = {}
+        for name, attribute in attributes.items():
+            wanted = schema.attributes.get(name)
+            if wanted is None:
+                raise _CannotBuildError(f"{node.op_type} of opset {version} has no {name!r}")
+            if (attribute.kind, wanted) == ("int", "float"):
+                attribute = Attribute("float", float(attribute.value))  # type: ignore[arg-type]  # noqa: PLW2901  # an int
+            if attribute.kind != wanted:
+                found = f"{attribute.kind} {attribute.value!r}"
+                raise _CannotBuildError(f"{node.op_type}: {name} is {wanted}, not {found}")
+            fitting[name] = attribute
+        return fitting
 
     def _dtype_of(self, node: NewNode) -> str | None:
         """Return the element type of the operands beside a number, else of the match's output."""

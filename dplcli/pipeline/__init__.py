@@ -11,6 +11,7 @@ from dplcli.pipeline.catalogs import (
     try_catalogs,
 )
 from dplcli.pipeline.inspecting import find_nodes, inspect
+from dplcli.pipeline.learning import LearnOutcome, learn
 from dplcli.pipeline.matching import (
     ExplainOutcome,
     MatchOutcome,
@@ -32,6 +33,7 @@ from dplcli.verify import Settings as VerifySettings
 __all__ = [
     "LEVELS",
     "ExplainOutcome",
+    "LearnOutcome",
     "MatchOutcome",
     "PartitionOutcome",
     "PartitionSettings",
@@ -46,6 +48,7 @@ __all__ = [
     "explain",
     "find_nodes",
     "inspect",
+    "learn",
     "list_catalogs",
     "load_catalog_rules",
     "load_rules",

@@ -34,6 +34,7 @@ def _rule(item: RuleExplanation) -> Json:
         "origin": item.rule.origin,
         "candidates": item.candidates,
         "matched": item.matched,
+        "taken": item.taken,
         "refused": item.refused,
         "examples": refusals(item.examples),
         "missing_operators": list(item.missing),

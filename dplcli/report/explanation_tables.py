@@ -43,12 +43,16 @@ def explanation_report(
 
 
 def _summary(rules: Sequence[RuleExplanation]) -> RenderableType:
-    figures = ("candidates", "matched", "refused")
+    figures = ("candidates", "matched", "taken", "refused")
     table = plain_table("rule", *figures, right=figures)
     for item in rules:
         stages = ", ".join(f"{count} by {stage}" for stage, count in item.refused.items())
         table.add_row(
-            item.rule.qualified_name, str(item.candidates), str(item.matched), stages or "0"
+            item.rule.qualified_name,
+            str(item.candidates),
+            str(item.matched),
+            str(item.taken),
+            stages or "0",
         )
     return table
 
