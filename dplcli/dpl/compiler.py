@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from dplcli.dpl.steps import OpKey
 
 _NODES = (CallPattern, OutputPattern)
+_MANY_NEGATIONS = 64
+"""Beyond it negations are all decided at the end, without a look at which could be earlier."""
 _LEAVES = (WildcardPattern, AbsentPattern, ConstantPattern, InputPattern)
 
 
@@ -81,6 +83,7 @@ class _Compiler:
         self.slots_by_name: dict[str, int] = {}
         self.names: dict[str, list[tuple[int, int]]] = {}
         self.output_slots: tuple[int, ...] = ()
+        self.negations = sum(isinstance(part, NotPattern) for part in self.order)
         self.parents: dict[int, int] = {}
         for part in self.order:
             for child in part.parts:
@@ -168,7 +171,8 @@ class _Compiler:
             case AndPattern():
                 return AndStep(part, self._step(part.left), self._step(part.right))
             case NotPattern():
-                closed = is_closed(part, self.pattern)
+                few = self.negations <= _MANY_NEGATIONS
+                closed = few and is_closed(part, self.pattern)
                 return NotStep(part, self._step(part.pattern), is_closed=closed)
             case TypedPattern():
                 return self._compile_typed(part)

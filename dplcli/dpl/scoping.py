@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 from dplcli.dpl.callee import FunctionPattern
@@ -23,9 +24,12 @@ from dplcli.dpl.spelling import parts_first
 from dplcli.errors import PatternSyntaxError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from dplcli.dpl.pattern import DFPattern
+
+
+_DEEPEST_PATH = 16
 
 
 def all_parts(pattern: DFPattern) -> list[DFPattern]:
@@ -123,6 +127,7 @@ def check_pattern(pattern: DFPattern) -> None:
         PatternSyntaxError: Says why, and where if the pattern was read from a text.
     """
     parts = all_parts(pattern)
+    readers = Counter(id(inner) for part in parts for inner in part.parts)
     for part in parts:
         if isinstance(part, OutputsPattern) and part is not pattern:
             raise _wrong(part, "several outputs can only be the whole pattern")
@@ -131,7 +136,8 @@ def check_pattern(pattern: DFPattern) -> None:
         if isinstance(part, RepeatPattern):
             _check_repeat(part)
         if isinstance(part, (RepeatPattern, DominatorPattern)):
-            _check_apart(part, pattern)
+            _check_apart(part, pattern, readers)
+    _check_paths(parts)
     _check_names(parts)
     _check_compared(pattern, parts)
     values, attributes = bound_names(pattern), attribute_names(pattern)
@@ -147,6 +153,18 @@ def _check_outputs(part: OutputsPattern) -> None:
             raise _wrong(output, f"the output {output!r} is made by no node of the pattern")
     if len({id(output) for output in part.outputs}) < len(part.outputs):
         raise _wrong(part, "the outputs of a pattern are different ones")
+
+
+def _check_paths(parts: Iterable[DFPattern]) -> None:
+    """Refuse regions inside the paths of regions, and so on without end."""
+    depths: dict[int, int] = {}
+    for part in parts:
+        depth = max((depths[id(inner)] for inner in part.parts), default=0)
+        if isinstance(part, DominatorPattern):
+            depth = max(depth, depths[id(part.path)] + 1)
+        if depth > _DEEPEST_PATH:
+            raise _wrong(part, "paths inside paths are nested too deeply")
+        depths[id(part)] = depth
 
 
 def _check_names(parts: Iterable[DFPattern]) -> None:
@@ -168,10 +186,12 @@ def _check_repeat(part: RepeatPattern) -> None:
         raise _wrong(part, "the nodes of a chain are named by operator, not by function body")
 
 
-def _check_apart(part: DFPattern, pattern: DFPattern) -> None:
+def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]) -> None:
     """Refuse names in a part that is matched anew each time, and anywhere else."""
     hidden = hidden_parts(part)
     inside = _reachable(hidden)
+    if all(readers[id(p)] == 1 for p in inside) and not _shared_words(inside):
+        return
     outside = _outside(pattern, part, hidden)
     shared = _shared_words(inside) & _shared_words(outside)
     objects = {id(p) for p in inside} & {id(p) for p in outside}
