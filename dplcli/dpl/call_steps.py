@@ -51,6 +51,7 @@ class CallStep(Step):
         "call",
         "consumed",
         "functions",
+        "is_plain",
         "is_rotated",
         "is_unordered",
         "ops",
@@ -71,6 +72,7 @@ class CallStep(Step):
         self.attributes = pattern.attributes
         self.attributes_slot = parts.attributes_slot
         self.is_rotated = False
+        self.is_plain = not (parts.functions or parts.bodies or parts.attributes_slot is not None)
         self.consumed: dict[tuple[str, int], frozenset[int]] = {}
         self.sees_identity = parts.ops is not None and ("", "Identity") in parts.ops
         if parts.ops is not None and not parts.functions:
@@ -105,10 +107,11 @@ class CallStep(Step):
         if inputs is None:
             return False
         state.bind_node(self.slot, node)
+        if self.is_plain:
+            return self.match_inputs(state, node, inputs, rest)
         if self.attributes_slot is not None and not self._bind_attributes(state, node):
             return False
-        if self.bodies:
-            rest = self._with_bodies(node, rest)
+        rest = self._with_bodies(node, rest)
         if not is_named:
             return self._called(state, node, inputs, rest)
         return self.match_inputs(state, node, inputs, rest)
