@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     "them. Repeatable.",
 )
 @click.option(
-    "--name", default="", metavar="NAME", help="Name of the rule. [default: from the operators]"
+    "--name",
+    default="",
+    metavar="NAME",
+    help="Name of the rule; without, it is made from the operators.",
 )
 @click.option(
     "--target",

@@ -47,18 +47,20 @@ def list_(*, json_path: str | None, quiet: bool, verbose: bool) -> None:
     emit(catalog_list(entries), lambda: catalogs_record(entries), json_path, quiet=quiet)
 
 
-def _catalogue_command(name: str, verbose: str) -> Callable[[Callable[..., Any]], click.Command]:
+def _catalogue_command(
+    name: str, short: str, verbose: str
+) -> Callable[[Callable[..., Any]], click.Command]:
     """Make a command that takes catalogues and rules."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         for option in (output_options(verbose), allow_code_option, _RULES, _CATALOGUES):
             function = option(function)
-        return command.command(name)(function)
+        return command.command(name, short_help=short)(function)
 
     return decorate
 
 
-@_catalogue_command("show", "No effect: everything is shown.")
+@_catalogue_command("show", "Show the rules of catalogues.", "No effect: everything is shown.")
 def show(  # noqa: PLR0913  # one parameter per option
     *,
     catalogues: tuple[str, ...],
@@ -75,7 +77,9 @@ def show(  # noqa: PLR0913  # one parameter per option
     emit(rule_texts(rules), lambda: rules_record(rules), json_path, quiet=quiet)
 
 
-@_catalogue_command("check", "No effect: every problem is shown.")
+@_catalogue_command(
+    "check", "Look for mistakes, without a model.", "No effect: every problem is shown."
+)
 def check(  # noqa: PLR0913  # one parameter per option
     *,
     catalogues: tuple[str, ...],
@@ -100,7 +104,9 @@ def check(  # noqa: PLR0913  # one parameter per option
         raise click.exceptions.Exit(EXIT_NO)
 
 
-@_catalogue_command("test", "List every trial, not only those that failed.")
+@_catalogue_command(
+    "test", "Run the examples, and try every rule.", "List every trial, not only those that failed."
+)
 def test(  # noqa: PLR0913  # one parameter per option
     *,
     catalogues: tuple[str, ...],

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.pattern import DFPattern
     from dplcli.ir import Dim
 
-_TYPE = re.compile(r"^\s*([A-Za-z][A-Za-z0-9]*|[?_]?)\s*(?:\[(.*)\])?\s*$")
-_LETTER = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+_TYPE = re.compile(r"^([A-Za-z][A-Za-z0-9]*|[?_]?)(?:\[(.*)\])?$")
 _IF = OpPattern((OpName("If"),))
 _BRANCHES = ("then_branch", "else_branch")
 
@@ -102,7 +101,7 @@ def exact_value(array: ArrayLike) -> ExactValue:
         if data.dtype.kind in "OUS"
         else data.tobytes()
     )
-    return ExactValue(tensor.dtype, tensor.shape, raw, data.tolist())
+    return ExactValue(tensor.dtype, tensor.shape, raw, data.tolist() if data.size else [])
 
 
 def is_input(source: str = "") -> InputPattern:
@@ -256,6 +255,9 @@ def typed(
     for dtype in dtypes or ():
         if dtype not in DTYPE_CODES:
             raise ValueError(f"{dtype!r} is not an element type")
+    for dim in shape or ():
+        if isinstance(dim, str) and not dim.isidentifier():
+            raise ValueError(f"{dim!r} is not a dimension: a number, a letter, or None for any")
     return TypedPattern(pattern, dtypes, ranks, shape)
 
 
@@ -265,7 +267,7 @@ def has_type(pattern: DFPattern, text: str) -> TypedPattern:
     Raises:
         ValueError: It is no type.
     """
-    found = _TYPE.match(text)
+    found = _TYPE.match("".join(text.split()))
     if found is None:
         raise ValueError(f"{text!r} is not a type; write float32[n, 4]")
     dtype, dims = found.groups()
@@ -284,7 +286,7 @@ def _dimension(item: str, text: str) -> Dim:
         return None
     if item.isdecimal():
         return int(item)
-    if _LETTER.match(item):
+    if item.isidentifier():
         return item
     raise ValueError(f"{text!r}: {item!r} is not a dimension: a number, a letter, or _ for any")
 
@@ -310,7 +312,7 @@ def as_pattern(arg: Any) -> DFPattern:  # noqa: ANN401  # see Raises
     if arg is None:
         return AbsentPattern()
     if isinstance(arg, (int, float)):
-        return ConstantPattern(value=arg)
+        return ConstantPattern(value=int(arg) if isinstance(arg, int) else float(arg))
     if isinstance(arg, Combinators):
         return cast("DFPattern", arg)
     raise TypeError(f"{arg!r} is not a pattern, a number or None")

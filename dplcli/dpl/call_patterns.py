@@ -54,11 +54,15 @@ class OpPattern:
 
     def spelled(self, spell: Spell) -> str:
         """``Conv`` or ``(Add | Sub)``."""
-        texts = [
+        text = self.alternatives(spell)
+        return text if len(self.choices) == 1 else f"({text})"
+
+    def alternatives(self, spell: Spell) -> str:
+        """``Conv`` or ``Add | Sub``, without brackets."""
+        return " | ".join(
             c.spelled_with(spell) if isinstance(c, FunctionPattern) else c.spelled()
             for c in self.choices
-        ]
-        return texts[0] if len(texts) == 1 else f"({' | '.join(texts)})"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -163,8 +167,7 @@ class CallPattern(Combinators):
     def spelled_as_option(self, spell: Spell) -> str:
         """``optional(Add)(base, b)``: this node, or its first argument alone."""
         text = self._spelled_with(spell, [spell(arg) for arg in self.args])
-        op = self.op.spelled(spell)
-        return f"optional({op.strip('()')}){text.removeprefix(op)}"
+        return f"optional({self.op.alternatives(spell)}){text.removeprefix(self.op.spelled(spell))}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.dpl.attributes import attribute_equals, unnamed_attributes
@@ -294,7 +295,8 @@ class CallStep(Step):
         return None
 
 
-class Attributes(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Attributes:
     """The attributes of a node that a pattern does not name.
 
     Attributes:

@@ -62,7 +62,7 @@ class FunctionName:
 
     def spelled(self) -> str:
         """``call("local::f")``."""
-        return f'call("{self.name}")'
+        return f"call({json.dumps(self.name)})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from dplcli.dpl.helpers import LARGEST_NUMBER
 from dplcli.dpl.pattern import Place
 from dplcli.errors import PatternSyntaxError
 
@@ -35,13 +36,18 @@ def parse_lines(text: str, what: str) -> ast.Module:
         PatternSyntaxError: They do not parse.
     """
     try:
-        return ast.parse(text)
+        module = ast.parse(text)
     except SyntaxError as error:
         raise PatternSyntaxError(
             error.msg, line=error.lineno or 1, column=max((error.offset or 1) - 1, 0)
         ) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise PatternSyntaxError(f"{what} cannot be parsed: {error}") from error
+    for node in ast.walk(module):
+        number = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(node, ast.expr) and isinstance(number, int) and abs(number) > LARGEST_NUMBER:
+            raise wrong(node, "the number is too large")
+    return module
 
 
 def place_of(node: ast.expr) -> Place:

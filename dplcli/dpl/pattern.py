@@ -11,6 +11,7 @@ are equal if they read the same: ``repr`` gives the text form.
 from __future__ import annotations
 
 import json
+import keyword
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -153,8 +154,10 @@ class TypedPattern(Combinators):
         """``x.has_rank(4)``."""
         inner = _operand(self.pattern, spell)
         dims = ", ".join("_" if dim is None else str(dim) for dim in self.shape or ())
-        if self.dtypes is not None and self.shape is not None:
-            return f'{inner}.has_type("{self.dtypes[0]}[{dims}]")'
+        letters = [dim for dim in self.shape or () if isinstance(dim, str)]
+        if self.shape is not None and (self.dtypes or any(map(keyword.iskeyword, letters))):
+            dtype = self.dtypes[0] if self.dtypes else "?"
+            return f'{inner}.has_type("{dtype}[{dims}]")'
         if self.shape is not None:
             return f"{inner}.has_shape({dims})"
         if self.ranks is not None:
@@ -240,11 +243,16 @@ class RepeatPattern(Combinators):
 
     def spelled(self, spell: Spell) -> str:
         """``repeat(Cast, p, min=1, max=8)``."""
-        args = [spell(arg) for arg in self.parts]
+        args = [spell(arg) for arg in self.step.args[1:]]
+        if self.step.is_unordered:
+            args = [f"unordered({', '.join(args)})"]
+        args.insert(0, spell(self.base))
         rest = ["..."] if self.step.rest else []
         bounds = [f"min={self.least}"] if self.least else []
         bounds += [] if self.most is None else [f"max={self.most}"]
         attributes = spelled_attributes(self.step.attributes)
+        if self.step.attributes_name:
+            attributes.append(f"**{self.step.attributes_name}")
         items = [self.step.op.spelled(spell), *args, *rest, *bounds, *attributes]
         return f"repeat({', '.join(items)})"
 

@@ -55,6 +55,19 @@ def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
             return ()
 
 
+def _shown_parts(part: DFPattern) -> tuple[DFPattern, ...]:
+    """Return the parts of *part* whose bindings leave it."""
+    match part:
+        case NotPattern():
+            return ()
+        case RepeatPattern():
+            return (part.base,)
+        case DominatorPattern():
+            return (part.parent, part.child)
+        case _:
+            return part.parts
+
+
 def _reachable(roots: Iterable[DFPattern]) -> list[DFPattern]:
     found: dict[int, DFPattern] = {}
     pending = list(roots)
@@ -63,8 +76,7 @@ def _reachable(roots: Iterable[DFPattern]) -> list[DFPattern]:
         if id(part) in found:
             continue
         found[id(part)] = part
-        hidden = {id(inner) for inner in hidden_parts(part)}
-        pending.extend(inner for inner in part.parts if id(inner) not in hidden)
+        pending.extend(_shown_parts(part))
     return list(found.values())
 
 
@@ -90,22 +102,21 @@ def attribute_names(pattern: DFPattern) -> frozenset[str]:
 def is_closed(part: NotPattern, pattern: DFPattern) -> bool:
     """Tell whether nothing inside a negation is bound outside it, in the whole *pattern*."""
     inside = all_parts(part.pattern)
-    outside = _outside(pattern, part, part.parts)
+    outside = _outside(pattern, part)
     if {id(p) for p in inside} & {id(p) for p in outside}:
         return False
     return not _shared_words(inside) & _shared_words(outside)
 
 
-def _outside(pattern: DFPattern, owner: DFPattern, inner: Iterable[DFPattern]) -> list[DFPattern]:
-    """List the pattern objects reached without going from *owner* to its parts *inner*."""
-    cut = {id(part) for part in inner}
+def _outside(pattern: DFPattern, owner: DFPattern) -> list[DFPattern]:
+    """List the pattern objects reached without going from *owner* to its hidden parts."""
     found: dict[int, DFPattern] = {}
     pending = [pattern]
     while pending:
         part = pending.pop()
         if id(part) not in found:
             found[id(part)] = part
-            pending.extend(p for p in part.parts if part is not owner or id(p) not in cut)
+            pending.extend(_shown_parts(part) if part is owner else part.parts)
     return list(found.values())
 
 
@@ -115,9 +126,13 @@ def _shared_words(parts: Iterable[DFPattern]) -> set[str]:
         words.update(names_of(part))
         if isinstance(part, TypedPattern):
             words.update(f"dimension {dim}" for dim in part.shape or () if isinstance(dim, str))
-        if isinstance(part, CallPattern) and part.attributes_name not in {"", WAIVED}:
-            words.add(f"**{part.attributes_name}")
+        if isinstance(part, CallPattern):
+            words |= _attribute_word(part)
     return words
+
+
+def _attribute_word(call: CallPattern) -> set[str]:
+    return set() if call.attributes_name in {"", WAIVED} else {f"**{call.attributes_name}"}
 
 
 def check_pattern(pattern: DFPattern) -> None:
@@ -190,10 +205,13 @@ def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]
     """Refuse names in a part that is matched anew each time, and anywhere else."""
     hidden = hidden_parts(part)
     inside = _reachable(hidden)
-    if all(readers[id(p)] == 1 for p in inside) and not _shared_words(inside):
+    words = _shared_words(inside)
+    if isinstance(part, RepeatPattern):
+        words |= _attribute_word(part.step)
+    if all(readers[id(p)] == 1 for p in inside) and not words:
         return
-    outside = _outside(pattern, part, hidden)
-    shared = _shared_words(inside) & _shared_words(outside)
+    outside = _outside(pattern, part)
+    shared = words & _shared_words(outside)
     objects = {id(p) for p in inside} & {id(p) for p in outside}
     if shared or objects:
         what = "the path" if isinstance(part, DominatorPattern) else "a repeated part"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ from dplcli.errors import PatternSyntaxError
 
 if TYPE_CHECKING:
     from dplcli.ir import SchemaLibrary
+
+
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
 
 
 def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
@@ -54,7 +58,7 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
 
 def _character_column(text: str, line: int, column: int) -> int:
     """Turn a column in UTF-8 bytes, as ``ast`` counts, into one in characters."""
-    lines = text.splitlines()
+    lines = _LINE_ENDS.split(text)
     shown = lines[line - 1] if line <= len(lines) else ""
     return len(shown.encode()[:column].decode(errors="ignore"))
 
@@ -152,6 +156,8 @@ class PatternReader:
                 raise wrong(node, "a truth value is not a pattern")
             case ast.Constant(value=int() | float() as number):
                 return ConstantPattern(value=number, place=place)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=bool())):
+                raise wrong(node.operand, "a truth value is not a pattern")
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
                 return ConstantPattern(value=-number, place=place)
             case ast.UnaryOp(op=ast.USub()):

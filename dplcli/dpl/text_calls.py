@@ -86,6 +86,10 @@ class CallReader:
 
     def call(self, node: ast.Call) -> DFPattern:
         """Read a call that makes a value."""
+        for number, keyword in enumerate(node.keywords):
+            before = {other.arg for other in node.keywords[:number]}
+            if keyword.arg is not None and keyword.arg in before:
+                raise wrong(keyword.value, f"{keyword.arg!r} is given twice")
         match node.func:
             case ast.Name(id=word) if word in self.words:
                 return self.words[word](node)
@@ -144,7 +148,7 @@ class CallReader:
 
     def _op_of_kind(self, node: ast.Call) -> OpPattern:
         named = {keyword.arg: keyword.value for keyword in node.keywords}
-        if node.args or set(named) - {"kind"}:
+        if node.args or set(named) - {"kind"} or len(named) < len(node.keywords):
             raise wrong(node, 'write op() or op(kind="elementwise")')
         kind = read_text(named["kind"]) if named else ""
         try:
@@ -259,7 +263,7 @@ class CallReader:
             dtype = read_text(named["dtype"]) if "dtype" in named else None
             array = _array_of(items, dtype)
             if "shape" in named:
-                array = array.reshape(read_literal(named["shape"]))
+                array = array.reshape(_shape(named["shape"]))
         except (ValueError, TypeError, OverflowError) as error:
             raise wrong(node, f"not an array: {error}", usage) from error
         return replace(builders.is_value(array), place=place_of(node))
@@ -289,8 +293,9 @@ class CallReader:
     def _if(self, node: ast.Call) -> DFPattern:
         if len(node.args) != 3 or node.keywords:  # noqa: PLR2004  # as the usage says
             raise wrong(node, "write if_(condition, then, otherwise)")
-        parts = [self._several(arg) for arg in node.args]
-        return replace(builders.is_if(*parts), place=place_of(node))
+        condition = self.reader.pattern(node.args[0])
+        results = [self._several(arg) for arg in node.args[1:]]
+        return replace(builders.is_if(condition, *results), place=place_of(node))
 
     def _patterns(self, node: ast.Call, count: int, usage: str) -> list[DFPattern]:
         if len(node.args) != count or node.keywords:
@@ -321,6 +326,8 @@ class CallReader:
     def _typed(self, node: ast.Call, method: Callable[..., Any], args: Any) -> DFPattern:  # noqa: ANN401  # an iterator
         if node.keywords:
             raise wrong(node, "takes no keywords")
+        if not node.args and method.__name__ != "has_shape":
+            raise wrong(node, f"{method.__name__} takes what is allowed", 'x.has_dtype("float32")')
         try:
             typed: DFPattern = replace(method(*args), place=place_of(node))
         except ValueError as error:
@@ -359,11 +366,38 @@ def _is_unordered(node: ast.expr) -> bool:
     )
 
 
+_VALUES_BY_KIND = "biufc"
+_LARGEST_EXTENT = 1_000_000
+
+
+def _shape(node: ast.expr) -> list[int]:
+    """Read the extents of an array, which is written out and hence not large."""
+    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
+    extents = [read_number(item) for item in items]
+    if any(extent > _LARGEST_EXTENT for extent in extents):
+        raise wrong(node, "the array is too large")
+    return extents
+
+
 def _array_of(items: object, dtype: str | None) -> np.ndarray[Any, np.dtype[Any]]:
-    """Make the array; numbers with a point are float32 and others int64 unless *dtype* says."""
-    if dtype == "string":
-        return np.array(items, dtype=object)
+    """Make the array; numbers with a point are float32 and others int64 unless *dtype* says.
+
+    Raises:
+        ValueError: They are no numbers, truth values or texts, or the dtype cannot hold them.
+    """
     array = np.array(items)
+    if dtype == "string" or (dtype is None and array.dtype.kind == "U"):
+        if array.dtype.kind != "U":
+            raise ValueError("not all items are texts")
+        return array.astype(object)
     if dtype is None:
-        return array.astype("float32") if array.dtype.kind == "f" else array
-    return array.astype(dtype)
+        dtype = "float32" if array.dtype.kind == "f" else array.dtype.name
+    if dtype not in DTYPE_CODES or np.dtype(dtype).kind not in _VALUES_BY_KIND:
+        raise ValueError(f"there are no values of {dtype!r} in texts")
+    if array.dtype.kind not in _VALUES_BY_KIND + ("U" if np.dtype(dtype).kind == "f" else ""):
+        raise ValueError("not all items are numbers")
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype)
+    if made.dtype.kind not in "fc" and not np.array_equal(made, array):
+        raise ValueError(f"{dtype} cannot hold all items")
+    return made

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.dpl.compiler import compile_pattern
+from dplcli.dpl.matcher import DEFAULT_BUDGET
 from dplcli.dpl.pattern import CallPattern, RepeatPattern, WildcardPattern
 from dplcli.dpl.scoping import hidden_parts, visible_parts
 from dplcli.dpl.state import State, StepBudgetExceededError, describe
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from dplcli.dpl.steps import Goals, Step
     from dplcli.ir import Node, Value
 
-_BUDGET = 20_000
+TRACE_BUDGET = 4 * DEFAULT_BUDGET
+"""Without shortcuts a search takes more steps than the matcher's."""
 
 
 class Mismatch(NamedTuple):
@@ -71,6 +73,7 @@ class Trace(NamedTuple):
         mismatch: Where it ended; None if it fits, or if the search was given up.
         lines: The pattern as a tree.
         fits: Whether the pattern fits.
+        given_up: Whether the search took too many steps.
     """
 
     root: Node
@@ -79,6 +82,7 @@ class Trace(NamedTuple):
     mismatch: Mismatch | None
     lines: tuple[TraceLine, ...]
     fits: bool = False
+    given_up: bool = False
 
 
 class Tracer:
@@ -86,25 +90,29 @@ class Tracer:
 
     Args:
         rule: The rule whose pattern it is.
+        budget: Most steps to spend on one value.
     """
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, *, budget: int = TRACE_BUDGET) -> None:
         """Compile the rule's pattern without shortcuts."""
         self.rule = rule
+        self.budget = budget
         self.program = compile_pattern(rule.pattern, prune=False)
         parts = visible_parts(rule.pattern)
-        self.size = sum(isinstance(part, CallPattern) for part in parts)
+        self.size = sum(isinstance(part, (CallPattern, RepeatPattern)) for part in parts)
 
     def trace(self, root: Node) -> Trace:
         """Match at *root*, and report."""
         best = _Best()
+        given_up = False
         for subject in root.outputs:
             if subject is None:
                 continue
-            state = State(root.graph, self.program.slot_count, _BUDGET, subject)
+            state = State(root.graph, self.program.slot_count, self.budget, subject)
             try:
                 fits = _search(state, self.program, best)
             except StepBudgetExceededError:
+                given_up = True
                 break
             if fits and root in state.claimed:
                 lines = tuple(self._lines(state.slots, None))
@@ -115,7 +123,7 @@ class Tracer:
             place = self.rule.place(part)
             mismatch = Mismatch(part, place, best.value, best.expected, best.found)
         lines = tuple(self._lines(best.slots, mismatch))
-        return Trace(root, best.score[0], self.size, mismatch, lines)
+        return Trace(root, best.score[0], self.size, mismatch, lines, given_up=given_up)
 
     def _part_of(self, step: Step) -> DFPattern:
         """Return the part to blame; a node of a chain has no text of its own."""

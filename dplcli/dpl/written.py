@@ -6,6 +6,7 @@ import json
 import keyword
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import TypeAlias
 
 Scalar: TypeAlias = int | float | str
@@ -20,16 +21,26 @@ class Place:
     column: int
 
 
+_SCALARS = (Real, str)
+
+
+def _scalar(value: Real | str) -> Scalar:
+    """Turn numpy's numbers, and truth values, into Python's plain ones."""
+    if isinstance(value, str):
+        return str(value)
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
 def attribute_value(value: object) -> AttributeValue:
     """Freeze the value of an attribute.
 
     Raises:
         TypeError: It is no number, string, or list of them.
     """
-    if isinstance(value, (int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)) and all(isinstance(v, (int, float, str)) for v in value):
-        return tuple(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(v, _SCALARS) for v in value):
+        return tuple(map(_scalar, value))
+    if isinstance(value, _SCALARS):
+        return _scalar(value)
     raise TypeError(f"{value!r} is not an attribute value: a number, a string or a list of them")
 
 

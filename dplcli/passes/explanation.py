@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Verdict: TypeAlias = Literal["matched", "inside", "refused", "mismatch", "taken", "skipped"]
 
 _MOST_NAMED = 4
+_NEAREST_BUDGET = 20_000
 MOST_TRACED = 1000
 """Most nodes to look at for the nearest miss of one rule."""
 
@@ -206,7 +207,7 @@ def _named(ops: Ops) -> str:
 
 def _nearest(rule: PatternRule, roots: Sequence[Node]) -> Trace | None:
     """Return the attempt that matched most nodes, the first of several."""
-    tracer = Tracer(rule)
+    tracer = Tracer(rule, budget=_NEAREST_BUDGET)
     best: Trace | None = None
     for root in roots[:MOST_TRACED]:
         trace = tracer.trace(root)

@@ -75,6 +75,7 @@ def trace_record(trace: Trace) -> Json:
     return {
         "root": node_record(trace.root),
         "fits": trace.fits,
+        "given_up": trace.given_up,
         "matched": trace.matched,
         "of": trace.of,
         "failed": None

@@ -119,6 +119,8 @@ def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
         return f"fits, and is refused by {item.rejection.stage}: {item.rejection.reason}"
     if item.verdict == "skipped":
         return "is not tried: it lies in a function that a partition wrote"
+    if item.trace is not None and item.trace.given_up:
+        return "is not known to match: the search takes too many steps"
     if item.trace is None or item.trace.mismatch is None:
         return "does not match"
     trace, mismatch = item.trace, item.trace.mismatch

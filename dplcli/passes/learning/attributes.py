@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _ELEMENT_TYPES = frozenset({"to", "dtype"})
 """Attributes that hold the number of an element type; a pattern names it."""
 
-
 _AXES = frozenset({"axes", "axis"})
 """What some operators take as an input and others as an attribute."""
 
@@ -40,7 +39,9 @@ def named_attributes(node: Node, *, exact: bool) -> dict[str, AttributeValue]:
         if not is_stated and name not in KEPT_ATTRIBUTES:
             continue
         attribute = parameter_of(node, name)
-        if attribute is None or attribute.ref or not (is_stated or _is_special(node, name)):
+        if attribute is None or attribute.ref:
+            continue
+        if not is_stated and attribute.value == _default_of(node, name):
             continue
         value = _as_written(name, attribute)
         if value is not None:
@@ -63,19 +64,17 @@ def _known_names(node: Node) -> list[str]:
     return list(names)
 
 
-def _is_special(node: Node, name: str) -> bool:
-    """Tell whether the attribute differs from the schema's default."""
+def _default_of(node: Node, name: str) -> object:
     schema = schema_of(node)
     default = None if schema is None else schema.defaults.get(name)
-    attribute = parameter_of(node, name)
-    return default is None or attribute is None or attribute.value != default.value
+    return None if default is None else default.value
 
 
 def _as_written(name: str, attribute: Attribute) -> AttributeValue | None:
     """Return the value as a pattern's text writes it; None if no text can."""
     value = attribute.value
     if attribute.kind == "int" and name in _ELEMENT_TYPES and type(value) is int:
-        return DTYPE_NAMES[value] if value < len(DTYPE_NAMES) else value
+        return DTYPE_NAMES[value] if 0 <= value < len(DTYPE_NAMES) else value
     if not isinstance(value, tuple):
         return _scalar(value)
     items = [_scalar(item) for item in value]
@@ -85,4 +84,4 @@ def _as_written(name: str, attribute: Attribute) -> AttributeValue | None:
 def _scalar(value: object) -> Scalar | None:
     if isinstance(value, float):
         return shortest(np.float32(value)) if math.isfinite(value) else None
-    return value if type(value) in {int, str} else None  # type: ignore[return-value]  # just so
+    return value if isinstance(value, (int, str)) and not isinstance(value, bool) else None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LARGEST_PLAIN = 1024
 _FINEST_PLAIN = 16
-"""Plain numbers are multiples of its reciprocal: no dtype rounds them."""
+"""Plain numbers are multiples of its reciprocal, as a person would choose them."""
 
 _TOLERANCE = 5e-4
 """How near the digits of a number must be to it; ``is_close`` allows twice as much."""

@@ -123,7 +123,7 @@ def _read_outside(whole: Sequence[Node]) -> list[Value]:
 
 
 def _check_convex(whole: Sequence[Node], leaving: Sequence[Value]) -> None:
-    """Refuse nodes with others between them; those are searched one at a time, as few are named."""
+    """Refuse nodes with others between them, and name the first few of those."""
     extended, values = list(whole), list(leaving)
     missing: list[Node] = []
     while len(missing) <= _MOST_NAMED:

@@ -20,11 +20,12 @@ from dplcli.passes.learning.words import rule_name
 from dplcli.passes.selection import matchable_graphs, select_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from dplcli.dpl.pattern import DFPattern
     from dplcli.ir import Model, Node
     from dplcli.passes.learning.region import Region
+    from dplcli.passes.selection import Selection
 
 DEFAULT_TARGET = "custom"
 
@@ -87,12 +88,12 @@ def learn_rule(
         doc=_doc(region, model),
     )
     _prove(rule, region)
-    matches = select_matches(model, [rule]).matches
-    notes = [*learned.notes, *_note_on_overlap(matches, region)]
-    if any(isinstance(part, ConstantPattern) for part in all_parts(rule.pattern)):
+    selection = select_matches(model, [rule])
+    notes = [*learned.notes, *_notes_on_search(selection, region)]
+    if not _given_up(selection) and _has_constants(rule):
         looser = build_pattern(region, exact=exact, any_values=True)
-        notes += _note_on_constants(replace(rule, pattern=looser.pattern), model, len(matches))
-    return LearnedRule(rule, text, region.nodes, tuple(notes), len(matches))
+        notes += _notes_on_constants(model, replace(rule, pattern=looser.pattern), selection)
+    return LearnedRule(rule, text, region.nodes, tuple(notes), len(selection.matches))
 
 
 def _doc(region: Region, model: Model) -> str:
@@ -102,17 +103,27 @@ def _doc(region: Region, model: Model) -> str:
     return f"Learned from {what} of {label}: {list_nodes(region.nodes)}."
 
 
-def _note_on_overlap(matches: Iterable[Match], region: Region) -> list[str]:
-    if any(_core(match) == set(region.nodes) for match in matches):
-        return []
-    return ["another match of the rule takes some of the nodes it was learned from"]
+def _notes_on_search(selection: Selection, region: Region) -> Iterator[str]:
+    if not any(_core(match) == set(region.nodes) for match in selection.matches):
+        yield "another match of the rule takes some of the nodes it was learned from"
+    count = _given_up(selection)
+    if count:
+        where = "1 node" if count == 1 else f"{count} nodes"
+        yield f"the search was given up at {where}: too much in the model is like these nodes"
 
 
-def _note_on_constants(looser: PatternRule, model: Model, matches: int) -> list[str]:
-    more = len(select_matches(model, [looser]).matches) - matches
-    if more <= 0:
-        return []
-    return [f"{more} more would match if constants might be computed: x instead of const(x)"]
+def _given_up(selection: Selection) -> int:
+    return sum(item.stage == "budget" for item in selection.refused)
+
+
+def _has_constants(rule: PatternRule) -> bool:
+    return any(isinstance(part, ConstantPattern) for part in all_parts(rule.pattern))
+
+
+def _notes_on_constants(model: Model, looser: PatternRule, selection: Selection) -> Iterator[str]:
+    more = len(select_matches(model, [looser]).matches) - len(selection.matches)
+    if more > 0:
+        yield f"{more} more would match if constants might be computed: x instead of const(x)"
 
 
 def _readable_text(pattern: DFPattern, model: Model) -> str:
