@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+import pytest
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     Term: TypeAlias = tuple[object, ...]
 
@@ -17,6 +20,36 @@ BINARY = ("Add", "Sub", "Mul")
 COMMUTATIVE = {"Add", "Mul", "Sum"}
 SOURCES = ("a", "b", "k")
 """Two inputs and a constant."""
+
+
+class _LateError(BaseException):
+    """The time is up; nothing in between may catch it."""
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Fail if the block takes more than *seconds* of this process's own time, or overflows.
+
+    It is stopped then; and nothing of its stack is shown, which may hold very long patterns.
+    """
+
+    def give_up(*_: object) -> None:
+        raise _LateError
+
+    previous = signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1)
+    problem = ""
+    try:
+        yield
+    except _LateError:
+        problem = f"still running after {seconds} s"
+    except RecursionError:
+        problem = "the stack overflowed"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+    if problem:
+        raise pytest.fail.Exception(problem, pytrace=False) from None
 
 
 @dataclass(frozen=True)
@@ -221,3 +254,441 @@ def subgraph_patterns(draw: st.DrawFn, graph: RandomGraph) -> tuple[str, str, se
 
 def _named(value: str, chosen: set[str]) -> str:
     return f"n_{value}" if value in chosen else f"x_{value}"
+
+
+NAMES = ("x", "y", "z", "_", "_k")
+
+
+@st.composite
+def language_texts(draw: st.DrawFn) -> str:
+    """Draw a text that uses any of the words of the language, mostly in the right way."""
+    lines: list[str] = []
+    names: list[str] = []
+    for number in range(draw(st.integers(0, 3))):
+        if draw(st.integers(0, 4)):
+            names.append(draw(st.sampled_from((f"n{number}", f"_{number}"))))
+            lines.append(f"{names[-1]} = {draw(language_terms(2, tuple(names[:-1])))}")
+        else:
+            own = draw(st.permutations((f"p{number}", f"_q{number}", "_")))
+            lines.append(f"{', '.join(own)} = Split({draw(language_terms(1, tuple(names)))})")
+            names += [name for name in own if name != "_"]
+    count = draw(st.sampled_from((1, 1, 1, 2, 3)))
+    outputs = ", ".join(draw(language_terms(3, tuple(names))) for _ in range(count))
+    return "\n".join([*lines, outputs])
+
+
+_TERMS = (
+    *("Relu({})", "Relu({})", "Relu({})", "Add({}, {})", "Add({}, {})", "Sub({}, {})"),
+    *("({op})({})", "({op})({}, ...)", "optional({op})({})", "repeat({op}, {}, min=1)"),
+    *("({}) | ({})", "({}) & ({})", "({}) ^ ({})", "({}) >> ({})", "~({})", "-({})"),
+    *("({}) + ({})", "({}) - ({})", "({}) * ({})", "({}) / ({})", "({}) @ ({})", "({}) ** ({})"),
+    *("repeat(Add, {}, {}, max=3)", "dominates({}, {}, {})", "({}).dominates({})"),
+    *("same_shape({}, {})", "({}).same_shape_as({})", "({}).used_by({})", "({}).used_by({}, 1)"),
+    *("({}).only_used_by({})", "({}).only_used_by({}, index=0)", "({}).has_rank(1, 2)"),
+    *("({}).has_type('float32[n, 3]')", "({}).has_shape(n, _, 3)", "({}).has_dtype('int8')"),
+    *("Concat(unordered({}, {}))", "Concat(unordered({}, {}), ...)", "Split({})[1]"),
+    *("function([{}], {})({})", "function(..., ({}, {}))({})", "if_({}, ({}, {}), {})"),
+    *("LeakyRelu({}, alpha=0.5, **k)", "LeakyRelu({}, **_)", "Transpose({}, perm=[1, 0])"),
+)
+_CALLEES = ("Relu", "Neg", "com.x.F", 'op(kind="elementwise")', "op()", "Relu | Neg", 'call("f")')
+
+
+@st.composite
+def language_terms(draw: st.DrawFn, depth: int, names: tuple[str, ...]) -> str:
+    """Draw the text of a term that may use *names*."""
+    leaves = (*NAMES, *names, *names, "None", "2.0", "-1", "const()", "const(w)", "input('i')")
+    if not depth or not draw(st.integers(0, 3)):
+        return draw(st.sampled_from(leaves))
+    form = draw(st.sampled_from(_TERMS))
+    parts = [draw(language_terms(depth - 1, names)) for _ in range(form.count("{}"))]
+    callee = draw(st.sampled_from((*_CALLEES, 'Relu | op(kind="reduction")')))
+    return form.format(*parts, op=callee)
+
+
+# -- the whole language ----------------------------------------------------------------------
+
+WIDTHS = {"a": 2, "b": 4, "k": 2}
+"""The sources of rich graphs, two inputs and a constant, with their only dimension."""
+
+OPERANDS = {
+    **dict.fromkeys(("Relu", "Neg", "LeakyRelu", "Identity", "Split"), 1),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Concat"), 2),
+    "Sum": 3,
+}
+FEATURES = ("not", "repeat", "edge", "optional", "kind", "shape", "unordered", "outputs", "region")
+"""What a rich pattern may use besides calls, names, alternatives and conjunctions."""
+
+
+@dataclass(frozen=True)
+class RichNode:
+    """A node that may have several outputs, called by the first of them."""
+
+    outputs: tuple[str, ...]
+    op: str
+    reads: tuple[str, ...]
+    alpha: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of its first output."""
+        return self.outputs[0]
+
+    def text(self) -> str:
+        """Write it as ONNX text."""
+        attributes = {"Concat": " <axis = 0>", "LeakyRelu": f" <alpha = {self.alpha}>"}
+        stated = "" if self.op == "LeakyRelu" and not self.alpha else attributes.get(self.op, "")
+        return f"{', '.join(self.outputs)} = {self.op}{stated} ({', '.join(self.reads)})"
+
+
+@dataclass(frozen=True)
+class RichGraph:
+    """A graph of vectors; *prefix* stands before the names of its sources."""
+
+    nodes: tuple[RichNode, ...]
+    outputs: tuple[str, ...]
+    prefix: str = ""
+
+    def text(self, also: RichGraph | None = None) -> str:
+        """Write it as ONNX text, perhaps with another graph beside it."""
+        graphs = [self] if also is None else [also, self]
+        inputs = ", ".join(f"float[2] {g.prefix}a, float[4] {g.prefix}b" for g in graphs)
+        constants = ", ".join(f"float[2] {g.prefix}k = {{2, 3}}" for g in graphs)
+        outputs = ", ".join(f"float[{g.width(n)}] {n}" for g in graphs for n in g.outputs)
+        body = " ".join(node.text() for g in graphs for node in g.nodes)
+        return f"g ({inputs}) => ({outputs}) <{constants}> {{ {body} }}"
+
+    def producer(self, value: str) -> RichNode | None:
+        """Return the node that makes a value."""
+        return next((node for node in self.nodes if value in node.outputs), None)
+
+    def origin(self, value: str) -> str:
+        """Return the value behind Identity nodes."""
+        node = self.producer(value)
+        while node is not None and node.op == "Identity":
+            value = node.reads[0]
+            node = self.producer(value)
+        return value
+
+    def width(self, value: str) -> int:
+        """Return the only dimension of a value."""
+        node = self.producer(value)
+        if node is None:
+            return WIDTHS[value.removeprefix(self.prefix)]
+        if node.op == "Concat":
+            return sum(map(self.width, node.reads))
+        return self.width(node.reads[0]) // (2 if node.op == "Split" else 1)
+
+    def renamed(self, prefix: str) -> RichGraph:
+        """Return the same graph with *prefix* before every name."""
+        nodes = [
+            replace(
+                node,
+                outputs=tuple(prefix + name for name in node.outputs),
+                reads=tuple(prefix + name for name in node.reads),
+            )
+            for node in self.nodes
+        ]
+        return RichGraph(tuple(nodes), tuple(prefix + name for name in self.outputs), prefix)
+
+
+@st.composite
+def rich_graphs(draw: st.DrawFn, *, max_nodes: int = 7, identity: bool = True) -> RichGraph:
+    """Draw a graph with several outputs, nodes of several outputs, chains and diamonds."""
+    graph = RichGraph((), ())
+    unread: list[str] = []
+    values = list(WIDTHS)
+    ops = [op for op in OPERANDS if identity or op != "Identity"]
+    for number in range(draw(st.integers(2, max_nodes))):
+        op = draw(st.sampled_from((*ops, "Relu", "Add")))
+        first = _read(draw, unread, values)
+        if op == "Identity" and not draw(st.integers(0, 2)):
+            first = draw(st.sampled_from(tuple(WIDTHS)))
+        if op == "Split" and graph.width(first) % 2:
+            op = "Neg"
+        fitting = [v for v in values if op == "Concat" or graph.width(v) == graph.width(first)]
+        fresh = [v for v in unread if v in fitting]
+        reads = [first, *(_read(draw, fresh, fitting) for _ in range(OPERANDS[op] - 1))]
+        names = (f"v{number}", f"w{number}") if op == "Split" else (f"v{number}",)
+        alpha = draw(st.sampled_from((0.0, 0.5))) if op == "LeakyRelu" else 0.0
+        node = RichNode(names, op, tuple(reads), alpha)
+        graph = replace(graph, nodes=(*graph.nodes, node))
+        unread = [name for name in unread if name not in reads] + list(names)
+        values += names
+    outputs = dict.fromkeys(unread)
+    if not draw(st.integers(0, 3)):
+        outputs[draw(st.sampled_from(values[len(WIDTHS) :]))] = None
+    return replace(graph, outputs=tuple(outputs))
+
+
+@dataclass(frozen=True)
+class RichPattern:
+    """Lines ``n0 = …`` and the outputs; see :func:`spell_rich` for the terms."""
+
+    lines: tuple[Term, ...]
+    outputs: tuple[Term, ...]
+
+    def text(self) -> str:
+        """Write it as a pattern."""
+        assigned = [f"n{number} = {spell_rich(term)}" for number, term in enumerate(self.lines)]
+        return "\n".join([*assigned, ", ".join(map(spell_rich, self.outputs))])
+
+
+def spell_rich(term: Term) -> str:
+    """Write a term.
+
+    * ``("name", x)``, ``("any",)``, ``("const",)``, ``("line", 0)``, ``("out", line, index)``
+    * ``("call", ops, args, rest, unordered, alpha)``, ops being names, or ``op()``
+    * ``("or", p, q)``, ``("and", p, q)``, ``("not", p)``, ``("optional", op, p, args)``
+    * ``("repeat", op, base, args, least, most)``
+    * ``("edge", producer, consumer, only, index)``
+    * ``("shape", p, dim)``, ``("same", p, other)``
+    * ``("region", parent, path, child)``
+    """
+    name, *rest = term
+    speller = {
+        "name": lambda word: word,
+        "any": lambda: "_",
+        "const": lambda: "const()",
+        "line": lambda number: f"n{number}",
+        "out": lambda number, index: f"n{number}[{index}]",
+        "call": _spell_call,
+        "or": lambda p, q: f"({spell_rich(p)} | {spell_rich(q)})",
+        "and": lambda p, q: f"({spell_rich(p)} & {spell_rich(q)})",
+        "not": lambda p: f"(~{spell_rich(p)})",
+        "optional": lambda op, *args: f"optional({op})({', '.join(map(spell_rich, args))})",
+        "repeat": _spell_repeat,
+        "edge": _spell_edge,
+        "shape": lambda p, dim: f"{spell_rich(p)}.has_shape({dim})",
+        "same": lambda p, q: f"same_shape({spell_rich(p)}, {spell_rich(q)})",
+        "region": lambda *parts: f"dominates({', '.join(map(spell_rich, parts))})",
+    }
+    text: str = speller[name](*rest)  # type: ignore[index, operator]
+    return text
+
+
+def _spell_call(
+    ops: tuple[str, ...], args: tuple[Term, ...], rest: object, unordered: object, alpha: float
+) -> str:
+    inner = ", ".join(map(spell_rich, args))
+    items = [f"unordered({inner})" if unordered else inner] if args else []
+    items += ["..."] if rest else []
+    items += [f"alpha={alpha}"] if alpha else []
+    callee = ops[0] if len(ops) == 1 else f"({' | '.join(ops)})"
+    return f"{callee}({', '.join(items)})"
+
+
+def _spell_repeat(op: str, base: Term, args: tuple[Term, ...], least: int, most: int) -> str:
+    inner = ", ".join(map(spell_rich, (base, *args)))
+    return f"repeat({op}, {inner}, min={least}, max={most})"
+
+
+def _spell_edge(producer: Term, consumer: Term, only: object, index: int | None) -> str:
+    if index is None:
+        sign = ">>" if only else "^"
+        return f"({spell_rich(producer)} {sign} {spell_rich(consumer)})"
+    word = "only_used_by" if only else "used_by"
+    return f"{spell_rich(producer)}.{word}({spell_rich(consumer)}, {index})"
+
+
+class _Drawer:
+    """Draws terms that follow a graph and mostly fit it."""
+
+    def __init__(self, draw: st.DrawFn, graph: RichGraph, features: Sequence[str]) -> None:
+        self.draw = draw
+        self.graph = graph
+        self.features = features
+        self.lines: dict[str, int] = {}
+        self.multiple: dict[str, int] = {}
+        self.hidden = 0
+
+    def chance(self, one_in: int) -> bool:
+        return not self.draw(st.integers(0, one_in - 1))
+
+    def leaf(self, value: str) -> Term:
+        """Draw a leaf, often one that is named after the value."""
+        own: Term = ("name", f"{'h' if self.hidden else 'x'}_{self.graph.origin(value)}")
+        others: list[Term] = [("any",), ("const",)]
+        if not self.hidden:
+            others += [("name", "x"), ("name", "y")]
+        return self.draw(st.sampled_from([own, own, own, ("any",), *others]))
+
+    def term(self, value: str, depth: int) -> Term:
+        """Draw a term for *value*."""
+        origin = self.graph.origin(value)
+        if not self.hidden and origin in self.lines and self.chance(2):
+            return ("line", self.lines[origin])
+        made = self.graph.producer(origin)
+        if not self.hidden and made is not None and made.name in self.multiple and self.chance(2):
+            index = made.outputs.index(origin)
+            number = self.multiple[made.name]
+            return ("out", number, index) if index or self.chance(2) else ("line", number)
+        if made is None or depth <= 0 or self.chance(5):
+            return self.constrained(self.leaf(value), value, depth)
+        if made.outputs[0] != origin:
+            return self.leaf(value)
+        return self.constrained(self.compound(made, depth), value, depth)
+
+    def compound(self, made: RichNode, depth: int) -> Term:
+        """Draw a term for output 0 of a node."""
+        kinds = ["call"] * 5 + ["or", "ro", "and"]
+        wanted = [f for f in self.features if f in {"repeat", "edge", "optional", "region"}]
+        kinds += wanted * (8 // max(len(wanted), 1))
+        kind = self.draw(st.sampled_from(kinds))
+        call = self.call(made, depth)
+        if kind in {"call", "repeat", "edge", "optional", "region"}:
+            return call if kind == "call" else getattr(self, f"_{kind}")(made, depth, call)
+        other = self.leaf(made.name) if self.chance(2) else self.call(self.any_node(), 1)
+        return ("or", other, call) if kind == "ro" else (kind, call, other)
+
+    def any_node(self) -> RichNode:
+        return self.draw(st.sampled_from(self.graph.nodes))
+
+    def call(self, made: RichNode, depth: int) -> Term:
+        """Draw a node pattern for a node."""
+        reads = list(made.reads)
+        unordered = made.op == "Concat" and "unordered" in self.features and self.chance(2)
+        if made.op in COMMUTATIVE or unordered:
+            reads = self.draw(st.permutations(reads))
+        rest = "kind" in self.features and self.chance(6)
+        if rest:
+            reads = reads[: self.draw(st.integers(0, len(reads)))]
+        ops: tuple[str, ...] = (made.op,)
+        if made.op != "Identity" and self.chance(5):
+            others = {1: ("Relu", "Neg", "Identity"), 2: ("Mul", "Sub"), 3: ("Sum",)}
+            other = self.draw(st.sampled_from(others[len(made.reads)]))
+            ops = tuple(self.draw(st.permutations((made.op, other))))
+        if made.op != "Identity" and "kind" in self.features and self.chance(6):
+            kind = "elementwise" if len(made.reads) == 1 and made.op != "Split" else ""
+            ops = (f'op(kind="{kind}")' if kind and not self.has_identity else "op()",)
+        alpha = made.alpha if made.op == "LeakyRelu" and ops == ("LeakyRelu",) else 0.0
+        args = tuple(self.term(read, depth - 1) for read in reads)
+        return ("call", ops, args, rest, unordered and bool(args), alpha)
+
+    @property
+    def has_identity(self) -> bool:
+        return any(node.op == "Identity" for node in self.graph.nodes)
+
+    def constrained(self, term: Term, value: str, depth: int) -> Term:
+        """Perhaps say more of the value, right or wrong."""
+        if "not" in self.features and self.chance(5):
+            inner = self.leaf(value)
+            if depth > 0:
+                deeper = self.chance(3)
+                inner = self.term(value, depth - 1) if deeper else self.call(self.any_node(), 1)
+            denied: Term = ("not", inner)
+            return denied if self.chance(3) else ("and", term, denied)
+        if "shape" in self.features and self.chance(4):
+            dim = self.draw(st.sampled_from(("n", "n", "m", self.graph.width(value))))
+            if self.hidden:
+                dim = self.graph.width(value)
+            return ("shape", term, dim)
+        if "shape" in self.features and not self.hidden and self.chance(6):
+            return ("same", term, ("name", self.draw(st.sampled_from(("x", "x_a", "x_b")))))
+        return term
+
+    def _optional(self, made: RichNode, depth: int, call: Term) -> Term:
+        if len(made.reads) > 1 or self.chance(2):
+            return ("optional", self.draw(st.sampled_from(("Relu", "Neg"))), call)
+        return ("optional", made.op, self.term(made.reads[0], depth - 1))
+
+    def _repeat(self, made: RichNode, depth: int, call: Term) -> Term:
+        if made.op in {"Split", "Identity"}:
+            return call
+        base, current = made.reads[0], made
+        above = self.graph.producer(self.graph.origin(base))
+        while above is not None and above.op == made.op and self.chance(2):
+            current, base = above, above.reads[0]
+            above = self.graph.producer(self.graph.origin(base))
+        bottom = self.term(base, depth - 1)
+        self.hidden += 1
+        args = tuple(self.leaf(read) for read in current.reads[1:])
+        if len(args) > 1 and "not" in self.features and self.chance(2):
+            args = (args[0], ("not", args[0]))
+        if args and "shape" in self.features and self.chance(2):
+            args = (("shape", args[0], f"h{len(bottom)}_{current.name}"), *args[1:])
+        self.hidden -= 1
+        least = self.draw(st.integers(0, 2))
+        return ("repeat", made.op, bottom, args, least, least + self.draw(st.integers(0, 3)))
+
+    def _edge(self, made: RichNode, depth: int, call: Term) -> Term:
+        slot = self.draw(st.integers(0, len(made.reads) - 1))
+        index = slot if self.chance(3) else None
+        producer = self.term(made.reads[slot], depth - 1)
+        loose: Term = ("call", (made.op,), (("any",),) * len(made.reads), False, False, 0.0)
+        return ("edge", producer, loose if self.chance(2) else call, self.chance(2), index)
+
+    def _above(self, made: RichNode) -> set[str]:
+        names = {made.name}
+        for node in reversed(self.graph.nodes):
+            if node.name in names:
+                makers = (self.graph.producer(read) for read in node.reads)
+                names |= {maker.name for maker in makers if maker is not None}
+        return names - {made.name}
+
+    def _region(self, made: RichNode, _depth: int, call: Term) -> Term:
+        inner = [n for n in self.graph.nodes if n.name != made.name and n.op != "Identity"]
+        if not inner:
+            return call
+        above = self._above(made)
+        near = [node for node in inner if node.name in above] or inner
+        parent = self.call(self.draw(st.sampled_from(near)), 1)
+        loose: Term = ("call", (made.op,), (("any",),) * len(made.reads), False, False, 0.0)
+        ops = self.draw(st.permutations(sorted({n.op for n in inner})))
+        path: Term = ("any",)
+        if self.chance(2):
+            path = ("call", tuple(ops[:3]), (), True, False, 0.0)
+        return ("region", parent, path, loose if self.chance(2) else call)
+
+
+@st.composite
+def rich_patterns(draw: st.DrawFn, graph: RichGraph, features: Sequence[str]) -> RichPattern:
+    """Draw a pattern that follows *graph* and may use *features*."""
+    drawer = _Drawer(draw, graph, features)
+    real = [node for node in graph.nodes if node.op != "Identity"] or list(graph.nodes)
+    chosen = draw(st.lists(st.sampled_from(real), max_size=2, unique=True))
+    lines: list[Term] = []
+    for node in sorted(chosen, key=graph.nodes.index):
+        is_call = drawer.chance(3) or len(node.outputs) > 1
+        lines.append(drawer.call(node, 2) if is_call else drawer.compound(node, 2))
+        target = drawer.multiple if lines[-1][0] == "call" else drawer.lines
+        target[node.name] = len(lines) - 1
+    count = draw(st.integers(2, 3)) if "outputs" in features else 1
+    outputs = []
+    for _ in range(count):
+        root = draw(st.sampled_from(real))
+        outputs.append(
+            drawer.call(root, 3) if count > 1 or drawer.chance(4) else drawer.compound(root, 3)
+        )
+    return RichPattern(tuple(lines), tuple(outputs))
+
+
+@st.composite
+def region_cases(draw: st.DrawFn) -> tuple[RichGraph, RichPattern]:
+    """Draw a graph that is a region between a Sub and a Sum, or nearly, and a pattern for it."""
+    nodes = [RichNode(("v0",), "Sub", ("a", "k"))]
+    if draw(st.booleans()):
+        nodes.append(RichNode(("v1",), "Identity", (draw(st.sampled_from(("a", "k", "v0"))),)))
+    unread = [n.name for n in nodes if all(n.name not in other.reads for other in nodes)]
+    values = ["a", "k", *(node.name for node in nodes), "v0"]
+    for number in range(2, 2 + draw(st.integers(0, 4))):
+        op = draw(st.sampled_from(("Relu", "Neg", "Identity", "Add", "Mul", "Add")))
+        first = draw(st.sampled_from([*unread, *unread, "v0", values[-1]]))
+        second = [_read(draw, unread, values)] if OPERANDS[op] > 1 else []
+        node = RichNode((f"v{number}",), op, tuple(draw(st.permutations([first, *second]))))
+        nodes.append(node)
+        unread = [name for name in unread if name not in node.reads] + [node.name]
+        values.append(node.name)
+    last = RichNode(("z",), "Sum", tuple([*unread, *draw(st.lists(st.sampled_from(values)))][:4]))
+    outputs = ["z", *(name for name in unread if name not in last.reads)]
+    if draw(st.integers(0, 5)) == 0:
+        outputs.append(draw(st.sampled_from([node.name for node in nodes])))
+    graph = RichGraph((*nodes, last), tuple(dict.fromkeys(outputs)))
+    ops = draw(st.sampled_from((("Relu", "Neg", "Add", "Mul"), ("Relu", "Add"), ("op()",))))
+    path = draw(st.sampled_from((("any",), ("call", ops, (), True, False, 0.0))))
+    parent = ("call", (draw(st.sampled_from(("Sub", "Sub", "Sub", "Add"))),), *_LOOSE)
+    child = ("call", (draw(st.sampled_from(("Sum", "Sum", "Sum", "Mul"))),), *_LOOSE)
+    return graph, RichPattern((), (("region", parent, path, child),))
+
+
+_LOOSE = ((), True, False, 0.0)
+"""The arguments, and what else a node pattern says, where it says nothing."""

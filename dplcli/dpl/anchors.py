@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.pattern import (
@@ -47,10 +48,14 @@ def _identity(part: DFPattern) -> object:
 
 
 def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
-    """Yield the parts that every match of *output* binds, with their distance above it."""
-    pending = [(output, 0)]
+    """Yield the parts that every match of *output* binds, with a distance above it, once each."""
+    pending = deque([(output, 0)])
+    seen: set[int] = set()
     while pending:
-        part, distance = pending.pop()
+        part, distance = pending.popleft()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
         if not isinstance(part, AbsentPattern):
             yield part, distance
         match part:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.pattern import AttributeValue
     from dplcli.ir import Attribute, Node
 
-_DTYPE_ATTRIBUTES = frozenset(
+DTYPE_ATTRIBUTES = frozenset(
     {"to", "dtype", "output_dtype", "stash_type", "precision", "softmax_precision"}
 )
 
@@ -35,7 +35,7 @@ def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
         return _floats_equal((value,), (expected,))
     if attribute.kind == "floats" and isinstance(value, tuple) and isinstance(expected, tuple):
         return _floats_equal(value, expected)
-    if attribute.kind == "int" and isinstance(expected, str) and name in _DTYPE_ATTRIBUTES:
+    if attribute.kind == "int" and isinstance(expected, str) and name in DTYPE_ATTRIBUTES:
         return value == DTYPE_CODES.get(expected)
     return value == expected and type(value) is type(expected)
 

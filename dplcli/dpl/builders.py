@@ -214,10 +214,15 @@ def edge(
     producer: DFPattern, consumer: DFPattern, *, only: bool = False, index: int | None = None
 ) -> EdgePattern:
     """Connect two patterns; a chain on the right side is entered at its start."""
-    if isinstance(consumer, EdgePattern):
-        start = edge(producer, consumer.producer, only=only, index=index)
-        return replace(consumer, producer=start)
-    return EdgePattern(producer, consumer, only, index)
+    chain: list[EdgePattern] = []
+    start: DFPattern = consumer
+    while isinstance(start, EdgePattern):
+        chain.append(start)
+        start = start.producer
+    joined = EdgePattern(producer, start, only, index)
+    for link in reversed(chain):
+        joined = replace(link, producer=joined)
+    return joined
 
 
 def either(left: DFPattern, right: Any) -> OrPattern:  # noqa: ANN401  # as as_pattern

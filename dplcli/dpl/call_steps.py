@@ -232,7 +232,7 @@ class CallStep(Step):
         offered = tuple(enumerate(inputs))
         return AssignStep(self, tuple(wanted), offered, spare).run(state, None, rest)
 
-    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
         """Return the outputs of the node."""
         node = slots[self.slot]
         return [] if node is None else [v for v in node.outputs if v is not None]  # type: ignore[attr-defined]  # a node
@@ -396,7 +396,7 @@ class OutputStep(Step):
         """Match one output of a node."""
         return self.call.match_output(state, value, self.index, rest)
 
-    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
         """Return the output, if the node has it."""
         return [v for v in self.call.bound_values_in(slots) if v.index == self.index]
 

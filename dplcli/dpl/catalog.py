@@ -22,11 +22,12 @@ from dplcli.dpl.replacement import Replacement, parse_replacement
 from dplcli.dpl.rule import Example, PatternRule, RewriteRule
 from dplcli.dpl.scoping import attribute_names, bound_names
 from dplcli.dpl.source import Source
-from dplcli.dpl.text import parse_pattern
+from dplcli.dpl.text import character_column, parse_pattern
 from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from importlib.metadata import EntryPoint
 
     from dplcli.dpl.pattern import DFPattern, Place
     from dplcli.dpl.rule import Check, Locate, Opsets, Rule
@@ -123,20 +124,27 @@ class _Reader:
         self.offered: set[str] = set()
 
     def read_named(self, name: str) -> None:
-        point = installed_catalogs().get(name)
-        if point is not None and not exists(Path(name).is_file):
-            if name in self.offered:
-                return
-            self.offered.add(name)
-            found = load_entry_point(point)
-            if isinstance(found, Path):
-                self.read(found, found.parent)
-                return
-            for rule in found:
-                self.catalog.add(rule)
+        try:
+            path = find_catalog(name)
+        except CatalogError:
+            point = installed_catalogs().get(name)
+            if point is None:
+                raise
+            self._read_offer(point)
             return
-        path = find_catalog(name)
         self.read(path, path.parent)
+
+    def _read_offer(self, point: EntryPoint) -> None:
+        """Read what an installed package offers."""
+        if point.name in self.offered:
+            return
+        self.offered.add(point.name)
+        found = load_entry_point(point)
+        if isinstance(found, Path):
+            self.read(found, found.parent)
+            return
+        for rule in found:
+            self.catalog.add(rule)
 
     def read(self, path: Path, root: Path) -> None:
         """Read one file; what it includes must lie below *root*."""
@@ -203,7 +211,7 @@ class _Reader:
             escape=entry.escape,
             order=entry.order,
             examples=_examples(source, at, entry.examples),
-            locate=_locator(source, (*at, "pattern")),
+            locate=_locator(source, (*at, "pattern"), entry.pattern),
             opsets=_opsets(entry),
         )
 
@@ -226,7 +234,7 @@ class _Reader:
                 origin=f"{source.label}:{source.line((*at, 'name'))}",
                 check=self._check(source, at, entry),
                 examples=_examples(source, at, entry.examples),
-                locate=_locator(source, (*at, "pattern")),
+                locate=_locator(source, (*at, "pattern"), entry.pattern),
                 opsets=_opsets(entry),
             )
         except PatternSyntaxError as error:
@@ -290,9 +298,10 @@ def _examples(source: Source, at: Where, entries: Iterable[ExampleEntry]) -> tup
     )
 
 
-def _locator(source: Source, where: Where) -> Locate:
+def _locator(source: Source, where: Where, text: str) -> Locate:
     def locate(place: Place) -> str:
-        return source.place_in_text(place.line, place.column, where)
+        column = character_column(text, place.line, place.column)
+        return source.place_in_text(place.line, column, where)
 
     return locate
 

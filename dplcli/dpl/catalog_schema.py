@@ -40,7 +40,7 @@ Domain = Annotated[
     Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"),
     AfterValidator(_foreign),
 ]
-FunctionReference = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+FunctionReference = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
 _Opset = Annotated[int, Field(ge=1, le=1000), BeforeValidator(_no_truth_value)]
 Opsets = Annotated[list[_Opset], Field(min_length=1, max_length=2), AfterValidator(_in_order)]
 

@@ -9,8 +9,6 @@ from dplcli.dpl.steps import Step
 from dplcli.ir.traversal import behind_identities, is_read_only_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dplcli.dpl.call_steps import CallStep
     from dplcli.dpl.pattern import EdgePattern, RepeatPattern
     from dplcli.dpl.state import State
@@ -29,16 +27,13 @@ class EdgeStep(Step):
         self.edge = pattern
         self.producer = producer
         self.consumer = consumer
+        self.stands_for = consumer
         self.heads = consumer.heads
         self.required = consumer.required | producer.required
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Match the consumer, then look for the edge."""
         return (self.consumer, value, (_EdgeEnd(self), value, rest))
-
-    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
-        """Return what the consumer is bound to."""
-        return self.consumer.bound_values_in(slots)
 
     def inputs(self, value: Value | None) -> list[Value]:
         """Return the inputs that the edge may come in at, each once."""

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ def load_entry_point(point: EntryPoint) -> Path | list[PatternRule | RewriteRule
         found: Any = point.load()
         if callable(found):
             found = found()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failed(label, error) from error
     if isinstance(found, (str, Path)):
         return Path(found)
@@ -56,21 +57,28 @@ def load_python_catalog(path: Path) -> list[PatternRule | RewriteRule]:
     Raises:
         CatalogError: It fails, or defines no list of rules of that name.
     """
-    name = f"dpl_catalog_{abs(hash(path.resolve()))}"
+    try:
+        module = _execute(path)
+    except (Exception, SystemExit) as error:
+        raise _failed(path.name, error) from error
+    if not hasattr(module, VARIABLE):
+        raise CatalogError(f"{path.name}: defines no {VARIABLE}", hint=f"{VARIABLE} = [rule, …]")
+    return _rules_in(getattr(module, VARIABLE), path.name)
+
+
+def _execute(path: Path) -> ModuleType:
+    """Run a Python file as a module of a name of its own."""
+    name = f"dpl_code_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise CatalogError(f"{path}: is no Python module")
+        raise ImportError(f"{path.name} is no Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise _failed(path.name, error) from error
     finally:
         del sys.modules[name]
-    if not hasattr(module, VARIABLE):
-        raise CatalogError(f"{path.name}: defines no {VARIABLE}", hint=f"{VARIABLE} = [rule, …]")
-    return _rules_in(getattr(module, VARIABLE), path.name)
+    return module
 
 
 def _rules_in(found: object, label: str) -> list[PatternRule | RewriteRule]:
@@ -80,7 +88,7 @@ def _rules_in(found: object, label: str) -> list[PatternRule | RewriteRule]:
         raise CatalogError(f"{label}: {VARIABLE} is no list of rules but {type(found).__name__}")
     for item in found:
         if not isinstance(item, (PatternRule, RewriteRule)):
-            raise CatalogError(f"{label}: {VARIABLE} holds {item!r}, which is no rule")
+            raise CatalogError(f"{label}: {VARIABLE} holds {_shown(item)}, which is no rule")
     return list(found)
 
 
@@ -91,10 +99,11 @@ def find_check(reference: str, folder: Path) -> Callable[..., Any]:
         CatalogError: There is none, or the import fails.
     """
     module_name, _, function_name = reference.partition(":")
+    beside = folder / Path(*module_name.split(".")).with_suffix(".py")
     sys.path.insert(0, str(folder))
     try:
-        module: ModuleType = importlib.import_module(module_name)
-    except Exception as error:
+        module = _execute(beside) if beside.is_file() else importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
         raise _failed(f"check {reference!r}", error) from error
     finally:
         sys.path.remove(str(folder))
@@ -105,7 +114,15 @@ def find_check(reference: str, folder: Path) -> Callable[..., Any]:
     return checked
 
 
-def _failed(label: str, error: Exception) -> CatalogError:
+def _shown(item: object) -> str:
+    """Return a short ``repr``, which is somebody else's code and may fail."""
+    try:
+        return repr(item)[:80]
+    except Exception:  # noqa: BLE001  # whatever it does
+        return f"a {type(item).__name__}"
+
+
+def _failed(label: str, error: BaseException) -> CatalogError:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
     reason = " ".join(str(error).split())

@@ -35,7 +35,7 @@ from dplcli.dpl.pattern import (
 from dplcli.dpl.scoping import visible_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _MOST_VARIANTS = 16
 _MOST_CHOICES = 8
+_MOST_OUTPUTS = 4
 _MOST_GUESSES = 48
 _KIND_EXAMPLES = {
     "": "Relu",
@@ -112,12 +113,12 @@ def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]
     Raises:
         NoInstanceError: The pattern has parts that nothing can be made up for.
     """
-    choices = [part for part in visible_parts(rule.pattern) if isinstance(part, OrPattern)]
-    variants = itertools.product((False, True), repeat=min(len(choices), _MOST_CHOICES))
+    choices = [(id(part), count) for part in _parts(rule) if (count := _ways(part)) > 1]
+    variants = itertools.product(*(range(count) for _, count in choices[:_MOST_CHOICES]))
     seen: list[list[MadeUpNode]] = []
     for variant in variants:
-        right = {id(part) for part, is_right in zip(choices, variant, strict=False) if is_right}
-        sketch = _Sketch(right, schemas)
+        taken = {part: way for (part, _), way in zip(choices, variant, strict=False)}
+        sketch = _Sketch(taken, schemas)
         try:
             outputs = sketch.values_of(rule.pattern)
         except RecursionError as error:
@@ -125,6 +126,18 @@ def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]
         if sketch.nodes not in seen and len(seen) < _MOST_VARIANTS:
             seen.append(sketch.nodes)
             yield _guesses(rule, sketch, outputs)
+
+
+def _parts(rule: Rule) -> list[DFPattern]:
+    """Return the pattern objects that may offer a choice, nodes of chains included."""
+    parts = visible_parts(rule.pattern)
+    return parts + [part.step for part in parts if isinstance(part, RepeatPattern)]
+
+
+def _ways(part: DFPattern) -> int:
+    if isinstance(part, OrPattern):
+        return 2
+    return len(part.op.choices) if isinstance(part, CallPattern) else 1
 
 
 def _guesses(rule: Rule, sketch: _Sketch, outputs: Sequence[str]) -> Iterator[Instance]:
@@ -164,8 +177,8 @@ class _Leaf:
 class _Sketch:
     """The nodes of one variant, and its leaves without shapes yet."""
 
-    def __init__(self, right: set[int], schemas: SchemaLibrary) -> None:
-        self.right = right
+    def __init__(self, taken: Mapping[int, int], schemas: SchemaLibrary) -> None:
+        self.taken = taken
         self.schemas = schemas
         self.nodes: list[MadeUpNode] = []
         self.leaves: list[_Leaf] = []
@@ -203,7 +216,7 @@ class _Sketch:
                 first = self.value(part.node)
                 return first if part.index == 0 else f"{first}_{part.index}"
             case OrPattern():
-                return self.value(part.right if id(part) in self.right else part.left)
+                return self.value(part.right if self.taken.get(id(part)) else part.left)
             case AndPattern():
                 inner = [part.left, part.right]
                 inner.sort(key=lambda p: not isinstance(p, (CallPattern, ConstantPattern)))
@@ -237,7 +250,7 @@ class _Sketch:
         return current
 
     def _call(self, part: CallPattern, args: list[str]) -> list[str]:
-        choice = part.op.choices[0]
+        choice = part.op.choices[self.taken.get(id(part), 0)]
         if part.bodies or not isinstance(choice, (OpName, OpKind)):
             raise NoInstanceError("calls of functions and bodies of nodes are not made up")
         op_type = choice.op_type if isinstance(choice, OpName) else _KIND_EXAMPLES[choice.kind]
@@ -258,6 +271,13 @@ class _Sketch:
         name = part.name or f"made_{len(self.nodes)}"
         outputs = [name, *(f"{name}_{index}" for index in range(1, count))]
         attributes = dict(_REQUIRED.get(op_type, {})) | dict(part.attributes)
+        if op_type == "Split":
+            if len(args) > 1 or "split" in attributes:
+                raise NoInstanceError("sizes of a Split are not made up")
+            wanted = attributes.setdefault("num_outputs", count)
+            if not isinstance(wanted, int) or not 0 < wanted <= _MOST_OUTPUTS:
+                raise NoInstanceError("a Split into so many is not made up")
+            outputs = [name, *(f"{name}_{index}" for index in range(1, wanted))]
         self.nodes.append(MadeUpNode(op_type, domain, tuple(args), tuple(outputs), attributes))
         return outputs
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from dplcli.dpl.attributes import DTYPE_ATTRIBUTES
 from dplcli.dpl.callee import OpName
 from dplcli.dpl.lost_attributes import FIRST_OPSET
 from dplcli.dpl.pattern import AndPattern, CallPattern, RepeatPattern
-from dplcli.dpl.replacement import NewNode, NewOutput
+from dplcli.dpl.replacement import new_nodes
 from dplcli.dpl.rule import RewriteRule
 from dplcli.dpl.scoping import all_parts, bound_names, visible_parts
 from dplcli.ir.parameters import MOVED
@@ -15,8 +16,9 @@ from dplcli.ir.parameters import MOVED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dplcli.dpl.expressions import Expression
     from dplcli.dpl.pattern import DFPattern
-    from dplcli.dpl.replacement import Part
+    from dplcli.dpl.replacement import NewNode
     from dplcli.dpl.rule import Rule
     from dplcli.ir import OpSchema, SchemaLibrary
 
@@ -83,18 +85,21 @@ def _attribute_kinds(rule: Rule, schemas: SchemaLibrary) -> Iterator[Problem]:
                     kinds.setdefault(name, set()).add(kind)
             for name, value in call.attributes:
                 known = kinds.get(name)
-                if known and not any(_is_of(value, kind) for kind in known):
+                if known and not any(_is_of(name, value, kind) for kind in known):
                     message = (
                         f"{choice.op_type}: {name} is {' or '.join(sorted(known))}, not {value!r}"
                     )
                     yield Problem("error", rule.qualified_name, rule.place(call), message)
 
 
-def _is_of(value: object, kind: str) -> bool:
+def _is_of(name: str, value: object, kind: str) -> bool:
+    if kind == "int" and isinstance(value, str):
+        return name in DTYPE_ATTRIBUTES
     if kind in _NUMERIC:
-        return isinstance(value, _NUMERIC[kind]) or (kind == "int" and isinstance(value, str))
+        return isinstance(value, _NUMERIC[kind])
     if kind in _LIST_OF:
-        return isinstance(value, tuple) and all(isinstance(v, _LIST_OF[kind]) for v in value)
+        items = value if isinstance(value, (tuple, list)) else (None,)
+        return all(isinstance(item, _LIST_OF[kind]) for item in items)
     return kind != "string" or isinstance(value, str)
 
 
@@ -165,7 +170,7 @@ def _unused_names(rule: Rule) -> Iterator[Problem]:
 def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Problem]:
     """Compare the nodes of a replacement with every opset that the rule claims."""
     first, last = rule.opsets
-    for node in _nodes_of(rule.replacement.outputs):
+    for node in new_nodes(rule.replacement.outputs):
         versions = list(schemas.versions(node.op_type, node.domain))
         if not versions or node.domain:
             continue
@@ -190,16 +195,21 @@ def _misfits(rule: RewriteRule, node: NewNode, schema: OpSchema) -> Iterator[Pro
         if name not in schema.attributes:
             message = f"the replacement gives {node.op_type} {name!r}, unknown {where}"
             yield Problem("error", rule.qualified_name, rule.origin, message)
+    for name, expression in node.attributes.items():
+        kind = schema.attributes.get(name)
+        if kind is not None and not expression.names:
+            yield from _wrong_kind(rule, node, name, expression, kind)
 
 
-def _nodes_of(parts: tuple[Part | None, ...]) -> list[NewNode]:
-    found: dict[int, NewNode] = {}
-    pending = list(parts)
-    while pending:
-        part = pending.pop(0)
-        if isinstance(part, NewOutput):
-            part = part.node
-        if isinstance(part, NewNode) and id(part) not in found:
-            found[id(part)] = part
-            pending += part.args
-    return list(found.values())
+def _wrong_kind(
+    rule: RewriteRule, node: NewNode, name: str, expression: Expression, kind: str
+) -> Iterator[Problem]:
+    try:
+        value = expression.value({})
+    except ValueError as error:
+        message = f"the replacement's {name} of {node.op_type} cannot be computed: {error}"
+        yield Problem("error", rule.qualified_name, rule.origin, message)
+        return
+    if not _is_of(name, value, kind) or (kind == "int" and isinstance(value, str)):
+        message = f"the replacement gives {node.op_type} {name} = {value!r}, which is no {kind}"
+        yield Problem("error", rule.qualified_name, rule.origin, message)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.helpers import LARGEST_NUMBER
 from dplcli.dpl.pattern import Place
 from dplcli.errors import PatternSyntaxError
 
@@ -23,6 +22,9 @@ BINARY_OPS = {
     ast.Pow: "Pow",
 }
 """The operators that Python's signs stand for."""
+
+
+_MOST_BITS = 4096
 
 
 def parse_lines(text: str, what: str) -> ast.Module:
@@ -45,7 +47,11 @@ def parse_lines(text: str, what: str) -> ast.Module:
         raise PatternSyntaxError(f"{what} cannot be parsed: {error}") from error
     for node in ast.walk(module):
         number = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(node, ast.expr) and isinstance(number, int) and abs(number) > LARGEST_NUMBER:
+        if (
+            isinstance(node, ast.expr)
+            and isinstance(number, int)
+            and number.bit_length() > _MOST_BITS
+        ):
             raise wrong(node, "the number is too large")
     return module
 

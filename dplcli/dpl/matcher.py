@@ -17,7 +17,7 @@ from dplcli.dpl.search import advance
 from dplcli.dpl.state import State, StepBudgetExceededError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from dplcli.dpl.pattern import DFPattern
     from dplcli.dpl.steps import Goals
@@ -39,10 +39,14 @@ class Matcher:
         self.program = compile_pattern(pattern)
         self.budget = budget
 
-    def solutions(self, root: Node) -> Iterator[State]:
+    def solutions(self, root: Node, taken: Container[Node] = ()) -> Iterator[State]:
         """Yield every way to match the pattern at *root*, preferred ones first.
 
         The state is reused: read it before asking for the next.
+
+        Args:
+            root: The node to match at.
+            taken: Nodes that none of the outputs may be but the first.
 
         Raises:
             StepBudgetExceededError: The search was given up.
@@ -53,6 +57,7 @@ class Matcher:
                 continue
             state = State(root.graph, self.program.slot_count, self.budget, subject)
             state.spent = spent
+            state.taken = taken
             try:
                 for _ in _all_of(state, self.program.start(subject)):
                     yield state

@@ -88,7 +88,7 @@ class _NextOutput(Step):
         ways = (
             (_OneOutput(self.whole, self.number), candidate, rest)
             for candidate in self.whole.candidates(state, self.number)
-            if step.is_plausible(candidate)
+            if step.is_plausible(candidate) and candidate.producer not in state.taken
         )
         return EachStep(self, ways).run(state, None, None)
 

@@ -36,6 +36,7 @@ class DominatorStep(Step):
         self.parent = parent
         self.path = path
         self.child = child
+        self.stands_for = child
         self.heads = child.heads
         self.required = child.required | parent.required
 
@@ -43,10 +44,6 @@ class DominatorStep(Step):
         """Match the child; what is claimed by now lies in no region."""
         taken = frozenset(state.claimed)
         return (self.child, value, (_Region(self, taken), value, rest))
-
-    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
-        """Return what the child is bound to."""
-        return self.child.bound_values_in(slots)
 
 
 class _Region(Step):
@@ -77,6 +74,7 @@ class _Walk:
     ) -> None:
         self.dominator = dominator
         self.child = child
+        self.stands_for = child
         self.state = state
         self.taken = taken
         self.on_path: dict[Node, bool] = {}

@@ -15,10 +15,13 @@ from dplcli.dpl.literals import BINARY_OPS, parse_lines, read_word, wrong
 from dplcli.errors import PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from dplcli.ir import OpSchema, SchemaLibrary
+
+
+_MOST_OUTPUTS = 1000
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,19 @@ class Replacement:
     outputs: tuple[Part, ...]
     used: frozenset[str]
     carried: frozenset[str]
+
+
+def new_nodes(parts: Iterable[Part | None]) -> list[NewNode]:
+    """List the nodes that *parts* make, each once."""
+    found: dict[int, NewNode] = {}
+    pending = list(parts)
+    while pending:
+        part = pending.pop(0)
+        node = part.node if isinstance(part, NewOutput) else part
+        if isinstance(node, NewNode) and id(node) not in found:
+            found[id(node)] = node
+            pending += node.args
+    return list(found.values())
 
 
 def parse_replacement(
@@ -144,7 +160,7 @@ class _Reader:
                 raise wrong(statement, "only a new node has several outputs to name")
             for index, item in enumerate(target.elts):
                 if read_word(item):
-                    self._define(item, NewOutput(part, index))
+                    self._define(item, self._output_of(part, index, item))
             return
         self._define(target, part)
 
@@ -189,9 +205,16 @@ class _Reader:
     def _output(self, node: ast.Subscript) -> Part:
         part = self._part(node.value)
         index = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if not isinstance(part, NewNode) or type(index) is not int or index < 0:
+        if not isinstance(part, NewNode) or type(index) is not int:
             raise wrong(node, "only the outputs of a new node are chosen by number")
-        return NewOutput(part, index)
+        return self._output_of(part, index, node)
+
+    def _output_of(self, node: NewNode, index: int, at: ast.expr) -> NewOutput:
+        versions = list(self.schemas.versions(node.op_type, node.domain))
+        most = max((schema.max_outputs for schema in versions), default=_MOST_OUTPUTS)
+        if not 0 <= index < min(most, _MOST_OUTPUTS):
+            raise wrong(at, f"{node.op_type} has no output {index}")
+        return NewOutput(node, index)
 
     def _op(self, node: ast.expr) -> tuple[str, str]:
         if isinstance(node, ast.Name):
@@ -258,6 +281,10 @@ class _Reader:
         if not fewest <= len(made.args) <= most:
             wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             raise wrong(node, f"{made.op_type} takes {wanted} inputs, not {len(made.args)}")
+        needed = frozenset.intersection(*(schema.required_attributes for schema in versions))
+        missing = sorted(needed - made.attributes.keys())
+        if missing and not made.carried:
+            raise wrong(node, f"{made.op_type} needs the attribute {missing[0]!r}")
         known = {name for schema in versions for name in schema.attributes}
         for name in made.attributes:
             if name not in known:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dplcli.dpl.matcher import Matcher
 from dplcli.dpl.pattern import OutputsPattern
+from dplcli.dpl.replacement import Captured, Replacement, new_nodes
 from dplcli.dpl.scoping import bound_names
 from dplcli.errors import PatternSyntaxError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from dplcli.dpl.conditions import Condition
     from dplcli.dpl.match import Match, Rejection
     from dplcli.dpl.pattern import DFPattern, Place
-    from dplcli.dpl.replacement import Replacement
     from dplcli.ir import Graph
 
     Opsets: TypeAlias = tuple[int | None, int | None]
@@ -213,3 +213,16 @@ class RewriteRule(Rule):
             raise PatternSyntaxError(
                 f"the pattern has {wanted} output(s) and the replacement {given}"
             )
+        self._check_own_outputs(outputs or (self.pattern,))
+
+    def _check_own_outputs(self, outputs: tuple[DFPattern, ...]) -> None:
+        """Refuse a replacement that reads what it replaces."""
+        made = self.replacement.outputs
+        read = {arg for node in new_nodes(made) for arg in node.args if isinstance(arg, Captured)}
+        read |= {part for part in made if isinstance(part, Captured)}
+        for output, part in zip(outputs, made, strict=True):
+            own = Captured(output.name)
+            if output.name and own in read and part != own:
+                raise PatternSyntaxError(
+                    f"the replacement reads {output.name!r}, which it replaces"
+                )

@@ -171,14 +171,15 @@ def _check_outputs(part: OutputsPattern) -> None:
 
 
 def _check_paths(parts: Iterable[DFPattern]) -> None:
-    """Refuse regions inside the paths of regions, and so on without end."""
+    """Refuse paths inside paths, and repeated parts inside repeated parts, without end."""
     depths: dict[int, int] = {}
     for part in parts:
         depth = max((depths[id(inner)] for inner in part.parts), default=0)
-        if isinstance(part, DominatorPattern):
-            depth = max(depth, depths[id(part.path)] + 1)
+        if isinstance(part, (DominatorPattern, RepeatPattern)):
+            inner_depth = max((depths[id(inner)] for inner in hidden_parts(part)), default=-1)
+            depth = max(depth, inner_depth + 1)
         if depth > _DEEPEST_PATH:
-            raise _wrong(part, "paths inside paths are nested too deeply")
+            raise _wrong(part, "parts that are matched anew each time are nested too deeply")
         depths[id(part)] = depth
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import TaggedScalar
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from dplcli.dpl.scalar_places import place_in_scalar
 from dplcli.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
     Where = Sequence[str | int]
 
 _MOST_ITEMS = 100_000
+_SHOWN = 160
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+_STRING_TAG = ":str"
 
 
 class Source:
@@ -40,7 +47,9 @@ class Source:
             raise CatalogError(f"{path}: is not UTF-8 text") from error
         except OSError as error:
             raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
-        self.lines = self.text.splitlines()
+        self.lines = _LINE_ENDS.split(self.text)
+        if not self.lines[-1]:
+            self.lines.pop()
         self.data = self._parsed()
         if not isinstance(self.data, dict):
             raise CatalogError(
@@ -49,7 +58,9 @@ class Source:
 
     def _parsed(self) -> object:
         try:
-            return YAML(typ="rt").load(self.text)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an anchor defined twice is no fault
+                return YAML(typ="rt").load(self.text)
         except MarkedYAMLError as error:
             mark = error.problem_mark
             line, column = (mark.line, mark.column) if mark else (0, 0)
@@ -94,33 +105,11 @@ class Source:
             where: The scalar.
         """
         line, column = self._position(where, value=True)
-        shown = self.lines[line][column:] if line < len(self.lines) else ""
-        shown, column = _without_properties(shown, column)
-        if shown[:1] in {"|", ">"}:
-            indent = self._indent_of_block(line + 1)
-            return line + of_line, indent + of_column
-        if shown[:1] not in {"'", '"'}:
-            return line + of_line - 1, column + of_column
-        if of_line == 1:
-            return line, column + 1 + of_column
-        return self._place_after_escapes(line, column, of_line, of_column)
-
-    def _indent_of_block(self, line: int) -> int:
-        for text in self.lines[line:]:
-            if text.strip():
-                return len(text) - len(text.lstrip())
-        return 0
-
-    def _place_after_escapes(
-        self, line: int, column: int, of_line: int, of_column: int
-    ) -> tuple[int, int]:
-        r"""Find a line of the text behind as many ``\n`` inside double quotes."""
-        start = column
-        for _ in range(of_line - 1):
-            start = self.lines[line].find("\\n", start) + 2
-            if start == 1:
-                return line, column
-        return line, start + of_column
+        data: Any = self.data
+        for key in where:
+            data = data[key]
+        text = getattr(data, "value", data)  # a tagged scalar holds its value
+        return place_in_scalar(self.lines, (line, column), str(text), (of_line, of_column))
 
     def _position(self, where: Where, *, value: bool = False) -> tuple[int, int]:
         """Return where the item at *where* stands, or the nearest thing round it that exists."""
@@ -140,19 +129,10 @@ class Source:
         place = f"{self.label}:{line + 1}:{column + 1}"
         excerpt = ""
         if line < len(self.lines):
-            shown = self.lines[line]
-            excerpt = f"\n    {shown}\n    {' ' * min(column, len(shown))}^"
+            start = max(column - _SHOWN // 2, 0)
+            shown = self.lines[line][start : start + _SHOWN]
+            excerpt = f"\n    {shown}\n    {' ' * min(column - start, len(shown))}^"
         return CatalogError(f"{place}: {message}{excerpt}", hint=hint)
-
-
-def _without_properties(shown: str, column: int) -> tuple[str, int]:
-    """Step over the anchor and tag that may stand before a scalar."""
-    while shown[:1] in {"&", "!"}:
-        _, _, rest = shown.partition(" ")
-        rest = rest.lstrip()
-        column += len(shown) - len(rest)
-        shown = rest
-    return shown, column
 
 
 def _holds(data: Any, key: str | int) -> bool:  # noqa: ANN401  # YAML holds anything
@@ -190,6 +170,8 @@ class _Plain:
             return copy
         if isinstance(data, bool):
             return bool(data)
+        if isinstance(data, TaggedScalar) and str(data.tag).endswith(_STRING_TAG):
+            return str(data.value)
         return next((kind(data) for kind in (str, int, float) if isinstance(data, kind)), data)
 
     def _copy(self, data: Any) -> Any:  # noqa: ANN401  # YAML holds anything

@@ -9,7 +9,7 @@ from dplcli.errors import PassError
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from dplcli.dpl.steps import Goals, Step
     from dplcli.ir import Graph, Node, Value
@@ -32,6 +32,7 @@ class State:
         noted: Identity nodes looked through, possibly repeated, and constants in repeated parts.
         deferred: What can be decided only when everything else is bound.
         negations: How many negations the search is inside of.
+        taken: Nodes that no further output may be: other matches have them.
         budget: Most steps to spend.
         spent: Steps spent.
         subject: The value that the search began with.
@@ -50,6 +51,7 @@ class State:
         "slots",
         "spent",
         "subject",
+        "taken",
         "trail",
     )
 
@@ -62,6 +64,7 @@ class State:
         self.noted: list[Node | Value] = []
         self.deferred: Deferred = None
         self.negations = 0
+        self.taken: Container[Node] = ()
         self.budget = budget
         self.spent = 0
         self.trail: list[int | Callable[[], object]] = []

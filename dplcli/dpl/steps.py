@@ -35,17 +35,19 @@ class Step(ABC):
     Attributes:
         pattern: The pattern object it was compiled from.
         slot: Its slot.
+        stands_for: The step that is bound in its place, if it binds nothing itself.
         heads: The operators whose nodes can match it; None if any value might.
         required: What every match needs of the graph: operators (a set to choose from), and edges
             (a pair of such sets: of what makes a value, and of what reads it).
     """
 
-    __slots__ = ("heads", "pattern", "required", "slot")
+    __slots__ = ("heads", "pattern", "required", "slot", "stands_for")
 
     def __init__(self, pattern: DFPattern, slot: int = 0) -> None:
         """Create a step that any value might match and that needs nothing."""
         self.pattern = pattern
         self.slot = slot
+        self.stands_for: Step | None = None
         self.heads: frozenset[OpKey] | None = None
         self.required: frozenset[Requirement] = frozenset()
 
@@ -62,8 +64,15 @@ class Step(ABC):
             return False
         return (node.domain, node.op_type) in self.heads or is_identity(node)
 
-    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:  # noqa: ARG002  # most bind nothing
+    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
         """Return what it is bound to: for a node pattern all outputs of the node."""
+        step = self
+        while step.stands_for is not None:
+            step = step.stands_for
+        return step.own_values_in(slots)
+
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:  # noqa: ARG002  # most bind nothing
+        """Return what its own slot is bound to."""
         return []
 
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
@@ -99,7 +108,7 @@ class LeafStep(Step):
             return rest
         return rest if bound is value else False
 
-    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
         """Return the value."""
         bound = slots[self.slot]
         return [] if bound is None else [bound]  # type: ignore[list-item]  # leaves bind values
@@ -300,7 +309,7 @@ class SharedStep(Step):
         state.bind(self.slot, origin)
         return self.inner.run(state, value, rest)
 
-    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
         """Return the value."""
         bound = slots[self.slot]
         return [] if bound is None else [bound]  # type: ignore[list-item]  # see run

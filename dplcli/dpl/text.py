@@ -47,7 +47,7 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
         pattern = PatternReader(schemas).read(module)
         check_pattern(pattern)
     except PatternSyntaxError as error:
-        error.column = _character_column(text, error.line, error.column)
+        error.column = character_column(text, error.line, error.column)
         raise
     except RecursionError as error:
         raise PatternSyntaxError(
@@ -56,7 +56,7 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
     return pattern
 
 
-def _character_column(text: str, line: int, column: int) -> int:
+def character_column(text: str, line: int, column: int) -> int:
     """Turn a column in UTF-8 bytes, as ``ast`` counts, into one in characters."""
     lines = _LINE_ENDS.split(text)
     shown = lines[line - 1] if line <= len(lines) else ""

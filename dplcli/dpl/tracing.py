@@ -1,9 +1,8 @@
 """Why a pattern does not match at a node: the search again, slower, with every mismatch noted.
 
 A traced search runs the steps of the fast one, compiled without shortcuts, so its verdict is the
-same. Of all attempts the one that got furthest is kept: the most nodes matched, then the most
-values bound (the idea of onnxscript's ``MatchingTracer``, which forgets attempts that match
-nothing at all).
+same. Of all attempts the one that got furthest is kept: the one that had bound most (the idea of
+onnxscript's ``MatchingTracer``, which forgets attempts that match nothing at all).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dplcli.dpl.compiler import compile_pattern
 from dplcli.dpl.matcher import DEFAULT_BUDGET
 from dplcli.dpl.pattern import CallPattern, RepeatPattern, WildcardPattern
-from dplcli.dpl.scoping import hidden_parts, visible_parts
+from dplcli.dpl.scoping import all_parts, hidden_parts, visible_parts
 from dplcli.dpl.state import State, StepBudgetExceededError, describe
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ class Tracer:
             place = self.rule.place(part)
             mismatch = Mismatch(part, place, best.value, best.expected, best.found)
         lines = tuple(self._lines(best.slots, mismatch))
-        return Trace(root, best.score[0], self.size, mismatch, lines, given_up=given_up)
+        return Trace(root, best.matched, self.size, mismatch, lines, given_up=given_up)
 
     def _part_of(self, step: Step) -> DFPattern:
         """Return the part to blame; a node of a chain has no text of its own."""
@@ -134,6 +133,7 @@ class Tracer:
         return part
 
     def _lines(self, slots: list[object], mismatch: Mismatch | None) -> list[TraceLine]:
+        around = set() if mismatch is None else _around(mismatch.part, self.rule.pattern)
         lines: list[TraceLine] = []
         seen: set[int] = set()
         pending: list[tuple[DFPattern, int]] = [(self.rule.pattern, 0)]
@@ -142,40 +142,55 @@ class Tracer:
             if id(part) in seen or _is_anything(part):
                 continue
             seen.add(id(part))
-            lines.append(self._line(part, depth, slots, mismatch))
+            lines.append(self._line(part, depth, slots, mismatch, is_open=id(part) in around))
             hidden = {id(inner) for inner in hidden_parts(part)}
             pending += [(p, depth + 1) for p in reversed(part.parts) if id(p) not in hidden]
         return lines
 
     def _line(
-        self, part: DFPattern, depth: int, slots: list[object], mismatch: Mismatch | None
+        self,
+        part: DFPattern,
+        depth: int,
+        slots: list[object],
+        mismatch: Mismatch | None,
+        *,
+        is_open: bool,
     ) -> TraceLine:
         status, found = "not reached", ""
         if mismatch is not None and part is mismatch.part:
             status, found = "failed", f"expected {mismatch.expected}, found {mismatch.found}"
-        elif slots and (bound := self.program.steps[id(part)].bound_values_in(slots)):
+        elif (
+            slots and not is_open and (bound := self.program.steps[id(part)].bound_values_in(slots))
+        ):
             status, found = "matched", describe(bound[0])
         place = self.rule.place(part) if part.place is not None else ""
         return TraceLine(depth, headline(part), place, status, found)
+
+
+def _around(part: DFPattern, pattern: DFPattern) -> set[int]:
+    """Return the parts that contain *part* and are no nodes: they match only if it does."""
+    found = {id(part)}
+    for other in all_parts(pattern):
+        if not isinstance(other, CallPattern) and any(id(inner) in found for inner in other.parts):
+            found.add(id(other))
+    return found - {id(part)}
 
 
 class _Best:
     """The attempt that got furthest so far."""
 
     def __init__(self) -> None:
-        self.score = (0, -1)
+        self.score = -1
+        self.matched = 0
         self.step: Step | None = None
         self.value: Value | None = None
         self.expected = self.found = ""
         self.slots: list[object] = []
 
     def offer(self, step: Step, value: Value | None, state: State) -> None:
-        if state.negations:
-            return
-        nodes = sum(node.graph is state.graph for node in state.claimed)
-        bound = sum(slot is not None for slot in state.slots)
-        if (nodes, bound) > self.score:
-            self.score = (nodes, bound)
+        if not state.negations and len(state.trail) > self.score:
+            self.score = len(state.trail)
+            self.matched = len(state.claimed)
             self.step, self.value = step, value
             self.expected, self.found = step.mismatch(state, value)
             self.slots = list(state.slots)

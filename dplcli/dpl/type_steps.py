@@ -99,6 +99,7 @@ class TypedStep(Step):
         """Match *inner* first: types may have to be inferred."""
         super().__init__(pattern)
         self.inner = inner
+        self.stands_for = inner
         self.check = check
         self.heads = inner.heads
         self.required = inner.required
@@ -106,10 +107,6 @@ class TypedStep(Step):
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Demand both."""
         return (self.inner, value, (self.check, value, rest))
-
-    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
-        """Return what the inner step is bound to."""
-        return self.inner.bound_values_in(slots)
 
 
 class SameShapeStep(Step):
@@ -121,6 +118,7 @@ class SameShapeStep(Step):
         """Compare with what *other* is bound to elsewhere."""
         super().__init__(pattern)
         self.inner = inner
+        self.stands_for = inner
         self.other = other
         self.heads = inner.heads
         self.required = inner.required
@@ -129,10 +127,6 @@ class SameShapeStep(Step):
         """Match the inner step; the other may not be bound yet."""
         state.defer(_Comparison(self), value)
         return (self.inner, value, rest)
-
-    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
-        """Return what the inner step is bound to."""
-        return self.inner.bound_values_in(slots)
 
 
 class _Comparison(Step):

@@ -33,6 +33,8 @@ class OpSchema:
         attributes: Kind of each attribute.
         defaults: The attributes that have a machine-readable default.
         since: The opset it came with.
+        required_attributes: The attributes that a node must state.
+        integer_inputs: The inputs that are int64 (or int32) whatever the others are.
     """
 
     inputs: tuple[str, ...]
@@ -43,6 +45,8 @@ class OpSchema:
     attributes: Mapping[str, str]
     defaults: Mapping[str, Attribute] = field(default_factory=dict)
     since: int = 1
+    integer_inputs: frozenset[int] = frozenset()
+    required_attributes: frozenset[str] = frozenset()
 
 
 class SchemaLibrary(Protocol):

@@ -156,5 +156,6 @@ def parameter_of(node: Node, name: str) -> Attribute | None:
     kind = "float" if data.dtype.kind == "f" else "int"
     moved = {item.slot: item.kind for item in MOVED.get(node.op_type, ())}
     if data.ndim == 0 or (moved.get(slot) == kind and data.size == 1):
-        return Attribute(kind, data.reshape(()).item())
+        item = data.reshape(()).item()
+        return Attribute(kind, item if kind == "float" else int(item))
     return Attribute(f"{kind}s", tuple(data.tolist()))

@@ -87,10 +87,13 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
         for name, (dtype, shape) in graph.inputs.items()
     ]
     constants = [onnx.numpy_helper.from_array(a, name) for name, a in graph.constants.items()]
-    nodes = [
-        onnx.helper.make_node(node.op_type, node.inputs, node.outputs, **dict(node.attributes))
-        for node in graph.nodes
-    ]
+    try:
+        nodes = [
+            onnx.helper.make_node(node.op_type, node.inputs, node.outputs, **dict(node.attributes))
+            for node in graph.nodes
+        ]
+    except (ValueError, TypeError):
+        return None  # an attribute that onnx cannot tell the kind of
     outputs = [onnx.ValueInfoProto(name=name) for name in graph.outputs]
     proto = onnx.helper.make_model(
         onnx.helper.make_graph(nodes, "made_up", inputs, outputs, constants),

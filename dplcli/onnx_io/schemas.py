@@ -9,6 +9,7 @@ from dplcli.ir import Attribute, OpSchema
 from dplcli.onnx_io.attributes import decode_attribute
 
 _VARIADIC = 2**31 - 1
+_INDEX_TYPES = {"tensor(int64)", "tensor(int32)"}
 
 
 class OnnxSchemas:
@@ -70,4 +71,10 @@ def convert_schema(schema: OnnxSchema) -> OpSchema:
         },
         defaults=defaults,
         since=schema.since_version,
+        required_attributes=frozenset(
+            name for name, attribute in schema.attributes.items() if attribute.required
+        ),
+        integer_inputs=frozenset(
+            slot for slot, formal in enumerate(schema.inputs) if formal.types <= _INDEX_TYPES
+        ),
     )

@@ -89,7 +89,7 @@ class NodeExplanation(NamedTuple):
         node: The node.
         verdict: "matched" (it is the root of a match), "inside" (it is another node of one),
             "taken" (another rule's match has it), "refused", "mismatch", or "skipped" (it lies in
-            a function that a partition wrote).
+            a function that a partition wrote, or the rule does not hold for its opset).
         match: The match that has the node.
         rejection: Why a fit was refused.
         trace: How far the pattern got.
@@ -141,7 +141,8 @@ class Explainer:
 
     def node(self, rule: PatternRule, node: Node) -> NodeExplanation:
         """Explain what *rule* says of *node*."""
-        if not any(node.graph is index.graph for index in self.indexes):
+        tried = any(node.graph is index.graph for index in self.indexes)
+        if not tried or not rule.holds_for(node.graph):
             return NodeExplanation(rule, node, "skipped")
         owner = self.owners.get(node)
         trace = Tracer(rule).trace(node)

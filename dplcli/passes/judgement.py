@@ -140,7 +140,7 @@ def _checked(match: Match, check: Check) -> Rejection | None:
         answer = check(match)
     except DplError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
         raise PassError(f"{label} failed {where} with {type(error).__name__}: {reason}") from error
     if answer is None or isinstance(answer, Rejection):

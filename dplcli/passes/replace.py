@@ -11,6 +11,7 @@ from dplcli.dpl.match import Rejection
 from dplcli.dpl.replacement import Captured, NewConstant, NewNode, NewOutput
 from dplcli.dpl.rule import RewriteRule
 from dplcli.ir import ArrayTensor, Attribute, Value
+from dplcli.ir.types import dtype_name
 from dplcli.passes.outline import unique
 from dplcli.passes.partition import dependents_before
 from dplcli.passes.rewriter import GraphRewriter
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from dplcli.dpl.match import Match
     from dplcli.dpl.replacement import Part
     from dplcli.ir import Graph, Node
+
+_PREDICATES = frozenset(
+    {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not"}
+    | {"IsInf", "IsNaN"}
+)
+"""Operators whose results say nothing of the numbers they compare."""
 
 RULE_KEY = "dpl.rule"
 """Metadata key of a node that a rule has made: the rule's name."""
@@ -42,6 +49,7 @@ def replace_match(match: Match) -> Rejection | None:
     builder = _Builder(match, match.rule)
     try:
         plans = [builder.plan(part) for part in match.rule.replacement.outputs]
+        builder.keep_what_is_read(plans)
     except _CannotBuildError as error:
         return Rejection(match.rule, match.root, "check", str(error), match.root)
     builder.build(plans)
@@ -81,6 +89,8 @@ class _Builder:
         self.plans: dict[int, _Plan] = {}
         self.order: list[_Plan] = []
         self.made: dict[int, Node] = {}
+        self.read: dict[Value, str] = {}
+        self.kept: set[Node] = set()
         self.rewriter = GraphRewriter(self.graph)
         self.anchor = match.nodes[-1]
 
@@ -92,6 +102,7 @@ class _Builder:
                 value = self.match.bindings.get(part.name)
                 if value is None:
                     raise _CannotBuildError(f"{part.name!r} took no part in the match")
+                self.read[value] = part.name
                 return _Source(value)
             case NewConstant():
                 array = self._array(part, dtype)
@@ -109,16 +120,28 @@ class _Builder:
         if known is not None:
             return known
         dtype = self._dtype_of(node)
-        inputs = [None if arg is None else self.plan(arg, dtype) for arg in node.args]
+        whole = self._integer_inputs(node)
+        inputs = [
+            None if arg is None else self.plan(arg, "int64" if slot in whole else dtype)
+            for slot, arg in enumerate(node.args)
+        ]
+        attributes = self._fitting(node, self._attributes_of(node))
+        plan = self.plans[id(node)] = _Plan(node, inputs, attributes)
+        self.order.append(plan)
+        return plan
+
+    def _attributes_of(self, node: NewNode) -> dict[str, Attribute]:
         attributes: dict[str, Attribute] = {}
         for name in node.carried:
             attributes |= self.match.attributes.get(name, {})
         for name, expression in node.attributes.items():
             attributes[name] = _attribute(self._evaluate(expression), name)
-        attributes = self._fitting(node, attributes)
-        plan = self.plans[id(node)] = _Plan(node, inputs, attributes)
-        self.order.append(plan)
-        return plan
+        return attributes
+
+    def _integer_inputs(self, node: NewNode) -> frozenset[int]:
+        version = self.graph.opset_imports.get(node.domain, 0)
+        schema = self.graph.model.codec.schemas.find(node.op_type, node.domain, version)
+        return frozenset() if schema is None else schema.integer_inputs
 
     def _fitting(self, node: NewNode, attributes: dict[str, Attribute]) -> dict[str, Attribute]:
         """Compare the node with the schema in force; a whole number may stand for a float."""
@@ -132,6 +155,9 @@ class _Builder:
         if not schema.min_inputs <= len(node.args) <= schema.max_inputs:
             count = len(node.args)
             raise _CannotBuildError(f"{node.op_type} of opset {version} takes no {count} inputs")
+        missing = sorted(schema.required_attributes - attributes.keys())
+        if missing:
+            raise _CannotBuildError(f"{node.op_type} of opset {version} needs {missing[0]!r}")
         fitting = {}
         for name, attribute in attributes.items():
             wanted = schema.attributes.get(name)
@@ -147,32 +173,58 @@ class _Builder:
 
     def _dtype_of(self, node: NewNode) -> str | None:
         """Return the element type of the operands beside a number, else of the match's output."""
-        pending: list[Part | None] = list(node.args)
-        while pending:
-            part = pending.pop(0)
-            if isinstance(part, Captured) and part.name in self.match.bindings:
-                known = self.match.bindings[part.name].known_type()
-                if known is not None and known.dtype is not None:
-                    return known.dtype
-            elif isinstance(part, NewNode):
-                pending += part.args
-            elif isinstance(part, NewOutput):
-                pending += part.node.args
+        for arg in node.args:
+            found = self._dtype_of_part(arg)
+            if found is not None:
+                return found
         known = self.match.outputs[0].known_type()
         return None if known is None else known.dtype
 
+    def _dtype_of_part(self, part: Part | None) -> str | None:
+        """Return the element type of a part; of a new node mostly that of its first operand."""
+        while isinstance(part, (NewNode, NewOutput)):
+            node = part if isinstance(part, NewNode) else part.node
+            if node.op_type in _PREDICATES:
+                return None
+            if node.op_type == "Cast":
+                wanted = self._attributes_of(node).get("to")
+                code = None if wanted is None else wanted.value
+                return dtype_name(code) if isinstance(code, int) else None
+            operands = node.args[1:] if node.op_type == "Where" else node.args
+            part = next((arg for arg in operands if not isinstance(arg, NewConstant)), None)
+        value = self.match.bindings.get(part.name) if isinstance(part, Captured) else None
+        known = None if value is None else value.known_type()
+        return None if known is None else known.dtype
+
     def _array(self, part: NewConstant, dtype: str | None) -> NDArray[Any]:
+        text = part.expression.text
         value = self._evaluate(part.expression)
         if isinstance(value, (np.ndarray, np.generic)):
-            return np.asarray(value)
-        if not isinstance(value, (bool, int, float)):
-            raise _CannotBuildError(f"{part.expression.text!r} is no number and no array")
+            return self._folded(np.asarray(value), part)
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if not all(isinstance(item, (bool, int, float)) for item in items):
+            raise _CannotBuildError(f"{text!r} is no number and no array")
         if dtype is None:
-            raise _CannotBuildError(f"the element type of {part.expression.text!r} is not known")
+            raise _CannotBuildError(f"the element type of {text!r} is not known")
         try:
-            return np.asarray(value).astype(np.dtype(dtype))
-        except TypeError as error:
-            raise _CannotBuildError(f"{part.expression.text!r} cannot be {dtype}") from error
+            with np.errstate(all="ignore"):
+                wanted = np.asarray(value)
+                made = wanted.astype(np.dtype(dtype))
+        except (TypeError, OverflowError) as error:
+            raise _CannotBuildError(f"{text!r} cannot be {dtype}") from error
+        is_exact = made.dtype.kind == "f" or np.array_equal(made, wanted)
+        if not is_exact or not np.array_equal(np.isinf(made), np.isinf(wanted)):
+            raise _CannotBuildError(f"{dtype} cannot hold {text!r}")
+        return made
+
+    def _folded(self, array: NDArray[Any], part: NewConstant) -> NDArray[Any]:
+        """Take an array that was computed from constants, if it has the type of one of them."""
+        values = (self.match.bindings[name] for name in part.expression.names)
+        types = {known.dtype for value in values if (known := value.known_type()) is not None}
+        found = ArrayTensor(array).dtype
+        if found not in types:
+            raise _CannotBuildError(f"{part.expression.text!r} comes to {found}, which nothing is")
+        return array
 
     def _evaluate(self, expression: Any) -> object:  # noqa: ANN401  # an Expression
         try:
@@ -180,6 +232,27 @@ class _Builder:
         except (UnknownFactError, ValueError) as error:
             raise _CannotBuildError(f"{expression.text!r} cannot be computed: {error}") from error
         return value
+
+    def keep_what_is_read(self, outputs: Sequence[_Source]) -> None:
+        """Keep the matched nodes that the replacement reads, and those that they need."""
+        own = {
+            old
+            for source, old in zip(outputs, self.match.outputs, strict=True)
+            if source.value is old
+        }
+        for value, name in self.read.items():
+            if value in self.match.outputs and value not in own:
+                raise _CannotBuildError(f"the replacement reads {name!r}, which it replaces")
+        members: set[Node | None] = set(self.match.nodes)
+        pending = [value.producer for value in self.read]
+        while pending:
+            node = pending.pop()
+            if node is not None and node in members and node not in self.kept:
+                self.kept.add(node)
+                pending += [value.producer for value in node.inputs if value is not None]
+        if self.anchor in self.kept and self.order:
+            label = self.anchor.label
+            raise _CannotBuildError(f"the replacement reads {label!r}, the last node of the match")
 
     # -- building ------------------------------------------------------------------------------
 
@@ -191,9 +264,9 @@ class _Builder:
         for plan in self.order:
             self._make(plan, names)
         for source, old in zip(outputs, self.match.outputs, strict=True):
-            if names.get((id(source.plan), source.index)) is not old:
+            if source.value is not old and names.get((id(source.plan), source.index)) is not old:
                 self._copy(self._value(source), old)
-        self.rewriter.erase(self.match.nodes)
+        self.rewriter.erase([node for node in self.match.nodes if node not in self.kept])
 
     def _output_names(self, outputs: Sequence[_Source]) -> dict[tuple[int, int], Value]:
         """Say which outputs of new nodes become which values of the match."""

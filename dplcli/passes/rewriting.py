@@ -19,6 +19,11 @@ MOST_ROUNDS = 100
 """After so many rounds rules are taken to undo or feed each other (Relay's limit)."""
 
 
+_GROWTH = 10
+_FREE = 1000
+"""A model may become ten times as large, and some; beyond, its rules feed each other."""
+
+
 class RewriteLimitError(PassError):
     """Rules were applied again and again without an end."""
 
@@ -45,6 +50,8 @@ def rewrite(model: Model, rules: Sequence[RewriteRule], *, rounds: int = MOST_RO
     """
     counts = {rule.qualified_name: 0 for rule in rules}
     applied: dict[str, None] = {}
+    number = 0
+    most = _GROWTH * (_size(model) + _FREE)
     for number in range(rounds + 1):
         applied = {}
         refused: list[Rejection] = []
@@ -60,7 +67,13 @@ def rewrite(model: Model, rules: Sequence[RewriteRule], *, rounds: int = MOST_RO
                 applied[rule.qualified_name] = None
         if not applied:
             return Rewriting(counts, number, tuple(refused))
+        if _size(model) > most:
+            break
     raise RewriteLimitError(
-        f"the rules {', '.join(applied)} still match after {rounds} rounds",
+        f"the rules {', '.join(applied)} still match after {min(number + 1, rounds)} rounds",
         hint="a rule matches what it or another rule makes; narrow its pattern",
     )
+
+
+def _size(model: Model) -> int:
+    return sum(graph.node_count for graph in model.graphs())

@@ -108,7 +108,8 @@ class _Selector:
     def _select_at(self, root: Node, rule: Rule) -> None:
         first: Rejection | None = None
         try:
-            for state in rule.matcher.solutions(root):
+            taken = () if rule.order == "program" else self.claimed
+            for state in rule.matcher.solutions(root, taken):
                 match = read_match(rule, root, state)
                 if match is None:
                     continue

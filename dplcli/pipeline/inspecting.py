@@ -28,6 +28,8 @@ def find_nodes(model: Model, name: str) -> list[Node]:
     Raises:
         UsageError: There is none.
     """
+    if not name:
+        raise UsageError("'': the name is empty")
     found, names = [], set()
     for graph in model.graphs():
         for node in graph:

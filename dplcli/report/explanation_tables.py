@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from dplcli.dpl.rule import PatternRule
     from dplcli.dpl.tracing import Mismatch, Trace
     from dplcli.passes.explanation import NodeExplanation, RuleExplanation
 
@@ -60,8 +61,7 @@ def _summary(rules: Sequence[RuleExplanation]) -> RenderableType:
 def _details(item: RuleExplanation, *, verbose: bool) -> list[RenderableType]:
     lines: list[RenderableType] = []
     if not item.opset_holds:
-        first, last = item.rule.opsets
-        lines.append(Text(f"  it holds for opsets {first or 1} to {last or 'the newest'} only"))
+        lines.append(Text(f"  {_claim(item.rule)}"))
     lines += [Text(f"  the model has no {op}, which every match needs") for op in item.missing]
     if item.part is not None:
         place = f" ({item.part.place})" if item.part.place else ""
@@ -75,6 +75,11 @@ def _details(item: RuleExplanation, *, verbose: bool) -> list[RenderableType]:
         return []
     where = f" ({item.rule.origin})" if item.rule.origin else ""
     return [Text(), Text(f"{item.rule.qualified_name}{where}", style="bold"), *lines]
+
+
+def _claim(rule: PatternRule) -> str:
+    first, last = rule.opsets
+    return f"it holds for opsets {first or 1} to {last or 'the newest'} only"
 
 
 def _nearest(trace: Trace, *, verbose: bool) -> list[RenderableType]:
@@ -117,6 +122,8 @@ def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
         return f"fits, but belongs to the match of {other} at {match.root.label!r}"
     if item.rejection is not None:
         return f"fits, and is refused by {item.rejection.stage}: {item.rejection.reason}"
+    if item.verdict == "skipped" and not item.rule.holds_for(item.node.graph):
+        return f"is not tried: {_claim(item.rule)}"
     if item.verdict == "skipped":
         return "is not tried: it lies in a function that a partition wrote"
     if item.trace is not None and item.trace.given_up:

@@ -37,7 +37,9 @@ def test_an_earlier_rule_wins_though_it_is_smaller() -> None:
     small, large = rule("Sigmoid(x)", name="small"), rule("Neg(Sigmoid(Relu(x)))", name="large")
     selection = selected([small, large], CHAIN)
     assert taken(selection) == ["small: s"]
-    assert describe_refusals(selection) == ["large at o: overlap: 's' is in another match, of t.small"]
+    assert describe_refusals(selection) == [
+        "large at o: overlap: 's' is in another match, of t.small"
+    ]
 
 
 @pytest.mark.parametrize(
