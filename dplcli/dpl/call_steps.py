@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from dplcli.ir import Attribute, Node, Value
 
 
+_IDENTITY = frozenset({("", "Identity")})
+
+
 class CallParts(NamedTuple):
     """The compiled parts of a node pattern.
 
@@ -93,8 +96,8 @@ class CallStep(Step):
         node = None if value is None else value.producer
         if value is None or node is None:
             return False
-        if node.op_type == "Identity" and not self.sees_identity and is_identity(node):
-            value = look_through(state, value)
+        if node.op_type == "Identity" and is_identity(node):
+            value = self._at_identity(state, value, index, rest)
             node = value.producer
         if node is None or value.index != index or node.graph is not state.graph:
             return False
@@ -116,6 +119,14 @@ class CallStep(Step):
         if not is_named:
             return self._called(state, node, inputs, rest)
         return self.match_inputs(state, node, inputs, rest)
+
+    def _at_identity(self, state: State, value: Value, index: int, rest: Goals) -> Value:
+        """Return the value to match: what is copied, or first the copy where that may be meant."""
+        if not self.sees_identity:
+            return look_through(state, value)
+        if self.ops != _IDENTITY:
+            state.choices.append(((_BehindStep(self, index), value, rest), len(state.trail)))
+        return value
 
     def match_inputs(
         self, state: State, node: Node, inputs: Sequence[Value | None], rest: Goals
@@ -306,6 +317,29 @@ class Attributes:
 
     node: Node
     values: Mapping[str, Attribute]
+
+
+class _BehindStep(Step):
+    """A node pattern that may be an Identity, tried behind one."""
+
+    __slots__ = ("call", "index")
+
+    def __init__(self, call: CallStep, index: int) -> None:
+        super().__init__(call.pattern)
+        self.call = call
+        self.index = index
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        maker = None if value is None else value.producer
+        inner = None if maker is None else maker.inputs[0]
+        if maker is None or inner is None:
+            return False
+        if maker.graph is state.graph:
+            state.note(maker)
+        return self.call.match_output(state, inner, self.index, rest)
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        return self.call.output_mismatch(state, value, self.index)
 
 
 class _InputsStep(Step):

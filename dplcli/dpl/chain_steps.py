@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from dplcli.dpl.logic_steps import SETTLE
 from dplcli.dpl.state import describe
 from dplcli.dpl.steps import Step
 from dplcli.ir.traversal import behind_identities, is_read_only_by
@@ -11,7 +12,7 @@ from dplcli.ir.traversal import behind_identities, is_read_only_by
 if TYPE_CHECKING:
     from dplcli.dpl.call_steps import CallStep
     from dplcli.dpl.pattern import EdgePattern, RepeatPattern
-    from dplcli.dpl.state import State
+    from dplcli.dpl.state import Deferred, State
     from dplcli.dpl.steps import Goals, Outcome
     from dplcli.ir import Value
 
@@ -35,10 +36,10 @@ class EdgeStep(Step):
         """Match the consumer, then look for the edge."""
         return (self.consumer, value, (_EdgeEnd(self), value, rest))
 
-    def inputs(self, value: Value | None) -> list[Value]:
+    def inputs(self, state: State, value: Value | None) -> list[Value]:
         """Return the inputs that the edge may come in at, each once."""
         node = None if value is None else behind_identities(value).producer
-        if node is None:
+        if node is None or node.graph is not state.graph:
             return []
         index = self.edge.index
         inputs = node.inputs if index is None else node.inputs[index : index + 1]
@@ -59,7 +60,7 @@ class _EdgeEnd(Step):
         producer = self.edge.producer
         ways: list[Goals] = [
             (producer, item, rest)
-            for item in self.edge.inputs(value)
+            for item in self.edge.inputs(state, value)
             if producer.is_plausible(item)
         ]
         if not ways:
@@ -73,6 +74,22 @@ class _EdgeEnd(Step):
         index = self.edge.edge.index
         where = "an input" if index is None else f"input {index}"
         return f"{where} of {describe(value)}{only}", "none"
+
+
+class Round(NamedTuple):
+    """Where a chain is.
+
+    Attributes:
+        nodes: How many nodes have matched.
+        outside: What was deferred outside of the chain.
+    """
+
+    nodes: int
+    outside: Deferred
+
+
+def _count(done: object) -> int:
+    return done.nodes if isinstance(done, Round) else 0
 
 
 class RepeatStep(Step):
@@ -110,14 +127,12 @@ class RepeatStep(Step):
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Begin with no node."""
-        state.reset(self.slot, 0)
-        return self.go_on(state, value, rest)
+        return self.go_on(state, value, rest, 0)
 
-    def go_on(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Match one more node, or else the base."""
+    def go_on(self, state: State, value: Value | None, rest: Goals, count: int) -> Outcome:
+        """Match one more node after *count* of them, or else the base."""
         assert self.node is not None  # noqa: S101  # set when compiled
-        count = state.slots[self.slot]
-        assert isinstance(count, int)  # noqa: S101  # see run
+        state.reset(self.slot, Round(count, state.deferred))
         may_end = count >= self.chain.least and self.base.is_plausible(value)
         may_grow = self.chain.most is None or count < self.chain.most
         if not may_grow or not self.node.is_plausible(value):
@@ -131,6 +146,7 @@ class RepeatStep(Step):
         for slot in self.fresh:
             if state.slots[slot] is not None:
                 state.reset(slot)
+        state.change("deferred", None)
         return (self.node, value, rest)
 
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
@@ -138,7 +154,7 @@ class RepeatStep(Step):
         title = self.node.title if self.node is not None else ""
         return (
             f"{self.chain.least} or more {title}",
-            f"{state.slots[self.slot]}, then {describe(value)}",
+            f"{_count(state.slots[self.slot])}, then {describe(value)}",
         )
 
 
@@ -153,11 +169,13 @@ class ChainStep(Step):
         self.repeat = repeat
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Count the node that has matched."""
-        count = state.slots[self.repeat.slot]
-        assert isinstance(count, int)  # noqa: S101  # see RepeatStep.run
-        state.reset(self.repeat.slot, count + 1)
-        return self.repeat.go_on(state, value, rest)
+        """Decide what the node has deferred, then count it and go on."""
+        if state.deferred is not None:
+            return (SETTLE, None, (self, value, rest))
+        done = state.slots[self.repeat.slot]
+        assert isinstance(done, Round)  # noqa: S101  # see RepeatStep.go_on
+        state.change("deferred", done.outside)
+        return self.repeat.go_on(state, value, rest, done.nodes + 1)
 
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
         """Say what the chain lacks."""

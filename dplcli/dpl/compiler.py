@@ -47,6 +47,8 @@ from dplcli.dpl.type_steps import SameShapeStep, TypedStep, TypeStep
 from dplcli.ir.op_kinds import OP_KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dplcli.dpl.callee import Callee
     from dplcli.dpl.pattern import DFPattern
     from dplcli.dpl.steps import OpKey
@@ -253,6 +255,7 @@ class _Compiler:
         constants = tuple(s.slot for s in leaves if isinstance(s, ConstantStep))
         fresh = {node.slot, *(s.slot for s in leaves)}
         fresh |= set(range(first, self.slot_count))
+        fresh |= {self._word_slot(f"dimension {letter}") for letter in _letters(part.step.args[1:])}
         step.set_node(node, tuple(sorted(fresh)), constants)
         return step
 
@@ -264,6 +267,12 @@ class _Compiler:
         ]
         outputs = [self._step(output) for output in part.outputs]
         return OutputsStep(part, outputs, self.output_slots, anchors)
+
+
+def _letters(parts: Iterable[DFPattern]) -> set[str]:
+    """Return the dimension variables in *parts*."""
+    typed = (p for part in parts for p in all_parts(part) if isinstance(p, TypedPattern))
+    return {dim for part in typed for dim in part.shape or () if isinstance(dim, str)}
 
 
 def _ops_of(choices: tuple[Callee, ...]) -> frozenset[OpKey] | None:

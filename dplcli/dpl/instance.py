@@ -128,6 +128,16 @@ def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]
             yield _guesses(rule, sketch, outputs)
 
 
+def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> int:
+    """Say into how many parts to split; onnx's inference does not survive a wrong number."""
+    if len(args) > 1 or "split" in attributes:
+        raise NoInstanceError("sizes of a Split are not made up")
+    count = attributes.setdefault("num_outputs", _MOST_OUTPUTS)
+    if not isinstance(count, int) or not 0 < count <= _MOST_OUTPUTS:
+        raise NoInstanceError("a Split into so many is not made up")
+    return count
+
+
 def _parts(rule: Rule) -> list[DFPattern]:
     """Return the pattern objects that may offer a choice, nodes of chains included."""
     parts = visible_parts(rule.pattern)
@@ -262,24 +272,21 @@ class _Sketch:
             args.append(self._leaf("", is_constant=False))
         while args and not args[-1]:
             args.pop()
+        self._note_readers(op_type, args)
+        attributes = dict(_REQUIRED.get(op_type, {})) | dict(part.attributes)
+        count = 1 + len(part.output_names)
+        if op_type == "Split":
+            count = _split_into(attributes, args)
+        name = part.name or f"made_{len(self.nodes)}"
+        outputs = [name, *(f"{name}_{index}" for index in range(1, count))]
+        self.nodes.append(MadeUpNode(op_type, domain, tuple(args), tuple(outputs), attributes))
+        return outputs
+
+    def _note_readers(self, op_type: str, args: Sequence[str]) -> None:
         for slot, arg in enumerate(args):
             for leaf in self.leaves:
                 if leaf.name == arg:
                     leaf.readers.append((op_type, slot))
-        count = max(2 + len(part.output_names), 4) if op_type == "Split" else 1
-        count = max(count, 1 + len(part.output_names))
-        name = part.name or f"made_{len(self.nodes)}"
-        outputs = [name, *(f"{name}_{index}" for index in range(1, count))]
-        attributes = dict(_REQUIRED.get(op_type, {})) | dict(part.attributes)
-        if op_type == "Split":
-            if len(args) > 1 or "split" in attributes:
-                raise NoInstanceError("sizes of a Split are not made up")
-            wanted = attributes.setdefault("num_outputs", count)
-            if not isinstance(wanted, int) or not 0 < wanted <= _MOST_OUTPUTS:
-                raise NoInstanceError("a Split into so many is not made up")
-            outputs = [name, *(f"{name}_{index}" for index in range(1, wanted))]
-        self.nodes.append(MadeUpNode(op_type, domain, tuple(args), tuple(outputs), attributes))
-        return outputs
 
     # -- leaves --------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.pattern import NotPattern
     from dplcli.dpl.state import State
     from dplcli.dpl.steps import Goals, Outcome
-    from dplcli.ir import Value
+    from dplcli.ir import Graph, Value
 
 
 class NotStep(Step):
@@ -43,7 +43,7 @@ class NotStep(Step):
             return False
         if self.is_closed:
             return self.begin(state, value, rest)
-        state.defer(_Denial(self), value)
+        state.defer(_Denial(self, state.graph), value)
         return rest
 
     def begin(self, state: State, value: Value | None, rest: Goals) -> Outcome:
@@ -57,14 +57,19 @@ class NotStep(Step):
 
 
 class _Denial(Step):
-    __slots__ = ("negation",)
+    """A negation that is decided later, in the graph that it stands in."""
 
-    def __init__(self, negation: NotStep) -> None:
+    __slots__ = ("graph", "negation")
+
+    def __init__(self, negation: NotStep, graph: Graph) -> None:
         super().__init__(negation.pattern)
         self.negation = negation
+        self.graph = graph
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        return self.negation.begin(state, value, rest)
+        outcome = self.negation.begin(state, value, rest)
+        state.change("graph", self.graph)
+        return outcome
 
 
 class _CutStep(Step):

@@ -107,9 +107,14 @@ class _Walk:
 
     def _above(self, node: Node) -> list[Node]:
         """Return the nodes that make the inputs of *node*; leaves do not count."""
-        made = (value.producer for value in node.inputs if value is not None)
-        graph = self.state.graph
-        return [n for n in made if n is not None and n.graph is graph and not _is_leaf(n)]
+        made = (value for value in node.inputs if value is not None)
+        inner = (value.producer for value in made if not self._is_leaf(behind_identities(value)))
+        return [node for node in inner if node is not None]
+
+    def _is_leaf(self, value: Value) -> bool:
+        """Tell whether *value* is an input, a constant, or captured."""
+        maker = value.producer
+        return maker is None or maker.graph is not self.state.graph or value.is_constant
 
     def _is_path(self, node: Node) -> bool:
         if is_identity(node):
@@ -139,10 +144,6 @@ class _Walk:
         if any(_is_read_outside(node, region) for node in inner):
             return None
         return [node for node in region if node is not self.child]
-
-
-def _is_leaf(node: Node) -> bool:
-    return node.op_type == "Constant" and not node.domain
 
 
 def _is_read_outside(node: Node, region: dict[Node, None]) -> bool:

@@ -109,14 +109,19 @@ class Tracer:
                 continue
             state = State(root.graph, self.program.slot_count, self.budget, subject)
             try:
-                fits = _search(state, self.program, best)
+                fits = _search(state, self.program, best, root)
             except StepBudgetExceededError:
                 given_up = True
                 break
-            if fits and root in state.claimed:
+            if fits:
                 lines = tuple(self._lines(state.slots, None))
                 return Trace(root, len(state.claimed), self.size, None, lines, fits=True)
         mismatch = None
+        if best.step is None and not given_up:
+            pattern = self.rule.pattern
+            expected = f"a node that is {headline(pattern)}"
+            found = f"{root.qualified_op} {root.label!r}, which the pattern does not bind"
+            mismatch = Mismatch(pattern, self.rule.place(pattern), None, expected, found)
         if best.step is not None:
             part = self._part_of(best.step)
             place = self.rule.place(part)
@@ -196,22 +201,28 @@ class _Best:
             self.slots = list(state.slots)
 
 
-def _search(state: State, program: Program, best: _Best) -> bool:
-    """Run like :func:`dplcli.dpl.search.advance`, and offer every failure to *best*."""
+def _search(state: State, program: Program, best: _Best, root: Node) -> bool:
+    """Run like the matcher until *root* itself is matched, and offer every failure to *best*."""
     goals: Goals = program.start(state.subject)
-    while goals is not None:
-        state.charge(1)
-        step, subject, rest = goals
-        following = step.run(state, subject, rest)
-        if following is not False:
-            goals = following
-            continue
-        best.offer(step, subject, state)
+    while True:
+        while goals is not None:
+            state.charge(1)
+            step, subject, rest = goals
+            following = step.run(state, subject, rest)
+            if following is not False:
+                goals = following
+                continue
+            best.offer(step, subject, state)
+            if not state.choices:
+                return False
+            goals, mark = state.choices.pop()
+            state.undo(mark)
+        if root in state.claimed:
+            return True
         if not state.choices:
             return False
         goals, mark = state.choices.pop()
         state.undo(mark)
-    return True
 
 
 def headline(part: DFPattern) -> str:
