@@ -78,6 +78,7 @@ class _Walk:
         self.state = state
         self.taken = taken
         self.on_path: dict[Node, bool] = {}
+        self.leaves: dict[Value, bool] = {}
 
     def ways(self, rest: Goals) -> Iterator[Goals]:
         """Yield the goals for each parent that encloses a region, in depth-first order."""
@@ -108,8 +109,23 @@ class _Walk:
     def _above(self, node: Node) -> list[Node]:
         """Return the nodes that make the inputs of *node*; leaves do not count."""
         made = (value for value in node.inputs if value is not None)
-        inner = (value.producer for value in made if not self._is_leaf(behind_identities(value)))
+        inner = (value.producer for value in made if not self._copies_leaf(value))
         return [node for node in inner if node is not None]
+
+    def _copies_leaf(self, value: Value) -> bool:
+        """Tell whether *value* is a leaf, or a copy of one by Identity nodes."""
+        copies: list[Value] = []
+        current = value
+        while current not in self.leaves and is_identity(current.producer):
+            copies.append(current)
+            source = current.producer.inputs[0] if current.producer is not None else None
+            if source is None:
+                break
+            current = source
+        known = self.leaves.get(current)
+        is_leaf = self._is_leaf(current) if known is None else known
+        self.leaves.update(dict.fromkeys(copies, is_leaf))
+        return is_leaf
 
     def _is_leaf(self, value: Value) -> bool:
         """Tell whether *value* is an input, a constant, or captured."""
