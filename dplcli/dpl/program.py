@@ -71,10 +71,12 @@ class Program:
                 bound = slots[slot]
                 if bound is None:
                     continue
-                if isinstance(bound, Node):
-                    bound = bound.outputs[index] if index < len(bound.outputs) else None
-                if isinstance(bound, Value):
+                if type(bound) is Value:
                     found[name] = bound
+                elif type(bound) is Node and index < len(bound.outputs):
+                    output = bound.outputs[index]
+                    if output is not None:
+                        found[name] = output
                 break
         return found
 

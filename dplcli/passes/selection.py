@@ -26,6 +26,9 @@ PARTITION_MARK = "Composite"
 """Metadata key of a function that a partition wrote; its body is not matched again."""
 
 
+_MANY_RULES = 24
+
+
 @dataclass
 class Selection:
     """What the rules found.
@@ -55,11 +58,12 @@ def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
             op = f"{domain}.{op_type}" if domain else op_type
             selection.totals[op] = selection.totals.get(op, 0) + count
     selector = _Selector(selection)
+    by_edges = len(rules) >= _MANY_RULES
     for rule in rules:
         selector.begin(rule)
         for index in indexes:
             if rule.holds_for(index.graph):
-                selector.select(index.candidates(rule.matcher.program))
+                selector.select(index.candidates(rule.matcher.program, by_edges=by_edges))
     claimed = selector.claimed
     selection.refused = [item for item in selection.refused if item.root not in claimed]
     selection.matches = [match for match in selection.matches if id(match) not in selector.absorbed]
@@ -126,7 +130,8 @@ class _Selector:
 
     def _take(self, match: Match, inside: Iterable[Match]) -> None:
         self.absorbed.update(id(smaller) for smaller in inside)
-        self.claimed.update(dict.fromkeys(replaced_nodes(match), match))
+        for node in replaced_nodes(match):
+            self.claimed[node] = match
         self.selection.matches.append(match)
         if is_wide(match):
             made = leaving_values(match)
