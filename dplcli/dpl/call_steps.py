@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from dplcli.dpl.assign_steps import AssignStep
 from dplcli.dpl.attributes import attribute_equals, unnamed_attributes
 from dplcli.dpl.state import describe
 from dplcli.dpl.steps import AnyStep, Step
@@ -14,7 +15,7 @@ from dplcli.ir.printer import print_attribute
 from dplcli.ir.traversal import behind_identities, is_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from dplcli.dpl.pattern import CallPattern, DFPattern
     from dplcli.dpl.scope_steps import ResultsStep
@@ -168,11 +169,7 @@ class CallStep(Step):
             for step in self.functions
             if step.accepts(function)
         ]
-        if not ways:
-            return False
-        mark = len(state.trail)
-        state.choices.extend((way, mark) for way in reversed(ways[1:]))
-        return ways[0]
+        return state.choose(ways)
 
     def _fitting_inputs(self, node: Node) -> Sequence[Value | None] | None:
         """Return the inputs, omitted ones at the end cut off or filled up to the arguments.
@@ -272,7 +269,7 @@ class CallStep(Step):
             return self.title, found
         return self._node_mismatch(state, node, value.index, index) or (self.title, found)
 
-    def _node_mismatch(  # a guard each
+    def _node_mismatch(
         self, state: State, node: Node, found_index: int, index: int
     ) -> tuple[str, str] | None:
         who = f"{node.qualified_op} {node.label!r}"
@@ -355,62 +352,6 @@ class _InputsStep(Step):
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         return self.call.match_inputs(state, self.node, self.inputs, rest)
-
-
-class AssignStep(Step):
-    """Arguments still to be given an input each, of the inputs nobody has taken.
-
-    Args:
-        call: The node pattern.
-        args: The arguments left, each with its own place.
-        inputs: The inputs left, each with its place.
-        spare: How many arguments take any input that is present.
-    """
-
-    __slots__ = ("args", "inputs", "spare")
-
-    def __init__(
-        self,
-        call: Step,
-        args: tuple[tuple[int, Step], ...],
-        inputs: tuple[tuple[int, Value | None], ...],
-        spare: int,
-    ) -> None:
-        """Continue the assignment of *call*."""
-        super().__init__(call.pattern, call.slot)
-        self.args = args
-        self.inputs = inputs
-        self.spare = spare
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        """Give the first argument an input, its own if it can; leave the others as choices."""
-        if not self.args:
-            present = sum(candidate is not None for _, candidate in self.inputs)
-            return rest if present >= self.spare else False
-        (home, first), others = self.args[0], self.args[1:]
-        goals: list[Goals] = []
-        for place, candidate in _own_first(self.inputs, home):
-            if first.is_plausible(candidate):
-                left = tuple(item for item in self.inputs if item[0] != place)
-                following = (AssignStep(self, others, left, self.spare), None, rest)
-                goals.append((first, candidate, following))
-        if not goals:
-            return False
-        mark = len(state.trail)
-        state.choices.extend((goal, mark) for goal in reversed(goals[1:]))
-        return goals[0]
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        """No input is left that could be the next argument."""
-        left = ", ".join(describe(candidate) for _, candidate in self.inputs)
-        wanted = repr(self.args[0][1].pattern) if self.args else "one more input"
-        return wanted, left or "no input left"
-
-
-def _own_first(
-    inputs: Sequence[tuple[int, Value | None]], home: int
-) -> Iterable[tuple[int, Value | None]]:
-    return sorted(inputs, key=lambda item: item[0] != home)
 
 
 class OutputStep(Step):

@@ -22,7 +22,7 @@ from dplcli.dpl.replacement import Replacement, parse_replacement
 from dplcli.dpl.rule import Example, PatternRule, RewriteRule
 from dplcli.dpl.scoping import attribute_names, bound_names
 from dplcli.dpl.source import Source
-from dplcli.dpl.text import character_column, parse_pattern
+from dplcli.dpl.text import character_column, read_pattern
 from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
@@ -51,6 +51,16 @@ class Catalog:
     patterns: list[PatternRule] = field(default_factory=list)
     rewrites: list[RewriteRule] = field(default_factory=list)
     files: set[Path] = field(default_factory=set)
+    _by_name: dict[tuple[type[Rule], str], Rule] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> list[PatternRule | RewriteRule]:
+        """Those that outline, then those that replace."""
+        return [*self.patterns, *self.rewrites]
+
+    def namesake(self, rule: Rule) -> Rule | None:
+        """Return the rule of the same kind and name, if there is one."""
+        return self._by_name.get((type(rule), rule.qualified_name))
 
     def add(self, rule: PatternRule | RewriteRule) -> None:
         """Put *rule* at the end.
@@ -58,11 +68,12 @@ class Catalog:
         Raises:
             CatalogError: There is another one of its name.
         """
+        other = self.namesake(rule)
+        check_distinct([rule] if other is None else [other, rule])
+        self._by_name[type(rule), rule.qualified_name] = rule
         if isinstance(rule, PatternRule):
-            check_distinct([*self.patterns, rule])
             self.patterns.append(rule)
         else:
-            check_distinct([*self.rewrites, rule])
             self.rewrites.append(rule)
 
 
@@ -184,19 +195,19 @@ class _Reader:
         self.read(included, root)
 
     def _add(self, source: Source, kind: str, index: int, rule: PatternRule | RewriteRule) -> None:
-        for other in (*self.catalog.patterns, *self.catalog.rewrites):
-            if other.qualified_name == rule.qualified_name and type(other) is type(rule):
-                raise source.error(
-                    f"the rule {rule.qualified_name!r} is defined already, at {other.origin}",
-                    (kind, index, "name"),
-                )
+        other = self.catalog.namesake(rule)
+        if other is not None:
+            raise source.error(
+                f"the rule {rule.qualified_name!r} is defined already, at {other.origin}",
+                (kind, index, "name"),
+            )
         self.catalog.add(rule)
 
     def _pattern_rule(
         self, source: Source, file: CatalogFile, index: int, entry: PatternEntry
     ) -> PatternRule:
         at = ("patterns", index)
-        pattern = self._pattern(source, at, entry)
+        pattern, unused = self._pattern(source, at, entry)
         assert file.target is not None  # noqa: S101  # see read
         return PatternRule(
             target=file.target,
@@ -213,11 +224,12 @@ class _Reader:
             examples=_examples(source, at, entry.examples),
             locate=_locator(source, (*at, "pattern"), entry.pattern),
             opsets=_opsets(entry),
+            unused=unused,
         )
 
     def _rewrite_rule(self, source: Source, index: int, entry: RewriteEntry) -> RewriteRule:
         at = ("rewrites", index)
-        pattern = self._pattern(source, at, entry)
+        pattern, unused = self._pattern(source, at, entry)
         replacement = self._replacement(source, at, entry, pattern)
         try:
             check_attributes(pattern, replacement.carried, self.schemas)
@@ -236,13 +248,16 @@ class _Reader:
                 examples=_examples(source, at, entry.examples),
                 locate=_locator(source, (*at, "pattern"), entry.pattern),
                 opsets=_opsets(entry),
+                unused=unused,
             )
         except PatternSyntaxError as error:
             raise source.error_in_text(error, (*at, "replacement"), entry.name) from error
 
-    def _pattern(self, source: Source, at: Where, entry: PatternEntry | RewriteEntry) -> DFPattern:
+    def _pattern(
+        self, source: Source, at: Where, entry: PatternEntry | RewriteEntry
+    ) -> tuple[DFPattern, tuple[str, ...]]:
         try:
-            return parse_pattern(entry.pattern, self.schemas)
+            return read_pattern(entry.pattern, self.schemas)
         except PatternSyntaxError as error:
             raise source.error_in_text(error, (*at, "pattern"), entry.name) from error
 

@@ -63,11 +63,7 @@ class _EdgeEnd(Step):
             for item in self.edge.inputs(state, value)
             if producer.is_plausible(item)
         ]
-        if not ways:
-            return False
-        mark = len(state.trail)
-        state.choices.extend((way, mark) for way in reversed(ways[1:]))
-        return ways[0]
+        return state.choose(ways)
 
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
         only = " that nothing else reads" if self.edge.edge.only else ""

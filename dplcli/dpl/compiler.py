@@ -102,10 +102,9 @@ class _Compiler:
             if not self.prune:
                 step.heads = None
             self.steps[id(part)] = step
-        calls = (*self.made, *(s.node for s in self.made if isinstance(s, RepeatStep) and s.node))
         attributes = {
             step.call.attributes_name: step.attributes_slot
-            for step in calls
+            for step in self.made
             if isinstance(step, CallStep) and step.attributes_slot is not None
         }
         return Program(
@@ -114,7 +113,6 @@ class _Compiler:
             slot_count=self.slot_count,
             names=tuple((name, tuple(slots)) for name, slots in self.names.items()),
             attribute_names=tuple(attributes.items()),
-            calls=tuple(step for step in calls if isinstance(step, CallStep)),
             leaves=tuple(step for step in self.made if isinstance(step, LeafStep)),
             output_slots=self.output_slots,
             defers=any(isinstance(p, (NotPattern, SameShapePattern)) for p in self.order),

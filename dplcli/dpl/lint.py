@@ -50,19 +50,17 @@ def lint(rule: Rule, schemas: SchemaLibrary) -> list[Problem]:
         *_attribute_kinds(rule, schemas),
         *_claimed_opsets(rule, schemas),
         *_two_nodes_at_once(rule),
+        *_unused_lines(rule),
         *_unused_names(rule),
         *(_new_nodes(rule, schemas) if isinstance(rule, RewriteRule) else ()),
     ]
 
 
-def unused_lines(rule: Rule, assigned: dict[str, DFPattern]) -> list[Problem]:
+def _unused_lines(rule: Rule) -> list[Problem]:
     """Report the lines of a pattern's text that the pattern does not need."""
-    needed = {id(part) for part in all_parts(rule.pattern)}
     return [
-        Problem("warning", rule.qualified_name, rule.place(part), f"the line {name!r} is not used")
-        for name, part in assigned.items()
-        if id(part) not in needed
-        and not (part.parts and all(id(inner) in needed for inner in part.parts))
+        Problem("warning", rule.qualified_name, rule.origin, f"the line {name!r} is not used")
+        for name in rule.unused
     ]
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dplcli.dpl.pattern import Place
 from dplcli.errors import PatternSyntaxError
+from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
     from dplcli.dpl.pattern import AttributeValue
@@ -119,3 +122,40 @@ def read_attribute(node: ast.expr) -> AttributeValue:
     if not all(type(item) in {int, float, str} for item in items):
         raise wrong(node, "expected a number, a string or a list of them")
     return tuple(value) if isinstance(value, (list, tuple)) else value  # type: ignore[return-value]  # checked
+
+
+_VALUES_BY_KIND = "biufc"
+_LARGEST_EXTENT = 1_000_000
+
+
+def read_shape(node: ast.expr) -> list[int]:
+    """Read the extents of an array, which is written out and hence not large."""
+    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
+    extents = [read_number(item) for item in items]
+    if any(extent > _LARGEST_EXTENT for extent in extents):
+        raise wrong(node, "the array is too large")
+    return extents
+
+
+def read_array(items: object, dtype: str | None) -> np.ndarray[Any, np.dtype[Any]]:
+    """Make the array; numbers with a point are float32 and others int64 unless *dtype* says.
+
+    Raises:
+        ValueError: They are no numbers, truth values or texts, or the dtype cannot hold them.
+    """
+    array = np.array(items)
+    if dtype == "string" or (dtype is None and array.dtype.kind == "U"):
+        if array.dtype.kind != "U":
+            raise ValueError("not all items are texts")
+        return array.astype(object)
+    if dtype is None:
+        dtype = "float32" if array.dtype.kind == "f" else array.dtype.name
+    if dtype not in DTYPE_CODES or np.dtype(dtype).kind not in _VALUES_BY_KIND:
+        raise ValueError(f"there are no values of {dtype!r} in texts")
+    if array.dtype.kind not in _VALUES_BY_KIND + ("U" if np.dtype(dtype).kind == "f" else ""):
+        raise ValueError("not all items are numbers")
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype)
+    if made.dtype.kind not in "fc" and not np.array_equal(made, array):
+        raise ValueError(f"{dtype} cannot hold all items")
+    return made

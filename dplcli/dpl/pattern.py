@@ -60,19 +60,30 @@ __all__ = [
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OrPattern(Combinators):
-    """The left pattern or else the right one."""
+class _PairPattern(Combinators):
+    """Two patterns with a sign between them."""
 
     left: DFPattern
     right: DFPattern
     name: str = ""
     place: Place | None = None
     needs_brackets = True
+    sign = ""
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
         """Both."""
         return (self.left, self.right)
+
+    def spelled(self, spell: Spell) -> str:
+        """``p | q`` or ``p & q``."""
+        return f"{_operand(self.left, spell)} {self.sign} {_operand(self.right, spell)}"
+
+
+class OrPattern(_PairPattern):
+    """The left pattern or else the right one."""
+
+    sign = "|"
 
     @property
     def folded(self) -> tuple[CallPattern, DFPattern] | None:
@@ -80,14 +91,9 @@ class OrPattern(Combinators):
         right = self.right
         if not isinstance(right, CallPattern) or right.bodies or right.is_unordered:
             return None
-        named = isinstance(right.op.choices[0], (OpName,)) and not right.op.parts
-        return (
-            (right, self.left) if named and right.args[:1] and right.args[0] is self.left else None
-        )
-
-    def spelled(self, spell: Spell) -> str:
-        """``p | q``."""
-        return f"{_operand(self.left, spell)} | {_operand(self.right, spell)}"
+        is_named = isinstance(right.op.choices[0], OpName) and not right.op.parts
+        is_round = bool(right.args) and right.args[0] is self.left
+        return (right, self.left) if is_named and is_round else None
 
     def spelled_folded(self, spell: Spell) -> str:
         """``optional(Relu)(p)``."""
@@ -95,24 +101,10 @@ class OrPattern(Combinators):
         return self.right.spelled_as_option(spell)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class AndPattern(Combinators):
+class AndPattern(_PairPattern):
     """Both patterns at the same value."""
 
-    left: DFPattern
-    right: DFPattern
-    name: str = ""
-    place: Place | None = None
-    needs_brackets = True
-
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """Both."""
-        return (self.left, self.right)
-
-    def spelled(self, spell: Spell) -> str:
-        """``p & q``."""
-        return f"{_operand(self.left, spell)} & {_operand(self.right, spell)}"
+    sign = "&"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -14,7 +14,6 @@ from dplcli.ir import Node, Value
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dplcli.dpl.call_steps import CallStep
     from dplcli.dpl.state import State
     from dplcli.dpl.steps import Goals, LeafStep, Step
     from dplcli.ir import Attribute
@@ -31,7 +30,6 @@ class Program:
         names: Each name in the pattern, with the slots it may be bound in, and which output is
             meant where a slot holds a node.
         attribute_names: Each ``**name``, with its slot.
-        calls: The step of each node pattern.
         leaves: The step of each leaf that binds a value.
         output_slots: Where several outputs are bound; empty if there is one.
         defers: Whether something is decided only at the end.
@@ -42,7 +40,6 @@ class Program:
     slot_count: int
     names: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
     attribute_names: tuple[tuple[str, int], ...]
-    calls: tuple[CallStep, ...]
     leaves: tuple[LeafStep, ...]
     output_slots: tuple[int, ...]
     defers: bool

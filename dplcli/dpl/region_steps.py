@@ -74,7 +74,6 @@ class _Walk:
     ) -> None:
         self.dominator = dominator
         self.child = child
-        self.stands_for = child
         self.state = state
         self.taken = taken
         self.on_path: dict[Node, bool] = {}

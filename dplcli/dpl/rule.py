@@ -58,6 +58,7 @@ class Rule:
         origin: File and line it was written at, or "".
         locate: Turns a place in the pattern's text into file, line and column.
         opsets: First and last opset of the standard operators it holds for; None is no bound.
+        unused: Names of lines in the pattern's text that the pattern does not need.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Rule:
     examples: tuple[Example, ...]
     locate: Locate | None
     opsets: Opsets
+    unused: tuple[str, ...]
 
     def holds_for(self, graph: Graph) -> bool:
         """Tell whether the opset of *graph* is one that the rule holds for."""
@@ -138,6 +140,7 @@ class PatternRule(Rule):
         examples: Models that show what it does.
         locate: Turns a place in the pattern's text into file, line and column.
         opsets: First and last opset of the standard operators it holds for; None is no bound.
+        unused: Names of lines in the pattern's text that the pattern does not need.
     """
 
     target: str
@@ -154,6 +157,7 @@ class PatternRule(Rule):
     examples: tuple[Example, ...] = ()
     locate: Locate | None = None
     opsets: Opsets = (None, None)
+    unused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse conditions over names that the pattern does not bind.
@@ -184,6 +188,7 @@ class RewriteRule(Rule):
         examples: Models that show what it does.
         locate: Turns a place in the pattern's text into file, line and column.
         opsets: First and last opset of the standard operators it holds for; None is no bound.
+        unused: Names of lines in the pattern's text that the pattern does not need.
     """
 
     name: str
@@ -196,6 +201,7 @@ class RewriteRule(Rule):
     examples: tuple[Example, ...] = ()
     locate: Locate | None = None
     opsets: Opsets = (None, None)
+    unused: tuple[str, ...] = ()
     escape: EscapePolicy = field(default="refuse", init=False)
     order: OrderPolicy = field(default="outermost", init=False)
 

@@ -9,9 +9,9 @@ from dplcli.errors import PassError
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Sequence
 
-    from dplcli.dpl.steps import Goals, Step
+    from dplcli.dpl.steps import Goals, Outcome, Step
     from dplcli.ir import Graph, Node, Value
 
     Deferred: TypeAlias = tuple[Step, Value | None, "Deferred"] | None
@@ -104,6 +104,14 @@ class State:
     def defer(self, step: Step, value: Value | None) -> None:
         """Let *step* decide on *value* when everything else is bound."""
         self.change("deferred", (step, value, self.deferred))
+
+    def choose(self, ways: Sequence[Goals]) -> Outcome:
+        """Go the first of *ways* and leave the others to come back to; False if there are none."""
+        if not ways:
+            return False
+        mark = len(self.trail)
+        self.choices.extend((way, mark) for way in reversed(ways[1:]))
+        return ways[0]
 
     def charge(self, steps: int) -> None:
         """Count steps that are not goals.

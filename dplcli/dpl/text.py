@@ -21,7 +21,7 @@ from dplcli.dpl.pattern import (
     OutputsPattern,
     WildcardPattern,
 )
-from dplcli.dpl.scoping import check_pattern
+from dplcli.dpl.scoping import all_parts, check_pattern
 from dplcli.dpl.text_calls import CallReader
 from dplcli.errors import PatternSyntaxError
 
@@ -33,7 +33,12 @@ _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 
 
 def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
-    """Read the text form of a pattern.
+    """Read the text form of a pattern; see :func:`read_pattern`."""
+    return read_pattern(text, schemas)[0]
+
+
+def read_pattern(text: str, schemas: SchemaLibrary) -> tuple[DFPattern, tuple[str, ...]]:
+    """Read the text form of a pattern, and the names of the lines that it does not need.
 
     Args:
         text: Lines ``name = expression``, then one expression, or several separated by commas.
@@ -44,7 +49,8 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
     """
     module = parse_lines(text, "the pattern")
     try:
-        pattern = PatternReader(schemas).read(module)
+        reader = PatternReader(schemas)
+        pattern = reader.read(module)
         check_pattern(pattern)
     except PatternSyntaxError as error:
         error.column = character_column(text, error.line, error.column)
@@ -53,7 +59,7 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
         raise PatternSyntaxError(
             "the pattern is nested too deeply", hint="name its parts on lines of their own"
         ) from error
-    return pattern
+    return pattern, reader.unused_in(pattern)
 
 
 def character_column(text: str, line: int, column: int) -> int:
@@ -91,6 +97,16 @@ class PatternReader:
         if isinstance(last.value, ast.Tuple):
             return self._outputs(last.value)
         return self.pattern(last.value)
+
+    def unused_in(self, pattern: DFPattern) -> tuple[str, ...]:
+        """Name the assigned lines that *pattern* does not need."""
+        needed = {id(part) for part in all_parts(pattern)}
+        used = (
+            id(part.node if isinstance(part, OutputPattern) else part)
+            for part in self.assigned.values()
+        )
+        pairs = zip(self.assigned, used, strict=True)
+        return tuple(name for name, part in pairs if part not in needed)
 
     def _outputs(self, node: ast.Tuple) -> DFPattern:
         if not node.elts:

@@ -6,16 +6,16 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from dplcli.dpl import builders
 from dplcli.dpl.callee import STANDARD_DOMAIN, FunctionName
 from dplcli.dpl.literals import (
     place_of,
+    read_array,
     read_attribute,
     read_dimension,
     read_literal,
     read_number,
+    read_shape,
     read_text,
     read_word,
     wrong,
@@ -86,10 +86,7 @@ class CallReader:
 
     def call(self, node: ast.Call) -> DFPattern:
         """Read a call that makes a value."""
-        for number, keyword in enumerate(node.keywords):
-            before = {other.arg for other in node.keywords[:number]}
-            if keyword.arg is not None and keyword.arg in before:
-                raise wrong(keyword.value, f"{keyword.arg!r} is given twice")
+        _refuse_repetition(node)
         match node.func:
             case ast.Name(id=word) if word in self.words:
                 return self.words[word](node)
@@ -147,8 +144,9 @@ class CallReader:
         raise wrong(node, f"unknown operator {node.id!r}", hint)
 
     def _op_of_kind(self, node: ast.Call) -> OpPattern:
+        _refuse_repetition(node)
         named = {keyword.arg: keyword.value for keyword in node.keywords}
-        if node.args or set(named) - {"kind"} or len(named) < len(node.keywords):
+        if node.args or set(named) - {"kind"}:
             raise wrong(node, 'write op() or op(kind="elementwise")')
         kind = read_text(named["kind"]) if named else ""
         try:
@@ -158,6 +156,7 @@ class CallReader:
 
     def _function(self, node: ast.Call) -> OpPattern:
         usage = 'write function([a, b], body) or function(..., body, metadata={"Composite": "f"})'
+        _refuse_repetition(node)
         if len(node.args) != 2 or {k.arg for k in node.keywords} - {"metadata"}:  # noqa: PLR2004  # inputs, body
             raise wrong(node, usage)
         inputs, body = node.args
@@ -261,9 +260,9 @@ class CallReader:
         items = read_literal(node.args[0])
         try:
             dtype = read_text(named["dtype"]) if "dtype" in named else None
-            array = _array_of(items, dtype)
+            array = read_array(items, dtype)
             if "shape" in named:
-                array = array.reshape(_shape(named["shape"]))
+                array = array.reshape(read_shape(named["shape"]))
         except (ValueError, TypeError, OverflowError) as error:
             raise wrong(node, f"not an array: {error}", usage) from error
         return replace(builders.is_value(array), place=place_of(node))
@@ -357,6 +356,14 @@ class CallReader:
         return replace(region, place=place_of(node))
 
 
+def _refuse_repetition(node: ast.Call) -> None:
+    seen: set[str] = set()
+    for keyword in node.keywords:
+        if keyword.arg is not None and keyword.arg in seen:
+            raise wrong(keyword.value, f"{keyword.arg!r} is given twice")
+        seen.add(keyword.arg or "")
+
+
 def _is_unordered(node: ast.expr) -> bool:
     return (
         isinstance(node, ast.Call)
@@ -364,40 +371,3 @@ def _is_unordered(node: ast.expr) -> bool:
         and node.func.id == "unordered"
         and not node.keywords
     )
-
-
-_VALUES_BY_KIND = "biufc"
-_LARGEST_EXTENT = 1_000_000
-
-
-def _shape(node: ast.expr) -> list[int]:
-    """Read the extents of an array, which is written out and hence not large."""
-    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
-    extents = [read_number(item) for item in items]
-    if any(extent > _LARGEST_EXTENT for extent in extents):
-        raise wrong(node, "the array is too large")
-    return extents
-
-
-def _array_of(items: object, dtype: str | None) -> np.ndarray[Any, np.dtype[Any]]:
-    """Make the array; numbers with a point are float32 and others int64 unless *dtype* says.
-
-    Raises:
-        ValueError: They are no numbers, truth values or texts, or the dtype cannot hold them.
-    """
-    array = np.array(items)
-    if dtype == "string" or (dtype is None and array.dtype.kind == "U"):
-        if array.dtype.kind != "U":
-            raise ValueError("not all items are texts")
-        return array.astype(object)
-    if dtype is None:
-        dtype = "float32" if array.dtype.kind == "f" else array.dtype.name
-    if dtype not in DTYPE_CODES or np.dtype(dtype).kind not in _VALUES_BY_KIND:
-        raise ValueError(f"there are no values of {dtype!r} in texts")
-    if array.dtype.kind not in _VALUES_BY_KIND + ("U" if np.dtype(dtype).kind == "f" else ""):
-        raise ValueError("not all items are numbers")
-    with np.errstate(all="ignore"):
-        made = array.astype(dtype)
-    if made.dtype.kind not in "fc" and not np.array_equal(made, array):
-        raise ValueError(f"{dtype} cannot hold all items")
-    return made

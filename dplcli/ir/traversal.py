@@ -106,3 +106,31 @@ def path_through_outside(
             if output is not None:
                 pending.extend((user, first) for user in users(output))
     return None
+
+
+def dependents_before(
+    anchor: Node, values: Iterable[Value], members: Collection[Node]
+) -> list[Node]:
+    """Return the nodes before *anchor*, not of *members*, that need one of *values*; in order."""
+    found: set[Node] = set()
+    pending = list(values)
+    while pending:
+        for user in users(pending.pop()):
+            if user in found or user in members or user.position > anchor.position:
+                continue
+            found.add(user)
+            pending += [output for output in user.outputs if output is not None]
+    return sorted(found, key=lambda node: node.position)
+
+
+def needed_within(members: Collection[Node], values: Iterable[Value]) -> set[Node]:
+    """Return the nodes of *members* that make *values*, or what those need, and so on."""
+    inside = set(members)
+    needed: set[Node] = set()
+    pending = [value.producer for value in values]
+    while pending:
+        node = pending.pop()
+        if node is not None and node in inside and node not in needed:
+            needed.add(node)
+            pending.extend(value.producer for value in node.inputs if value is not None)
+    return needed

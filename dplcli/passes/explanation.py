@@ -122,7 +122,9 @@ class Explainer:
         """Explain what became of *rule*."""
         matched = sum(match.rule is rule for match in self.selection.matches)
         rejections = [item for item in self.selection.refused if item.rule is rule]
-        first = {item.stage: item for item in reversed(rejections)}
+        first: dict[str, Rejection] = {}
+        for item in rejections:
+            first.setdefault(item.stage, item)
         roots = self._roots(rule)
         found = RuleExplanation(
             rule,
@@ -130,7 +132,7 @@ class Explainer:
             matched=matched,
             taken=sum(root in self.owners for root in roots) - matched,
             refused=dict(Counter(item.stage for item in rejections)),
-            examples=tuple(sorted(first.values(), key=rejections.index)),
+            examples=tuple(first.values()),
             missing=self._missing(rule),
             opset_holds=any(rule.holds_for(index.graph) for index in self.indexes),
         )

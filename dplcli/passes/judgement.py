@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dplcli.dpl.match import Match, Rejection
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import DplError, PassError
-from dplcli.ir.traversal import enclosing_node, path_through_outside, users
+from dplcli.ir.traversal import enclosing_node, needed_within, path_through_outside, users
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ def _object_to_nodes(
     rule, root = match.rule, match.root
     for node in match.nodes:
         owner = claimed.get(node)
-        if owner is not None and owner not in absorbed:
+        if owner is not None and all(owner is not match for match in absorbed):
             reason = f"{node.label!r} is in another match, of {owner.rule.qualified_name}"
             return Rejection(rule, root, "overlap", reason, node)
         if node.subgraphs and isinstance(rule, PatternRule):
@@ -212,12 +212,5 @@ def replaced_nodes(match: Match) -> list[Node]:
     """Return the nodes that a call takes the place of: all but those that others still need."""
     if not match.escaping or match.rule.escape != "duplicate":
         return list(match.nodes)
-    members: set[Node | None] = set(match.nodes)
-    needed: set[Node] = set()
-    pending = [value.producer for value in match.escaping]
-    while pending:
-        node = pending.pop()
-        if node is not None and node in members and node not in needed:
-            needed.add(node)
-            pending.extend(value.producer for value in node.inputs if value is not None)
+    needed = needed_within(match.nodes, match.escaping)
     return [node for node in match.nodes if node not in needed]

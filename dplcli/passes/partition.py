@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.ir.traversal import users
+from dplcli.ir.traversal import dependents_before
 from dplcli.ir.value import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.passes.judgement import replaced_nodes
 from dplcli.passes.outline import Kind, Outline, group, make_function, outline, rule_of, unique
@@ -17,7 +17,7 @@ from dplcli.passes.rewriter import GraphRewriter
 from dplcli.passes.selection import in_program_order
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from dplcli.dpl.match import Match
     from dplcli.ir import Function, Graph, Model, Node, Value
@@ -131,21 +131,6 @@ class _Outliner:
         rewriter.take_over_outputs(call, item.outputs)
         self.replaced.setdefault(graph, []).extend(replaced_nodes(match))
         return call
-
-
-def dependents_before(
-    anchor: Node, values: Iterable[Value], members: Collection[Node]
-) -> list[Node]:
-    """Return the nodes before *anchor*, not of *members*, that need one of *values*; in order."""
-    found: set[Node] = set()
-    pending = list(values)
-    while pending:
-        for user in users(pending.pop()):
-            if user in found or user in members or user.position > anchor.position:
-                continue
-            found.add(user)
-            pending += [output for output in user.outputs if output is not None]
-    return sorted(found, key=lambda node: node.position)
 
 
 def describe_nodes(item: Outline) -> str:

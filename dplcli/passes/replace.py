@@ -11,9 +11,9 @@ from dplcli.dpl.match import Rejection
 from dplcli.dpl.replacement import Captured, NewConstant, NewNode, NewOutput
 from dplcli.dpl.rule import RewriteRule
 from dplcli.ir import ArrayTensor, Attribute, Value
+from dplcli.ir.traversal import dependents_before, needed_within
 from dplcli.ir.types import dtype_name
 from dplcli.passes.outline import unique
-from dplcli.passes.partition import dependents_before
 from dplcli.passes.rewriter import GraphRewriter
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.match import Match
     from dplcli.dpl.replacement import Part
-    from dplcli.ir import Graph, Node
+    from dplcli.ir import Graph, Node, OpSchema
 
 _PREDICATES = frozenset(
     {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not"}
@@ -120,12 +120,13 @@ class _Builder:
         if known is not None:
             return known
         dtype = self._dtype_of(node)
-        whole = self._integer_inputs(node)
+        schema = self._schema_of(node)
+        whole = frozenset() if schema is None else schema.integer_inputs
         inputs = [
             None if arg is None else self.plan(arg, "int64" if slot in whole else dtype)
             for slot, arg in enumerate(node.args)
         ]
-        attributes = self._fitting(node, self._attributes_of(node))
+        attributes = self._attributes_of(node) if schema is None else self._fitting(node, schema)
         plan = self.plans[id(node)] = _Plan(node, inputs, attributes)
         self.order.append(plan)
         return plan
@@ -138,20 +139,18 @@ class _Builder:
             attributes[name] = _attribute(self._evaluate(expression), name)
         return attributes
 
-    def _integer_inputs(self, node: NewNode) -> frozenset[int]:
+    def _schema_of(self, node: NewNode) -> OpSchema | None:
+        """Return the schema in force; None for an operator of a foreign domain."""
         version = self.graph.opset_imports.get(node.domain, 0)
         schema = self.graph.model.codec.schemas.find(node.op_type, node.domain, version)
-        return frozenset() if schema is None else schema.integer_inputs
+        if schema is None and node.domain == "":
+            raise _CannotBuildError(f"opset {version} has no {node.op_type}")
+        return schema
 
-    def _fitting(self, node: NewNode, attributes: dict[str, Attribute]) -> dict[str, Attribute]:
-        """Compare the node with the schema in force; a whole number may stand for a float."""
+    def _fitting(self, node: NewNode, schema: OpSchema) -> dict[str, Attribute]:
+        """Compare the node with its schema; a whole number may stand for a float."""
+        attributes = self._attributes_of(node)
         version = self.graph.opset_imports.get(node.domain, 0)
-        schemas = self.graph.model.codec.schemas
-        schema = schemas.find(node.op_type, node.domain, version)
-        if schema is None:
-            if node.domain == "":
-                raise _CannotBuildError(f"opset {version} has no {node.op_type}")
-            return attributes
         if not schema.min_inputs <= len(node.args) <= schema.max_inputs:
             count = len(node.args)
             raise _CannotBuildError(f"{node.op_type} of opset {version} takes no {count} inputs")
@@ -243,13 +242,7 @@ class _Builder:
         for value, name in self.read.items():
             if value in self.match.outputs and value not in own:
                 raise _CannotBuildError(f"the replacement reads {name!r}, which it replaces")
-        members: set[Node | None] = set(self.match.nodes)
-        pending = [value.producer for value in self.read]
-        while pending:
-            node = pending.pop()
-            if node is not None and node in members and node not in self.kept:
-                self.kept.add(node)
-                pending += [value.producer for value in node.inputs if value is not None]
+        self.kept = needed_within(self.match.nodes, self.read)
         if self.anchor in self.kept and self.order:
             label = self.anchor.label
             raise _CannotBuildError(f"the replacement reads {label!r}, the last node of the match")

@@ -72,7 +72,12 @@ def load_catalog_rules(
     if not names:
         raise UsageError("no catalogue is named", hint="dpl patterns list shows what there is")
     catalog: Catalog = read_catalogs(names, OnnxSchemas(), allow_code=allow_code)
-    rules: list[PatternRule | RewriteRule] = [*catalog.patterns, *catalog.rewrites]
+    return _named(catalog.rules, only)
+
+
+def _named(
+    rules: Sequence[PatternRule | RewriteRule], only: Sequence[str]
+) -> list[PatternRule | RewriteRule]:
     known = {name for rule in rules for name in (rule.name, rule.qualified_name)}
     for name in only:
         if name not in known:
@@ -92,8 +97,7 @@ def check_catalogs(
     """
     schemas = OnnxSchemas()
     rules = load_catalog_rules(names, allow_code=allow_code)
-    chosen = load_catalog_rules(names, only=only, allow_code=allow_code)
-    wanted = {rule.qualified_name for rule in chosen}
+    wanted = {rule.qualified_name for rule in _named(rules, only)}
     problems = [problem for rule in rules for problem in lint(rule, schemas)]
     problems += Trier(schemas).find_conflicts(rules)
     return [problem for problem in problems if problem.rule in wanted]

@@ -355,6 +355,11 @@ WRONG: dict[str, tuple[Json, str, str]] = {
         "error",
         "the replacement gives Squeeze 'axes', unknown in opset 13",
     ),
+    "line-that-is-not-used": (
+        {"patterns": [{"name": "r", "pattern": "left = Conv(x, w)\nRelu(Conv(x, w))"}]},
+        "warning",
+        "the line 'left' is not used",
+    ),
     "attribute-kind-in-the-replacement": (
         {"rewrites": becomes("Relu(Relu(x))", "LeakyRelu(x, alpha='big')")},
         "error",
