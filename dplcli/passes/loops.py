@@ -21,7 +21,7 @@ _FREE = 1000
 _PATIENCE = 4
 """A value may be replaced so often before its forms are compared."""
 
-_DEPTH = 12
+_DEPTH = 6
 _SMALL = 64
 
 

@@ -16,6 +16,7 @@ from dplcli.passes.selection import matchable_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
 
     from dplcli.ir import Graph, Model, Node, Value
 
@@ -87,7 +88,7 @@ class Worklist:
         return nodes
 
     def new_since(
-        self, seen: dict[OpKey, int], heads: Iterable[OpKey] | None
+        self, seen: dict[OpKey, int], heads: AbstractSet[OpKey] | None
     ) -> dict[Graph, list[Node]]:
         """Return the nodes to look at again, by graph, in topological order.
 
