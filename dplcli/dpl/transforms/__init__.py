@@ -14,7 +14,15 @@ from dplcli.errors import CatalogError, did_you_mean
 if TYPE_CHECKING:
     from dplcli.dpl.draft import RewriteFunction
 
-_MODULES: dict[str, str] = {}
+_MODULES: dict[str, str] = {
+    "ort_embed_layer_normalization": "ort_fusions",
+    "ort_fused_conv": "ort_fusions",
+    "ort_fused_gemm": "ort_fusions",
+    "ort_fused_matmul_scale": "ort_fusions",
+    "ort_fused_matmul_transpose": "ort_fusions",
+    "ort_skip_layer_normalization": "ort_fusions",
+    "ort_skip_simplified_layer_normalization": "ort_fusions",
+}
 """The module of each function."""
 
 
