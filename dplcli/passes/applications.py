@@ -34,9 +34,7 @@ class Application:
 
     __slots__ = ("_added", "_removed", "_root", "number", "round", "rule", "scope")
 
-    def __init__(
-        self, number: int, turn: int, root: tuple[Node, Outputs], change: Change
-    ) -> None:
+    def __init__(self, number: int, turn: int, root: tuple[Node, Outputs], change: Change) -> None:
         """Note *change*, made in round *turn* at *root* as it was before."""
         match = change.match
         self.number = number
