@@ -1,0 +1,69 @@
+"""What was rewritten, in words that stay true after further edits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from dplcli.ir.scopes import scope_of
+
+if TYPE_CHECKING:
+    from dplcli.ir import Node, Value
+    from dplcli.passes.replace import Change
+
+    Outputs: TypeAlias = tuple[Value | None, ...]
+
+
+class NodeIdentity(NamedTuple):
+    """What identifies a node to a reader; the output's name does so even without node names."""
+
+    op_type: str
+    domain: str
+    name: str
+    output: str
+
+
+class Application:
+    """One application of a rule.
+
+    Attributes:
+        number: Counts from 1.
+        round: The round it was made in.
+        rule: The rule's name.
+        scope: The graph, as :func:`dplcli.ir.scopes.scope_of` names it.
+    """
+
+    __slots__ = ("_added", "_removed", "_root", "number", "round", "rule", "scope")
+
+    def __init__(
+        self, number: int, turn: int, root: tuple[Node, Outputs], change: Change
+    ) -> None:
+        """Note *change*, made in round *turn* at *root* as it was before."""
+        match = change.match
+        self.number = number
+        self.round = turn
+        self.rule = match.rule.qualified_name
+        self.scope = scope_of(match.root.graph)
+        self._root = root
+        self._removed = [(node, node.outputs) for node in change.removed]
+        self._added = [(node, node.outputs) for node in change.added]
+
+    @property
+    def root(self) -> NodeIdentity:
+        """The node that made the first output."""
+        return _identify(*self._root)
+
+    @property
+    def removed(self) -> tuple[NodeIdentity, ...]:
+        """The nodes taken out."""
+        return tuple(_identify(*item) for item in self._removed)
+
+    @property
+    def added(self) -> tuple[NodeIdentity, ...]:
+        """The nodes put in."""
+        return tuple(_identify(*item) for item in self._added)
+
+
+def _identify(node: Node, outputs: Outputs) -> NodeIdentity:
+    """Say which node *node* was when these were its outputs."""
+    output = next((output.name for output in outputs if output is not None), "")
+    return NodeIdentity(node.op_type, node.domain, node.name, output)
