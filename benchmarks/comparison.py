@@ -104,10 +104,14 @@ def compare_tools(
         folder: Where a tool's result goes, into a folder of the tool's name.
         limit: Seconds that a tool, and the check of its result, may take.
         checked: Names of the tools whose results are compared with the model.
+
+    Raises:
+        DecodeError: *model* is none.
     """
     proto = onnx.load(model, load_external_data=False)
     before = count_nodes(proto)
-    row = Row(model.name, Size(before.nodes, before.constants, model_bytes(model, proto)), {})
+    size = Size(before.nodes, before.constants, model_bytes(model, proto))
+    outcomes = {}
     for name, tool in tools.items():
         place = folder / name
         place.mkdir(parents=True)
@@ -115,8 +119,8 @@ def compare_tools(
         outcome = run_tool(tool, model, output, before, limit)
         if outcome.size is not None and name in checked:
             outcome = replace(outcome, verdict=judge(model, output, limit))
-        row.outcomes[name] = outcome
-    return row
+        outcomes[name] = outcome
+    return Row(model.name, size, outcomes)
 
 
 def run_tool(tool: Tool, model: Path, output: Path, before: NodeCount, limit: float) -> Outcome:

@@ -2,8 +2,10 @@
 
 Nodes are counted as :mod:`benchmarks.counting` says. The question that the summary answers: on how
 many models does dpl remove at least as many nodes as the better of onnxslim and onnxsim, with a
-result that onnxruntime finds equivalent? A model for which neither of the two has a result does
-not count. What a tool has *made* is every operator that there is more of than before.
+result that ``dpl verify`` does not find wrong? Where there is no verdict the nodes alone decide, and
+the model is listed. A model for which neither of the two has a result does not count; with ``--check
+all`` their results are verified, too, and a wrong one is none. What a tool has *made* is every
+operator that there is more of than before.
 
 Run it from the root of the repository, with dplcli and its ``benchmark`` extra installed::
 
@@ -25,6 +27,7 @@ from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
 from rich.console import Console
 from rich.table import Table
 
@@ -274,7 +277,10 @@ def run_all(args: argparse.Namespace) -> list[Row]:
     for number, model in enumerate(models, 1):
         print(f"[{number}/{len(models)}] {model.name}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory(prefix="dpl-benchmark-") as name:
-            rows.append(compare_tools(model, tools, Path(name), args.limit, checked))
+            try:
+                rows.append(compare_tools(model, tools, Path(name), args.limit, checked))
+            except DecodeError as error:
+                print(f"left out, it is no model: {error}", file=sys.stderr)
             if args.keep:
                 shutil.copytree(name, args.keep / model.stem, dirs_exist_ok=True)
     return worst_first(rows)
