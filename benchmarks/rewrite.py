@@ -2,10 +2,10 @@
 
 Nodes are counted as :mod:`benchmarks.counting` says. The question that the summary answers: on how
 many models does dpl remove at least as many nodes as the better of onnxslim and onnxsim, with a
-result that ``dpl verify`` does not find wrong? Where there is no verdict the nodes alone decide, and
-the model is listed. A model for which neither of the two has a result does not count; with ``--check
-all`` their results are verified, too, and a wrong one is none. What a tool has *made* is every
-operator that there is more of than before.
+result that ``dpl verify`` does not find wrong? Where there is no verdict the nodes alone decide,
+and the model is listed. A model for which neither of the two has a result does not count; with
+``--check all`` their results are verified, too, and a wrong one is none. What a tool has *made* is
+every operator that there is more of than before.
 
 Run it from the root of the repository, with dplcli and its ``benchmark`` extra installed::
 
