@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dplcli.passes.shapes.arithmetic import FAR, product, slice_length
-from dplcli.passes.shapes.terms import Term, add, multiply, negative
-from dplcli.passes.shapes.view import MOST_ELEMENTS
+from dplcli.dpl.shapes.arithmetic import FAR, product
+from dplcli.dpl.shapes.terms import Term, add, multiply, negative
+from dplcli.dpl.shapes.view import MOST_ELEMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dplcli.passes.shapes.terms import Number
-    from dplcli.passes.shapes.view import Dims, View
+    from dplcli.dpl.shapes.terms import Number
+    from dplcli.dpl.shapes.view import Dims, View
 
 
 def _shape(view: View) -> Dims | None:
@@ -230,9 +230,8 @@ def _expand(view: View) -> Dims | None:
 
 
 def _constant_of_shape(view: View) -> Dims | None:
-    target = view.numbers(0)
-    fill = view.fill
-    if target is None or fill is None or len(target) > 1 or product(target) > MOST_ELEMENTS:  # type: ignore[operator]  # plain numbers
+    target, fill = view.numbers(0), view.fill
+    if target is None or fill is None or len(target) > 1 or max(target, default=1) > MOST_ELEMENTS:
         return None
     return (fill,) * (target[0] if target else 1)
 
@@ -335,7 +334,7 @@ CONTENT_RULES: dict[str, Callable[[View], Dims | None]] = {
 }
 """By operator of the standard domain."""
 
-BOOLEAN = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Not"})
+BOOLEAN = frozenset(
+    {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Not"}
+)
 """The operators whose results are truth values."""
-
-__all__ = ["BOOLEAN", "CONTENT_RULES", "slice_length"]

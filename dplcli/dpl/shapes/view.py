@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from dplcli.dpl.shapes.terms import Term
+from dplcli.ir import Tensor
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.parameters import inputs_of
-from dplcli.passes.shapes.terms import Term
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dplcli.dpl.shapes.terms import Algebra, Number
     from dplcli.ir import Node, Value
-    from dplcli.passes.shapes.terms import Algebra, Number
 
     Dims: TypeAlias = tuple[Number, ...]
     PartlyKnown: TypeAlias = Sequence[Number | None]
@@ -34,6 +35,11 @@ class Fact(NamedTuple):
 
 NOTHING = Fact()
 """What is known of a value that nobody described."""
+
+WHOLE = frozenset(
+    {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"}
+)
+"""The element types that contents are kept of."""
 
 MOST_ELEMENTS = 64
 """Longer vectors are no shapes."""
@@ -124,7 +130,20 @@ class View:
         value = attribute.value
         return value if isinstance(value, str) else value.decode(errors="replace")
 
+    @property
+    def fill(self) -> int | None:
+        """The whole number that a ConstantOfShape repeats; 0.0 is one, too, but of no use."""
+        attribute = attribute_of(self.node, "value")
+        if attribute is None or attribute.ref or not isinstance(attribute.value, Tensor):
+            return None
+        tensor = attribute.value
+        if tensor.dtype not in WHOLE or tensor.size != 1:
+            return None
+        return int(tensor.numpy().reshape(()).item())
+
     def axes(self, slot: int, rank: int) -> list[int] | None:
-        """Return an input of axes counted from the front; None if it is absent or unknown."""
+        """Return an input of axes, counted from the front; None if it is absent or unknown."""
         numbers = self.numbers(slot)
-        return None if numbers is None else [axis % rank if rank else 0 for axis in numbers]
+        if numbers is None or not all(-rank <= axis < rank for axis in numbers):
+            return None
+        return [axis % rank for axis in numbers]

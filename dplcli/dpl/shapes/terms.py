@@ -58,20 +58,29 @@ class Algebra:
     def __init__(self) -> None:
         """Start without atoms."""
         self._lows: list[int | None] = []
+        self._plain: list[bool] = []
         self._known: dict[Hashable, Term] = {}
 
-    def atom(self, key: Hashable, *, low: int | None = None) -> Term:
+    def atom(self, key: Hashable, *, low: int | None = None, plain: bool = False) -> Term:
         """Return the atom for *key*, which is the same one each time.
 
         Args:
             key: What it stands for.
             low: A number that it is never below, if there is one.
+            plain: Whether it is a size that the caller of the model chooses.
         """
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = Term({(len(self._lows),): 1})
             self._lows.append(low)
+            self._plain.append(plain)
         return known
+
+    def is_plain(self, number: Number) -> bool:
+        """Tell whether *number* depends on nothing but sizes that the caller chooses."""
+        return isinstance(number, int) or all(
+            self._plain[serial] for product in number.products for serial in product
+        )
 
     # -- bounds --------------------------------------------------------------------------------
 

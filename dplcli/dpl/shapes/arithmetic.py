@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
-from dplcli.passes.shapes.terms import add, divide, multiply, negative
+from dplcli.dpl.shapes.terms import add, divide, multiply, negative
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dplcli.passes.shapes.terms import Algebra, Number
-    from dplcli.passes.shapes.view import Dims
+    from dplcli.dpl.shapes.terms import Algebra, Number
+    from dplcli.dpl.shapes.view import Dims
 
 FAR = 2**31 - 1
 """From this number on an end means "to the end", whatever the dimension."""
@@ -19,7 +18,10 @@ FAR = 2**31 - 1
 
 def product(numbers: Iterable[Number]) -> Number:
     """Multiply numbers."""
-    return reduce(multiply, numbers, 1)
+    total: Number = 1
+    for number in numbers:
+        total = multiply(total, number)
+    return total
 
 
 def broadcast(algebra: Algebra, shapes: Sequence[Dims]) -> Dims:
@@ -71,7 +73,9 @@ def _bound(algebra: Algebra, dim: Number, bound: Number) -> Number | None:
     return None
 
 
-def reshaped(algebra: Algebra, shape: Dims | None, target: Dims, *, copies: bool) -> list[Number | None]:
+def reshaped(
+    algebra: Algebra, shape: Dims | None, target: Dims, *, copies: bool
+) -> list[Number | None]:
     """Return the dimensions that a Reshape gives.
 
     Args:
@@ -99,12 +103,3 @@ def quotient(algebra: Algebra, total: Number, part: Number) -> Number:
     """Divide a number of elements by one that divides it."""
     exact = divide(total, part)
     return algebra.floor_divide(total, part) if exact is None else exact
-
-
-def window(  # noqa: PLR0913  # these are what a window has
-    algebra: Algebra, dim: Number, kernel: Number, stride: int, dilation: int, padding: int
-) -> Number:
-    """Return how many places a window has along *dim*, the last ones cut off."""
-    span = add(multiply(dilation, add(kernel, -1)), 1)
-    room = add(add(dim, padding), negative(span))
-    return add(algebra.floor_divide(room, stride), 1)
