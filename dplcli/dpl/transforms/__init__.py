@@ -14,7 +14,17 @@ from dplcli.errors import CatalogError, did_you_mean
 if TYPE_CHECKING:
     from dplcli.dpl.draft import RewriteFunction
 
-_MODULES: dict[str, str] = {}
+_MODULES: dict[str, str] = {
+    "constants_to_initializers": "constant_nodes",
+    "drop_reshaping": "reshapes",
+    "drop_unread": "constant_nodes",
+    "fix_reshape_targets": "reshapes",
+    "fold_constants": "fold_constants",
+    "fold_shape_arithmetic": "shape_arithmetic",
+    "merge_common": "merge_common",
+    "merge_reshapes": "reshapes",
+    "reuse_shape_arithmetic": "shape_arithmetic",
+}
 """The module of each function."""
 
 
