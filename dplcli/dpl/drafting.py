@@ -183,7 +183,8 @@ class _Drafter:
 
     def _folded(self, array: NDArray[Any], part: NewConstant) -> NDArray[Any]:
         """Take an array that was computed from constants, if it has the type of one of them."""
-        values = (self.match.bindings[name] for name in part.expression.names)
+        bindings = self.match.bindings
+        values = (bindings[name] for name in part.expression.names if name in bindings)
         types = {known.dtype for value in values if (known := value.known_type()) is not None}
         found = ArrayTensor(array).dtype
         if found not in types:

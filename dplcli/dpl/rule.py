@@ -247,6 +247,11 @@ class RewriteRule(Rule):
         return self.text is None and is_nodewise(self.replacement)
 
     @property
+    def producers_first(self) -> bool:
+        """Whether its matches are looked for in program order, as functions without pattern do."""
+        return self.is_nodewise or super().producers_first
+
+    @property
     def heads(self) -> frozenset[tuple[str, str]] | None:
         """The operators (domain, type) that its matches are rooted in; None for all."""
         if self.is_nodewise:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.ir.graph import Graph
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from dplcli.ir.node import Node
     from dplcli.ir.types import TensorType
     from dplcli.ir.value import Value
+
+Memory = TypeVar("Memory")
 
 
 class Function:
@@ -86,12 +88,20 @@ class Model:
         self.implied: dict[tuple[Node, int], Value] = {}
         self.on_inference: Callable[[], None] | None = None
         self._inferred: Mapping[Value, TensorType] | None = None
+        self._memories: dict[object, Any] = {}
 
     def graphs(self) -> Iterator[Graph]:
         """Iterate over every graph: main, then function bodies, each before those inside it."""
         yield from self.graph.and_inner()
         for function in self.functions.values():
             yield from function.body.and_inner()
+
+    def memory(self, kind: Callable[[], Memory]) -> Memory:
+        """Return the object of *kind* that is kept with this model; make it when first asked."""
+        if kind not in self._memories:
+            self._memories[kind] = kind()
+        kept: Memory = self._memories[kind]
+        return kept
 
     def inferred_types(self) -> Mapping[Value, TensorType]:
         """Types that shape inference adds to the declared ones; inferred once, when first asked."""

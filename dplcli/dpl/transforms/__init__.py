@@ -14,7 +14,29 @@ from dplcli.errors import CatalogError, did_you_mean
 if TYPE_CHECKING:
     from dplcli.dpl.draft import RewriteFunction
 
-_MODULES: dict[str, str] = {}
+_MODULES: dict[str, str] = {
+    "constants_to_initializers": "constant_nodes",
+    "drop_identity": "chains",
+    "drop_repeated": "chains",
+    "drop_reshaping": "reshapes",
+    "drop_unread": "constant_nodes",
+    "fix_reshape_targets": "reshapes",
+    "fold_constants": "fold_constants",
+    "fold_shape_arithmetic": "shape_arithmetic",
+    "merge_casts": "chains",
+    "merge_clips": "clips",
+    "merge_common": "merge_common",
+    "merge_concats": "chains",
+    "merge_initializers": "merge_initializers",
+    "merge_reshapes": "reshapes",
+    "merge_slices_into_split": "slices",
+    "merge_transposes": "chains",
+    "pad_into_average_pool": "pads",
+    "pad_into_conv": "pads",
+    "pad_into_max_pool": "pads",
+    "reuse_shape_arithmetic": "shape_arithmetic",
+    "transpose_into_gemm": "gemms",
+}
 """The module of each function."""
 
 
