@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from dplcli.dpl.dtype_lattice import widens
 from dplcli.dpl.facts import ValueFacts
 from dplcli.dpl.room import MOST_ITEMS, claim
 from dplcli.ir.types import DTYPE_CODES
@@ -54,7 +55,7 @@ def items_of(given: object) -> list[Any]:
         raise TypeError("expected a list")
     if len(given) > MOST_ITEMS:
         raise ValueError(f"a list of more than {MOST_ITEMS} items")
-    return [*given]
+    return given.tolist() if isinstance(given, np.ndarray) and given.ndim == 1 else [*given]
 
 
 def _whole(number: object) -> int:
@@ -138,6 +139,13 @@ def unsqueeze(data: object, axes: object) -> Array:
     return np.expand_dims(_array(data), _dims(axes))
 
 
+def along(data: object, axis: object, rank: object) -> Array:
+    """Lay all elements along one axis of *rank*, so that they broadcast over the others."""
+    dims = [1] * _whole(rank)
+    dims[_whole(axis)] = -1
+    return _array(data).reshape(dims)
+
+
 def concat(parts: object, axis: object = 0) -> Array:
     """Join arrays along an axis that they have."""
     arrays = [_array(part) for part in items_of(parts)]
@@ -201,6 +209,15 @@ def _size_of(dims: Sequence[int]) -> int:
     return size
 
 
+def value_or(constant: object, other: object) -> object:
+    """Return the data of a captured constant, or *other* if it took no part in the match."""
+    if constant is None:
+        return other
+    if not isinstance(constant, ValueFacts):
+        raise TypeError("value_or takes a name of the pattern first")
+    return constant.value
+
+
 # -- numbers and lists -------------------------------------------------------------------------
 
 
@@ -234,6 +251,11 @@ def pairs(*lists: object) -> list[tuple[Any, ...]]:
 def fixed(items: object) -> tuple[Any, ...]:
     """Make a tuple of a list: shapes are tuples."""
     return tuple(items_of(items))
+
+
+def is_number(thing: object) -> bool:
+    """Tell whether a dimension is a number rather than a symbol or unknown."""
+    return isinstance(thing, (int, float, np.number))
 
 
 def is_perm(numbers: object) -> bool:
@@ -290,8 +312,11 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "transpose": transpose,
     "squeeze": squeeze,
     "unsqueeze": unsqueeze,
+    "along": along,
     "concat": concat,
     "cast": cast,
+    "widens": widens,
+    "value_or": value_or,
     "is_finite": is_finite,
     "sum": total,
     "range": whole_numbers,
@@ -302,6 +327,7 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "tuple": fixed,
     "int": _whole,
     "float": _number,
+    "is_number": is_number,
     "is_perm": is_perm,
     "inverse": inverse,
 }

@@ -138,7 +138,10 @@ class Expression:
         for node in ast.walk(self._tree):
             self._check_form(node)
         self._local = _local_names(self._tree)
-        self._used = {node.id for node in names_in(self._tree)} - self._local
+        used = names_in(self._tree)
+        self._used = {node.id for node in used} - self._local
+        optional = {id(node) for node in optional_names(self._tree)}
+        self._needed = {node.id for node in used if id(node) not in optional} - self._local
         self._helper = _helper_call(self._tree)
         self._evaluator = EvalWithCompoundTypes(functions={}, operators=_OPERATORS)
         self._evaluator.functions = FUNCTIONS
@@ -206,7 +209,7 @@ class Expression:
             UnknownFactError: It needs something that is not known, or a name that took no part.
             ValueError: It cannot be evaluated.
         """
-        absent = sorted(self._used - bindings.keys())
+        absent = sorted(self._needed - bindings.keys())
         if absent:
             raise UnknownFactError(f"{absent[0]!r} took no part in the match")
         try:
@@ -214,10 +217,16 @@ class Expression:
         except UNANSWERABLE as error:
             raise ValueError(" ".join(str(error).split())) from error
 
-    def _facts(self, bindings: Mapping[str, Value]) -> dict[str, ValueFacts]:
-        return {name: ValueFacts(bindings[name]) for name in self._used if name in bindings}
+    def _facts(self, bindings: Mapping[str, Value]) -> dict[str, ValueFacts | None]:
+        """Say what there is to ask of each name; of one that may be absent perhaps nothing."""
+        facts: dict[str, ValueFacts | None] = {
+            name: ValueFacts(bindings[name]) for name in self._used if name in bindings
+        }
+        if len(self._needed) < len(self._used):
+            facts = dict.fromkeys(self._used - self._needed) | facts
+        return facts
 
-    def _evaluate(self, tree: ast.expr, facts: dict[str, ValueFacts]) -> object:
+    def _evaluate(self, tree: ast.expr, facts: Mapping[str, ValueFacts | None]) -> object:
         if self._helper is not None:
             function, arguments = self._helper
             return function(*[facts[name] for name in arguments])
@@ -232,6 +241,19 @@ def names_in(tree: ast.expr) -> list[ast.Name]:
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return [
         node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called
+    ]
+
+
+def optional_names(tree: ast.expr) -> list[ast.Name]:
+    """Return the names that :func:`value_or` may find absent: its first arguments."""
+    return [
+        node.args[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "value_or"
+        and node.args
+        and isinstance(node.args[0], ast.Name)
     ]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dplcli.dpl.expressions import Expression
+from dplcli.dpl.facts import UnknownFactError
 from dplcli.dpl.helpers import FUNCTIONS
 from dplcli.dpl.room import FREE
 from dplcli.ir import ArrayTensor, Value
@@ -66,6 +67,8 @@ def value_of(text: str) -> object:
         ("sum(w.value, [0])", W.sum(0)),
         ("sum(h.value, 0)", np.float16(10004)),
         ("w.value[1:]", W[1:]),
+        ("along(v.value, 1, 3)", V.reshape(1, 2, 1)),
+        ("value_or(v, 0)", V),
         ("w.value[:, 0]", W[:, 0]),
         ("round(v.value / 8)", np.rint(V / 8)),
     ],
@@ -114,6 +117,11 @@ def test_arrays(text: str, expected: np.ndarray) -> None:
         ("is_finite(v.value)", True),
         ("is_finite(nan.value)", False),
         ("[0] + [1, 2]", [0, 1, 2]),
+        ("value_or(missing, 7)", 7),
+        ("[is_number(d) for d in x.shape]", [True, True]),
+        ("is_number('n')", False),
+        ('widens("int8", "float16")', True),
+        ('widens("int64", "float64")', False),
         ("w.shape[:1] + (7,)", (2, 7)),
     ],
 )
@@ -147,13 +155,16 @@ def test_numbers_and_lists(text: str, expected: object) -> None:
         ("cast([300], 'uint8')", "uint8 cannot hold all numbers"),
         ("cast([1e6], 'float16')", "float16 cannot hold all numbers"),
         ("cast([20], 'int4')", "int4 cannot hold all numbers"),
+        ("value_or(3, 4)", "value_or takes a name of the pattern first"),
+        ("value_or(missing, 0) + missing.value", "'missing' took no part in the match"),
+        ("value_or(x, 0)", "'x' is not a constant"),
         ("[1] + (2,)", "arithmetic is for numbers"),
         ("[1] * 3", "arithmetic is for numbers"),
     ],
 )
 def test_refusals(text: str, why: str) -> None:
     """What makes no sense is refused, in words that say why."""
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises((ValueError, UnknownFactError), match=why):
         value_of(text)
 
 
@@ -219,3 +230,14 @@ def test_conditions_use_them(condition: str, *, holds: bool) -> None:
     found = taken(selected(rule("t = Transpose(x)\nRelu(t)", condition), text))
 
     assert bool(found) is holds
+
+
+def test_an_absent_name_has_a_default() -> None:
+    """``value_or`` speaks of a name whose alternative took no part, and of no other."""
+    relu = "g (float[2] a) => (o) <float[2] b = {1, 2}> { o = Relu (a) }"
+    add = "g (float[2] a) => (o) <float[2] b = {1, 2}> { o = Add (a, b) }"
+    ruled = rule("Relu(x) | Add(x, const(b))", "sum(value_or(b, [4])) == 3")
+    either = rule("Relu(x) | Add(x, const(b))", "sum(value_or(b, [4])) == 4 and b.rank == 9")
+
+    assert (taken(selected(ruled, relu)), taken(selected(ruled, add))) == ([], ["r: o"])
+    assert (taken(selected(either, relu)), taken(selected(either, add))) == (["r: o"], [])
