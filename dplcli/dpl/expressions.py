@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from simpleeval import DEFAULT_OPERATORS, EvalWithCompoundTypes, InvalidExpression
 
+from dplcli.dpl.array_helpers import joined
 from dplcli.dpl.facts import UnknownFactError, ValueFacts
 from dplcli.dpl.helpers import FUNCTIONS, LARGEST_NUMBER
+from dplcli.dpl.room import claim, limited
 from dplcli.errors import PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
@@ -37,9 +40,39 @@ def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[object, object],
                 raise TypeError("arithmetic is for numbers")
             if isinstance(operand, int) and abs(operand) > LARGEST_NUMBER:
                 raise ValueError("a number is too large")
+        _claim_result(left, right)
         return operation(left, right)
 
     return checked
+
+
+def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object], object]:
+    """Let *operation* compare anything, arrays only if the result is not too large."""
+
+    def checked(left: object, right: object) -> object:
+        _claim_result(left, right)
+        return operation(left, right)
+
+    return checked
+
+
+def _claim_result(left: object, right: object) -> None:
+    """Claim the elements of what two operands broadcast to, if one is an array."""
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        claim(math.prod(np.broadcast_shapes(_dims_of(left), _dims_of(right))))
+
+
+def _dims_of(operand: object) -> tuple[int, ...]:
+    if isinstance(operand, (list, tuple)):
+        return np.asarray(operand).shape
+    return operand.shape if isinstance(operand, np.ndarray) else ()
+
+
+def _added(left: Any, right: Any) -> object:  # noqa: ANN401  # numbers, arrays, lists
+    """Add numbers or arrays, or join two lists."""
+    if isinstance(left, (list, tuple)) and type(left) is type(right):
+        return joined(left, right)
+    return _plus(left, right)
 
 
 def _power(base: Any, exponent: Any) -> object:  # noqa: ANN401  # a number or an array
@@ -49,7 +82,6 @@ def _power(base: Any, exponent: Any) -> object:  # noqa: ANN401  # a number or a
 
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
@@ -57,7 +89,14 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
     ast.Pow: _power,
 }
-_OPERATORS = DEFAULT_OPERATORS | {kind: _numeric(op) for kind, op in _ARITHMETIC.items()}
+_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_plus = _numeric(operator.add)
+_OPERATORS = (
+    DEFAULT_OPERATORS
+    | {kind: _numeric(operation) for kind, operation in _ARITHMETIC.items()}
+    | {kind: _compared(DEFAULT_OPERATORS[kind]) for kind in _COMPARISONS}
+    | {ast.Add: _added}
+)
 
 
 UNANSWERABLE = (
@@ -99,9 +138,13 @@ class Expression:
         for node in ast.walk(self._tree):
             self._check_form(node)
         self._local = _local_names(self._tree)
-        self._used = {node.id for node in names_in(self._tree)} - self._local
+        used = names_in(self._tree)
+        self._used = {node.id for node in used} - self._local
+        optional = {id(node) for node in optional_names(self._tree)}
+        self._needed = {node.id for node in used if id(node) not in optional} - self._local
         self._helper = _helper_call(self._tree)
-        self._evaluator = EvalWithCompoundTypes(functions=FUNCTIONS, operators=_OPERATORS)
+        self._evaluator = EvalWithCompoundTypes(functions={}, operators=_OPERATORS)
+        self._evaluator.functions = FUNCTIONS
 
     def __repr__(self) -> str:
         """Read as written."""
@@ -166,7 +209,7 @@ class Expression:
             UnknownFactError: It needs something that is not known, or a name that took no part.
             ValueError: It cannot be evaluated.
         """
-        absent = sorted(self._used - bindings.keys())
+        absent = sorted(self._needed - bindings.keys())
         if absent:
             raise UnknownFactError(f"{absent[0]!r} took no part in the match")
         try:
@@ -174,15 +217,21 @@ class Expression:
         except UNANSWERABLE as error:
             raise ValueError(" ".join(str(error).split())) from error
 
-    def _facts(self, bindings: Mapping[str, Value]) -> dict[str, ValueFacts]:
-        return {name: ValueFacts(bindings[name]) for name in self._used if name in bindings}
+    def _facts(self, bindings: Mapping[str, Value]) -> dict[str, ValueFacts | None]:
+        """Say what there is to ask of each name; of one that may be absent perhaps nothing."""
+        facts: dict[str, ValueFacts | None] = {
+            name: ValueFacts(bindings[name]) for name in self._used if name in bindings
+        }
+        if len(self._needed) < len(self._used):
+            facts = dict.fromkeys(self._used - self._needed) | facts
+        return facts
 
-    def _evaluate(self, tree: ast.expr, facts: dict[str, ValueFacts]) -> object:
+    def _evaluate(self, tree: ast.expr, facts: Mapping[str, ValueFacts | None]) -> object:
         if self._helper is not None:
             function, arguments = self._helper
             return function(*[facts[name] for name in arguments])
         self._evaluator.names = facts
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), limited():
             answer: object = self._evaluator.eval(self.text, previously_parsed=tree)
         return answer
 
@@ -192,6 +241,19 @@ def names_in(tree: ast.expr) -> list[ast.Name]:
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return [
         node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called
+    ]
+
+
+def optional_names(tree: ast.expr) -> list[ast.Name]:
+    """Return the names that :func:`value_or` may find absent: its first arguments."""
+    return [
+        node.args[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "value_or"
+        and node.args
+        and isinstance(node.args[0], ast.Name)
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from dplcli.dpl.room import allow_for
 from dplcli.ir.parameters import parameter_of
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ class ValueFacts:
         tensor = self._value.constant
         if tensor is None:
             raise UnknownFactError(f"{self.name!r} is not a constant")
+        allow_for(tensor.size)
         return tensor.numpy()
 
     @property

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dplcli.dpl.array_helpers import ARRAY_FUNCTIONS, items_of
 from dplcli.dpl.facts import ValueFacts
 from dplcli.dpl.shape_proofs import shaped_like
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 LARGEST_NUMBER = 2**64
 """Numbers beyond it are no dimensions, and take long to compute with."""
@@ -55,10 +56,10 @@ def is_close(constant: ValueFacts, number: float, rtol: float = 1e-3) -> bool:
     return bool(np.allclose(data, number, rtol=rtol, atol=1e-12))
 
 
-def _product(numbers: Iterable[float]) -> float:
+def _product(numbers: object) -> float:
     """Multiply numbers of ordinary size, such as dimensions."""
     product: float = 1
-    for number in numbers:
+    for number in items_of(numbers):
         product = product * number
         if abs(product) > LARGEST_NUMBER:
             raise ValueError("a product is too large")
@@ -79,12 +80,9 @@ def _on_values(function: Callable[..., object], count: int) -> Callable[..., obj
 
 
 FUNCTIONS: dict[str, Callable[..., object]] = {
+    **ARRAY_FUNCTIONS,
     "len": len,
-    "min": min,
-    "max": max,
     "abs": abs,
-    "all": all,
-    "any": any,
     "prod": _product,
     "same_shape": _on_values(same_shape, 2),
     "broadcasts_to": _on_values(broadcasts_to, 2),

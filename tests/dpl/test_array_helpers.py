@@ -1,0 +1,243 @@
+"""What expressions compute with arrays and lists, and what they refuse to."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dplcli.dpl.expressions import Expression
+from dplcli.dpl.facts import UnknownFactError
+from dplcli.dpl.helpers import FUNCTIONS
+from dplcli.dpl.room import FREE
+from dplcli.ir import ArrayTensor, Value
+from tests.helpers import model_from_text, rule, selected, taken
+
+GRAPH = model_from_text("g (float[2,3] x) => (o) { o = Relu (x) }").graph
+W = np.arange(6, dtype=np.float32).reshape(2, 3)
+V = np.array([1, 4], np.float32)
+
+
+def constant(name: str, array: np.ndarray) -> Value:
+    """Make a constant of the graph."""
+    value = Value(name, GRAPH)
+    value.set_initializer(ArrayTensor(array))
+    return value
+
+
+BOUND = {
+    "w": constant("w", W),
+    "v": constant("v", V),
+    "h": constant("h", np.array([1e4, 4], np.float16)),
+    "i": constant("i", np.array([2, 0, 1], np.int64)),
+    "one": constant("one", np.array([3], np.int64)),
+    "nan": constant("nan", np.array([1, np.nan], np.float32)),
+    "x": GRAPH.values["x"],
+}
+
+
+def value_of(text: str) -> object:
+    """Evaluate *text* over the constants above."""
+    return Expression(text).value(BOUND)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sqrt(v.value)", np.sqrt(V)),
+        ("rsqrt(v.value)", np.array([1, 0.5], np.float32)),
+        ("exp(v.value)", np.exp(V)),
+        ("log(v.value)", np.log(V)),
+        ("sqrt(h.value)", np.array([100, 2], np.float16)),
+        ("sqrt(one.value)", np.sqrt([3.0])),
+        ("reshape(w.value, [3, -1])", W.reshape(3, 2)),
+        ("reshape(v.value, [-1] + [1 for _ in range(2)])", V.reshape(2, 1, 1)),
+        ("expand(v.value, [3, 2])", np.stack([V] * 3)),
+        ("transpose(w.value)", W.T.copy()),
+        ("transpose(w.value, [1, 0])", W.T.copy()),
+        ("squeeze(reshape(v.value, [1, 2, 1]))", V),
+        ("squeeze(reshape(v.value, [1, 2, 1]), [0])", V[:, None]),
+        ("unsqueeze(v.value, [0, -1])", V[None, :, None]),
+        ("concat([w.value, w.value], 1)", np.concatenate([W, W], 1)),
+        ("concat([v.value, [1]])", np.array([1, 4, 1], np.float64)),
+        ('cast(v.value, "int64")', V.astype(np.int64)),
+        ('cast(w.value / 3, "float16")', (W / 3).astype(np.float16)),
+        ('cast([1, 0], "bool")', np.array([True, False])),
+        ("sum(w.value, [0])", W.sum(0)),
+        ("sum(h.value, 0)", np.float16(10004)),
+        ("w.value[1:]", W[1:]),
+        ("along(v.value, 1, 3)", V.reshape(1, 2, 1)),
+        ("value_or(v, 0)", V),
+        ("w.value[:, 0]", W[:, 0]),
+        ("round(v.value / 8)", np.rint(V / 8)),
+    ],
+)
+def test_arrays(text: str, expected: np.ndarray) -> None:
+    """An array function computes what numpy does and keeps the element type."""
+    found = np.asarray(value_of(text))
+
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sqrt(16)", 4.0),
+        ("exp(0)", 1.0),
+        ("sum(w.value)", 15.0),
+        ("sum([1, 2, 3])", 6),
+        ("sum(w.value.shape)", 5),
+        ("min(w.value)", 0.0),
+        ("max(w.value)", 5.0),
+        ("min(3, 4)", 3),
+        ("all(w.value >= 0)", True),
+        ("all(w.value > 0)", False),
+        ("any(w.value > 4)", True),
+        ("all([True, False])", False),
+        ("range(3)", [0, 1, 2]),
+        ("range(1, 6, 2)", [1, 3, 5]),
+        ("sorted([3, 1, 2])", [1, 2, 3]),
+        ("sorted(i.value) == range(3)", True),
+        ("zip([1, 2], (3, 4))", [(1, 3), (2, 4)]),
+        ("[a + b for a, b in zip([1, 2], [3, 4])]", [4, 6]),
+        ("list(w.shape)", [2, 3]),
+        ("tuple(list(w.shape)) == w.shape", True),
+        ("round(2.5)", 2),
+        ("int(one.value)", 3),
+        ("int(3.0)", 3),
+        ("float(one.value)", 3.0),
+        ("is_perm([2, 0, 1])", True),
+        ("is_perm(i.value)", True),
+        ("is_perm([2, 0, 2])", False),
+        ("is_perm([])", True),
+        ("inverse([2, 0, 1])", [1, 2, 0]),
+        ("[i.value[j] for j in inverse(i.value)] == [0, 1, 2]", True),
+        ("is_finite(v.value)", True),
+        ("is_finite(nan.value)", False),
+        ("[0] + [1, 2]", [0, 1, 2]),
+        ("value_or(missing, 7)", 7),
+        ("[is_number(d) for d in x.shape]", [True, True]),
+        ("is_number('n')", False),
+        ('widens("int8", "float16")', True),
+        ('widens("int64", "float64")', False),
+        ("w.shape[:1] + (7,)", (2, 7)),
+    ],
+)
+def test_numbers_and_lists(text: str, expected: object) -> None:
+    """A function over numbers and lists answers as Python's own does."""
+    found = value_of(text)
+
+    assert found == expected
+    assert isinstance(found, (bool, np.bool_)) is isinstance(expected, bool)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("int(2.5)", "2.5 is not a whole number"),
+        ("int(v.value)", "reshape"),
+        ("float(v.value)", "reshape"),
+        ("sqrt(w)", "write w.value for the data of 'w'"),
+        ("sqrt('a')", "expected numbers or an array"),
+        ("list(w)", "'w' is not a list"),
+        ("list(3)", "expected a list"),
+        ("sum('ab')", "expected a list"),
+        ("zip([1], [1, 2])", "zip"),
+        ("inverse([1, 1])", "is not a permutation"),
+        ("reshape(w.value, [4, 2])", "reshape"),
+        ("reshape(w.value, [2.0, 3])", "integer"),
+        ("transpose(w.value, [0, 0])", "repeated axis"),
+        ("cast(w.value, 'float33')", "'float33' is not an element type"),
+        ("cast(w.value, 3)", "3 is not an element type"),
+        ("cast(w.value / 2, 'int64')", "int64 cannot hold all numbers"),
+        ("cast([300], 'uint8')", "uint8 cannot hold all numbers"),
+        ("cast([1e6], 'float16')", "float16 cannot hold all numbers"),
+        ("cast([20], 'int4')", "int4 cannot hold all numbers"),
+        ("value_or(3, 4)", "value_or takes a name of the pattern first"),
+        ("value_or(missing, 0) + missing.value", "'missing' took no part in the match"),
+        ("value_or(x, 0)", "'x' is not a constant"),
+        ("[1] + (2,)", "arithmetic is for numbers"),
+        ("[1] * 3", "arithmetic is for numbers"),
+    ],
+)
+def test_refusals(text: str, why: str) -> None:
+    """What makes no sense is refused, in words that say why."""
+    with pytest.raises((ValueError, UnknownFactError), match=why):
+        value_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "expand(v.value, [1000000000, 2])",
+        "expand(1.0, [100000, 100000])",
+        "w.value * expand(1.0, [1048576, 1, 1])",
+        "expand(1.0, [2000, 1]) * expand(1.0, [1, 2000])",
+        "expand(1.0, [2000, 1]) == expand(1.0, [1, 2000])",
+        "expand(1.0, [100000, 1]) == range(10000)",
+        "concat([expand(1.0, [100000]) for _ in range(1000)])",
+        "[exp(expand(1.0, [100000])) for _ in range(1000)]",
+        "[concat([b, b]) for b in [concat([a, a]) for a in [expand(1.0, [250000])]]]",
+        "range(1000000000)",
+        "range(0, 10 ** 18)",
+        "list(expand(1.0, [100000]))",
+        "sum([list(range(9999)) + list(range(9999))])",
+    ],
+)
+def test_memory_bombs(text: str) -> None:
+    """An expression computes no more than its constants justify, step by step and all told."""
+    with pytest.raises(ValueError, match=r"more numbers than it reads|more than 10000"):
+        value_of(text)
+
+
+def test_large_constants_may_be_computed_with() -> None:
+    """The allowance grows with what is read, and each evaluation has its own."""
+    big = {"b": constant("b", np.ones(4 * FREE, np.float32))}
+    expression = Expression("exp(b.value) * 2 + b.value")
+
+    for _ in range(3):
+        found = expression.value(big)
+        assert isinstance(found, np.ndarray)
+        assert found.size == 4 * FREE
+        assert math.isclose(float(found[0]), 2 * math.e + 1, rel_tol=1e-6)
+
+
+def test_evaluators_leave_the_functions_alone() -> None:
+    """Making an expression adds no function that is not listed."""
+    names = set(FUNCTIONS)
+    Expression("[1, 2]").value({})
+
+    assert set(FUNCTIONS) == names
+    assert "dict" not in names
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("is_perm(t.attrs.perm)", True),
+        ("list(t.attrs.perm) == range(3)", False),
+        ("[x.shape[a] for a in t.attrs.perm] == [4, 2, 3]", True),
+        ("all([a == b for a, b in zip(x.shape, t.shape)])", False),
+        ("sum(x.shape[1:]) == 7", True),
+        ("int(x.shape[0]) == 2", True),
+    ],
+)
+def test_conditions_use_them(condition: str, *, holds: bool) -> None:
+    """Conditions compute with shapes and attributes."""
+    text = "g (float[2,3,4] a) => (o) { t = Transpose <perm = [2, 0, 1]> (a) o = Relu (t) }"
+    found = taken(selected(rule("t = Transpose(x)\nRelu(t)", condition), text))
+
+    assert bool(found) is holds
+
+
+def test_an_absent_name_has_a_default() -> None:
+    """``value_or`` speaks of a name whose alternative took no part, and of no other."""
+    relu = "g (float[2] a) => (o) <float[2] b = {1, 2}> { o = Relu (a) }"
+    add = "g (float[2] a) => (o) <float[2] b = {1, 2}> { o = Add (a, b) }"
+    ruled = rule("Relu(x) | Add(x, const(b))", "sum(value_or(b, [4])) == 3")
+    either = rule("Relu(x) | Add(x, const(b))", "sum(value_or(b, [4])) == 4 and b.rank == 9")
+
+    assert (taken(selected(ruled, relu)), taken(selected(ruled, add))) == ([], ["r: o"])
+    assert (taken(selected(either, relu)), taken(selected(either, add))) == (["r: o"], [])
