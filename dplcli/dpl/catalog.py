@@ -11,24 +11,27 @@ from pydantic import BaseModel, ValidationError
 from dplcli.dpl.catalog_files import exists, find_catalog
 from dplcli.dpl.catalog_schema import CatalogFile, ExampleEntry, PatternEntry, RewriteEntry
 from dplcli.dpl.code import (
-    find_check,
+    find_function,
     installed_catalogs,
     load_entry_point,
     load_python_catalog,
 )
 from dplcli.dpl.conditions import Condition
 from dplcli.dpl.lost_attributes import check_attributes
+from dplcli.dpl.nodewise import is_nodewise
 from dplcli.dpl.replacement import Replacement, parse_replacement
 from dplcli.dpl.rule import Example, PatternRule, RewriteRule
 from dplcli.dpl.scoping import attribute_names, bound_names
 from dplcli.dpl.source import Source
 from dplcli.dpl.text import character_column, read_pattern
+from dplcli.dpl.transforms import find_transform
 from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from importlib.metadata import EntryPoint
 
+    from dplcli.dpl.draft import RewriteFunction
     from dplcli.dpl.pattern import DFPattern, Place
     from dplcli.dpl.rule import Check, Locate, Opsets, Rule
     from dplcli.ir import SchemaLibrary
@@ -230,11 +233,7 @@ class _Reader:
     def _rewrite_rule(self, source: Source, index: int, entry: RewriteEntry) -> RewriteRule:
         at = ("rewrites", index)
         pattern, unused = self._pattern(source, at, entry)
-        replacement = self._replacement(source, at, entry, pattern)
-        try:
-            check_attributes(pattern, replacement.carried, self.schemas)
-        except PatternSyntaxError as error:
-            raise source.error_in_text(error, (*at, "pattern"), entry.name) from error
+        replacement = self._becoming(source, at, entry, pattern)
         conditions = _conditions(source, at, entry, pattern)
         try:
             return RewriteRule(
@@ -249,9 +248,38 @@ class _Reader:
                 locate=_locator(source, (*at, "pattern"), entry.pattern),
                 opsets=_opsets(entry),
                 unused=unused,
+                once=entry.once,
             )
         except PatternSyntaxError as error:
             raise source.error_in_text(error, (*at, "replacement"), entry.name) from error
+
+    def _becoming(
+        self, source: Source, at: Where, entry: RewriteEntry, pattern: DFPattern
+    ) -> Replacement | RewriteFunction:
+        """Read the replacement, or find the function."""
+        if entry.function is not None:
+            return self._function(source, at, entry, entry.function)
+        replacement = self._replacement(source, at, entry, pattern)
+        try:
+            check_attributes(pattern, replacement.carried, self.schemas)
+        except PatternSyntaxError as error:
+            raise source.error_in_text(error, (*at, "pattern"), entry.name) from error
+        return replacement
+
+    def _function(
+        self, source: Source, at: Where, entry: RewriteEntry, name: str
+    ) -> RewriteFunction:
+        where = (*at, "function")
+        if ":" in name:
+            return self._import(source, where, entry.name, "function", name)
+        try:
+            function = find_transform(name)
+        except CatalogError as error:
+            message = f"rule {entry.name!r}: {error.message}"
+            raise source.error(message, where, error.hint) from error
+        if "pattern" not in entry.model_fields_set and not is_nodewise(function):
+            raise source.error(f"rule {entry.name!r}: the key 'pattern' is missing", where)
+        return function
 
     def _pattern(
         self, source: Source, at: Where, entry: PatternEntry | RewriteEntry
@@ -266,25 +294,29 @@ class _Reader:
     ) -> Replacement:
         names = bound_names(pattern), attribute_names(pattern)
         try:
-            return parse_replacement(entry.replacement, *names, self.schemas)
+            return parse_replacement(entry.replacement or "", *names, self.schemas)
         except PatternSyntaxError as error:
             raise source.error_in_text(error, (*at, "replacement"), entry.name) from error
 
     def _check(self, source: Source, at: Where, entry: PatternEntry | RewriteEntry) -> Check | None:
         if entry.check is None:
             return None
-        where = (*at, "check")
+        return self._import(source, (*at, "check"), entry.name, "check", entry.check)
+
+    def _import(
+        self, source: Source, where: Where, rule: str, role: str, reference: str
+    ) -> Callable[..., Any]:
         if not self.allow_code:
             raise source.error(
-                f"rule {entry.name!r}: the check {entry.check!r} is Python code, which YAML does "
+                f"rule {rule!r}: the {role} {reference!r} is Python code, which YAML does "
                 "not run by itself",
                 where,
                 "pass --allow-code if you trust it",
             )
         try:
-            return find_check(entry.check, source.folder)
+            return find_function(reference, source.folder, role)
         except CatalogError as error:
-            raise source.error(f"rule {entry.name!r}: {error.message}", where) from error
+            raise source.error(f"rule {rule!r}: {error.message}", where) from error
 
 
 def _conditions(

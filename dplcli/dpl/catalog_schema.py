@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from dplcli.dpl.rule import RESERVED_METADATA, ConstantsPolicy, EscapePolicy, OrderPolicy
 
@@ -41,6 +48,9 @@ Domain = Annotated[
     AfterValidator(_foreign),
 ]
 FunctionReference = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
+TransformReference = Annotated[
+    str, Field(pattern=r"^[A-Za-z_]\w*((\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)?$")
+]
 _Opset = Annotated[int, Field(ge=1, le=1000), BeforeValidator(_no_truth_value)]
 Opsets = Annotated[list[_Opset], Field(min_length=1, max_length=2), AfterValidator(_in_order)]
 
@@ -98,7 +108,25 @@ class PatternEntry(_RuleEntry):
 class RewriteEntry(_RuleEntry):
     """One item of ``rewrites``: a kind of subgraph to replace."""
 
-    replacement: str = Field(description="What takes its place, over the names of the pattern.")
+    pattern: str = Field(
+        default="op()(...)",
+        description="What to find, in the pattern language; may be missing with some functions.",
+    )
+    replacement: str | None = Field(
+        default=None, description="What takes its place, over the names of the pattern."
+    )
+    function: TransformReference | None = Field(
+        default=None,
+        description="Instead of a replacement: a function of dpl, by its name; or module:function, "
+        "which runs only with --allow-code.",
+    )
+    once: bool = Field(default=False, description="Whether what it makes is left alone by it.")
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> RewriteEntry:
+        if (self.replacement is None) == (self.function is None):
+            raise ValueError("say either replacement or function")
+        return self
 
 
 class CatalogFile(_Strict):

@@ -92,7 +92,7 @@ def _rules_in(found: object, label: str) -> list[PatternRule | RewriteRule]:
     return list(found)
 
 
-def find_check(reference: str, folder: Path) -> Callable[..., Any]:
+def find_function(reference: str, folder: Path, role: str) -> Callable[..., Any]:
     """Import the function that ``module:function`` names; *folder* is looked in first.
 
     Raises:
@@ -104,12 +104,12 @@ def find_check(reference: str, folder: Path) -> Callable[..., Any]:
     try:
         module = _execute(beside) if beside.is_file() else importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        raise _failed(f"check {reference!r}", error) from error
+        raise _failed(f"{role} {reference!r}", error) from error
     finally:
         sys.path.remove(str(folder))
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise CatalogError(f"check {reference!r}: {module_name} has no function {function_name!r}")
+        raise CatalogError(f"{role} {reference!r}: {module_name} has no function {function_name!r}")
     checked: Callable[..., Any] = function
     return checked
 

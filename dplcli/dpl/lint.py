@@ -151,9 +151,9 @@ def _two_nodes_at_once(rule: Rule) -> Iterator[Problem]:
 
 def _unused_names(rule: Rule) -> Iterator[Problem]:
     """Report captured names that a rewrite neither uses nor compares."""
-    if not isinstance(rule, RewriteRule):
+    if not isinstance(rule, RewriteRule) or rule.text is None:
         return
-    used = set(rule.replacement.used).union(*(condition.names for condition in rule.where))
+    used = set(rule.text.used).union(*(condition.names for condition in rule.where))
     uses: dict[str, int] = {}
     for part in all_parts(rule.pattern):
         for inner in part.parts:
@@ -168,7 +168,7 @@ def _unused_names(rule: Rule) -> Iterator[Problem]:
 def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Problem]:
     """Compare the nodes of a replacement with every opset that the rule claims."""
     first, last = rule.opsets
-    for node in new_nodes(rule.replacement.outputs):
+    for node in new_nodes(rule.text.outputs if rule.text else ()):
         versions = list(schemas.versions(node.op_type, node.domain))
         if not versions or node.domain:
             continue

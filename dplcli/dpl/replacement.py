@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from dplcli.dpl.expressions import Expression
@@ -83,6 +84,17 @@ class Replacement:
     outputs: tuple[Part, ...]
     used: frozenset[str]
     carried: frozenset[str]
+
+    @cached_property
+    def output_counts(self) -> dict[int, int]:
+        """How many outputs each new node must have, by the ``id`` of the node."""
+        counts: dict[int, int] = {}
+        parts = [arg for node in new_nodes(self.outputs) for arg in node.args]
+        for part in [*parts, *self.outputs]:
+            if isinstance(part, NewOutput):
+                key = id(part.node)
+                counts[key] = max(counts.get(key, 1), part.index + 1)
+        return counts
 
 
 def new_nodes(parts: Iterable[Part | None]) -> list[NewNode]:

@@ -7,7 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dplcli.dpl.matcher import Matcher
+from dplcli.dpl.nodewise import is_nodewise, nodewise_reach, operators_of
 from dplcli.dpl.pattern import OutputsPattern
+from dplcli.dpl.reach import reach_of
 from dplcli.dpl.replacement import Captured, Replacement, new_nodes
 from dplcli.dpl.scoping import bound_names
 from dplcli.errors import PatternSyntaxError
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dplcli.dpl.conditions import Condition
+    from dplcli.dpl.draft import RewriteFunction
     from dplcli.dpl.match import Match, Rejection
     from dplcli.dpl.pattern import DFPattern, Place
     from dplcli.ir import Graph
@@ -180,7 +183,8 @@ class RewriteRule(Rule):
     Attributes:
         name: Its name.
         pattern: What to find.
-        replacement: What takes its place.
+        replacement: What takes its place: a text that was parsed, or a function that describes it
+            (:data:`dplcli.dpl.draft.RewriteFunction`), as TVM's ``rewrite_call`` callbacks do.
         where: Conditions over the names of the pattern; all must hold.
         doc: What it is, for a reader.
         origin: File and line it was written at, or "".
@@ -189,11 +193,12 @@ class RewriteRule(Rule):
         locate: Turns a place in the pattern's text into file, line and column.
         opsets: First and last opset of the standard operators it holds for; None is no bound.
         unused: Names of lines in the pattern's text that the pattern does not need.
+        once: Whether what it makes is left alone by it (Relay's ``rewrite_once``).
     """
 
     name: str
     pattern: DFPattern
-    replacement: Replacement
+    replacement: Replacement | RewriteFunction
     where: tuple[Condition, ...] = ()
     doc: str = ""
     origin: str = ""
@@ -202,6 +207,7 @@ class RewriteRule(Rule):
     locate: Locate | None = None
     opsets: Opsets = (None, None)
     unused: tuple[str, ...] = ()
+    once: bool = False
     escape: EscapePolicy = field(default="refuse", init=False)
     order: OrderPolicy = field(default="outermost", init=False)
 
@@ -213,22 +219,64 @@ class RewriteRule(Rule):
                 or fewer outputs than the pattern.
         """
         self.check_names()
+        if not isinstance(self.replacement, Replacement):
+            return
         outputs = self.pattern.outputs if isinstance(self.pattern, OutputsPattern) else ()
         wanted, given = len(outputs) or 1, len(self.replacement.outputs)
         if wanted != given:
             raise PatternSyntaxError(
                 f"the pattern has {wanted} output(s) and the replacement {given}"
             )
-        self._check_own_outputs(outputs or (self.pattern,))
+        _check_own_outputs(outputs or (self.pattern,), self.replacement)
 
-    def _check_own_outputs(self, outputs: tuple[DFPattern, ...]) -> None:
-        """Refuse a replacement that reads what it replaces."""
-        made = self.replacement.outputs
-        read = {arg for node in new_nodes(made) for arg in node.args if isinstance(arg, Captured)}
-        read |= {part for part in made if isinstance(part, Captured)}
-        for output, part in zip(outputs, made, strict=True):
-            own = Captured(output.name)
-            if output.name and own in read and part != own:
-                raise PatternSyntaxError(
-                    f"the replacement reads {output.name!r}, which it replaces"
-                )
+    @property
+    def text(self) -> Replacement | None:
+        """The replacement, if it is a text."""
+        return self.replacement if isinstance(self.replacement, Replacement) else None
+
+    @property
+    def becomes(self) -> str:
+        """What takes a match's place, for a reader."""
+        if isinstance(self.replacement, Replacement):
+            return self.replacement.text
+        return f"what {getattr(self.replacement, '__name__', 'a function')} makes"
+
+    @property
+    def is_nodewise(self) -> bool:
+        """Whether a function looks at nodes one by one; the pattern is not asked then."""
+        return self.text is None and is_nodewise(self.replacement)
+
+    @property
+    def heads(self) -> frozenset[tuple[str, str]] | None:
+        """The operators (domain, type) that its matches are rooted in; None for all."""
+        if self.is_nodewise:
+            return operators_of(self.replacement)
+        return self.matcher.program.root.heads
+
+    @property
+    def reach(self) -> int | None:
+        """How many nodes above its root a match depends on; None if there is no such number."""
+        if self.is_nodewise:
+            return nodewise_reach(self.replacement)
+        return reach_of(self.pattern)
+
+    def instance(self) -> RewriteFunction | None:
+        """Return the function for one run over one model; None if the replacement is a text.
+
+        A class is a function with a memory: each run gets an object of its own.
+        """
+        if isinstance(self.replacement, Replacement):
+            return None
+        function = self.replacement
+        return function() if isinstance(function, type) else function
+
+
+def _check_own_outputs(outputs: tuple[DFPattern, ...], replacement: Replacement) -> None:
+    """Refuse a replacement that reads what it replaces."""
+    made = replacement.outputs
+    read = {arg for node in new_nodes(made) for arg in node.args if isinstance(arg, Captured)}
+    read |= {part for part in made if isinstance(part, Captured)}
+    for output, part in zip(outputs, made, strict=True):
+        own = Captured(output.name)
+        if output.name and own in read and part != own:
+            raise PatternSyntaxError(f"the replacement reads {output.name!r}, which it replaces")

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from numpy.typing import NDArray
 
     from dplcli.ir.model import Model
     from dplcli.ir.node import Node
@@ -76,9 +79,23 @@ class Codec(Protocol):
     def declared_type(self, source: object) -> TensorType | None:
         """Decode a declared type; None if it is not a tensor's."""
 
-    def infer_types(self, model: Model) -> tuple[Mapping[Value, TensorType], str]:
+    def infer_types(
+        self, model: Model, *, anew: bool = False
+    ) -> tuple[Mapping[Value, TensorType], str]:
         """Infer the types that the file does not declare.
+
+        Args:
+            model: The model.
+            anew: Whether to look at the model as it has become, rather than at the file.
 
         Returns:
             The types found, and why there are not more ("" if nothing went wrong).
         """
+
+    def infer_node(self, node: Node) -> Sequence[TensorType | None]:
+        """Infer the types of one node's outputs from those of its inputs; empty if unknown."""
+
+    def evaluate(
+        self, node: Node, inputs: Sequence[NDArray[Any] | None]
+    ) -> tuple[NDArray[Any], ...] | None:
+        """Compute the outputs of one node; None if that is not possible."""

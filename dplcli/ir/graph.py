@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from dplcli.ir.node import Node
     from dplcli.ir.value import Value
 
-_GAP = 1 << 16
+_GAP = 1 << 40
+_SHARE = 8
+"""What is put in takes the first eighth of a gap: mostly more comes between it and what follows."""
 
 
 class Graph:
@@ -144,7 +146,7 @@ class Graph:
             before.next = node
         self.node_count += 1
         low = 0 if before is None else before.position
-        node.position = (low + anchor.position) // 2
+        node.position = low + (anchor.position - low) // _SHARE
         if node.position == low:
             self._relabel()
 

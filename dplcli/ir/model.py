@@ -102,3 +102,39 @@ class Model:
             if problem:
                 self.notes.append(problem)
         return self._inferred
+
+    def infer_outputs(self, node: Node) -> None:
+        """Infer the types of what a node made by a pass makes, and note them as declared."""
+        for value, found in zip(node.outputs, self.codec.infer_node(node), strict=False):
+            if value is not None and value.type_source is None:
+                value.type_source = found
+
+    def infer_again(self) -> list[Value]:
+        """Run shape inference over the model as it is now.
+
+        Returns:
+            The values of which more is known than before.
+        """
+        before = self.inferred_types()
+        found, _ = self.codec.infer_types(self, anew=True)
+        more = {
+            value: known
+            for value, known in found.items()
+            if says_more(known, before.get(value, value.declared_type))
+        }
+        self._inferred = {**before, **more}
+        for value, known in more.items():
+            value.type_source = known
+        return list(more)
+
+
+def says_more(found: TensorType, known: TensorType | None) -> bool:
+    """Tell whether *found* has a dimension that *known* lacks, or a number for its symbol."""
+    if found.shape is None:
+        return False
+    if known is None or known.shape is None:
+        return True
+    return any(
+        (old is None and new is not None) or (isinstance(new, int) and not isinstance(old, int))
+        for new, old in zip(found.shape, known.shape, strict=False)
+    )

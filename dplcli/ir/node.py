@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from dplcli.ir.graph import Graph
     from dplcli.ir.types import Attribute
@@ -29,7 +29,8 @@ class Node:
         outputs: Values made, None where an optional output is omitted.
         graph: The graph it is in.
         subgraphs: Its graph attributes by name; empty for nearly all nodes.
-        source: The opaque node it was loaded from; None once edited or if made by a pass.
+        source: The opaque node it was loaded from; None if made by a pass.
+        rewired: Whether its inputs or outputs differ from the source's.
         metadata: Extra ``metadata_props`` for a node made by a pass.
     """
 
@@ -46,6 +47,7 @@ class Node:
         "overload",
         "position",
         "prev",
+        "rewired",
         "source",
         "subgraphs",
     )
@@ -63,6 +65,7 @@ class Node:
         self.outputs: tuple[Value | None, ...] = ()
         self.subgraphs: Mapping[str, Graph] = _NO_SUBGRAPHS
         self.source = source
+        self.rewired = False
         self.metadata: Mapping[str, str] = _NO_METADATA
         self._attributes: Mapping[str, Attribute] | None = None
         self.position = 0
@@ -72,6 +75,11 @@ class Node:
     def __repr__(self) -> str:
         """Show the operator and what identifies the node."""
         return f"<Node {self.qualified_op} {self.label!r}>"
+
+    def rewire(self, inputs: Iterable[Value | None]) -> None:
+        """Set what it reads; the use-lists are the caller's affair."""
+        self.inputs = tuple(inputs)
+        self.rewired = True
 
     @property
     def qualified_op(self) -> str:

@@ -156,11 +156,19 @@ class Value:
         return declared
 
     def known_type(self) -> TensorType | None:
-        """The declared type, or what shape inference finds (run once for the whole model)."""
+        """The declared type, or what shape inference finds (run once for the whole model).
+
+        What a pass has made is inferred node by node.
+        """
         declared = self.declared_type
         if declared is not None and declared.dtype is not None and declared.shape is not None:
             return declared
-        return self.graph.model.inferred_types().get(self, declared)
+        model = self.graph.model
+        found = model.inferred_types().get(self, declared)
+        if found is None and self.producer is not None and self.producer.source is None:
+            model.infer_outputs(self.producer)
+            return self.declared_type
+        return found
 
 
 def record_uses(node: Node) -> None:

@@ -1,16 +1,19 @@
 """The IR's decoder for models that came from protobuf."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
+from numpy.typing import NDArray
 from onnx import SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
 
 from dplcli.errors import InvalidModelError
 from dplcli.ir import Attribute, Model, Node, SchemaLibrary, Tensor, TensorType, Value
 from dplcli.onnx_io.attributes import decode_attribute
+from dplcli.onnx_io.node_inference import infer_node
 from dplcli.onnx_io.schemas import OnnxSchemas
-from dplcli.onnx_io.shape_inference import infer_types
+from dplcli.onnx_io.shape_inference import infer_types, infer_types_anew
 from dplcli.onnx_io.tensors import ProtoTensor, SparseTensor
 from dplcli.onnx_io.types import decode_type
 
@@ -76,6 +79,20 @@ class ProtoCodec:
             self._types[encoded] = decode_type(proto)
         return self._types[encoded]
 
-    def infer_types(self, model: Model) -> tuple[Mapping[Value, TensorType], str]:
-        """Run onnx's shape inference over the model as it was loaded."""
-        return infer_types(model)
+    def infer_types(
+        self, model: Model, *, anew: bool = False
+    ) -> tuple[Mapping[Value, TensorType], str]:
+        """Run onnx's shape inference over the model as it was loaded, or as it is now."""
+        return infer_types_anew(model) if anew else infer_types(model)
+
+    def infer_node(self, node: Node) -> list[TensorType | None]:
+        """Run the schema's inference for one node."""
+        return infer_node(node)
+
+    def evaluate(
+        self, node: Node, inputs: Sequence[NDArray[Any] | None]
+    ) -> tuple[NDArray[Any], ...] | None:
+        """Compute one node with onnx's reference evaluator, which is slow to import."""
+        from dplcli.onnx_io.evaluation import evaluate  # noqa: PLC0415  # onnx.reference is slow
+
+        return evaluate(node, inputs)

@@ -10,17 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from dplcli.errors import ModelExportError
+from dplcli.ir import Tensor
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import encode_attribute, graphs_of
 from dplcli.onnx_io.external_data import brought_data
+from dplcli.onnx_io.tensors import tensor_to_proto
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from google.protobuf.message import Message
+    from onnx import OperatorSetIdProto
 
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
 
@@ -171,8 +174,7 @@ def model_parts(model: Model) -> list[wire.Part]:
     changed = ModelProto()
     if model.ir_version:
         changed.ir_version = model.ir_version
-    changed.opset_import.extend(source.opset_import)
-    _add_opsets(changed, model.opset_imports)
+    _add_opsets(changed, source.opset_import, model.opset_imports)
     functions = [_joined(writer.function(item)) for item in model.functions.values()]
     return [
         changed.SerializeToString(),
@@ -187,11 +189,22 @@ _BUFFER = 1 << 20
 _MODEL_GRAPH = ModelProto.GRAPH_FIELD_NUMBER
 _MODEL_FUNCTIONS = ModelProto.FUNCTIONS_FIELD_NUMBER
 _GRAPH_NODE = GraphProto.NODE_FIELD_NUMBER
+_GRAPH_INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
 _FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
 
 
-def _add_opsets(proto: ModelProto | FunctionProto, opset_imports: Mapping[str, int]) -> None:
-    listed = {"" if opset.domain == "ai.onnx" else opset.domain for opset in proto.opset_import}
+def _add_opsets(
+    proto: ModelProto | FunctionProto,
+    stated: Iterable[OperatorSetIdProto],
+    opset_imports: Mapping[str, int],
+) -> None:
+    """List the opsets that are in force: those of the file first, each as it was written."""
+    proto.opset_import.extend(stated)
+    listed = set()
+    for opset in proto.opset_import:
+        domain = "" if opset.domain == "ai.onnx" else opset.domain
+        opset.version = opset_imports.get(domain, opset.version)
+        listed.add(domain)
     for domain, version in opset_imports.items():
         if domain not in listed:
             proto.opset_import.add(domain=domain, version=version)
@@ -220,6 +233,8 @@ class _Writer:
         parts += wire.fields(source, without={"node", *narrowed})
         for name, items in narrowed.items():
             parts += wire.later(GraphProto.DESCRIPTOR.fields_by_name[name].number, items)
+        if graph.modified:
+            parts += wire.later(_GRAPH_INITIALIZER, _new_initializers(graph))
         return parts
 
     def function(self, function: Function) -> list[bytes]:
@@ -230,8 +245,7 @@ class _Writer:
         elif not any(inner.modified for inner in body.and_inner()):
             return [source.SerializeToString()]
         changed = FunctionProto()
-        changed.opset_import.extend(source.opset_import)
-        _add_opsets(changed, body.opset_imports)
+        _add_opsets(changed, source.opset_import, body.opset_imports)
         return [
             *wire.embedded(_FUNCTION_NODE, map(self.node, body)),
             *wire.fields(source, without={"node", "opset_import"}),
@@ -241,6 +255,8 @@ class _Writer:
     def node(self, node: Node) -> bytes:
         source = node.source
         if isinstance(source, NodeProto):
+            if node.rewired:
+                source = _rewired(node, source)
             return self._with_bodies(node, source) if node.subgraphs else _bytes(source)
         proto = NodeProto(
             op_type=node.op_type,
@@ -282,6 +298,29 @@ class _Writer:
             known = _bytes(proto)
             self._attributes[id(attributes)] = known
         return known
+
+
+def encode_node(node: Node) -> bytes:
+    """Return the serialised ``NodeProto`` of one node as it is now."""
+    return _Writer().node(node)
+
+
+def _new_initializers(graph: Graph) -> Iterator[TensorProto]:
+    """Encode the initializers that passes have made."""
+    for value in graph.values.values():
+        data = value.initializer_source
+        if isinstance(data, Tensor) and value.producer is None:
+            yield tensor_to_proto(data, value.name)
+
+
+def _rewired(node: Node, source: NodeProto) -> NodeProto:
+    """Copy *source* with the inputs and outputs that the node has now."""
+    proto = NodeProto()
+    proto.CopyFrom(source)
+    del proto.input[:], proto.output[:]
+    proto.input.extend(map(_name, node.inputs))
+    proto.output.extend(map(_name, node.outputs))
+    return proto
 
 
 def _bytes(message: Message) -> bytes:

@@ -10,6 +10,8 @@ import onnx
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from dplcli.ir import TensorType
+from dplcli.onnx_io.attributes import graphs_of
+from dplcli.onnx_io.exporter import to_proto
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
@@ -21,6 +23,13 @@ _SMALL_TENSOR_BYTES = 1024
 _IN_MEMORY_LIMIT = 1 << 30
 _LONG_VECTOR = 1 << 14
 _LENGTH = "dpl length "
+
+_PROBLEMS = (
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    RuntimeError,
+    ValueError,
+)
 
 
 def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
@@ -40,16 +49,28 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     skeleton = _without_weights(source)
     try:
         inferred = _infer(skeleton)
-    except (
-        onnx.shape_inference.InferenceError,
-        onnx.checker.ValidationError,
-        RuntimeError,
-        ValueError,
-    ) as error:
-        reason = str(error).strip().splitlines()[-1]
-        return {}, f"onnx shape inference failed, only declared types are known: {reason}"
+    except _PROBLEMS as error:
+        return {}, _explain(error)
     types: dict[Value, TensorType] = {}
     _collect(model.graph, source.graph, inferred.graph, types)
+    return types, ""
+
+
+def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
+    """Infer the types of a model's values as it is now, edits included.
+
+    Returns:
+        As :func:`infer_types`.
+    """
+    if not isinstance(model.source, ModelProto) or model.source.ByteSize() > _IN_MEMORY_LIMIT:
+        return {}, ""
+    edited = to_proto(model)
+    types: dict[Value, TensorType] = {}
+    try:
+        inferred = _infer(_without_weights(edited))
+    except _PROBLEMS as error:
+        return {}, _explain(error)
+    _collect_edited(model.graph, inferred.graph, types)
     return types, ""
 
 
@@ -120,11 +141,7 @@ def _known(found: TensorType) -> TensorType:
 def _collect(
     graph: Graph, source: GraphProto, inferred: GraphProto, types: dict[Value, TensorType]
 ) -> None:
-    for info in (*inferred.value_info, *inferred.output):
-        value = graph.values.get(info.name)
-        found = None if value is None else decode_type(info.type)
-        if value is not None and found is not None:
-            types[value] = _known(found)
+    _collect_values(graph, inferred, types)
     by_source = {id(inner.source): inner for node in graph for inner in node.subgraphs.values()}
     if not by_source:
         return
@@ -133,3 +150,26 @@ def _collect(
             inner = by_source.get(id(old.g)) if old.HasField("g") else None
             if inner is not None:
                 _collect(inner, old.g, new.g, types)
+
+
+def _collect_edited(graph: Graph, inferred: GraphProto, types: dict[Value, TensorType]) -> None:
+    """Collect types from the graph as it was exported: its nodes are in the same order."""
+    _collect_values(graph, inferred, types)
+    if not graph.inner:
+        return
+    for node, proto in zip(graph, inferred.node, strict=True):
+        for name, body in graphs_of(proto) if node.subgraphs else ():
+            _collect_edited(node.subgraphs[name], body, types)
+
+
+def _collect_values(graph: Graph, inferred: GraphProto, types: dict[Value, TensorType]) -> None:
+    for info in (*inferred.value_info, *inferred.output):
+        value = graph.values.get(info.name)
+        found = None if value is None else decode_type(info.type)
+        if value is not None and found is not None:
+            types[value] = _known(found)
+
+
+def _explain(error: Exception) -> str:
+    reason = str(error).strip().splitlines()[-1]
+    return f"onnx shape inference failed, only declared types are known: {reason}"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from dplcli.errors import InvalidGraphError
-from dplcli.ir import Node
+from dplcli.ir import Node, TensorType, Value
 from dplcli.ir.node import NO_ATTRIBUTES
+from dplcli.ir.traversal import enclosing_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dplcli.ir import Attribute, Graph, Value
+    from dplcli.ir import Attribute, Graph, Tensor
 
 
 class RewriteListener(Protocol):
@@ -22,6 +23,9 @@ class RewriteListener(Protocol):
 
     def node_erased(self, node: Node) -> None:
         """*node* has just been taken out; its fields are as they were."""
+
+    def value_changed(self, value: Value) -> None:
+        """Who makes *value*, or who reads it, has just changed."""
 
 
 class GraphRewriter:
@@ -61,7 +65,68 @@ class GraphRewriter:
         self.graph.modified = True
         if self.listener is not None:
             self.listener.node_inserted(node)
+            for value in inputs:
+                if value is not None:
+                    self.listener.value_changed(value)
         return node
+
+    def make_value(self, name: str, node: Node | None = None, index: int = 0) -> Value:
+        """Define a value under a name that is free."""
+        value = self.graph.values[name] = Value(name, self.graph, node, index)
+        return value
+
+    def add_initializer(self, name: str, tensor: Tensor) -> Value:
+        """Store *tensor* under a name that is free."""
+        value = self.make_value(name)
+        value.set_initializer(tensor)
+        self.graph.modified = True
+        return value
+
+    def make_initializer(self, value: Value, tensor: Tensor) -> None:
+        """Store *tensor* as what *value* is; the node that made it no longer does."""
+        value.producer = None
+        value.index = 0
+        value.set_initializer(tensor)
+        value.type_source = TensorType(tensor.dtype, tensor.shape)
+        self.graph.modified = True
+        self._changed(value)
+
+    def replace_uses(self, old: Value, new: Value) -> None:
+        """Let every node that reads *old* read *new* instead, inside bodies too.
+
+        The caller sees to it that *new* is made before all of them, and that *old* is not
+        returned.
+        """
+        for node, slot in old.uses:
+            old.remove_use(node, slot)
+            new.add_use(node, slot)
+            inputs = list(node.inputs)
+            inputs[slot] = new
+            node.rewire(inputs)
+            graph: Graph | None = node.graph
+            while graph is not None:
+                graph.modified = True
+                graph = None if graph.owner is None else graph.owner.graph
+        self._changed(old)
+        self._changed(new)
+
+    def rename_source(self, value: Value, old: Value) -> None:
+        """Let the node that makes *value* make *old*, a copy of it, in its place.
+
+        Whoever read *value* reads *old*; the node that made *old* no longer does. *value* is gone.
+        """
+        node = value.producer
+        assert node is not None  # noqa: S101  # the caller has looked
+        self.replace_uses(value, old)
+        outputs = [old if output is value else output for output in node.outputs]
+        node.rewire(node.inputs)
+        old.index = value.index
+        old.producer = node
+        node.outputs = tuple(outputs)
+        del self.graph.values[value.name]
+        self.graph.erased.add(value.name)
+        self.graph.modified = True
+        self._changed(old)
 
     def move_behind(self, anchor: Node, nodes: Sequence[Node]) -> None:
         """Put *nodes*, which are in order, just behind *anchor*, which they follow anyway.
@@ -79,7 +144,12 @@ class GraphRewriter:
         for index, value in enumerate(values):
             value.producer = node
             value.index = index
+            self._changed(value)
         node.outputs = tuple(values)
+
+    def _changed(self, value: Value) -> None:
+        if self.listener is not None:
+            self.listener.value_changed(value)
 
     def erase(self, nodes: Sequence[Node]) -> None:
         """Take *nodes* out, with the values that they (still) make.
@@ -96,6 +166,7 @@ class GraphRewriter:
                     read.remove_use(node, slot)
             graph.unlink(node)
             for body in node.subgraphs.values():
+                _forget_body(body)
                 graph.inner.remove(body)
         for name in names:
             del graph.values[name]
@@ -104,6 +175,9 @@ class GraphRewriter:
         if self.listener is not None:
             for node in nodes:
                 self.listener.node_erased(node)
+                for read in node.inputs:
+                    if read is not None:
+                        self.listener.value_changed(read)
 
     def drop_initializer(self, value: Value) -> None:
         """Take out an initializer that nothing reads.
@@ -127,9 +201,23 @@ def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
         if output is not None and output.producer is node
     ]
     for value in made:
-        for user, _ in value.iter_uses():
-            if user not in members:
-                raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
-        if value.returned_by:
+        readers = [user for user, _ in value.iter_uses()]
+        readers += [body.owner for body in value.returned_by if body.owner is not None]
+        if any(enclosing_node(reader, value.graph) not in members for reader in readers):
+            raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
+        if value.is_graph_output:
             raise InvalidGraphError(f"{value!r} is still returned and cannot be erased")
     return made
+
+
+def _forget_body(body: Graph) -> None:
+    """Let what surrounds *body*, whose node goes, forget that it is read there."""
+    for graph in body.and_inner():
+        for node in graph:
+            for slot, value in enumerate(node.inputs):
+                if value is not None and value.graph is not graph:
+                    value.remove_use(node, slot)
+        for output in graph.outputs:
+            if output.graph is not graph:
+                others = (other for other in output.returned_by if other is not graph)
+                output.returned_by = tuple(others)

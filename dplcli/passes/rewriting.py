@@ -1,31 +1,20 @@
-"""Apply rewrite rules until nothing changes."""
+"""Apply rewrite rules until nothing changes: the front of the driver."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.errors import PassError
-from dplcli.passes.replace import replace_match
-from dplcli.passes.selection import in_program_order, select_matches
+from dplcli.passes.driver import RewriteDriver
+from dplcli.passes.loops import LoopDetector
+from dplcli.passes.observer import RewriteObserver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.dpl.match import Rejection
     from dplcli.dpl.rule import RewriteRule
-    from dplcli.ir import Model
-
-MOST_ROUNDS = 100
-"""After so many rounds rules are taken to undo or feed each other (Relay's limit)."""
-
-
-_GROWTH = 10
-_FREE = 1000
-"""A model may become ten times as large, and some; beyond, its rules feed each other."""
-
-
-class RewriteLimitError(PassError):
-    """Rules were applied again and again without an end."""
+    from dplcli.ir import Model, Node
+    from dplcli.passes.applications import Application
 
 
 class Rewriting(NamedTuple):
@@ -34,46 +23,92 @@ class Rewriting(NamedTuple):
     Attributes:
         counts: How often each rule was applied.
         rounds: How many rounds changed something.
-        refused: Why the last round's other matches were not replaced.
+        refused: Why other matches, at nodes that are still there, were not replaced.
+        applications: What was done, in order.
     """
 
     counts: dict[str, int]
     rounds: int
     refused: tuple[Rejection, ...]
+    applications: tuple[Application, ...]
 
 
-def rewrite(model: Model, rules: Sequence[RewriteRule], *, rounds: int = MOST_ROUNDS) -> Rewriting:
+class Restriction(NamedTuple):
+    """A rule, perhaps at one node only.
+
+    Attributes:
+        rule: The rule's name; "" for all.
+        node: Name of a node or of a value that it makes; "" for all.
+    """
+
+    rule: str
+    node: str = ""
+
+    def covers(self, rule: RewriteRule, root: Node) -> bool:
+        """Tell whether it speaks of *rule* at *root*."""
+        if self.rule not in ("", rule.name, rule.qualified_name):
+            return False
+        names = [root.name, *(output.name for output in root.outputs if output is not None)]
+        return not self.node or self.node in names
+
+
+class Narrowed(RewriteObserver):
+    """Keeps a log, and restricts where rules are tried and how often they are applied.
+
+    Args:
+        only: If not empty, nothing else is tried.
+        skip: What is not tried.
+        limit: After so many applications no more is done; None for no limit.
+    """
+
+    def __init__(
+        self,
+        only: Sequence[Restriction] = (),
+        skip: Sequence[Restriction] = (),
+        limit: int | None = None,
+    ) -> None:
+        """Restrict a rewrite."""
+        self.only = tuple(only)
+        self.skip = tuple(skip)
+        self.limit = limit
+        self.log: list[Application] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the limit is reached."""
+        return self.limit is not None and len(self.log) >= self.limit
+
+    def admits(self, rule: RewriteRule, root: Node) -> bool:
+        """Tell whether the restrictions let *rule* be tried at *root*."""
+        if self.only and not any(item.covers(rule, root) for item in self.only):
+            return False
+        return not any(item.covers(rule, root) for item in self.skip)
+
+    def applied(self, application: Application) -> None:
+        """Keep the log."""
+        self.log.append(application)
+
+
+def rewrite(
+    model: Model,
+    rules: Sequence[RewriteRule],
+    observer: Narrowed | None = None,
+    *,
+    most: int | None = None,
+) -> Rewriting:
     """Apply *rules*, in listed order, until none matches; the model is edited in place.
 
+    Args:
+        model: The model.
+        rules: The rules; those listed first have their turn first in every round.
+        observer: Who keeps the log, and may narrow what is done.
+        most: After so many applications a rule is taken to have no end; None: ten times as many
+            as the model has nodes, and some.
+
     Raises:
-        RewriteLimitError: They still match after so many *rounds*; names the rules.
+        RewriteLimitError: They would go on without an end; names the rules.
     """
-    counts = {rule.qualified_name: 0 for rule in rules}
-    applied: dict[str, None] = {}
-    number = 0
-    most = _GROWTH * (_size(model) + _FREE)
-    for number in range(rounds + 1):
-        applied = {}
-        refused: list[Rejection] = []
-        for rule in rules:
-            selection = select_matches(model, [rule])
-            refused += selection.refused
-            for match in in_program_order(selection.matches):
-                rejection = replace_match(match)
-                if rejection is not None:
-                    refused.append(rejection)
-                    continue
-                counts[rule.qualified_name] += 1
-                applied[rule.qualified_name] = None
-        if not applied:
-            return Rewriting(counts, number, tuple(refused))
-        if _size(model) > most:
-            break
-    raise RewriteLimitError(
-        f"the rules {', '.join(applied)} still match after {min(number + 1, rounds)} rounds",
-        hint="a rule matches what it or another rule makes; narrow its pattern",
-    )
-
-
-def _size(model: Model) -> int:
-    return sum(graph.node_count for graph in model.graphs())
+    observer = observer or Narrowed()
+    driver = RewriteDriver(model, rules, observer, LoopDetector(model, most))
+    rounds = driver.run()
+    return Rewriting(driver.counts, rounds, driver.remaining(), tuple(observer.log))

@@ -15,14 +15,16 @@ from dplcli.errors import DplError, InvalidModelError, VerificationError
 from dplcli.onnx_io import check_model, to_proto
 from dplcli.onnx_io.build import DEFAULT_OPSET, build_model, model_from_text
 from dplcli.passes.canonical import same_structure
+from dplcli.passes.loops import RewriteLimitError
 from dplcli.passes.partition import partition
-from dplcli.passes.rewriting import RewriteLimitError, rewrite
+from dplcli.passes.rewriting import rewrite
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.verifying import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from dplcli.dpl import Rejection
     from dplcli.dpl.instance import Instance
     from dplcli.dpl.rule import Example, Rule
     from dplcli.ir import Model, SchemaLibrary
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     AnyRule: TypeAlias = PatternRule | RewriteRule
     Verdict: TypeAlias = Literal["passed", "failed", "not tried"]
 
-_OWN_ROUNDS = 20
+_OWN_MOST = 100
 _MOST_RUNS = 6
 
 
@@ -68,6 +70,10 @@ class Trier:
         for number, example in enumerate(rule.examples, start=1):
             place = example.origin or f"example {number}"
             yield Trial(rule, "example", place, *_judged(partial(_run_example, rule, example)))
+        if isinstance(rule, RewriteRule) and rule.text is None:
+            reason = "only its examples can show what a function does"
+            yield Trial(rule, "made up", "variant 1", "not tried", reason)
+            return
         try:
             for number, guesses in enumerate(instances(rule, self.schemas), start=1):
                 yield _trial_of(rule, f"variant {number}", guesses)
@@ -90,6 +96,8 @@ class Trier:
         return problems
 
     def _models(self, rule: AnyRule) -> Iterator[Model]:
+        if isinstance(rule, RewriteRule) and rule.is_nodewise:
+            return
         try:
             for guesses in instances(rule, self.schemas):
                 fitting = _fitting(rule, guesses)
@@ -144,11 +152,11 @@ def _judged(trial: Callable[[], str]) -> tuple[Verdict, str]:
 def _run_example(rule: AnyRule, example: Example) -> str:
     before = model_from_text(example.before, "before")
     after = model_from_text(example.before, "before")
-    changed = _apply(rule, after)
+    changed, why_not = _apply(rule, after)
     if example.after == "unchanged":
         return "the rule matches, though the example says unchanged" if changed else ""
     if not changed:
-        return f"the rule does not match{_why_not(rule, before)}"
+        return f"the rule does not match{why_not}"
     wrong = _difference(before, after)
     if wrong or example.after == "any":
         return wrong
@@ -159,21 +167,24 @@ def _run_example(rule: AnyRule, example: Example) -> str:
     return "" if same_structure(after, expected) else "the result is another one than the example's"
 
 
-def _why_not(rule: AnyRule, model: Model) -> str:
-    refused = select_matches(model, [rule]).refused
-    return f": refused by {refused[0].stage}: {refused[0].reason}" if refused else ""
-
-
 def _run_made_up(rule: AnyRule, before: Model, after: Model) -> str:
-    if not _apply(rule, after):
-        return f"the rule does not apply to a graph made up for it{_why_not(rule, before)}"
+    changed, why_not = _apply(rule, after)
+    if not changed:
+        return f"the rule does not apply to a graph made up for it{why_not}"
     return _difference(before, after)
 
 
-def _apply(rule: AnyRule, model: Model) -> bool:
+def _apply(rule: AnyRule, model: Model) -> tuple[bool, str]:
+    """Apply *rule*; tell whether it did anything, and what was said against it."""
     if isinstance(rule, PatternRule):
-        return bool(partition(model, select_matches(model, [rule])))
-    return rewrite(model, [rule]).rounds > 0
+        selection = select_matches(model, [rule])
+        return bool(partition(model, selection)), _objection(selection.refused)
+    done = rewrite(model, [rule])
+    return done.rounds > 0, _objection(done.refused)
+
+
+def _objection(refused: Sequence[Rejection]) -> str:
+    return f": refused by {refused[0].stage}: {refused[0].reason}" if refused else ""
 
 
 def _difference(before: Model, after: Model) -> str:
@@ -223,12 +234,12 @@ def _endless(
 ) -> list[Problem]:
     for model in models:
         try:
-            rewrite(model, [rule], rounds=_OWN_ROUNDS)
+            rewrite(model, [rule], most=_OWN_MOST)
         except RewriteLimitError:
             message = "rewrites its own output forever"
             return [Problem("error", rule.qualified_name, rule.origin, message)]
         try:
-            rewrite(model, rules, rounds=_OWN_ROUNDS)
+            rewrite(model, rules, most=_OWN_MOST)
         except RewriteLimitError as error:
             message = f"does not come to an end with others: {error.message}"
             return [Problem("warning", rule.qualified_name, rule.origin, message)]

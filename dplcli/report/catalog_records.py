@@ -40,7 +40,7 @@ def rules_record(rules: Sequence[PatternRule | RewriteRule]) -> Json:
 def _rule(rule: PatternRule | RewriteRule) -> Json:
     own: Json
     if isinstance(rule, RewriteRule):
-        own = {"kind": "rewrite", "replacement": rule.replacement.text}
+        own = {"kind": "rewrite", "replacement": rule.becomes}
     else:
         own = {
             "kind": "pattern",

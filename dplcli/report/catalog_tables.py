@@ -93,7 +93,7 @@ def rule_texts(rules: Sequence[PatternRule | RewriteRule]) -> RenderableType:
 def _policies(rule: PatternRule | RewriteRule) -> list[str]:
     lines = []
     if isinstance(rule, RewriteRule):
-        lines += ["becomes", *(f"  {line}" for line in rule.replacement.text.splitlines())]
+        lines += ["becomes", *(f"  {line}" for line in rule.becomes.splitlines())]
     else:
         policies = {"constants": rule.constants, "escape": rule.escape, "order": rule.order}
         lines.append(", ".join(f"{name}: {value}" for name, value in policies.items()))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dplcli.dpl.tracing import headline
-from dplcli.report.records import node_record, refusals, scope_of
+from dplcli.ir.scopes import scope_of
+from dplcli.report.records import node_record, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,37 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from dplcli.ir import Node
 from dplcli.ir.printer import print_attribute, print_window
+from dplcli.ir.scopes import scope_of
 from dplcli.passes.selection import in_program_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.dpl import Match, Rejection
-    from dplcli.ir import Graph, Model, Value
+    from dplcli.ir import Model, Value
     from dplcli.passes.partition import Partition
     from dplcli.passes.selection import Selection
     from dplcli.verify import VerificationResult
 
     Json = dict[str, Any]
-
-
-def scope_of(graph: Graph) -> str:
-    """Name a graph: ``main``, ``main/loop_1.body``, or ``function local::f``."""
-    parts: list[str] = []
-    while graph.owner is not None:
-        owner = graph.owner
-        attribute = next(name for name, body in owner.subgraphs.items() if body is graph)
-        parts.append(f"{owner.label}.{attribute}")
-        graph = owner.graph
-    return "/".join([_outermost_name(graph), *reversed(parts)])
-
-
-def _outermost_name(graph: Graph) -> str:
-    model = graph.model
-    if graph is model.graph:
-        return "main"
-    key = next(key for key, function in model.functions.items() if function.body is graph)
-    return f"function {key[0]}::{key[1]}"
 
 
 def node_record(node: Node) -> Json:

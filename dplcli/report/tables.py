@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from dplcli.ir.printer import print_node, print_window
+from dplcli.ir.scopes import scope_of
 from dplcli.passes.selection import in_program_order
 from dplcli.report.records import (
     coverage,
     initializer_summary,
     op_histogram,
-    scope_of,
 )
 
 if TYPE_CHECKING:

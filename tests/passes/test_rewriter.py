@@ -3,7 +3,7 @@
 import pytest
 
 from dplcli.errors import InvalidGraphError
-from dplcli.ir import Node
+from dplcli.ir import Node, Value
 from dplcli.ir.verifier import verify_model
 from dplcli.passes.rewriter import GraphRewriter
 from tests.helpers import model_from_text, print_model
@@ -17,6 +17,7 @@ class Log:
     def __init__(self) -> None:
         """Start empty."""
         self.seen: list[str] = []
+        self.changed: set[str] = set()
 
     def node_inserted(self, node: Node) -> None:
         """Note an insertion."""
@@ -25,6 +26,10 @@ class Log:
     def node_erased(self, node: Node) -> None:
         """Note a removal."""
         self.seen.append(f"-{node.op_type}")
+
+    def value_changed(self, value: Value) -> None:
+        """Note a value with another maker or other readers."""
+        self.changed.add(value.name)
 
 
 def test_replace_a_node() -> None:
@@ -39,6 +44,7 @@ def test_replace_a_node() -> None:
     rewriter.erase([old])
     verify_model(model)
     assert log.seen == ["+Tanh", "-Neg"]
+    assert log.changed == {"r", "s"}
     assert "[n] s = Tanh (r)" in print_model(model)
     assert model.graph.modified
 

@@ -1,0 +1,46 @@
+"""Functions that look at nodes one by one, without a pattern."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Function = TypeVar("Function")
+
+_OPERATORS = "dpl_operators"
+_REACH = "dpl_reach"
+
+
+def nodewise(*op_types: str, reach: int = 1, domain: str = "") -> Callable[[Function], Function]:
+    """Mark a rewrite function, or a class of them, as one that needs no pattern.
+
+    Args:
+        op_types: The operators whose nodes it looks at; none for all.
+        reach: How many nodes above the one it looks at it may depend on.
+        domain: The operators' domain.
+    """
+
+    def mark(function: Function) -> Function:
+        setattr(function, _OPERATORS, frozenset((domain, name) for name in op_types))
+        setattr(function, _REACH, reach)
+        return function
+
+    return mark
+
+
+def is_nodewise(function: object) -> bool:
+    """Tell whether *function* looks at nodes one by one."""
+    return hasattr(function, _OPERATORS)
+
+
+def operators_of(function: object) -> frozenset[tuple[str, str]] | None:
+    """Return the operators (domain, type) it looks at; None for all."""
+    return getattr(function, _OPERATORS) or None
+
+
+def nodewise_reach(function: object) -> int:
+    """Return how many nodes above the one it looks at it may depend on."""
+    reach: int = getattr(function, _REACH)
+    return reach

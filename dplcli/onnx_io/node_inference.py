@@ -1,0 +1,71 @@
+"""Types of what one node makes, by the inference of its schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TypeProto, helper, numpy_helper
+
+from dplcli.ir.types import DTYPE_CODES
+from dplcli.onnx_io.exporter import encode_node
+from dplcli.onnx_io.types import decode_type
+
+if TYPE_CHECKING:
+    from dplcli.ir import Node, TensorType
+
+_SHORT = 1024
+"""Most elements of a constant that inference may look at."""
+
+_INFERENCE_ERRORS = (
+    onnx.shape_inference.InferenceError,
+    onnx.defs.SchemaError,
+    onnx.checker.ValidationError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+)
+
+
+def infer_node(node: Node) -> list[TensorType | None]:
+    """Infer the types of the outputs of *node* from those of its inputs; empty if unknown.
+
+    The schema's own inference is used; it sees short constant inputs.
+    """
+    try:
+        version = node.graph.opset_imports[node.domain]
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        proto = NodeProto.FromString(encode_node(node))
+        found = onnx.shape_inference.infer_node_outputs(
+            schema,
+            proto,
+            _input_types(node),
+            _input_data(node),
+            opset_imports=[helper.make_opsetid(*item) for item in node.graph.opset_imports.items()],
+            ir_version=max(node.graph.model.ir_version, 8),
+        )
+    except (*_INFERENCE_ERRORS, KeyError):
+        return []
+    return [
+        None if value is None or value.name not in found else decode_type(found[value.name])
+        for value in node.outputs
+    ]
+
+
+def _input_types(node: Node) -> dict[str, TypeProto]:
+    types = {}
+    for value in node.inputs:
+        known = None if value is None else value.known_type()
+        if value is not None and known is not None and known.dtype is not None:
+            types[value.name] = helper.make_tensor_type_proto(DTYPE_CODES[known.dtype], known.shape)
+    return types
+
+
+def _input_data(node: Node) -> dict[str, onnx.TensorProto]:
+    data = {}
+    for value in node.inputs:
+        tensor = None if value is None else value.constant
+        if value is not None and tensor is not None and tensor.size <= _SHORT:
+            data[value.name] = numpy_helper.from_array(np.asarray(tensor.numpy()), value.name)
+    return data

@@ -1,0 +1,116 @@
+"""Tell rules that go on for ever from rules that take long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from dplcli.errors import PassError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dplcli.dpl.match import Match
+    from dplcli.ir import Model, Value
+
+    Form: TypeAlias = tuple[object, ...]
+
+_GROWTH = 10
+_FREE = 1000
+"""A model may become ten times as large, and some; a rule may be applied as often as that."""
+
+_PATIENCE = 4
+"""A value may be replaced so often before its forms are compared."""
+
+_DEPTH = 6
+_SMALL = 64
+
+
+class RewriteLimitError(PassError):
+    """Rules were applied again and again without an end."""
+
+
+class LoopDetector:
+    """Remembers what became of values that are replaced again and again.
+
+    Two rules that undo each other bring a value back to a form it has had; a rule that feeds
+    itself is applied more often than the model has places for it.
+    """
+
+    def __init__(self, model: Model, most: int | None = None) -> None:
+        """Measure *model*; *most* is how often a rule may be applied."""
+        self.model = model
+        self.largest = _GROWTH * (_size(model) + _FREE)
+        self.most = self.largest if most is None else most
+        self._replaced: dict[Value, int] = {}
+        self._forms: dict[Value, dict[Form, str]] = {}
+
+    def note(self, match: Match) -> None:
+        """Look at what *match* is about to replace.
+
+        Raises:
+            RewriteLimitError: The value has had this form before; names the rules between.
+        """
+        for value in match.outputs:
+            count = self._replaced[value] = self._replaced.get(value, 0) + 1
+            if count > _PATIENCE:
+                self._compare(value, match.rule.qualified_name)
+
+    def _compare(self, value: Value, rule: str) -> None:
+        form = _form(value, _DEPTH)
+        history = self._forms.setdefault(value, {})
+        if form in history:
+            names = list(history.values())[list(history).index(form) :]
+            raise RewriteLimitError(_cycle(names, value), hint=_HINT)
+        history[form] = rule
+
+    def check(self, rule: str, count: int) -> None:
+        """Refuse to apply a rule more often than a model of this size has places for it.
+
+        Raises:
+            RewriteLimitError: Names the rule.
+        """
+        if count > self.most:
+            raise RewriteLimitError(
+                f"the rule {rule} was applied {count:,} times and still matches", hint=_HINT
+            )
+
+    def check_size(self, rules: Iterable[str]) -> None:
+        """Refuse to let *rules* make the model grow without an end.
+
+        Raises:
+            RewriteLimitError: It has become more than ten times as large.
+        """
+        size = _size(self.model)
+        if size > self.largest:
+            names = ", ".join(rules)
+            raise RewriteLimitError(
+                f"the rules {names} made the model grow to {size:,} nodes", hint=_HINT
+            )
+
+
+_HINT = "a rule matches what it or another rule makes; narrow its pattern, or say once: true"
+
+
+def _cycle(names: list[str], value: Value) -> str:
+    if len(set(names)) == 1:
+        return f"the rule {names[0]} feeds itself at {value.name!r}"
+    return f"the rules {' -> '.join([*names, names[0]])} undo each other at {value.name!r}"
+
+
+def _form(value: Value, depth: int) -> Form:
+    """Describe how *value* is made, as far as passes have made it."""
+    node = value.producer
+    if node is None:
+        tensor = value.constant
+        if tensor is None or tensor.size > _SMALL or tensor.is_external:
+            return ("value", value)
+        return ("constant", tensor.dtype, tensor.shape, tensor.numpy().tobytes())
+    if depth == 0 or (node.source is not None and not node.rewired and depth < _DEPTH):
+        return ("value", value)
+    attributes = tuple((name, repr(item)) for name, item in sorted(node.attributes.items()))
+    inputs = tuple(None if item is None else _form(item, depth - 1) for item in node.inputs)
+    return (node.qualified_op, value.index, attributes, inputs)
+
+
+def _size(model: Model) -> int:
+    return sum(graph.node_count for graph in model.graphs())
