@@ -56,6 +56,8 @@ def unnamed_attributes(
     node: Node, named: Sequence[tuple[str, AttributeValue]]
 ) -> Mapping[str, Attribute]:
     """Return the attributes that *node* states and a pattern does not."""
+    if not named:
+        return node.attributes
     return {
         name: attribute
         for name, attribute in node.attributes.items()

@@ -29,7 +29,6 @@ class BuildError(Exception):
     """What is described cannot be made here; the match is left as it is."""
 
 
-@dataclass(frozen=True, eq=False)
 class DraftNode:
     """A node to make; one object is one node.
 
@@ -41,26 +40,43 @@ class DraftNode:
         output_count: How many outputs it has.
     """
 
-    op_type: str
-    domain: str
-    inputs: tuple[Operand | None, ...]
-    attributes: Mapping[str, Attribute]
-    output_count: int = 1
+    __slots__ = ("attributes", "domain", "inputs", "op_type", "output_count")
+
+    def __init__(
+        self,
+        op_type: str,
+        domain: str,
+        inputs: tuple[Operand | None, ...],
+        attributes: Mapping[str, Attribute],
+        output_count: int = 1,
+    ) -> None:
+        """Describe a node."""
+        self.op_type = op_type
+        self.domain = domain
+        self.inputs = inputs
+        self.attributes = attributes
+        self.output_count = output_count
 
 
-@dataclass(frozen=True)
 class DraftOutput:
     """One output of a node to make."""
 
-    node: DraftNode
-    index: int = 0
+    __slots__ = ("index", "node")
+
+    def __init__(self, node: DraftNode, index: int = 0) -> None:
+        """Describe output *index* of *node*."""
+        self.node = node
+        self.index = index
 
 
-@dataclass(frozen=True, eq=False)
 class DraftConstant:
     """A constant to make; one object is one constant."""
 
-    tensor: Tensor
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        """Describe a constant."""
+        self.tensor = tensor
 
 
 NewValue: TypeAlias = DraftOutput | DraftConstant
@@ -146,19 +162,35 @@ class GraphBuilder:
             BuildError: As for :meth:`op`.
         """
         schema = self._schema(op_type, domain)
-        given = {
+        given = self._known_attributes(attributes)
+        read = tuple(inputs)
+        while read and read[-1] is None:
+            read = read[:-1]
+        if schema is not None:
+            given = _fitting(op_type, len(read), given, schema)
+        made = DraftNode(op_type, domain, read, given, outputs)
+        self.draft.parts.append(made)
+        return made
+
+    def _known_attributes(self, attributes: Mapping[str, object]) -> Mapping[str, Attribute]:
+        """Turn values into attributes; nodes that carry the same attributes share them."""
+        carried = self._carried(attributes)
+        if carried is not None:
+            return carried
+        return {
             name: value if isinstance(value, Attribute) else as_attribute(value, name)
             for name, value in attributes.items()
             if value is not None
         }
-        trimmed = list(inputs)
-        while trimmed and trimmed[-1] is None:
-            trimmed.pop()
-        if schema is not None:
-            given = _fitting(op_type, len(trimmed), given, schema)
-        made = DraftNode(op_type, domain, tuple(trimmed), given, outputs)
-        self.draft.parts.append(made)
-        return made
+
+    def _carried(self, attributes: Mapping[str, object]) -> Mapping[str, Attribute] | None:
+        """Return the bound attributes that *attributes* are a copy of, if they are."""
+        for bound in self.match.attributes.values():
+            if len(bound) == len(attributes) and all(
+                attributes.get(name) is attribute for name, attribute in bound.items()
+            ):
+                return bound
+        return None
 
     def constant(self, data: NDArray[Any] | np.generic | Tensor) -> DraftConstant:
         """Describe a constant of exactly this element type, shape and data."""
@@ -191,16 +223,19 @@ class GraphBuilder:
 
 def _fitting(
     op_type: str, count: int, attributes: Mapping[str, Attribute], schema: OpSchema
-) -> dict[str, Attribute]:
+) -> Mapping[str, Attribute]:
     """Compare a node with its schema; a whole number may stand for a float."""
     if not schema.min_inputs <= count <= schema.max_inputs:
         raise BuildError(f"{op_type}-{schema.since} takes no {count} inputs")
     missing = sorted(schema.required_attributes - attributes.keys())
     if missing:
         raise BuildError(f"{op_type}-{schema.since} needs {missing[0]!r}")
+    known = schema.attributes
+    if all(known.get(name) == attribute.kind for name, attribute in attributes.items()):
+        return attributes
     fitting = {}
     for name, attribute in attributes.items():
-        wanted = schema.attributes.get(name)
+        wanted = known.get(name)
         if wanted is None:
             raise BuildError(f"{op_type}-{schema.since} has no {name!r}")
         fitting[name] = _of_kind(attribute, wanted, f"{op_type}: {name}")

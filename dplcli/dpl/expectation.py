@@ -12,7 +12,7 @@ from dplcli.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dplcli.dpl.rule import PatternRule
+    from dplcli.dpl.rule import Rule
 
 _EXPECTATION = re.compile(r"^\s*([\w.]+)\s*(>=|<=|==|=|>|<)\s*([0-9]{1,9})\s*$")
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
@@ -39,7 +39,7 @@ class Expectation:
         return _COMPARE[self.relation](counts[self.rule], self.number)
 
 
-def parse_expectations(texts: Iterable[str], rules: Sequence[PatternRule]) -> list[Expectation]:
+def parse_expectations(texts: Iterable[str], rules: Sequence[Rule]) -> list[Expectation]:
     """Read expectations such as ``dnnl.conv2d_bias_relu>=33``.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli.ir import Node, Value
 
@@ -67,6 +67,21 @@ class Match(NamedTuple):
             raise KeyError(f"the rule {self.rule.name!r} does not contain {pattern!r}")
         found = step.bound_values_in(self.slots)
         return found[0] if found else None
+
+    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401  # a tuple's items are of many kinds
+        """Return the value that a pattern object, or a name, is bound to: ``match["x"]``.
+
+        A number is a place in the tuple, as ever.
+
+        Raises:
+            KeyError: It took no part in the match, or the rule's pattern does not bind it.
+        """
+        if isinstance(key, (int, slice)):
+            return tuple.__getitem__(self, key)
+        found = self.value(key)
+        if found is None:
+            raise KeyError(f"{key!r} took no part in this match of {self.rule.name!r}")
+        return found
 
     def node(self, pattern: DFPattern | str) -> Node | None:
         """Return the node that makes what *pattern* is bound to; None if there is none."""

@@ -110,12 +110,14 @@ class Model:
                 value.type_source = found
 
     def infer_again(self) -> list[Value]:
-        """Run shape inference over the model as it is now.
+        """Run shape inference over the model as it is now, if somebody asked for types before.
 
         Returns:
             The values of which more is known than before.
         """
-        before = self.inferred_types()
+        before = self._inferred
+        if before is None or all(map(is_exact, before.values())):
+            return []
         found, _ = self.codec.infer_types(self, anew=True)
         more = {
             value: known
@@ -126,6 +128,11 @@ class Model:
         for value, known in more.items():
             value.type_source = known
         return list(more)
+
+
+def is_exact(known: TensorType) -> bool:
+    """Tell whether every dimension is a number."""
+    return known.shape is not None and all(type(dim) is int for dim in known.shape)
 
 
 def says_more(found: TensorType, known: TensorType | None) -> bool:

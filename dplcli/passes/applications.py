@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dplcli.ir.scopes import scope_of
 
 if TYPE_CHECKING:
-    from dplcli.ir import Node
+    from dplcli.ir import Node, Value
     from dplcli.passes.replace import Change
+
+    Outputs: TypeAlias = tuple[Value | None, ...]
 
 
 class NodeIdentity(NamedTuple):
@@ -20,13 +22,7 @@ class NodeIdentity(NamedTuple):
     output: str
 
 
-def identify(node: Node) -> NodeIdentity:
-    """Say which node *node* is."""
-    output = next((output.name for output in node.outputs if output is not None), "")
-    return NodeIdentity(node.op_type, node.domain, node.name, output)
-
-
-class Application(NamedTuple):
+class Application:
     """One application of a rule.
 
     Attributes:
@@ -34,28 +30,38 @@ class Application(NamedTuple):
         round: The round it was made in.
         rule: The rule's name.
         scope: The graph, as :func:`dplcli.ir.scopes.scope_of` names it.
-        root: The node that made the first output.
-        removed: The nodes taken out.
-        added: The nodes put in.
     """
 
-    number: int
-    round: int
-    rule: str
-    scope: str
-    root: NodeIdentity
-    removed: tuple[NodeIdentity, ...]
-    added: tuple[NodeIdentity, ...]
+    __slots__ = ("_added", "_removed", "_root", "number", "round", "rule", "scope")
+
+    def __init__(self, number: int, turn: int, root: tuple[Node, Outputs], change: Change) -> None:
+        """Note *change*, made in round *turn* at *root* as it was before."""
+        match = change.match
+        self.number = number
+        self.round = turn
+        self.rule = match.rule.qualified_name
+        self.scope = scope_of(match.root.graph)
+        self._root = root
+        self._removed = [(node, node.outputs) for node in change.removed]
+        self._added = [(node, node.outputs) for node in change.added]
+
+    @property
+    def root(self) -> NodeIdentity:
+        """The node that made the first output."""
+        return _identify(*self._root)
+
+    @property
+    def removed(self) -> tuple[NodeIdentity, ...]:
+        """The nodes taken out."""
+        return tuple(_identify(*item) for item in self._removed)
+
+    @property
+    def added(self) -> tuple[NodeIdentity, ...]:
+        """The nodes put in."""
+        return tuple(_identify(*item) for item in self._added)
 
 
-def describe_change(number: int, turn: int, root: NodeIdentity, change: Change) -> Application:
-    """Note *change*, whose root was *root* before it."""
-    return Application(
-        number,
-        turn,
-        change.match.rule.qualified_name,
-        scope_of(change.match.root.graph),
-        root,
-        tuple(map(identify, change.removed)),
-        tuple(map(identify, change.added)),
-    )
+def _identify(node: Node, outputs: Outputs) -> NodeIdentity:
+    """Say which node *node* was when these were its outputs."""
+    output = next((output.name for output in outputs if output is not None), "")
+    return NodeIdentity(node.op_type, node.domain, node.name, output)

@@ -12,7 +12,7 @@ from dplcli.dpl.draft import Draft
 from dplcli.dpl.drafting import draft_replacement
 from dplcli.dpl.match import Match, Rejection, read_match
 from dplcli.dpl.state import StepBudgetExceededError
-from dplcli.passes.applications import Application, describe_change, identify
+from dplcli.passes.applications import Application
 from dplcli.passes.judgement import judge
 from dplcli.passes.names import NewNames
 from dplcli.passes.replace import Change, replace_match
@@ -127,9 +127,7 @@ class RewriteDriver:
         return [name for name, count in self.counts.items() if count > before[name]]
 
     def _learn(self) -> bool:
-        """Infer types again if that may help a rule; tell whether more is known now."""
-        if not any(turn.function is not None for turn in self.turns):
-            return False
+        """Infer types again if rules asked for some; tell whether more is known now."""
         found = self.model.infer_again()
         for value in found:
             self.worklist.value_changed(value)
@@ -177,12 +175,12 @@ class RewriteDriver:
         key = (rule.qualified_name, root)
         self.refused.pop(key, None)
         first: Rejection | None = None
-        was = identify(root)
+        was = (root, root.outputs)
         try:
             for match in self._matches(rule, root):
                 outcome = self._attempt(turn, match)
                 if isinstance(outcome, Change):
-                    self._note(describe_change(self.applied + 1, self.round, was, outcome), outcome)
+                    self._note(Application(self.applied + 1, self.round, was, outcome), outcome)
                     return
                 first = first or outcome
         except StepBudgetExceededError as error:

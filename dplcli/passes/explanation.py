@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.match import Match, Rejection
     from dplcli.dpl.pattern import DFPattern
-    from dplcli.dpl.rule import PatternRule
+    from dplcli.dpl.rule import Rule
     from dplcli.dpl.steps import Ops
     from dplcli.dpl.tracing import Trace
     from dplcli.ir import Model, Node
@@ -69,7 +69,7 @@ class RuleExplanation:
         opset_holds: Whether the rule holds for the model's opset.
     """
 
-    rule: PatternRule
+    rule: Rule
     candidates: int
     matched: int
     taken: int = 0
@@ -95,7 +95,7 @@ class NodeExplanation(NamedTuple):
         trace: How far the pattern got.
     """
 
-    rule: PatternRule
+    rule: Rule
     node: Node
     verdict: Verdict
     match: Match | None = None
@@ -111,14 +111,14 @@ class Explainer:
         rules: All rules of the run, since earlier ones take nodes from later ones.
     """
 
-    def __init__(self, model: Model, rules: Sequence[PatternRule]) -> None:
+    def __init__(self, model: Model, rules: Sequence[Rule]) -> None:
         """Select matches as a partition would."""
         self.model = model
         self.selection: Selection = select_matches(model, rules)
         self.indexes = [OpIndex(graph) for graph in matchable_graphs(model)]
         self.owners = {node: match for match in self.selection.matches for node in match.nodes}
 
-    def rule(self, rule: PatternRule) -> RuleExplanation:
+    def rule(self, rule: Rule) -> RuleExplanation:
         """Explain what became of *rule*."""
         matched = sum(match.rule is rule for match in self.selection.matches)
         rejections = [item for item in self.selection.refused if item.rule is rule]
@@ -141,7 +141,7 @@ class Explainer:
         settled = {item.root for item in rejections} | self.owners.keys()
         return replace(found, nearest=_nearest(rule, [r for r in roots if r not in settled]))
 
-    def node(self, rule: PatternRule, node: Node) -> NodeExplanation:
+    def node(self, rule: Rule, node: Node) -> NodeExplanation:
         """Explain what *rule* says of *node*."""
         tried = any(node.graph is index.graph for index in self.indexes)
         if not tried or not rule.holds_for(node.graph):
@@ -158,11 +158,11 @@ class Explainer:
             return NodeExplanation(rule, node, "taken", owner, trace=trace)
         return NodeExplanation(rule, node, "mismatch", owner, trace=trace)
 
-    def _roots(self, rule: PatternRule) -> list[Node]:
+    def _roots(self, rule: Rule) -> list[Node]:
         heads = rule.matcher.program.root.heads
         return [node for index in self.indexes for node in index.of(heads)]
 
-    def _missing(self, rule: PatternRule) -> tuple[str, ...]:
+    def _missing(self, rule: Rule) -> tuple[str, ...]:
         required = rule.matcher.program.root.required
         absent = [need for need in required if all(index.lacks(need) for index in self.indexes)]
         ops = [need for need in absent if isinstance(need, frozenset)]
@@ -171,7 +171,7 @@ class Explainer:
         edges = (need for need in absent if not isinstance(need, frozenset))
         return tuple(sorted(f"{_named(b)} that reads a {_named(a)}" for a, b in edges))
 
-    def _largest_part(self, rule: PatternRule) -> PartFit | None:
+    def _largest_part(self, rule: Rule) -> PartFit | None:
         for part in reversed(all_parts(rule.pattern)[:-1]):
             if not isinstance(part, CallPattern):
                 continue
@@ -208,7 +208,7 @@ def _named(ops: Ops) -> str:
     return " or ".join(shown)
 
 
-def _nearest(rule: PatternRule, roots: Sequence[Node]) -> Trace | None:
+def _nearest(rule: Rule, roots: Sequence[Node]) -> Trace | None:
     """Return the attempt that matched most nodes, the first of several."""
     tracer = Tracer(rule, budget=_NEAREST_BUDGET)
     best: Trace | None = None

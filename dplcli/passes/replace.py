@@ -52,18 +52,18 @@ def replace_match(
     Returns:
         What was done; or why it cannot be done here, and then nothing has been changed.
     """
-    objection = _object(match, draft)
+    read = operands_of(draft)
+    objection = _object(match, draft, read)
     if objection:
         return match.reject(objection)
-    return _Replacer(match, draft, names, listener).replace()
+    return _Replacer(match, draft, names, listener).replace(read)
 
 
-def _object(match: Match, draft: Draft) -> str:
+def _object(match: Match, draft: Draft, read: Sequence[Value]) -> str:
     """Say why *draft* cannot take the place of *match*, or ""."""
     replaced = {
         old for new, old in zip(draft.outputs, match.outputs, strict=True) if new is not old
     }
-    read = operands_of(draft)
     anchor = match.nodes[-1]
     for value in read:
         if value in replaced:
@@ -102,12 +102,13 @@ class _Replacer:
         self.graph: Graph = match.root.graph
         self.rewriter = GraphRewriter(self.graph, listener)
         self.anchor = match.nodes[-1]
-        self.kept = needed_within(match.nodes, operands_of(draft))
+        self.kept: set[Node] = set()
         self.made: dict[int, Value | Node] = {}
         self.added: list[Node] = []
         self.origin = self._origin()
 
-    def replace(self) -> Change:
+    def replace(self, operands: Sequence[Value]) -> Change:
+        self.kept = needed_within(self.match.nodes, operands)
         outputs = list(zip(self.draft.outputs, self.match.outputs, strict=True))
         if len(outputs) > 1:
             moved = dependents_before(self.anchor, self.match.outputs, self.match.nodes)
@@ -125,7 +126,7 @@ class _Replacer:
         gone = [node for node in self.match.nodes if node not in self.kept]
         read = [value for node in gone for value in node.inputs if value is not None]
         self.rewriter.erase(gone)
-        read += [value for value in operands_of(self.draft) if value.graph is self.graph]
+        read += [value for value in operands if value.graph is self.graph]
         dead = erase_unread(read, self.rewriter.listener)
         return Change(self.match, tuple(self.added), (*gone, *dead))
 

@@ -11,8 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dplcli.dpl.draft import Draft
+from dplcli.dpl.drafting import draft_replacement
 from dplcli.dpl.index import OpIndex
 from dplcli.dpl.match import Match, Rejection, read_match
+from dplcli.dpl.rule import RewriteRule
 from dplcli.dpl.state import StepBudgetExceededError
 from dplcli.passes.judgement import is_wide, judge, leaving_values, replaced_nodes
 
@@ -119,6 +122,8 @@ class _Selector:
                     continue
                 inside = _contained(match, self.claimed) if rule.order == "program" else []
                 verdict = judge(match, self.claimed, inside, self.contracted.get(root.graph))
+                if isinstance(rule, RewriteRule) and isinstance(verdict, Match):
+                    verdict = _object_to_replacement(verdict, rule) or verdict
                 if isinstance(verdict, Match):
                     self._take(verdict, inside)
                     return
@@ -137,6 +142,14 @@ class _Selector:
             made = leaving_values(match)
             of_graph = self.contracted.setdefault(match.root.graph, {})
             of_graph.update((node, made) for node in match.nodes)
+
+
+def _object_to_replacement(match: Match, rule: RewriteRule) -> Rejection | None:
+    """Say why nothing can take the place of *match*."""
+    draft = draft_replacement(match, rule.instance() or rule.replacement)
+    if isinstance(draft, Draft):
+        return None
+    return match.reject("the rule's function leaves it") if draft is None else draft
 
 
 def _contained(match: Match, claimed: Mapping[Node, Match]) -> list[Match]:

@@ -11,13 +11,13 @@ from dplcli.onnx_io import load_model, paused_gc
 from dplcli.passes.explanation import Explainer
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.rules import RuleSource, load_rules
+from dplcli.pipeline.rules import RuleSource, load_any_rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dplcli.dpl import PatternRule
+    from dplcli.dpl.rule import Rule
     from dplcli.passes.explanation import NodeExplanation, RuleExplanation
     from dplcli.passes.selection import Selection
 
@@ -35,7 +35,7 @@ class MatchOutcome:
     """
 
     label: str
-    rules: tuple[PatternRule, ...]
+    rules: tuple[Rule, ...]
     selection: Selection
     unmet: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ def match(  # noqa: PLR0913  # all by keyword
     *,
     patterns: Sequence[str] = (),
     targets: Sequence[str] = (),
-    rules: Sequence[PatternRule] = (),
+    rules: Sequence[Rule] = (),
     expectations: Sequence[str] = (),
     allow_code: bool = False,
 ) -> MatchOutcome:
@@ -90,7 +90,7 @@ def match(  # noqa: PLR0913  # all by keyword
         DplError: The model or a catalogue cannot be used.
     """
     model = load_model(model_path)
-    tried, _ = load_rules(RuleSource(patterns, targets, rules, allow_code), model)
+    tried, _ = load_any_rules(RuleSource(patterns, targets, rules, allow_code), model)
     expected = parse_expectations(expectations, tried)
     selection = select_matches(model, tried)
     outcome = MatchOutcome(model_path.name, tuple(tried), selection, notes=tuple(model.notes))
@@ -103,7 +103,7 @@ def explain(  # noqa: PLR0913  # all by keyword
     *,
     patterns: Sequence[str] = (),
     targets: Sequence[str] = (),
-    rules: Sequence[PatternRule] = (),
+    rules: Sequence[Rule] = (),
     only: Sequence[str] = (),
     node: str | None = None,
     allow_code: bool = False,
@@ -123,7 +123,7 @@ def explain(  # noqa: PLR0913  # all by keyword
         DplError: The model or a catalogue cannot be used, or there is no such rule or node.
     """
     model = load_model(model_path)
-    tried, _ = load_rules(RuleSource(patterns, targets, rules, allow_code), model)
+    tried, _ = load_any_rules(RuleSource(patterns, targets, rules, allow_code), model)
     asked = _named_rules(tried, only)
     nodes = [] if node is None else find_nodes(model, node)
     explainer = Explainer(model, tried)
@@ -132,7 +132,7 @@ def explain(  # noqa: PLR0913  # all by keyword
     return ExplainOutcome(model_path.name, summaries, verdicts, tuple(model.notes))
 
 
-def _named_rules(rules: Sequence[PatternRule], names: Sequence[str]) -> list[PatternRule]:
+def _named_rules(rules: Sequence[Rule], names: Sequence[str]) -> list[Rule]:
     for name in names:
         if not any(name in {rule.name, rule.qualified_name} for rule in rules):
             known = sorted({n for rule in rules for n in (rule.name, rule.qualified_name)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dplcli.dpl import read_catalogs, shipped_targets
+from dplcli.dpl import PatternRule, RewriteRule, read_catalogs, shipped_targets
 from dplcli.dpl.catalog import check_distinct
 from dplcli.errors import CatalogError, UsageError, did_you_mean
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dplcli.dpl import PatternRule
+    from dplcli.dpl import Catalog
+    from dplcli.dpl.rule import Rule
     from dplcli.ir import Model
 
 
@@ -30,17 +31,44 @@ class RuleSource:
 
     patterns: Sequence[str] = ()
     targets: Sequence[str] = ()
-    rules: Sequence[PatternRule] = ()
+    rules: Sequence[Rule] = ()
     allow_code: bool = False
 
 
 def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set[Path]]:
-    """Gather the rules of *source*, and the files that they were read from.
+    """Gather the rules of *source* that outline, and the files that they were read from.
 
     Raises:
         UsageError: No rule is named.
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
+    catalog = _read(source, model)
+    given = [rule for rule in source.rules if isinstance(rule, PatternRule)]
+    rules = [*catalog.patterns, *given]
+    if not rules:
+        hint = "its rules replace: dpl rewrite applies them" if catalog.rewrites else None
+        raise CatalogError(f"{_names(source)}: no rules to apply", hint=hint)
+    check_distinct(rules)
+    return rules, catalog.files
+
+
+def load_any_rules(source: RuleSource, model: Model) -> tuple[list[Rule], set[Path]]:
+    """Gather the rules of *source* that look for patterns, of both kinds.
+
+    Raises:
+        UsageError: No rule is named.
+        CatalogError: A catalogue cannot be found or read, or two rules have the same name.
+    """
+    catalog = _read(source, model)
+    found: list[Rule] = [*catalog.patterns, *catalog.rewrites, *source.rules]
+    rules = [rule for rule in found if not (isinstance(rule, RewriteRule) and rule.is_nodewise)]
+    if not rules:
+        raise CatalogError(f"{_names(source)}: no rules with a pattern")
+    check_distinct(rules)
+    return rules, catalog.files
+
+
+def _read(source: RuleSource, model: Model) -> Catalog:
     names = [*source.patterns, *source.targets]
     if not names and not source.rules:
         raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
@@ -49,9 +77,8 @@ def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set
         if target not in known:
             hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
             raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
-    catalog = read_catalogs(names, model.codec.schemas, allow_code=source.allow_code)
-    rules = [*catalog.patterns, *source.rules]
-    if not rules:
-        raise CatalogError(f"{', '.join(names)}: no rules to apply")
-    check_distinct(rules)
-    return rules, catalog.files
+    return read_catalogs(names, model.codec.schemas, allow_code=source.allow_code)
+
+
+def _names(source: RuleSource) -> str:
+    return ", ".join([*source.patterns, *source.targets])

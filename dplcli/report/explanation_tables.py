@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from dplcli.dpl.rule import PatternRule
+    from dplcli.dpl.rule import Rule
     from dplcli.dpl.tracing import Mismatch, Trace
     from dplcli.passes.explanation import NodeExplanation, RuleExplanation
 
@@ -77,7 +77,7 @@ def _details(item: RuleExplanation, *, verbose: bool) -> list[RenderableType]:
     return [Text(), Text(f"{item.rule.qualified_name}{where}", style="bold"), *lines]
 
 
-def _claim(rule: PatternRule) -> str:
+def _claim(rule: Rule) -> str:
     first, last = rule.opsets
     return f"it holds for opsets {first or 1} to {last or 'the newest'} only"
 
