@@ -14,7 +14,13 @@ from dplcli.errors import CatalogError, did_you_mean
 if TYPE_CHECKING:
     from dplcli.dpl.draft import RewriteFunction
 
-_MODULES: dict[str, str] = {}
+_MODULES: dict[str, str] = {
+    "resolve_cast_like": "casts",
+    **dict.fromkeys(
+        ("reduce_l1", "reduce_l2", "reduce_log_sum", "reduce_log_sum_exp", "reduce_sum_square"),
+        "reductions",
+    ),
+}
 """The module of each function."""
 
 
