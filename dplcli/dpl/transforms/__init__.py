@@ -20,6 +20,9 @@ _MODULES: dict[str, str] = {
         ("reduce_l1", "reduce_l2", "reduce_log_sum", "reduce_log_sum_exp", "reduce_sum_square"),
         "reductions",
     ),
+    **dict.fromkeys(
+        ("instance_normalization", "layer_normalization", "rms_normalization"), "normalizations"
+    ),
 }
 """The module of each function."""
 
