@@ -48,16 +48,20 @@ class Measurement:
 
     seconds: float
     peak_bytes: int
-    calls: int  # nodes of the written model that are outside the default domain
+    calls: int  # what the job counts in the written model, such as calls of functions
 
 
 @dataclass(frozen=True)
 class Job:
-    """One thing to measure: *work* reads *model* and writes a model of its own."""
+    """One thing to measure: *work* reads *model* and writes a model, in which *count* counts.
+
+    Without *count*, nodes outside the default domain are counted.
+    """
 
     name: str
     work: Work
     model: Path
+    count: Callable[[Path], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,23 @@ class Figure:
     def met(self) -> bool:
         """Whether the value is on the right side of the target."""
         return self.value >= self.target if self.at_least else self.value <= self.target
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What one script measures, for a net of so many blocks.
+
+    Attributes:
+        schema: What its JSON document is.
+        jobs: Writes models into a folder and returns what can be measured.
+        check: Refuses measurements of programs that did not do the same.
+        figures: Yields the rows of the table.
+    """
+
+    schema: str
+    jobs: Callable[[Path, int], list[Job]]
+    check: Callable[[dict[str, Measurement], int], None]
+    figures: Callable[[dict[str, Measurement], int], Iterable[Figure]]
 
 
 # --- the models ---------------------------------------------------------------------------------
@@ -282,7 +303,7 @@ def measure(job: Job, tiny: Path) -> Measurement:
     job.work(job.model, output)
     seconds = time.perf_counter() - start
     peak = peak_memory()
-    calls = count_calls(output) if output.exists() else 0
+    calls = (job.count or count_calls)(output) if output.exists() else 0
     output.unlink(missing_ok=True)
     return Measurement(seconds, peak, calls)
 
@@ -418,10 +439,12 @@ def print_table(rows: list[Figure]) -> None:
         print("  ".join(padded).rstrip())
 
 
-def as_json(best: dict[str, Measurement], rows: list[Figure], args: argparse.Namespace) -> str:
+def as_json(
+    schema: str, best: dict[str, Measurement], rows: list[Figure], args: argparse.Namespace
+) -> str:
     """Return the whole run as a JSON document."""
     document = {
-        "schema": "dpl.benchmark/1",
+        "schema": schema,
         "blocks": args.blocks,
         "repeat": args.repeat,
         "versions": versions(),
@@ -431,9 +454,9 @@ def as_json(best: dict[str, Measurement], rows: list[Figure], args: argparse.Nam
     return json.dumps(document, indent=2) + "\n"
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the options of one run."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def parse(arguments: list[str] | None, description: str) -> argparse.Namespace:
+    """Return the options of one run; *description* begins with what it does."""
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--blocks", type=int, default=FULL_SIZE, help="size of the net")
     parser.add_argument("--repeat", type=int, default=3, help="best of this many (default 3)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="measure just these")
@@ -446,33 +469,48 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def main(arguments: list[str] | None = None) -> None:
+def choose(jobs: list[Job], args: argparse.Namespace) -> list[Job]:
+    """Return the jobs that were asked for.
+
+    Raises:
+        SystemExit: One of them is none.
+    """
+    if args.skip_onnxscript:
+        jobs = [job for job in jobs if not job.name.startswith("onnxscript")]
+    if not args.only:
+        return jobs
+    if unknown := set(args.only) - {job.name for job in jobs}:
+        message = f"--only: no such measurement: {', '.join(sorted(unknown))}"
+        raise SystemExit(message)
+    return [job for job in jobs if job.name in args.only]
+
+
+def run(benchmark: Benchmark, args: argparse.Namespace) -> None:
     """Run the benchmark and print its table."""
-    args = parse(arguments)
     with tempfile.TemporaryDirectory(prefix="dpl-benchmark-") as name:
         folder = Path(name)
-        jobs = make_jobs(folder, args.blocks)
-        if args.skip_onnxscript:
-            jobs = [job for job in jobs if not job.name.startswith("onnxscript")]
-        if args.only:
-            if unknown := set(args.only) - {job.name for job in jobs}:
-                message = f"--only: no such measurement: {', '.join(sorted(unknown))}"
-                raise SystemExit(message)
-            jobs = [job for job in jobs if job.name in args.only]
+        jobs = choose(benchmark.jobs(folder, args.blocks), args)
         tiny = folder / "tiny.onnx"
         in_own_process(write_net, tiny, 2)
         best = run_all(jobs, tiny, args.repeat)
-    check_calls(best, args.blocks)
-    rows = list(figures(best, args.blocks))
+    benchmark.check(best, args.blocks)
+    rows = list(benchmark.figures(best, args.blocks))
     if args.json == "-":
-        print(as_json(best, rows, args), end="")
+        print(as_json(benchmark.schema, best, rows, args), end="")
         return
     print(", ".join(f"{name} {version}" for name, version in versions().items()))
     if args.blocks != FULL_SIZE:
         print(f"The targets are meant for --blocks {FULL_SIZE}.")
     print_table(rows)
     if args.json:
-        Path(args.json).write_text(as_json(best, rows, args), encoding="utf-8")
+        document = as_json(benchmark.schema, best, rows, args)
+        Path(args.json).write_text(document, encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure a partition."""
+    benchmark = Benchmark("dpl.benchmark/1", make_jobs, check_calls, figures)
+    run(benchmark, parse(arguments, __doc__ or ""))
 
 
 if __name__ == "__main__":

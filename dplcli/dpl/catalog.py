@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel, ValidationError
@@ -28,7 +29,7 @@ from dplcli.dpl.transforms import find_transform
 from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from importlib.metadata import EntryPoint
 
     from dplcli.dpl.draft import RewriteFunction
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
     from dplcli.ir import SchemaLibrary
 
     Where: TypeAlias = tuple[str | int, ...]
+    Reader: TypeAlias = Callable[[Path], Sequence[RewriteRule]]
 
 _PYTHON = ".py"
+NO_READERS: Mapping[str, Reader] = MappingProxyType({})
 
 
 @dataclass
@@ -81,7 +84,11 @@ class Catalog:
 
 
 def read_catalogs(
-    names: Iterable[str], schemas: SchemaLibrary, *, allow_code: bool = False
+    names: Iterable[str],
+    schemas: SchemaLibrary,
+    *,
+    allow_code: bool = False,
+    readers: Mapping[str, Reader] = NO_READERS,
 ) -> Catalog:
     """Read the rules of several catalogues, in the order given.
 
@@ -89,12 +96,13 @@ def read_catalogs(
         names: Paths, names of shipped catalogues, or of those that installed packages offer; one
             given twice counts once. A path that ends in ``.py`` is executed.
         schemas: The standard operators.
-        allow_code: Whether YAML may name Python functions to import (``check``).
+        allow_code: Whether YAML may name Python functions to import (``check``, ``function``).
+        readers: By suffix, what else reads catalogues: files that are neither YAML nor Python.
 
     Raises:
         CatalogError: A catalogue is missing, malformed, or two rules have the same name.
     """
-    reader = _Reader(schemas, allow_code=allow_code)
+    reader = _Reader(schemas, allow_code=allow_code, readers=readers)
     for name in names:
         reader.read_named(name)
     return reader.catalog
@@ -131,8 +139,11 @@ def check_distinct(rules: Iterable[Rule]) -> None:
 class _Reader:
     """Reads catalogues, each once, and gathers their rules in order."""
 
-    def __init__(self, schemas: SchemaLibrary, *, allow_code: bool) -> None:
+    def __init__(
+        self, schemas: SchemaLibrary, *, allow_code: bool, readers: Mapping[str, Reader]
+    ) -> None:
         self.schemas = schemas
+        self.readers = readers
         self.allow_code = allow_code
         self.catalog = Catalog()
         self.offered: set[str] = set()
@@ -168,6 +179,10 @@ class _Reader:
         if path.suffix == _PYTHON:
             for rule in load_python_catalog(path):
                 self.catalog.add(rule)
+            return
+        if path.suffix in self.readers:
+            for made in self.readers[path.suffix](path):
+                self.catalog.add(made)
             return
         source = Source(path)
         file = _validated(source)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Model
 
 DEFAULT_OPSET = 21
+_NO_GRAPH = f'<ir_version: 10, opset_import: ["" : {DEFAULT_OPSET}]> empty () => () {{}}\n'
 _DEFAULT_HEADER = f'<ir_version: 10, opset_import: ["" : {DEFAULT_OPSET}]>\n'
 
 
@@ -37,6 +38,21 @@ def model_from_text(text: str, label: str) -> Model:
     except (onnx.parser.ParseError, onnx.checker.ValidationError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InvalidModelError(f"{label}: is not a model in ONNX text: {reason}") from error
+    return model_from_proto(proto, Path(), label)
+
+
+def functions_from_text(text: str, label: str) -> Model:
+    """Read functions in ONNX text, with or without a model before them.
+
+    Raises:
+        InvalidModelError: They are no functions; says why.
+    """
+    whole = text if text.lstrip().startswith("<ir_version") else _NO_GRAPH + text
+    try:
+        proto = onnx.parser.parse_model(whole)
+    except (onnx.parser.ParseError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidModelError(f"{label}: is not ONNX text: {reason}") from error
     return model_from_proto(proto, Path(), label)
 
 

@@ -118,12 +118,14 @@ class Worklist:
 
     def _note_what_lies_below(self) -> None:
         """Enter in the journal the nodes that a changed value may concern."""
-        level, self._changed = list(self._changed), {}
-        seen = set(level)
+        changed, self._changed = self._changed, {}
+        seen: dict[Value, None] = dict.fromkeys(changed)
         noted: set[Node] = set()
-        for value in level:
+        for value in changed:
             if value.producer is not None:
                 self._note(value.producer, noted)
+                seen.update((out, None) for out in value.producer.outputs if out is not None)
+        level = list(seen)
         for _ in range(self.reach):
             below: list[Value] = []
             pending = level
@@ -134,7 +136,7 @@ class Worklist:
                         continue
                     self._note(node, noted)
                     made = [out for out in node.outputs if out is not None and out not in seen]
-                    seen.update(made)
+                    seen.update(dict.fromkeys(made))
                     (pending if is_identity(node) else below).extend(made)
             level = below
 

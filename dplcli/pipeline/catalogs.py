@@ -12,6 +12,7 @@ from dplcli.dpl.lint import Problem, lint
 from dplcli.dpl.source import Source
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.onnx_io import OnnxSchemas, paused_gc
+from dplcli.pipeline.function_catalogs import READERS
 from dplcli.pipeline.trials import Trial, Trier
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def load_catalog_rules(
     """
     if not names:
         raise UsageError("no catalogue is named", hint="dpl patterns list shows what there is")
-    catalog: Catalog = read_catalogs(names, OnnxSchemas(), allow_code=allow_code)
+    catalog: Catalog = read_catalogs(names, OnnxSchemas(), allow_code=allow_code, readers=READERS)
     return _named(catalog.rules, only)
 
 

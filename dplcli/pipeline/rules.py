@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dplcli.dpl import PatternRule, RewriteRule, read_catalogs, shipped_targets
 from dplcli.dpl.catalog import check_distinct
 from dplcli.errors import CatalogError, UsageError, did_you_mean
+from dplcli.pipeline.function_catalogs import READERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +78,7 @@ def _read(source: RuleSource, model: Model) -> Catalog:
         if target not in known:
             hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
             raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
-    return read_catalogs(names, model.codec.schemas, allow_code=source.allow_code)
+    return read_catalogs(names, model.codec.schemas, allow_code=source.allow_code, readers=READERS)
 
 
 def _names(source: RuleSource) -> str:

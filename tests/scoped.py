@@ -1,0 +1,244 @@
+"""Random models with branches and functions, and random rules for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from dplcli.dpl.scoping import bound_names
+from dplcli.errors import PatternSyntaxError
+from tests.helpers import pattern_of, proto_from_text
+from tests.rewriting import rewrite_rule
+from tests.strategies import (
+    BINARY,
+    SOURCES,
+    UNARY,
+    RandomGraph,
+    Step,
+    graphs,
+    near_patterns,
+    rich_graphs,
+    rich_patterns,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import onnx
+
+    from dplcli.dpl import RewriteRule
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+_IF = "If"
+_CALL = "own.f"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The nodes of one graph; what an ``If`` reads is nothing, its branches stand beside it.
+
+    Attributes:
+        steps: The nodes.
+        results: What it returns.
+        branches: By the name of an ``If``: its two branches.
+    """
+
+    steps: tuple[Step, ...]
+    results: tuple[str, ...]
+    branches: tuple[tuple[str, Scope, Scope], ...] = ()
+
+    def body(self) -> str:
+        """Write the nodes as ONNX text, each with a name."""
+        return " ".join(map(self._text, self.steps))
+
+    def _text(self, step: Step) -> str:
+        if step.op != _IF:
+            return f"[n_{step.name}] {step.name} = {step.op} ({', '.join(step.reads)})"
+        _, then, otherwise = next(item for item in self.branches if item[0] == step.name)
+        return (
+            f"[n_{step.name}] {step.name} = If (c) <"
+            f"then_branch = t_{step.name} () => (float[2] {then.results[0]}) {{ {then.body()} }}, "
+            f"else_branch = e_{step.name} () => (float[2] {otherwise.results[0]}) "
+            f"{{ {otherwise.body()} }}>"
+        )
+
+    def scopes(self) -> Iterator[Scope]:
+        """Yield this scope and those inside it."""
+        yield self
+        for _, *branches in self.branches:
+            for branch in branches:
+                yield from branch.scopes()
+
+    def graph(self) -> RandomGraph:
+        """Return its own nodes as a graph of which patterns can be drawn."""
+        steps = tuple(step for step in self.steps if step.op not in (_IF, _CALL))
+        return RandomGraph(steps, self.results)
+
+
+@dataclass(frozen=True)
+class ScopedModel:
+    """A model with branches, and perhaps a function that it calls."""
+
+    main: Scope
+    function: Scope | None = None
+
+    def text(self) -> str:
+        """Write it as ONNX text."""
+        outputs = ", ".join(f"float[2] {name}" for name in self.main.results)
+        text = (
+            f"{HEADER}g (float[2] a, float[2] b, bool c) => ({outputs}) "
+            f"<float[2] k = {{2, 3}}> {{ {self.main.body()} }}"
+        )
+        if self.function is None:
+            return text
+        return (
+            f'{text} <domain: "own", opset_import: ["" : 17]> f (a, b) => '
+            f"({self.function.results[0]}) "
+            f"{{ [n_kf] kf = Constant <value = float[2] {{2, 3}}> () {self.function.body()} }}"
+        )
+
+    def graphs(self) -> list[RandomGraph]:
+        """Return every graph that has nodes to draw patterns of."""
+        outer = [self.main, *([] if self.function is None else [self.function])]
+        found = [inner.graph() for scope in outer for inner in scope.scopes()]
+        return [graph for graph in found if graph.steps]
+
+
+@st.composite
+def scoped_models(draw: st.DrawFn) -> ScopedModel:
+    """Draw a model whose branches read values from round them."""
+    function = draw(_scopes("f", ("a", "b", "kf"), 0, calls=False)) if draw(st.booleans()) else None
+    if function is not None:
+        function = replace(function, results=function.results[-1:])
+    return ScopedModel(draw(_scopes("v", SOURCES, 2, calls=function is not None)), function)
+
+
+@st.composite
+def _scopes(
+    draw: st.DrawFn, prefix: str, outer: Iterable[str], depth: int, *, calls: bool
+) -> Scope:
+    values = list(outer)
+    unread: list[str] = []
+    steps: list[Step] = []
+    branches = []
+    ops = [*UNARY, *BINARY, *BINARY, *([_IF, _IF] if depth else []), *([_CALL] if calls else [])]
+    for number in range(draw(st.integers(2 if depth == 2 else 1, 7))):
+        name = f"{prefix}{number}"
+        op = draw(st.sampled_from(ops))
+        if op == _IF:
+            inner = [
+                draw(_scopes(f"{name}{side}", values, depth - 1, calls=calls)) for side in "te"
+            ]
+            then, otherwise = (replace(scope, results=scope.results[-1:]) for scope in inner)
+            branches.append((name, then, otherwise))
+            steps.append(Step(name, op, ()))
+        else:
+            pool = [*unread, *unread, *values]
+            count = 1 if op in UNARY else 2
+            reads = tuple(draw(st.sampled_from(pool)) for _ in range(count))
+            steps.append(Step(name, op, reads))
+            unread = [item for item in unread if item not in reads]
+        values.append(name)
+        unread.append(name)
+    results = dict.fromkeys([*unread[:-1][:2], steps[-1].name])
+    return Scope(tuple(steps), tuple(results), tuple(branches))
+
+
+def named(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Name the nodes of the main graph after what they make."""
+    for node in model.graph.node:
+        node.name = f"n_{node.output[0]}"
+    return model
+
+
+# -- rules that end, whatever they match -----------------------------------------------------------
+
+CONDITIONS = (
+    "{0}.uses == 1",
+    "{0}.uses < 3",
+    "{0}.uses > 1",
+    "{0}.is_const",
+    "not {0}.is_const",
+    "{0}.rank == 1",
+    "{0}.shape[0] == 2",
+)
+
+
+@st.composite
+def ending_rules(
+    draw: st.DrawFn, pattern: str, name: str, *, outputs: int = 1
+) -> RewriteRule | None:
+    """Draw what takes the place of *pattern*: foreign nodes, or values captured.
+
+    Either way there are fewer standard nodes afterwards. None if the pattern makes no sense.
+    """
+    try:
+        names = sorted(bound_names(pattern_of(pattern)))
+    except PatternSyntaxError:
+        return None
+    parts = [draw(_parts(names, f"{name}_{number}")) for number in range(outputs)]
+    count = draw(st.sampled_from((0, 0, 1, 2))) if names else 0
+    where = [
+        draw(st.sampled_from(CONDITIONS)).format(draw(st.sampled_from(names))) for _ in range(count)
+    ]
+    try:
+        return rewrite_rule(pattern, ", ".join(parts), *where, name=name)
+    except PatternSyntaxError:
+        return None
+
+
+@st.composite
+def _parts(draw: st.DrawFn, names: Sequence[str], op: str) -> str:
+    if not names:
+        return f"own.{op}(const(1.0))" if draw(st.booleans()) else f"own.{op}()"
+    args = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3))
+    forms = (args[0], f"own.{op}({', '.join(args)})", f"own.{op}(own.g({args[0]}))")
+    return draw(st.sampled_from(forms))
+
+
+@st.composite
+def random_rules(draw: st.DrawFn, found: Sequence[RandomGraph]) -> list[RewriteRule]:
+    """Draw up to four rules that follow parts of some graphs."""
+    rules = []
+    for number in range(draw(st.integers(1, 4))):
+        graph = draw(st.sampled_from(list(found)))
+        rule = draw(ending_rules(draw(near_patterns(graph)).text(), f"r{number}"))
+        if rule is not None:
+            rules.append(rule)
+    return rules
+
+
+RICH = ("not", "edge", "optional", "shape", "unordered", "outputs", "repeat", "region")
+
+
+@st.composite
+def rich_cases(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[RewriteRule]]:
+    """Draw a graph with nodes of several outputs, and rules that use the whole language."""
+    graph = draw(rich_graphs(max_nodes=9))
+    rules = []
+    for number in range(draw(st.integers(1, 3))):
+        features = draw(st.lists(st.sampled_from(RICH), max_size=2, unique=True))
+        pattern = draw(rich_patterns(graph, features))
+        count = len(pattern.outputs)
+        rule = draw(ending_rules(pattern.text(), f"r{number}", outputs=count))
+        if rule is not None:
+            rules.append(rule)
+    return named(proto_from_text(HEADER + graph.text())), rules
+
+
+@st.composite
+def flat_cases(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[RewriteRule]]:
+    """Draw a graph and rules that follow it."""
+    graph = draw(graphs(10))
+    return named(proto_from_text(HEADER + graph.text())), draw(random_rules([graph]))
+
+
+@st.composite
+def scoped_cases(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[RewriteRule]]:
+    """Draw a model with branches and functions, and rules that follow it."""
+    model = draw(scoped_models())
+    found: list[RandomGraph] = model.graphs()
+    rules = draw(random_rules(found)) if found else []
+    return proto_from_text(model.text()), rules
