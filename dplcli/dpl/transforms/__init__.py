@@ -15,13 +15,19 @@ if TYPE_CHECKING:
     from dplcli.dpl.draft import RewriteFunction
 
 _MODULES: dict[str, str] = {
+    "group_normalization": "group_normalization",
     "resolve_cast_like": "casts",
     **dict.fromkeys(
         ("reduce_l1", "reduce_l2", "reduce_log_sum", "reduce_log_sum_exp", "reduce_sum_square"),
         "reductions",
     ),
     **dict.fromkeys(
-        ("instance_normalization", "layer_normalization", "rms_normalization"), "normalizations"
+        (
+            *("instance_normalization", "layer_normalization", "rms_normalization"),
+            "layer_normalization_of_rows",
+            "layer_normalization_of_rows_with_statistics",
+        ),
+        "normalizations",
     ),
 }
 """The module of each function."""

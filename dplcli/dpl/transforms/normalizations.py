@@ -13,6 +13,8 @@ import numpy as np
 from dplcli.ir.parameters import parameter_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dplcli.dpl.draft import GraphBuilder, NewValue, Operand
     from dplcli.dpl.match import Match, Rejection
     from dplcli.ir import Value
@@ -202,3 +204,36 @@ def per_channel(
     if full[1] not in (1, channels) or any(dim != 1 for dim in (full[0], *full[2:])):
         return None
     return build.constant(np.broadcast_to(tensor.numpy().reshape(-1), (channels,)).copy())
+
+
+def layer_normalization_of_rows(match: Match, build: GraphBuilder) -> Operand:
+    """Normalise along the dimensions that the scale has."""
+    return _rows(match, build, 1)[0]
+
+
+def layer_normalization_of_rows_with_statistics(
+    match: Match, build: GraphBuilder
+) -> Sequence[Operand]:
+    """Normalise along the dimensions that the scale has, and return the statistics, too."""
+    return _rows(match, build, 3)
+
+
+def _rows(match: Match, build: GraphBuilder, outputs: int) -> Sequence[Operand]:
+    """Describe a LayerNormalization whose conditions the rule has made sure of."""
+    x, scale, eps = (match.value(name) for name in ("x", "scale", "eps"))
+    assert x is not None  # noqa: S101  # the patterns name all three
+    assert scale is not None  # noqa: S101
+    assert eps is not None  # noqa: S101
+    known, epsilon = scale.known_type(), eps.constant
+    assert known is not None  # noqa: S101  # the conditions ask for its shape
+    assert known.shape is not None  # noqa: S101
+    assert epsilon is not None  # noqa: S101  # a constant leaf
+    return build.ops(
+        "LayerNormalization",
+        x,
+        scale,
+        match.value("bias"),
+        outputs=outputs,
+        axis=-len(known.shape),
+        epsilon=float(epsilon.numpy().reshape(()).item()),
+    )
