@@ -69,6 +69,11 @@ class ValueFacts:
         self._value = value
 
     @property
+    def subject(self) -> Value:
+        """The value itself, for functions; expressions cannot ask for it."""
+        return self._value
+
+    @property
     def name(self) -> str:
         """The value's name."""
         return self._value.name

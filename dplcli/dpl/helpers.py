@@ -9,6 +9,7 @@ import numpy as np
 
 from dplcli.dpl.array_helpers import ARRAY_FUNCTIONS, items_of
 from dplcli.dpl.facts import ValueFacts
+from dplcli.dpl.shape_proofs import shaped_like
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,5 +88,6 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "broadcasts_to": _on_values(broadcasts_to, 2),
     "per_channel": _on_values(per_channel, 2),
     "is_close": _on_values(is_close, 1),
+    "shaped_like": _on_values(shaped_like, 2),
 }
 """Every function an expression may call."""

@@ -36,6 +36,20 @@ _MODULES: dict[str, str] = {
     "pad_into_max_pool": "pads",
     "reuse_shape_arithmetic": "shape_arithmetic",
     "transpose_into_gemm": "gemms",
+    "group_normalization": "group_normalization",
+    "resolve_cast_like": "casts",
+    **dict.fromkeys(
+        ("reduce_l1", "reduce_l2", "reduce_log_sum", "reduce_log_sum_exp", "reduce_sum_square"),
+        "reductions",
+    ),
+    **dict.fromkeys(
+        (
+            *("instance_normalization", "layer_normalization", "rms_normalization"),
+            "layer_normalization_of_rows",
+            "layer_normalization_of_rows_with_statistics",
+        ),
+        "normalizations",
+    ),
 }
 """The module of each function."""
 
