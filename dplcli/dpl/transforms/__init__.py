@@ -50,6 +50,13 @@ _MODULES: dict[str, str] = {
         ),
         "normalizations",
     ),
+    "ort_embed_layer_normalization": "ort_fusions",
+    "ort_fused_conv": "ort_fusions",
+    "ort_fused_gemm": "ort_fusions",
+    "ort_fused_matmul_scale": "ort_fusions",
+    "ort_fused_matmul_transpose": "ort_fusions",
+    "ort_skip_layer_normalization": "ort_fusions",
+    "ort_skip_simplified_layer_normalization": "ort_fusions",
 }
 """The module of each function."""
 
