@@ -21,6 +21,16 @@ class NodeIdentity(NamedTuple):
     name: str
     output: str
 
+    @property
+    def qualified_op(self) -> str:
+        """``Conv``, or ``com.microsoft.Gelu`` outside the standard domain."""
+        return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def label(self) -> str:
+        """The node's name, else its first output's."""
+        return self.name or self.output
+
 
 class Application:
     """One application of a rule.
@@ -48,20 +58,20 @@ class Application:
     @property
     def root(self) -> NodeIdentity:
         """The node that made the first output."""
-        return _identify(*self._root)
+        return identify(*self._root)
 
     @property
     def removed(self) -> tuple[NodeIdentity, ...]:
         """The nodes taken out."""
-        return tuple(_identify(*item) for item in self._removed)
+        return tuple(identify(*item) for item in self._removed)
 
     @property
     def added(self) -> tuple[NodeIdentity, ...]:
         """The nodes put in."""
-        return tuple(_identify(*item) for item in self._added)
+        return tuple(identify(*item) for item in self._added)
 
 
-def _identify(node: Node, outputs: Outputs) -> NodeIdentity:
+def identify(node: Node, outputs: Outputs) -> NodeIdentity:
     """Say which node *node* was when these were its outputs."""
     output = next((output.name for output in outputs if output is not None), "")
     return NodeIdentity(node.op_type, node.domain, node.name, output)

@@ -21,12 +21,11 @@ from dplcli.pipeline.matching import (
 from dplcli.pipeline.partitioning import (
     PartitionOutcome,
     PartitionSettings,
-    check_output,
-    default_output,
     partition,
 )
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.verifying import compare, verify
+from dplcli.pipeline.writing import check_output, default_output
 from dplcli.verify import LEVELS, VerificationResult
 from dplcli.verify import Settings as VerifySettings
 
