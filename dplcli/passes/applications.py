@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from dplcli.ir.scopes import scope_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dplcli.ir import Node, Value
     from dplcli.passes.replace import Change
 
@@ -75,3 +77,9 @@ def identify(node: Node, outputs: Outputs) -> NodeIdentity:
     """Say which node *node* was when these were its outputs."""
     output = next((output.name for output in outputs if output is not None), "")
     return NodeIdentity(node.op_type, node.domain, node.name, output)
+
+
+def list_nodes(nodes: Sequence[NodeIdentity], most: int = 8) -> str:
+    """Name nodes for a reader: ``Conv 'c', Relu 'r' and 3 more``."""
+    shown = ", ".join(f"{node.qualified_op} {node.label!r}" for node in nodes[:most])
+    return f"{shown} and {len(nodes) - most} more" if len(nodes) > most else shown

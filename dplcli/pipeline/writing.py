@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, VerificationError
@@ -11,7 +13,6 @@ from dplcli.pipeline.verifying import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from dplcli.ir import Model
     from dplcli.verify import Settings as VerifySettings
@@ -156,6 +157,32 @@ def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
         raise UsageError(
             f"{output}: the output is the input", hint="pass --in-place to replace the model"
         )
+
+
+def write_text(path: Path, text: str, label: str) -> None:
+    """Write a report in one step; a pipe or a device is written to, and stays one.
+
+    Args:
+        path: Where to.
+        text: The report.
+        label: The option that asked for it, for messages.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        path = path.resolve()
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=".dpl-", delete=False
+        ) as file:
+            file.write(text)
+        Path(file.name).chmod(0o644)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise UsageError(f"{label} {path}: cannot be written: {error.strerror}") from error
 
 
 def say_nothing(phrase: str) -> None:
