@@ -32,12 +32,14 @@ class Source:
 
     Args:
         path: The file.
+        kind: What it should be.
+        first_line: How such a file begins.
 
     Raises:
         CatalogError: It cannot be read, or is not YAML with a mapping at the top.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kind: str = "catalogue", first_line: str = "dpl: 1") -> None:
         """Read and parse the file."""
         self.label = path.name
         self.folder = path.parent
@@ -52,9 +54,8 @@ class Source:
             self.lines.pop()
         self.data = self._parsed()
         if not isinstance(self.data, dict):
-            raise CatalogError(
-                f"{self.label}: is not a catalogue", hint="it starts with a line: dpl: 1"
-            )
+            hint = f"it starts with a line: {first_line}"
+            raise CatalogError(f"{self.label}: is not a {kind}", hint=hint)
 
     def _parsed(self) -> object:
         try:
@@ -76,7 +77,7 @@ class Source:
         Raises:
             CatalogError: Aliases make it endless, or as good as endless.
         """
-        return _Plain(self.label).of(self.data)
+        return _Plain(self.label, max(_MOST_ITEMS, len(self.text))).of(self.data)
 
     def line(self, where: Where) -> int:
         """Return the 1-based line at which the item at *where* stands."""
@@ -154,14 +155,15 @@ def _mark(data: Any, key: str | int, *, value: bool) -> tuple[int, int]:  # noqa
 class _Plain:
     """Copies data out of the types that carry positions, which strict validation refuses."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, most: int) -> None:
         self.label = label
+        self.most = most
         self.items = 0
         self.open: set[int] = set()
 
     def of(self, data: Any) -> Any:  # noqa: ANN401  # YAML holds anything
         self.items += 1
-        if self.items > _MOST_ITEMS or id(data) in self.open:
+        if self.items > self.most or id(data) in self.open:
             raise CatalogError(f"{self.label}: aliases repeat without end")
         if isinstance(data, (dict, list)):
             self.open.add(id(data))

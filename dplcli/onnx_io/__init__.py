@@ -1,7 +1,14 @@
 """Between ONNX files and the IR."""
 
 from dplcli.onnx_io.checker import check_model
-from dplcli.onnx_io.exporter import StagedModel, check_destination, is_modified, staged, to_proto
+from dplcli.onnx_io.exporter import (
+    StagedModel,
+    check_destination,
+    is_modified,
+    staged,
+    to_proto,
+    written_size,
+)
 from dplcli.onnx_io.external_data import check_external_data, external_files
 from dplcli.onnx_io.loader import load_model, model_from_proto, paused_gc
 from dplcli.onnx_io.schemas import OnnxSchemas
@@ -19,4 +26,5 @@ __all__ = [
     "paused_gc",
     "staged",
     "to_proto",
+    "written_size",
 ]

@@ -118,7 +118,7 @@ class RewriteDriver:
                 rounds += 1
                 self.loops.check_size(self._active(counts))
                 continue
-            if inferences == _INFERENCES or not rounds or not self._learn():
+            if inferences == _INFERENCES or not rounds or not self.learn():
                 break
             inferences += 1
         return rounds
@@ -126,7 +126,7 @@ class RewriteDriver:
     def _active(self, before: dict[str, int]) -> list[str]:
         return [name for name, count in self.counts.items() if count > before[name]]
 
-    def _learn(self) -> bool:
+    def learn(self) -> bool:
         """Infer types again if rules asked for some; tell whether more is known now."""
         found = self.model.infer_again()
         for value in found:
@@ -160,6 +160,11 @@ class RewriteDriver:
             return
         self.observer.turn_started(self.round, rule, count)
         before = self.applied
+        self._visit(turn, found)
+        self.observer.turn_ended(rule, self.applied - before)
+
+    def _visit(self, turn: Turn, found: dict[Graph, list[Node]]) -> None:
+        rule = turn.rule
         for graph, roots in found.items():
             if not rule.holds_for(graph):
                 continue
@@ -168,7 +173,16 @@ class RewriteDriver:
                     self._rewrite_at(turn, root)
                 if self.observer.is_over:
                     return
+
+    def apply_at(self, rule: RewriteRule, root: Node) -> bool:
+        """Try one of the rules at one node, out of turn; tell whether it was applied."""
+        turn = next(turn for turn in self.turns if turn.rule is rule)
+        self.made = set()
+        before = self.applied
+        self.observer.turn_started(self.round, rule, 1)
+        self._rewrite_at(turn, root)
         self.observer.turn_ended(rule, self.applied - before)
+        return self.applied > before
 
     def _rewrite_at(self, turn: Turn, root: Node) -> None:
         rule = turn.rule
@@ -209,6 +223,8 @@ class RewriteDriver:
         draft = draft_replacement(match, turn.function or rule.replacement)
         if not isinstance(draft, Draft):
             return draft
+        if not self.observer.wants(match):
+            return None
         self.loops.note(match)
         outcome = replace_match(match, draft, self.names, self.worklist)
         if isinstance(outcome, Change):
