@@ -22,7 +22,6 @@ _MODULES: dict[str, str] = {
     "drop_unread": "constant_nodes",
     "fix_reshape_targets": "reshapes",
     "fold_constants": "fold_constants",
-    "fold_shape_arithmetic": "shape_arithmetic",
     "merge_casts": "chains",
     "merge_clips": "clips",
     "merge_common": "merge_common",

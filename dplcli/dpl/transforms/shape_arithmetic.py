@@ -1,51 +1,22 @@
-"""The whole numbers that exporters compute from shapes: known ones, and those known elsewhere."""
+"""The whole numbers that exporters compute from shapes again and again."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dplcli.dpl.nodewise import nodewise
 from dplcli.dpl.shapes import Knowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable
 
     from dplcli.dpl.draft import GraphBuilder, Operand
     from dplcli.dpl.match import Match
-    from dplcli.dpl.shapes import Fact
     from dplcli.ir import Value
 
     Key = tuple[Hashable, ...]
 
 _REACH = 3
-
-
-@nodewise(reach=_REACH)
-def fold_shape_arithmetic(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
-    """Make a constant of a scalar or vector of whole numbers that can only have one value.
-
-    Before: ``n = Gather(Shape(x), 1)`` where *x* is ``[batch, 3, height, width]``
-    After:  ``n`` is the constant 3
-    """
-    if match.root.op_type == "Constant":
-        return None
-    knowledge = match.root.graph.model.memory(Knowledge)
-    found = [_array(knowledge.fact(value)) for value in match.outputs]
-    known = [array for array in found if array is not None]
-    return [build.constant(array) for array in known] if len(known) == len(found) > 0 else None
-
-
-def _array(fact: Fact) -> np.ndarray | None:
-    """Return the elements if all are plain numbers."""
-    if fact.content is None or fact.shape is None or fact.dtype is None:
-        return None
-    numbers = [item for item in fact.content if isinstance(item, int)]
-    if len(numbers) < len(fact.content):
-        return None
-    array = np.array(numbers, dtype=fact.dtype)
-    return array if fact.shape else array.reshape(())
 
 
 @nodewise(reach=_REACH)
