@@ -20,6 +20,7 @@ _MODULES: dict[str, str] = {
     "drop_repeated": "chains",
     "drop_reshaping": "reshapes",
     "drop_unread": "constant_nodes",
+    "drop_zero_states": "states",
     "fix_reshape_targets": "reshapes",
     "fold_constants": "fold_constants",
     "merge_casts": "chains",

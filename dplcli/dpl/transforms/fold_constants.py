@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from dplcli.dpl.nodewise import nodewise
 from dplcli.dpl.shapes import Knowledge
+from dplcli.dpl.shapes.content_rules import CONTENT_RULES
 from dplcli.dpl.shapes.foldable import FOLDABLE
+from dplcli.dpl.shapes.view import WHOLE
 from dplcli.dpl.transforms.budget import SizeBudget, size_in_bytes
 from dplcli.ir import ArrayTensor
 
@@ -36,7 +38,7 @@ def fold_constants(match: Match, build: GraphBuilder) -> Sequence[Operand] | Rej
     """Describe the constants that take the place of a node."""
     node = match.root
     arrays = _known(node, match.outputs) if match.outputs else None
-    if node.op_type == "Constant" or (arrays is None and not is_foldable(node)):
+    if arrays is None and not is_foldable(node):
         return None
     size = _expected_size(node, match.outputs)
     if size is None or size > _MOST_WORK:
@@ -66,7 +68,12 @@ def _computed(
 
 
 def _known(node: Node, outputs: Sequence[Value]) -> list[NDArray[Any]] | None:
-    """Return the results if they follow from shapes and constants, whatever the inputs."""
+    """Return whole numbers that follow from shapes and constants, whatever the inputs."""
+    if node.domain or node.op_type not in CONTENT_RULES:
+        return None
+    types = [value.known_type() for value in outputs]
+    if any(known is not None and known.dtype not in WHOLE for known in types):
+        return None
     knowledge = node.graph.model.memory(Knowledge)
     arrays = [knowledge.array(value) for value in outputs]
     found = [array for array in arrays if array is not None]

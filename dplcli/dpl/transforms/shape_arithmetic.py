@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from dplcli.dpl.nodewise import nodewise
 from dplcli.dpl.shapes import Knowledge
+from dplcli.dpl.shapes.content_rules import CONTENT_RULES
+from dplcli.dpl.shapes.view import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 _REACH = 3
 
 
-@nodewise(reach=_REACH)
+@nodewise(*sorted(CONTENT_RULES.keys() - {"Identity"}), reach=_REACH)
 class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
     """Reads whole numbers where they were computed first.
 
@@ -34,9 +36,12 @@ class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
 
     def __call__(self, match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG002  # nothing is made
         """Return an earlier value with the same elements."""
-        if len(match.outputs) != 1 or match.root.op_type in {"Constant", "Identity"}:
+        if len(match.outputs) != 1:
             return None
         (value,) = match.outputs
+        known = value.known_type()
+        if known is not None and known.dtype not in WHOLE:
+            return None
         fact = value.graph.model.memory(Knowledge).fact(value)
         if fact.content is None or fact.shape is None or not fact.content:
             return None
