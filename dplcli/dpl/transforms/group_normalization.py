@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.dpl.transforms.normalizations import per_channel
+from dplcli.dpl.transforms.static_shapes import size_of, static_shape
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dplcli.dpl.draft import GraphBuilder, NewValue
     from dplcli.dpl.match import Match, Rejection
     from dplcli.ir import Value
@@ -30,23 +29,24 @@ _LEAST_RANK = 3
 
 def group_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection:
     """Normalise groups of channels; see the module."""
-    x, groups, ones = (match.value(name) for name in ("x", "groups", "ones"))
-    assert x is not None  # noqa: S101  # the pattern names all three
+    x, groups, whole, ones = (match.value(name) for name in ("x", "groups", "whole", "ones"))
+    assert x is not None  # noqa: S101  # the pattern names all four
     assert groups is not None  # noqa: S101
+    assert whole is not None  # noqa: S101
     assert ones is not None  # noqa: S101
-    known, count = x.known_type(), ones.constant
-    if known is None or known.shape is None or len(known.shape) < _LEAST_RANK or count is None:
+    known, shape, count = x.known_type(), static_shape(x), ones.constant
+    if known is None or shape is None or len(shape) < _LEAST_RANK or count is None:
         return match.reject("the input is not known to have channels and more", at=x)
-    channels = known.shape[1]
-    if not isinstance(channels, int) or channels % count.size:
+    channels, rank = shape[1], len(shape)
+    if channels is None or channels % count.size:
         return match.reject(f"the channels are not known to make {count.size} groups", at=x)
     if not _keeps_batch(x, groups, count.size):
         return match.reject("the batch is not known to stay one dimension", at=groups)
-    if not _restores(x, match.value("whole")):
-        return match.reject("the shape is not known to come back", at=match.value("whole"))
+    if not _restores(x, whole):
+        return match.reject("the shape is not known to come back", at=whole)
     one, zero = np.dtype(known.dtype).type(1), np.dtype(known.dtype).type(0)
-    scale = per_channel(build, match.value("scale"), channels, len(known.shape), one)
-    bias = per_channel(build, match.value("bias"), channels, len(known.shape), zero)
+    scale = per_channel(build, match.value("scale"), channels, rank, one)
+    bias = per_channel(build, match.value("bias"), channels, rank, zero)
     if scale is None or bias is None:
         return match.reject("scale and bias must be constants, one number per channel", at=x)
     norm = match.node("norm")
@@ -56,19 +56,44 @@ def group_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejecti
 
 def _keeps_batch(x: Value, groups: Value, count: int) -> bool:
     """Tell whether the reshaped value begins with the batch and the groups."""
-    known, given = groups.known_type(), x.known_type()
-    assert given is not None  # noqa: S101  # the caller has asked
     target = _target(groups)
     if target is not None and len(target) >= _LEAST_RANK and target[:2] == [0, count]:
         return True
-    if known is None or known.shape is None or given.shape is None:
+    before, after = static_shape(x), static_shape(groups)
+    if before is None or after is None or len(after) < _LEAST_RANK or after[1] != count:
         return False
-    if len(known.shape) < _LEAST_RANK or known.shape[1] != count:
-        return False
-    if isinstance(known.shape[0], int) and known.shape[0] == given.shape[0]:
+    if after[0] is not None and after[0] == before[0]:
         return True
-    size = _size(given.shape[1:])
-    return size is not None and size == _size(known.shape[1:])
+    size = size_of(before[1:])
+    return size is not None and size == size_of(after[1:])
+
+
+def _restores(x: Value, whole: Value) -> bool:
+    """Tell whether *whole*, whose batch and size are those of *x*, provably has its shape.
+
+    If all dimensions but one are equal, so is the last.
+    """
+    if _takes_shape_of(x, whole):
+        return True
+    before, after = static_shape(x), static_shape(whole)
+    if before is None or after is None or len(before) != len(after) or 0 in before:
+        return False
+    equal = [old is not None and old == new for old, new in zip(before, after, strict=True)]
+    target = _target(whole)
+    equal[0] = equal[0] or (target is not None and target[0] == 0)
+    return equal.count(False) <= 1
+
+
+def _takes_shape_of(x: Value, whole: Value) -> bool:
+    """Tell whether *whole* is reshaped to ``Shape(x)``."""
+    node = whole.producer
+    shape = None if node is None or len(node.inputs) < 2 else node.inputs[1]  # noqa: PLR2004  # data, shape
+    source = None if shape is None else behind_identities(shape).producer
+    if source is None or source.op_type != "Shape" or source.domain or source.inputs[0] is None:
+        return False
+    start = attribute_of(source, "start")
+    is_part = "end" in source.attributes or (start is not None and (start.ref or start.value))
+    return not is_part and behind_identities(source.inputs[0]) is behind_identities(x)
 
 
 def _target(reshaped: Value) -> list[int] | None:
@@ -82,36 +107,3 @@ def _target(reshaped: Value) -> list[int] | None:
         return None
     numbers: list[int] = tensor.numpy().tolist()
     return numbers
-
-
-def _restores(x: Value, whole: Value | None) -> bool:
-    """Tell whether *whole* provably has the shape of *x*."""
-    node = None if whole is None else whole.producer
-    if whole is None or node is None:
-        return False
-    shape = node.inputs[1] if len(node.inputs) > 1 else None
-    source = None if shape is None else behind_identities(shape).producer
-    if source is not None and source.op_type == "Shape" and not source.domain:
-        start = attribute_of(source, "start")
-        is_whole = "end" not in source.attributes and (start is None or start.value == 0)
-        read = source.inputs[0]
-        if is_whole and read is not None and behind_identities(read) is behind_identities(x):
-            return True
-    made, known = whole.known_type(), x.known_type()
-    if made is None or known is None or made.shape is None or known.shape is None:
-        return False
-    return (
-        len(made.shape) == len(known.shape)
-        and made.shape[1:] == known.shape[1:]
-        and _size(made.shape[1:]) is not None
-    )
-
-
-def _size(dims: Sequence[object]) -> int | None:
-    """Multiply dimensions; None if one is unknown or zero."""
-    size = 1
-    for dim in dims:
-        if not isinstance(dim, int) or dim == 0:
-            return None
-        size *= dim
-    return size

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dplcli.dpl.transforms.static_shapes import static_shape
 from dplcli.ir.parameters import parameter_of
 
 if TYPE_CHECKING:
@@ -32,14 +33,14 @@ class _Normalized(NamedTuple):
     Attributes:
         x: The value.
         dtype: Its element type.
-        shape: Its dimensions.
+        shape: Its dimensions; None are those not known as numbers.
         axes: The axes that the statistics are taken along, in order, from 0 on.
         epsilon: What is added to the variance.
     """
 
     x: Value
     dtype: str
-    shape: tuple[object, ...]
+    shape: tuple[int | None, ...]
     axes: tuple[int, ...]
     epsilon: float
 
@@ -57,8 +58,8 @@ class _Normalized(NamedTuple):
     @property
     def dims(self) -> tuple[int, ...] | None:
         """The dimensions of those axes; None if one is not known."""
-        dims = tuple(self.shape[axis] for axis in self.axes)
-        return dims if all(isinstance(dim, int) for dim in dims) else None  # type: ignore[return-value]  # narrowed
+        dims = tuple(dim for axis in self.axes if (dim := self.shape[axis]) is not None)
+        return dims if len(dims) == len(self.axes) else None
 
 
 def layer_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection:
@@ -108,7 +109,7 @@ def instance_normalization(match: Match, build: GraphBuilder) -> NewValue | Reje
     if not found.is_suffix or found.axes[0] != _FIRST_SPATIAL_AXIS:
         return match.reject("the axes are not the spatial ones", at=found.x)
     channels = found.shape[1]
-    if not isinstance(channels, int):
+    if channels is None:
         return match.reject("the number of channels is not known", at=found.x)
     rank = len(found.shape)
     scale = per_channel(build, match.value("scale"), channels, rank, found.number(1))
@@ -124,22 +125,22 @@ def _normalized(match: Match) -> _Normalized | str:
     assert x is not None  # noqa: S101  # the patterns name all three
     assert y is not None  # noqa: S101
     assert eps is not None  # noqa: S101
-    known, made = x.known_type(), y.known_type()
-    if known is None or known.dtype is None or known.shape is None:
+    known, made, shape = x.known_type(), y.known_type(), static_shape(x)
+    if known is None or known.dtype is None or shape is None:
         return "the element type or the rank is not known"
     if known.dtype not in _DTYPES:
         return f"statistics of {known.dtype} would be taken in float32"
     others = [made, *(v.known_type() for name in ("scale", "bias") if (v := match.value(name)))]
     if any(other is None or other.dtype != known.dtype for other in others):
         return f"scale, bias or result are not known to be {known.dtype}, as the input is"
-    axes = _axes(match, len(known.shape))
+    axes = _axes(match, len(shape))
     if axes is None:
         return "the statistics are not taken along the same known axes"
     epsilon = eps.constant
     if epsilon is None or epsilon.size != 1:
         return "epsilon is not one number"
     number = float(epsilon.numpy().reshape(()).item())
-    return _Normalized(x, known.dtype, known.shape, axes, number)
+    return _Normalized(x, known.dtype, shape, axes, number)
 
 
 def _axes(match: Match, rank: int) -> tuple[int, ...] | None:
@@ -171,8 +172,7 @@ def _fitted(
     """
     if given is None:
         return build.constant(np.full(dims, neutral))
-    known = given.known_type()
-    if known is not None and known.shape == dims:
+    if static_shape(given) == dims:
         return given
     tensor = given.constant
     if tensor is None:
