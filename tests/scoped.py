@@ -25,6 +25,7 @@ from tests.strategies import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from random import Random
 
     import onnx
 
@@ -242,3 +243,106 @@ def scoped_cases(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[RewriteRule]]:
     found: list[RandomGraph] = model.graphs()
     rules = draw(random_rules(found)) if found else []
     return proto_from_text(model.text()), rules
+
+
+# -- rules that keep the numbers -------------------------------------------------------------------
+
+SOUND = (
+    ("Identity(x)", "x"),
+    ("Neg(Neg(x))", "x"),
+    ("Relu(Relu(x))", "Relu(x)"),
+    ("Add(x, x)", "Mul(x, 2.0)"),
+    ("Sub(x, Neg(y))", "Add(x, y)"),
+    ("Add(x, Neg(y))", "Sub(x, y)"),
+    ("Neg(Sub(x, y))", "Sub(y, x)"),
+    ("Mul(Neg(x), Neg(y))", "Mul(x, y)"),
+    ("Sum(x, y, z)", "Add(Add(x, y), z)"),
+    ("Relu(optional(Relu)(Sigmoid(x)))", "Sigmoid(x)"),
+    ("Add(const(a), const(b))", "const(a.value + b.value)"),
+    ("Neg(const(a))", "const(-a.value)"),
+    ("Mul(const(a), x)", "Mul(x, const(a.value + 0.0))", "not x.is_const", "a.uses > 1"),
+    ("Relu(x)", "Where(Greater(x, 0.0), x, Mul(x, 0.0))", "x.uses == 1", "x.rank == 1"),
+    ("a = Neg(x)\na, Relu(a)", "b = Mul(x, -1.0)\nb, Max(b, 0.0)"),
+    ("r = Relu(x)\nr, Sigmoid(x)", "Max(x, 0.0), Sigmoid(x)"),
+    ("r = Neg(x)\nr, Neg(x)", "r, r"),
+    ("Neg(x) ^ Add(y, z)", "Add(z, y)", "y.uses == 1", "y.is_const"),
+)
+
+
+@st.composite
+def sound_rules(draw: st.DrawFn) -> list[RewriteRule]:
+    """Draw some of the rules that keep the numbers, in any order."""
+    chosen = draw(st.lists(st.sampled_from(SOUND), min_size=1, max_size=6, unique=True))
+    return [
+        rewrite_rule(pattern, becomes, *where, name=f"r{number}")
+        for number, (pattern, becomes, *where) in enumerate(chosen)
+    ]
+
+
+@st.composite
+def sound_cases(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[RewriteRule]]:
+    """Draw a model, with or without branches and functions, and rules that keep its numbers."""
+    if draw(st.booleans()):
+        return proto_from_text(draw(scoped_models()).text()), draw(sound_rules())
+    return named(proto_from_text(HEADER + draw(graphs(12)).text())), draw(sound_rules())
+
+
+# -- rules that make work for each other -----------------------------------------------------------
+
+LADDER = ("own.a", "own.b", "Sigmoid", "Neg", "Relu", "Mul", "Add")
+"""Operators by weight: what takes the place of a root weighs less, so that there is an end."""
+
+
+def cascading_rules(random: Random) -> list[RewriteRule]:
+    """Draw rules whose results other rules match, in any order."""
+    rules = []
+    for number in range(random.randint(4, 12)):
+        rank = random.randrange(1, len(LADDER))
+        inner = [random.choice(_LEAVES), random.choice(_LEAVES)]
+        for slot, share in ((0, 0.7), (1, 0.3)):
+            if random.random() < share:
+                args = [random.choice(_LEAVES), random.choice(_LEAVES)]
+                inner[slot] = _applied(random.choice(LADDER), args)
+        pattern = _applied(LADDER[rank], inner)
+        names = sorted(bound_names(pattern_of(pattern)))
+        if not names:
+            continue
+        becomes = random.choice(names)
+        for lower in sorted(random.sample(range(rank), random.randint(0, min(2, rank)))):
+            becomes = _applied(LADDER[lower], (becomes, random.choice(names)))
+        where = random.choice(CONDITIONS[:5]).format(random.choice(names))
+        conditions = [where] if random.random() < 0.25 else []  # noqa: PLR2004  # a share
+        rules.append(rewrite_rule(pattern, becomes, *conditions, name=f"r{number}"))
+    return rules
+
+
+_LEAVES = ("x", "x", "y", "const(k)", "_")
+
+
+def _applied(op: str, args: Sequence[str]) -> str:
+    return f"{op}({', '.join(args[: 2 if op in BINARY else 1])})"
+
+
+def long_graph(random: Random) -> RandomGraph:
+    """Draw a graph that is mostly one long tree."""
+    values = list(SOURCES)
+    unread: list[str] = []
+    steps = []
+    for number in range(random.randint(5, 30)):
+        op = random.choice((*UNARY, "Relu", "Neg", "Sigmoid", *BINARY))
+        pool = unread[-2:] if unread and random.random() < 0.8 else values  # noqa: PLR2004
+        reads = [random.choice(pool)]
+        if op in BINARY:
+            reads.insert(random.randint(0, 1), random.choice(unread or values))
+        steps.append(Step(f"v{number}", op, tuple(reads)))
+        unread = [name for name in unread if name not in reads] + [f"v{number}"]
+        values.append(f"v{number}")
+    return RandomGraph(tuple(steps), tuple(unread[-2:]))
+
+
+@st.composite
+def cascading_cases(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[RewriteRule]]:
+    """Draw a graph and rules that make work for each other, over several rounds."""
+    random = draw(st.randoms(use_true_random=True))
+    graph = long_graph(random)
+    return named(proto_from_text(HEADER + graph.text())), cascading_rules(random)
