@@ -355,7 +355,7 @@ class _Follower:
 
     def condition(self) -> list[str]:
         """Write something that holds of a leaf; nothing at all as often."""
-        if not self.names or self.random.random() < 0.5:  # noqa: PLR2004  # as often
+        if not self.names or self.random.random() < 0.5:  # as often
             return []
         name = self.random.choice(sorted(self.names))
         word = "k" if self.names[name] == "const(k)" else self.names[name]
