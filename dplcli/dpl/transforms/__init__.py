@@ -14,7 +14,7 @@ from dplcli.errors import CatalogError, did_you_mean
 if TYPE_CHECKING:
     from dplcli.dpl.draft import RewriteFunction
 
-_MODULES: dict[str, str] = {}
+_MODULES: dict[str, str] = {"attention": "attention"}
 """The module of each function."""
 
 

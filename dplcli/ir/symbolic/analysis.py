@@ -10,6 +10,7 @@ Empty tensors are left out of account: a Reshape to ``[0, -1]`` takes its 0 for 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
     ItemSteps: TypeAlias = Generator[Question, Answer, NDArray[Any] | None]
     ShapeRule: TypeAlias = Callable[[Node, int], FoundSteps]
     ItemRule: TypeAlias = Callable[[Node, int], ItemSteps]
+
+_MADE_UP = re.compile(r"unk__\d+")
+"""Symbols that onnx's shape inference makes up; another run gives them to other dimensions."""
 
 _UNFOLLOWABLE = (TooComplexError, ArithmeticError, ValueError, TypeError, LookupError)
 """What a rule raises at a node that is not as it should be."""
@@ -141,7 +145,7 @@ class _Analysis:
             return stated
         if isinstance(found, (int, Size)):
             return found
-        if isinstance(stated, str):
+        if isinstance(stated, str) and not _MADE_UP.fullmatch(stated):
             return unknown(stated)
         return unknown(f"{self._label(value)}.shape[{axis}]")
 
