@@ -191,7 +191,7 @@ def _guarded(steps: Generator[Question, Answer, Any]) -> Generator[Question, Ans
 
 def _rule_for(value: Value, rules: Mapping[str, Any]) -> Any:  # noqa: ANN401  # of either kind
     node = value.producer
-    return None if node is None or node.domain else rules.get(node.op_type)
+    return None if node is None else rules.get(node.qualified_op)
 
 
 def _shape_rules() -> Mapping[str, ShapeRule]:

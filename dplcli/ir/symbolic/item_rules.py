@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dplcli.ir.symbolic.analysis import MOST_ITEMS, ask_items, ask_shape, objects
-from dplcli.ir.symbolic.reading import argument, attribute, numbers
+from dplcli.ir.symbolic.reading import FAR, argument, attribute, numbers, numbers_or
 from dplcli.ir.symbolic.size import Size, is_never_negative, quotient, remainder
 from dplcli.ir.tensor import Tensor
 from dplcli.ir.types import DTYPE_NAMES
@@ -56,16 +56,42 @@ def _gather(node: Node, _: int) -> ItemSteps:
 
 def _slice(node: Node, _: int) -> ItemSteps:
     data = yield from ask_items(node.inputs[0])
-    bounds = []
-    for slot in (1, 2, 4):
-        found = yield from numbers(node, slot)
-        if found is None and argument(node, slot) is not None:
-            return None
-        bounds.append(found)
-    starts, ends, steps = bounds
-    if data is None or data.ndim != 1 or starts is None or ends is None or len(starts) != 1:
+    starts = yield from numbers(node, 1)
+    ends = yield from numbers(node, 2)
+    if data is None or starts is None or ends is None:
         return None
-    return data[starts[0] : ends[0] : 1 if steps is None else steps[0]]
+    axes = yield from numbers_or(node, 3, list(range(len(starts))))
+    steps = yield from numbers_or(node, 4, [1] * len(starts))
+    if axes is None or steps is None:
+        return None
+    parts = [slice(None)] * data.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        last = None if step < 0 and end <= -FAR else end
+        parts[axis] = slice(start, last, step)
+    return data[tuple(parts)]
+
+
+def _transpose(node: Node, _: int) -> ItemSteps:
+    data = yield from ask_items(node.inputs[0])
+    return None if data is None else np.transpose(data, attribute(node, "perm"))
+
+
+def _one_hot(node: Node, _: int) -> ItemSteps:
+    places = yield from numbers(node, 0)
+    depth = yield from numbers(node, 1)
+    choice = yield from ask_items(argument(node, 2))
+    if places is None or depth is None or choice is None or attribute(node, "axis", -1) != -1:
+        return None
+    off, on = choice
+    count = int(depth[0])
+    if len(places) * count > MOST_ITEMS:
+        return None
+    made = np.empty((len(places), count), dtype=object)
+    made[:] = off
+    for row, place in enumerate(places):
+        if -count <= place < count:
+            made[row, place] = on
+    return made
 
 
 def _concat(node: Node, _: int) -> ItemSteps:
@@ -331,6 +357,8 @@ ITEM_RULES: dict[str, ItemRule] = {
     "Identity": _same,
     "Gather": _gather,
     "Slice": _slice,
+    "Transpose": _transpose,
+    "OneHot": _one_hot,
     "Concat": _concat,
     "Split": _split,
     "Reshape": _reshape,

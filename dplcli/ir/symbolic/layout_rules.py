@@ -6,7 +6,14 @@ from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 from dplcli.ir.symbolic.analysis import ask_items, ask_shape
-from dplcli.ir.symbolic.reading import argument, attribute, broadcast, numbers
+from dplcli.ir.symbolic.reading import (
+    FAR,
+    argument,
+    attribute,
+    broadcast,
+    numbers,
+    numbers_or,
+)
 from dplcli.ir.symbolic.size import Size, exact_quotient, is_never_negative, minimum
 
 if TYPE_CHECKING:
@@ -15,9 +22,6 @@ if TYPE_CHECKING:
     from dplcli.ir.node import Node
     from dplcli.ir.symbolic.analysis import Extents, FoundSteps, ShapeRule
     from dplcli.ir.symbolic.size import Extent
-
-_FAR = 2**31 - 1
-"""Bounds of slices so far away mean "to the end", or "from the start"."""
 
 
 def _transpose(node: Node, _: int) -> FoundSteps:
@@ -143,8 +147,8 @@ def _slice(node: Node, _: int) -> FoundSteps:
     if shape is None:
         return None
     count = len(shape) if starts is None else len(starts)
-    axes = yield from _numbers_or(node, 3, list(range(count)))
-    steps = yield from _numbers_or(node, 4, [1] * count)
+    axes = yield from numbers_or(node, 3, list(range(count)))
+    steps = yield from numbers_or(node, 4, [1] * count)
     if axes is None:
         return None
     made: list[Extent | None] = list(shape)
@@ -154,12 +158,6 @@ def _slice(node: Node, _: int) -> FoundSteps:
         for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
             made[axis] = sliced(shape[axis], *bounds)
     return tuple(made)
-
-
-def _numbers_or(node: Node, slot: int, otherwise: list[int]) -> Any:  # noqa: ANN401  # ItemSteps
-    if argument(node, slot) is None:
-        return otherwise
-    return (yield from numbers(node, slot))
 
 
 def sliced(dim: Extent, start: Extent, end: Extent, step: Extent) -> Extent | None:
@@ -177,7 +175,7 @@ def sliced(dim: Extent, start: Extent, end: Extent, step: Extent) -> Extent | No
 
 def _bound(dim: Extent, place: Extent) -> Extent | None:
     """Count a slice's bound from the front; None if it may lie outside."""
-    if isinstance(place, int) and abs(place) >= _FAR:
+    if isinstance(place, int) and abs(place) >= FAR:
         return dim if place > 0 else 0
     counted = dim + place if isinstance(place, int) and place < 0 else place
     return counted if is_never_negative(counted) and is_never_negative(dim - counted) else None
@@ -200,6 +198,44 @@ def _gather_nd(node: Node, _: int) -> FoundSteps:
     return picked[:-1] + shape[attribute(node, "batch_dims", 0) + picked[-1] :]
 
 
+def _pad(node: Node, _: int) -> FoundSteps:
+    shape = yield from ask_shape(node.inputs[0])
+    pads = yield from ask_items(argument(node, 1))
+    if shape is None or pads is None:
+        return None
+    axes = yield from numbers_or(node, 3, list(range(len(shape))))
+    if axes is None or len(pads) != 2 * len(axes):
+        return None
+    made = list(shape)
+    for place, axis in enumerate(axes):
+        made[axis] = shape[axis] + pads[place] + pads[place + len(axes)]
+    return tuple(made)
+
+
+def _resize(node: Node, _: int) -> FoundSteps:
+    shape = yield from ask_shape(node.inputs[0])
+    if shape is None or attribute(node, "axes") is not None:
+        return None
+    sizes = yield from ask_items(argument(node, 3))
+    if sizes is not None and len(sizes) == len(shape):
+        is_exact = attribute(node, "keep_aspect_ratio_policy", "stretch") == "stretch"
+        return tuple(sizes) if is_exact else None
+    scales = yield from ask_items(argument(node, 2))
+    if scales is None or len(scales) != len(shape):
+        return None
+    return tuple(dim if by == 1 else None for dim, by in zip(shape, scales, strict=True))
+
+
+def _top_k(node: Node, _: int) -> FoundSteps:
+    shape = yield from ask_shape(node.inputs[0])
+    count = yield from ask_items(argument(node, 1))
+    if shape is None:
+        return None
+    made: list[Extent | None] = list(shape)
+    made[attribute(node, "axis", -1)] = None if count is None else count.reshape(-1)[0]
+    return tuple(made)
+
+
 LAYOUT_RULES: dict[str, ShapeRule] = {
     "Transpose": _transpose,
     "Reshape": _reshape,
@@ -211,6 +247,9 @@ LAYOUT_RULES: dict[str, ShapeRule] = {
     "Concat": _concat,
     "Split": _split,
     "Slice": _slice,
+    "Pad": _pad,
+    "Resize": _resize,
+    "TopK": _top_k,
     "Gather": _gather,
     "GatherND": _gather_nd,
     "GatherElements": lambda node, _: ask_shape(node.inputs[1]),

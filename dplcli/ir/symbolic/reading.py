@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from dplcli.ir.value import Value
 
 
+FAR = 2**31 - 1
+"""Bounds of slices so far away mean "to the end", or "from the start"."""
+
+
 def attribute(node: Node, name: str, otherwise: Any = None) -> Any:  # noqa: ANN401  # of any kind
     """Return an attribute's value, completed with its default, or *otherwise*.
 
@@ -42,6 +46,13 @@ def numbers(node: Node, slot: int) -> ItemSteps:
     if items is None or not all(type(item) is int for item in items.reshape(-1)):
         return None
     return items.reshape(-1)
+
+
+def numbers_or(node: Node, slot: int, otherwise: list[int]) -> Any:  # noqa: ANN401  # ItemSteps
+    """Ask for an input that holds whole numbers; *otherwise* if it is omitted."""
+    if argument(node, slot) is None:
+        return otherwise
+    return (yield from numbers(node, slot))
 
 
 def common(first: Extent | None, second: Extent | None) -> Extent | None:

@@ -122,7 +122,11 @@ _FIRST = """
     Softmax LogSoftmax Hardmax BatchNormalization InstanceNormalization GroupNormalization
     LayerNormalization RMSNormalization LpNormalization MeanVarianceNormalization LRN
     CumSum CumProd Trilu RotaryEmbedding ScatterND ScatterElements Scatter TensorScatter
-    ReverseSequence DequantizeLinear QuantizeLinear
+    ReverseSequence DequantizeLinear QuantizeLinear DynamicQuantizeLinear
+"""
+_FIRST_OF_ONNXRUNTIME = """
+    Gelu BiasGelu FastGelu QuickGelu SkipLayerNormalization SimplifiedLayerNormalization
+    SkipSimplifiedLayerNormalization RotaryEmbedding
 """
 _OTHERWISE = frozenset({"BitCast", "SwiGLU"})
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
@@ -139,8 +143,10 @@ def _first_output(rule: ShapeRule) -> ShapeRule:
 
 _OWN: dict[str, ShapeRule] = {
     "MatMul": _mat_mul,
+    "MatMulInteger": _mat_mul,
     "Gemm": _gemm,
     "Conv": _convolution,
+    "ConvInteger": _convolution,
     "AveragePool": _pool,
     "MaxPool": _pool,
     "Shape": _shape_op,
@@ -156,4 +162,7 @@ SHAPE_RULES: dict[str, ShapeRule] = {
     **_OWN,
 }
 SHAPE_RULES = {name: _first_output(rule) for name, rule in SHAPE_RULES.items()} | LAYOUT_RULES
+SHAPE_RULES |= {
+    f"com.microsoft.{name}": _first_output(_same_as_first) for name in _FIRST_OF_ONNXRUNTIME.split()
+}
 """By operator; a dimension that a rule leaves None is not known."""
