@@ -90,17 +90,35 @@ def read_mask(terms: Sequence[Value], scores: Extents) -> Mask:
     is_causal = False
     while pending:
         term = pending.pop(0)
-        if _is_zero(term):
+        plain = _unconverted(term)
+        if _is_zero(plain):
             continue
-        if causal_offset(term, scores) == 0:
+        if causal_offset(plain, scores) == 0:
             is_causal = True
-        elif (choice := _as_choice(term)) is not None:
+        elif (choice := _as_choice(plain)) is not None:
             choices.append(choice)
-        elif (parts := _summands(term, scores)) and len(pending) + len(added) < _MOST_TERMS:
+        elif (parts := _summands(plain, scores)) and len(pending) + len(added) < _MOST_TERMS:
             pending = [*parts, *pending]
         else:
-            added.append(term)
+            added.append(_unconverted(term, only_idle=True))
     return Mask(tuple(added), tuple(choices), is_causal)
+
+
+def _unconverted(term: Value, *, only_idle: bool = False) -> Value:
+    """Look through conversions to another type, which do nothing to 0 and -inf."""
+    node = term.producer
+    while node is not None and node.op_type in {"Cast", "CastLike"} and not node.domain:
+        source = node.inputs[0]
+        if source is None or (only_idle and _dtype(source) != _dtype(term)):
+            break
+        term = behind_identities(source)
+        node = term.producer
+    return term
+
+
+def _dtype(value: Value) -> str | None:
+    known = value.known_type()
+    return None if known is None else known.dtype
 
 
 def swallows_scores(number: float, dtype: str) -> bool:

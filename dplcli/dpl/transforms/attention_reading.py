@@ -7,6 +7,7 @@ scalings are by positive numbers; the mask broadcasts to the scores.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -125,7 +126,7 @@ def read_attention(match: Match) -> AttentionParts:
         _softcap(match, dtype),
         _mask(match, dtype, scores),
         _softmax_type(match, dtype),
-        match.value("safe") is not match.value("narrow"),
+        _is_guarded(match),
     )
 
 
@@ -224,6 +225,18 @@ def _mask(match: Match, dtype: str, scores: Extents) -> Mask:
         if _dtype(tensor) != dtype:
             _refuse(f"the mask is not known to be {dtype}", tensor)
     return mask
+
+
+def _is_guarded(match: Match) -> bool:
+    """Tell whether queries without keys get 0."""
+    if match.value("guarded") is None:
+        return False
+    lowest = match.value("lowest")
+    if number_of(match.value("zero")) != 0 or (
+        lowest is not None and number_of(lowest) != -math.inf
+    ):
+        _refuse("what becomes of queries without keys is not known to be 0", match.value("guarded"))
+    return True
 
 
 def _softmax_type(match: Match, dtype: str) -> str:
