@@ -14,7 +14,11 @@ from dplcli.errors import CatalogError, did_you_mean
 if TYPE_CHECKING:
     from dplcli.dpl.draft import RewriteFunction
 
-_MODULES: dict[str, str] = {"attention": "attention"}
+_MODULES: dict[str, str] = {
+    "attention": "attention",
+    "double_later": "rotary_tables",
+    "rotary_embedding": "rotary_embedding",
+}
 """The module of each function."""
 
 
