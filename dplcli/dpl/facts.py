@@ -68,6 +68,11 @@ class ValueFacts:
         self._value = value
 
     @property
+    def subject(self) -> Value:
+        """The value itself, for functions that expressions call."""
+        return self._value
+
+    @property
     def name(self) -> str:
         """The value's name."""
         return self._value.name

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.dpl.facts import ValueFacts
+from dplcli.dpl.size_helpers import dims
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -89,5 +90,6 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "broadcasts_to": _on_values(broadcasts_to, 2),
     "per_channel": _on_values(per_channel, 2),
     "is_close": _on_values(is_close, 1),
+    "dims": dims,
 }
 """Every function an expression may call."""

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 _MODULES: dict[str, str] = {
     "attention": "attention",
+    "attention_causal": "attention_layouts",
+    "attention_of_rows": "attention_layouts",
+    "attention_unmerged": "attention_layouts",
+    "attention_with_cache": "attention_layouts",
     "double_later": "rotary_tables",
+    "finite_mask": "finite_masks",
+    "finite_mask_constant": "finite_masks",
     "rotary_embedding": "rotary_embedding",
 }
 """The module of each function."""

@@ -79,10 +79,18 @@ class Mask:
         return Mask(self.added, (*self.choices, choice), self.is_causal)
 
 
-def read_mask(terms: Sequence[Value], scores: Extents) -> Mask:
-    """Take apart what is added to scores of the shape *scores*.
+def read_mask(
+    terms: Sequence[Value], scores: Extents, past: Extent = 0, *, split: bool = False
+) -> Mask:
+    """Take apart what is added to scores, or chooses them.
 
     A term that says nothing special when taken apart stays as it is.
+
+    Args:
+        terms: What is added, or boolean tensors that choose.
+        scores: The shape of the scores.
+        past: How many keys come before the first query.
+        split: Whether choices are taken apart, too.
     """
     pending = [behind_identities(term) for term in terms]
     added: list[Value] = []
@@ -93,11 +101,13 @@ def read_mask(terms: Sequence[Value], scores: Extents) -> Mask:
         plain = _unconverted(term)
         if _is_zero(plain):
             continue
-        if causal_offset(plain, scores) == 0:
+        if causal_offset(plain, scores) == past:
             is_causal = True
+        elif split and (both := _conjuncts(plain)):
+            pending = [*both, *pending]
         elif (choice := _as_choice(plain)) is not None:
             choices.append(choice)
-        elif (parts := _summands(plain, scores)) and len(pending) + len(added) < _MOST_TERMS:
+        elif (parts := _summands(plain, scores, past)) and len(pending) + len(added) < _MOST_TERMS:
             pending = [*parts, *pending]
         else:
             added.append(_unconverted(term, only_idle=True))
@@ -128,6 +138,8 @@ def swallows_scores(number: float, dtype: str) -> bool:
 
 def _is_zero(term: Value) -> bool:
     """Tell whether a term adds nothing."""
+    if _dtype(term) == "bool":
+        return False
     if number_of(term) == 0:
         return True
     node = node_of(term, "ConstantOfShape")
@@ -139,7 +151,9 @@ def _is_zero(term: Value) -> bool:
 
 
 def _as_choice(term: Value) -> Choice | None:
-    """Read ``Where(keep, 0, -inf)``, or ``Where(drop, -inf, 0)``."""
+    """Read ``Where(keep, 0, -inf)``, ``Where(drop, -inf, 0)``, or a boolean mask."""
+    if _dtype(term) == "bool":
+        return Choice(term, is_negated=False)
     node = node_of(term, "Where")
     if node is None or node.inputs[0] is None:
         return None
@@ -149,14 +163,20 @@ def _as_choice(term: Value) -> Choice | None:
     return Choice(behind_identities(node.inputs[0]), numbers[0] != 0)
 
 
-def _summands(term: Value, scores: Extents) -> list[Value]:
+def _conjuncts(term: Value) -> list[Value]:
+    """Take a boolean mask apart that chooses what two others choose."""
+    node = node_of(term, "And")
+    return [] if node is None else [behind_identities(p) for p in node.inputs if p is not None]
+
+
+def _summands(term: Value, scores: Extents, past: Extent) -> list[Value]:
     """Take a sum apart, if a part of it says something that the whole does not."""
     node = node_of(term, "Add")
     if node is None:
         return []
     parts = [behind_identities(part) for part in node.inputs if part is not None]
     special = any(
-        _is_zero(part) or causal_offset(part, scores) == 0 or _as_choice(part) is not None
+        _is_zero(part) or causal_offset(part, scores) == past or _as_choice(part) is not None
         for part in parts
     )
     return parts if special else []

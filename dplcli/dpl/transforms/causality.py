@@ -30,6 +30,9 @@ def causal_offset(term: Value, scores: Extents) -> Extent | None:
     """
     if shape_of(term) is None or _rows_and_columns(shape_of(term)) != scores[-2:]:
         return None
+    known = term.known_type()
+    if known is not None and known.dtype == "bool":
+        return _offset_of_choice(term, False, scores)  # noqa: FBT003  # not negated
     constant = _array(term)
     if constant is not None:
         return _offset_of(constant, 0.0, -np.inf)
