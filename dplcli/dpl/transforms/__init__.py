@@ -23,6 +23,9 @@ _MODULES: dict[str, str] = {
     "double_later": "rotary_tables",
     "finite_mask": "finite_masks",
     "finite_mask_constant": "finite_masks",
+    "onnxruntime_attention": "onnxruntime_attention",
+    "onnxruntime_attention_with_cache": "onnxruntime_attention",
+    "onnxruntime_rotary_embedding": "rotary_embedding",
     "rotary_embedding": "rotary_embedding",
 }
 """The module of each function."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.dpl.draft import DraftOutput
+from dplcli.dpl.nodewise import far_sighted
 from dplcli.dpl.transforms.attention_masks import (
     build_boolean,
     build_float,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _HEADS_RANK = 4
 
 
+@far_sighted
 def attention(match: Match, build: GraphBuilder) -> Operand | Rejection:
     """Describe the operator Attention in the place of a match of the attention pattern."""
     try:
@@ -82,7 +84,8 @@ def _mask(
         made = build_boolean(build, parts.mask)
     else:
         made = build_float(build, parts.mask, np.dtype(parts.dtype))
-    made = rows_and_columns(build, made, shape, parts.scores, operands[::2])
+    owners = [(operand, parts.rank - 2) for operand in operands[::2]]
+    made = rows_and_columns(build, made, shape, parts.scores, owners)
     if len(shape) == parts.rank < _HEADS_RANK:
         return build.op("Unsqueeze", made, build.constant(np.array([1])))
     return made

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.dpl.draft import DraftOutput
-from dplcli.dpl.nodewise import nodewise
+from dplcli.dpl.nodewise import far_sighted, nodewise
 from dplcli.dpl.transforms.attention_masks import build_boolean, build_float, node_of, read_mask
 from dplcli.dpl.transforms.operands import follow
-from dplcli.dpl.transforms.tensor_layouts import merged_heads
+from dplcli.dpl.transforms.tensor_layouts import merged_heads, split_heads
 from dplcli.ir import Value
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.symbolic import shape_of
@@ -32,6 +32,7 @@ _PAST = 4
 """Slot of the cached keys; that of the cached values is the next one."""
 
 
+@far_sighted
 def attention_of_rows(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
     """Let Attention split and join the heads, rather than transpose before and after it.
 
@@ -45,14 +46,14 @@ def attention_of_rows(match: Match, build: GraphBuilder) -> Sequence[Operand] | 
     query, key, value = operands
     if query is None or key is None or value is None:
         return None
-    heads = [(shape_of(operand) or (0, 0, None))[2] for operand in (query, key)]
-    if not all(isinstance(count, int) for count in heads):
+    heads, of_keys = ((shape_of(operand) or (0, 0, ""))[2] for operand in (query, key))
+    if not isinstance(heads, int) or not isinstance(of_keys, int):
         return None
     rows = [merged_heads(build, operand) for operand in (query, key, value)]
-    attributes = {**node.attributes, "q_num_heads": heads[0], "kv_num_heads": heads[1]}
+    attributes = {**node.attributes, "q_num_heads": heads, "kv_num_heads": of_keys}
     count = len(match.outputs)
     made = build.node("Attention", "", (*rows, *node.inputs[_MASK:]), attributes, count)
-    back = build.op("Reshape", DraftOutput(made), build.constant(np.array([0, 0, heads[0], -1])))
+    back = split_heads(build, DraftOutput(made), heads)
     return [back, *(DraftOutput(made, index) for index in range(1, count))]
 
 
@@ -65,6 +66,7 @@ def _lengths_first(value: Value | None) -> Value | None:
     return None if found is None else found.value
 
 
+@far_sighted
 def attention_unmerged(match: Match, build: GraphBuilder) -> Operand | Rejection | None:
     """Undo the merging of batch and heads round an Attention of a single head.
 
@@ -110,6 +112,7 @@ def _unmerged(value: Value | None) -> Value | None:
     return behind_identities(source) if after == merged else None
 
 
+@far_sighted
 def attention_with_cache(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
     """Let Attention append the new keys and values to those of the cache.
 
@@ -146,6 +149,7 @@ def _is_kept(value: Value, node: Node) -> bool:
     return bool(value.returned_by) or any(user is not node for user, _ in value.iter_uses())
 
 
+@far_sighted
 @nodewise("Attention")
 def attention_causal(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
     """Say in an attribute that keys after the query take no part.

@@ -13,6 +13,7 @@ import numpy as np
 
 from dplcli.dpl.transforms.causality import causal_offset
 from dplcli.dpl.transforms.operands import number_of
+from dplcli.dpl.transforms.tensor_layouts import length_of
 from dplcli.ir import Tensor
 from dplcli.ir.symbolic import shape_of
 from dplcli.ir.traversal import behind_identities
@@ -232,7 +233,11 @@ def joint_shape(tensors: Sequence[Value], scores: Extents) -> Extents:
 
 
 def rows_and_columns(
-    build: GraphBuilder, mask: Operand, shape: Extents, scores: Extents, owners: Sequence[Operand]
+    build: GraphBuilder,
+    mask: Operand,
+    shape: Extents,
+    scores: Extents,
+    owners: Sequence[tuple[Operand, int]],
 ) -> Operand:
     """Widen a mask to one row per query and one column per key, as kernels want it.
 
@@ -241,7 +246,7 @@ def rows_and_columns(
         mask: The mask.
         shape: Its shape.
         scores: The shape of the scores.
-        owners: Values whose last but one dimension is that of the queries, and of the keys.
+        owners: Values that have the dimension of the queries, and of the keys, and where.
     """
     if shape[-2:] == scores[-2:]:
         return mask
@@ -249,7 +254,7 @@ def rows_and_columns(
         wanted = build.constant(np.array([1] * max(len(shape) - 2, 0) + list(scores[-2:])))
         return build.op("Expand", mask, wanted)
     parts = [build.constant(np.ones(len(shape) - 2, np.int64))] if len(shape) > 2 else []  # noqa: PLR2004  # rows and columns
-    lengths = [build.op("Shape", owner, start=-2, end=-1) for owner in owners]
+    lengths = [length_of(build, *owner) for owner in owners]
     return build.op("Expand", mask, build.op("Concat", *parts, *lengths, axis=0))
 
 

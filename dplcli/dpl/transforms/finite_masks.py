@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.dpl.nodewise import nodewise
+from dplcli.dpl.nodewise import far_sighted, nodewise
 from dplcli.ir.traversal import behind_identities, is_identity
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _CARRIERS = frozenset({"Add", "Expand", "Identity", "Reshape", "Slice", "Squeeze
 _MOST_USERS = 10_000
 
 
+@far_sighted
 @nodewise("Where", "Mul", "Sub")
 def finite_mask(match: Match, build: GraphBuilder) -> Operand | None:
     """Make masks of a number just above the lowest one, where nothing but attention reads them.

@@ -65,6 +65,11 @@ class Followed(NamedTuple):
         kept = tuple(origin for origin in self.origins if origin.scale == 1)
         return self._replace(origins=kept)
 
+    def source_of(self, axis: int) -> tuple[Value, int]:
+        """Return the furthest value that has one of the operand's axes, and which axis it is."""
+        last = self.origins[-1]
+        return last.value, last.perm[axis]
+
     def seen_as(self, perm: Perm) -> Origin | None:
         """Return the nearest value, free of scalings, that has the axes in the order *perm*.
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dplcli.dpl.draft import DraftOutput
+from dplcli.dpl.nodewise import far_sighted
 from dplcli.dpl.transforms.attention_masks import node_of
 from dplcli.dpl.transforms.operands import number_of
 from dplcli.dpl.transforms.pieces import piece_of
+from dplcli.dpl.transforms.tensor_layouts import length_of
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.symbolic import shape_of
 from dplcli.ir.traversal import behind_identities
@@ -171,7 +173,7 @@ def for_batch(build: GraphBuilder, table: Operand, batch: Extent, owner: Value) 
     """Repeat a table for one sequence for each sequence of *owner*."""
     if isinstance(batch, int):
         return build.op("Expand", table, build.constant(np.array([batch, 1, 1])))
-    count = build.op("Shape", _batched(build, batch, owner), start=0, end=1)
+    count = length_of(build, _batched(build, batch, owner), 0)
     ones = build.constant(np.array([1, 1]))
     return build.op("Expand", table, build.op("Concat", count, ones, axis=0))
 
@@ -184,6 +186,7 @@ def _batched(build: GraphBuilder, batch: Extent, owner: Value) -> Value:
     return owner
 
 
+@far_sighted
 def double_later(match: Match, build: GraphBuilder) -> Operand | None:
     """Compute on f, and join the result with itself, rather than on f joined with itself."""
     doubled = match.value("doubled")

@@ -118,6 +118,15 @@ def _attention(node: Node, index: int) -> FoundSteps:
     return (*query[:2], None if width is None else width * attribute(node, "q_num_heads"))
 
 
+def _multi_head_attention(node: Node, index: int) -> FoundSteps:
+    query = yield from ask_shape(node.inputs[0])
+    value = yield from ask_shape(node.inputs[2])
+    if index or query is None or value is None:
+        return None
+    width = value[1] * value[3] if len(value) == _HEADS_RANK else value[2]
+    return (*query[:2], width)
+
+
 _FIRST = """
     Softmax LogSoftmax Hardmax BatchNormalization InstanceNormalization GroupNormalization
     LayerNormalization RMSNormalization LpNormalization MeanVarianceNormalization LRN
@@ -126,7 +135,7 @@ _FIRST = """
 """
 _FIRST_OF_ONNXRUNTIME = """
     Gelu BiasGelu FastGelu QuickGelu SkipLayerNormalization SimplifiedLayerNormalization
-    SkipSimplifiedLayerNormalization RotaryEmbedding
+    SkipSimplifiedLayerNormalization RotaryEmbedding GroupQueryAttention
 """
 _OTHERWISE = frozenset({"BitCast", "SwiGLU"})
 _REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
@@ -162,6 +171,7 @@ SHAPE_RULES: dict[str, ShapeRule] = {
     **_OWN,
 }
 SHAPE_RULES = {name: _first_output(rule) for name, rule in SHAPE_RULES.items()} | LAYOUT_RULES
+SHAPE_RULES["com.microsoft.MultiHeadAttention"] = _multi_head_attention
 SHAPE_RULES |= {
     f"com.microsoft.{name}": _first_output(_same_as_first) for name in _FIRST_OF_ONNXRUNTIME.split()
 }
