@@ -22,7 +22,6 @@ _MODULES: dict[str, str] = {
     "attention_with_cache": "attention_layouts",
     "double_later": "rotary_tables",
     "finite_mask": "finite_masks",
-    "finite_mask_constant": "finite_masks",
     "onnxruntime_attention": "onnxruntime_attention",
     "onnxruntime_attention_with_cache": "onnxruntime_attention",
     "onnxruntime_rotary_embedding": "rotary_embedding",

@@ -83,7 +83,7 @@ def _mask(
     if parts.mask.is_boolean:
         made = build_boolean(build, parts.mask)
     else:
-        made = build_float(build, parts.mask, np.dtype(parts.dtype))
+        made = build_float(build, parts.mask, parts.dtype, keeps_lowest=False)
     owners = [(operand, parts.rank - 2) for operand in operands[::2]]
     made = rows_and_columns(build, made, shape, parts.scores, owners)
     if len(shape) == parts.rank < _HEADS_RANK:

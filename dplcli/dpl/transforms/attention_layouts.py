@@ -172,7 +172,7 @@ def attention_causal(match: Match, build: GraphBuilder) -> Sequence[Operand] | N
     elif read.tensors:
         if known is None or known.dtype is None:
             return None
-        left = build_float(build, read, np.dtype(known.dtype))
+        left = build_float(build, read, known.dtype)
     inputs = (*node.inputs[:_MASK], left, *node.inputs[_MASK + 1 :])
     count = 1 + max(output.index for output in match.outputs)
     made = build.node("Attention", "", inputs, {**node.attributes, "is_causal": 1}, count)

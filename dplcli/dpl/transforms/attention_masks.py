@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dplcli.dpl.transforms.causality import causal_offset
+from dplcli.dpl.transforms.finite_masks import above_lowest, is_lowest, without_lowest
 from dplcli.dpl.transforms.operands import number_of
 from dplcli.dpl.transforms.tensor_layouts import length_of
 from dplcli.ir import Tensor
@@ -199,17 +200,35 @@ def objection_to(tensor: Value, scores: Extents) -> str:
     return ""
 
 
-def build_float(build: GraphBuilder, mask: Mask, dtype: np.dtype[np.generic]) -> Operand:
-    """Return one float tensor to add."""
-    parts: list[Operand] = list(mask.added)
+def build_float(
+    build: GraphBuilder, mask: Mask, dtype: str, *, keeps_lowest: bool = True
+) -> Operand:
+    """Return one float tensor to add.
+
+    Args:
+        build: Who makes nodes.
+        mask: The mask.
+        dtype: The element type.
+        keeps_lowest: Whether the lowest number may stand in it.
+    """
+    parts: list[Operand] = [
+        item if keeps_lowest else without_lowest(build, item, dtype) for item in mask.added
+    ]
     for choice in mask.choices:
-        zero, filler = (build.constant(np.array(each, dtype)) for each in (0, choice.number))
+        zero, filler = (_number(build, each, dtype, keeps_lowest) for each in (0, choice.number))
         pair = (filler, zero) if choice.is_negated else (zero, filler)
         parts.append(build.op("Where", choice.keep, *pair))
     total = parts[0]
     for part in parts[1:]:
         total = build.op("Add", total, part)
     return total
+
+
+def _number(build: GraphBuilder, number: float, dtype: str, keeps_lowest: bool) -> Operand:  # noqa: FBT001  # passed on
+    made = np.array(number, np.dtype(dtype))
+    if not keeps_lowest and is_lowest(made):
+        made = np.array(above_lowest(dtype))
+    return build.constant(made)
 
 
 def build_boolean(build: GraphBuilder, mask: Mask) -> Operand:

@@ -1,9 +1,9 @@
 """Keep masks of very low numbers apart from masks of -inf.
 
-The standard adds a float mask, whatever is in it. onnxruntime (1.24 to 1.31 at least) takes the
-lowest number of the element type for -inf, and gives 0 to a query none of whose keys takes part,
-where it should be the mean of all values. The next higher number is added, and a score added to it
-vanishes just the same.
+The standard's Attention adds a float mask, whatever is in it. onnxruntime (1.31, for one) takes the
+lowest number of the element type for -inf there, and gives 0 to a query none of whose keys takes
+part, where the sum says the mean of all values. So the next higher number is added: a score added
+to it vanishes just the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplcli.dpl.nodewise import far_sighted, nodewise
-from dplcli.ir.traversal import behind_identities, is_identity
+from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
     from typing import Any
@@ -24,85 +24,113 @@ if TYPE_CHECKING:
     from dplcli.dpl.match import Match
     from dplcli.ir import Node, Value
 
-_MASK = 3
-_CARRIERS = frozenset({"Add", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"})
-"""What masks pass through on their way to scores."""
+_CARRIERS = frozenset({"Cast", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"})
+"""What passes on the numbers of its first input."""
 
-_MOST_USERS = 10_000
+_MAKERS = frozenset({"Where", "Mul", "Sub"})
+"""What masks are made by."""
+
+_MOST_VALUES = 1000
+_FLOATS = frozenset({"float16", "float32", "float64"})
 
 
 @far_sighted
-@nodewise("Where", "Mul", "Sub")
+@nodewise(*sorted(_MAKERS))
 def finite_mask(match: Match, build: GraphBuilder) -> Operand | None:
-    """Make masks of a number just above the lowest one, where nothing but attention reads them.
+    """Make masks of a number just above the lowest one, where they are added to scores only.
 
     Before: ``Where(keep, 0, -3.4028235e38)``
     After:  ``Where(keep, 0, -3.4028233e38)``
-    Holds when: it is read as a mask of Attention, and elsewhere at most added to scores.
+    Holds when: all that reads it is, in the end, a Softmax.
     """
     node = match.root
-    lowered = {slot: _raised(value) for slot, value in enumerate(node.inputs) if value is not None}
-    if not any(array is not None for array in lowered.values()) or not match.outputs:
+    raised = [None if value is None else _raised(value) for value in node.inputs]
+    if not match.outputs or all(array is None for array in raised):
         return None
-    if not _is_only_a_mask(match.outputs[0]):
+    if not _ends_in_softmax(match.outputs[0]):
         return None
-    inputs: list[Operand | None] = list(node.inputs)
-    for slot, array in lowered.items():
-        if array is not None:
-            inputs[slot] = build.constant(array)
+    inputs = [
+        value if array is None else build.constant(array)
+        for value, array in zip(node.inputs, raised, strict=True)
+    ]
     return build.op(node.op_type, *inputs)
 
 
-@nodewise("Attention")
-def finite_mask_constant(match: Match, build: GraphBuilder) -> Operand | None:
-    """Do the same to a mask that is a constant."""
-    node = match.root
-    mask = node.inputs[_MASK] if len(node.inputs) > _MASK else None
-    array = None if mask is None else _raised(mask)
-    if array is None or [output.index for output in match.outputs] != [0]:
-        return None
-    inputs = (*node.inputs[:_MASK], build.constant(array), *node.inputs[_MASK + 1 :])
-    return build.op("Attention", *inputs, **node.attributes)  # type: ignore[arg-type]  # attributes
+def without_lowest(build: GraphBuilder, mask: Value, dtype: str) -> Operand:
+    """Return a mask whose lowest numbers, if it is known to have some, are raised."""
+    raised = _raised(mask)
+    if raised is not None:
+        return build.constant(raised)
+    if dtype not in _FLOATS or not holds_lowest(mask):
+        return mask
+    lowest = np.finfo(dtype).min
+    found = build.op("Equal", mask, build.constant(np.array(lowest)))
+    return build.op("Where", found, build.constant(np.array(above_lowest(dtype))), mask)
+
+
+def above_lowest(dtype: str) -> np.floating[Any]:
+    """Return the second lowest number of an element type."""
+    lowest: np.floating[Any] = np.finfo(dtype).min
+    above: np.floating[Any] = np.nextafter(lowest, lowest.dtype.type(0))
+    return above
+
+
+def is_lowest(data: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell which numbers are the lowest ones of their type."""
+    is_float = data.dtype.name in _FLOATS
+    return np.equal(data, np.finfo(data.dtype).min) if is_float else np.zeros(data.shape, bool)
+
+
+def holds_lowest(mask: Value) -> bool:
+    """Tell whether a mask is seen to be made with the lowest number of its type."""
+    pending, seen = [behind_identities(mask)], {mask}
+    while pending and len(seen) < _MOST_VALUES:
+        value = pending.pop()
+        if _raised(value) is not None:
+            return True
+        node = value.producer
+        if node is None or node.domain:
+            continue
+        new: list[Value | None] = []
+        if node.op_type in _CARRIERS:
+            new = [node.inputs[0]]
+        elif node.op_type in {*_MAKERS, "Add"}:
+            new = list(node.inputs[1:] if node.op_type == "Where" else node.inputs)
+        pending += [item for item in new if item is not None and item not in seen]
+        seen.update(pending)
+    return False
 
 
 def _raised(value: Value) -> NDArray[Any] | None:
     """Return the data of a constant, its lowest numbers raised; None if it has none such."""
     tensor = behind_identities(value).constant
-    if (
-        tensor is None
-        or tensor.is_external
-        or tensor.dtype not in {"float16", "float32", "float64"}
-    ):
+    if tensor is None or tensor.is_external or tensor.dtype not in _FLOATS:
         return None
     data = tensor.numpy()
-    lowest = np.finfo(data.dtype).min
-    if not (data == lowest).any():
-        return None
-    return np.where(data == lowest, np.nextafter(lowest, data.dtype.type(0)), data)
+    found = is_lowest(data)
+    return np.where(found, above_lowest(tensor.dtype), data) if np.any(found) else None
 
 
-def _is_only_a_mask(value: Value) -> bool:
-    """Tell whether all that reads *value* takes it for a mask, an Attention among it."""
+def _ends_in_softmax(value: Value) -> bool:
+    """Tell whether all that reads *value* hands it on to a Softmax as it is, or added to scores."""
     pending, seen = [value], {value}
-    is_mask = False
+    is_read = False
     while pending:
         current = pending.pop()
-        if current.returned_by or len(seen) > _MOST_USERS:
+        if current.returned_by or len(seen) > _MOST_VALUES:
             return False
         for user, slot in current.iter_uses():
-            if user.domain or user.graph is not value.graph:
+            if user.graph is not value.graph or not _hands_on(user, slot):
                 return False
-            if user.op_type == "Attention" and slot == _MASK:
-                is_mask = True
-            elif user.op_type in _CARRIERS and _carries(user, slot):
+            is_read = is_read or user.op_type == "Softmax"
+            if user.op_type != "Softmax":
                 new = [out for out in user.outputs if out is not None and out not in seen]
                 seen.update(new)
                 pending += new
-            elif user.op_type != "Softmax":
-                return False
-    return is_mask
+    return is_read
 
 
-def _carries(node: Node, slot: int) -> bool:
-    """Tell whether a node passes on what it reads in *slot*, rather than being shaped by it."""
-    return slot == 0 or node.op_type == "Add" or is_identity(node)
+def _hands_on(node: Node, slot: int) -> bool:
+    if node.domain:
+        return False
+    return node.op_type in {"Add", "Softmax"} or (node.op_type in _CARRIERS and slot == 0)

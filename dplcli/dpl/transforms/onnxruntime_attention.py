@@ -131,7 +131,7 @@ def _bias(
         return None
     scores = parts.scores
     shape = joint_shape(tensors, scores)
-    made = build_float(build, parts.mask, np.dtype(parts.dtype))
+    made = build_float(build, parts.mask, parts.dtype)
     of_keys = parts.value.source_of(parts.rank - 2) if shared is None else (shared.value, 2)
     owners = (parts.query.source_of(parts.rank - 2), of_keys)
     made = rows_and_columns(build, made, shape, scores, owners)
