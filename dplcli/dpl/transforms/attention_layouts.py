@@ -126,9 +126,9 @@ def attention_with_cache(match: Match, build: GraphBuilder) -> Sequence[Operand]
     if node is None or len(node.inputs) > _PAST or len(node.outputs) > 1:
         return None
     causal = attribute_of(node, "is_causal")
-    if causal is None or causal.value != 0 or not all(map(_joins_lengths, joints)):
+    if causal is None or causal.value != 0 or not all(map(joins_lengths, joints)):
         return None
-    if not all(_is_kept(output, node) for output in match.outputs[1:]):
+    if not all(is_read_elsewhere(output, node) for output in match.outputs[1:]):
         return None
     query, key, value, *past = (match.value(n) for n in ("q", "k", "v", "past_k", "past_v"))
     shapes = [() if each is None else shape_of(each) or () for each in (query, key, value, *past)]
@@ -139,13 +139,14 @@ def attention_with_cache(match: Match, build: GraphBuilder) -> Sequence[Operand]
     return [DraftOutput(made, index) for index in range(3)]
 
 
-def _joins_lengths(node: Node | None) -> bool:
+def joins_lengths(node: Node | None) -> bool:
+    """Tell whether a Concat joins along the lengths, heads being before them."""
     axis = None if node is None else attribute_of(node, "axis")
     return axis is not None and axis.value in {-2, 2}
 
 
-def _is_kept(value: Value, node: Node) -> bool:
-    """Tell whether somebody else than *node* wants a value: else there is no cache."""
+def is_read_elsewhere(value: Value, node: Node) -> bool:
+    """Tell whether somebody else than *node* reads a value: else it is no cache."""
     return bool(value.returned_by) or any(user is not node for user, _ in value.iter_uses())
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dplcli.dpl.transforms.operands import number_of
 from dplcli.ir.operators import attribute_of
-from dplcli.ir.symbolic import items_of, shape_of
+from dplcli.ir.symbolic import Size, items_of, shape_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dplcli.ir.symbolic import Extent, Extents
 
 _MATRIX = 2
+_MOST_STEPS = 8
 _IDLE = frozenset({"Cast", "CastLike", "Expand"})
 
 
@@ -160,23 +161,39 @@ def _offset_of_comparison(node: Node, *, is_negated: bool) -> Extent | None:
 
 
 def _count(value: Value) -> tuple[str, Extent] | None:
-    """Tell which axis a value counts along, and from which number: ``Unsqueeze(Range(…), …)``."""
+    """Tell which axis a value counts along, and from which number.
+
+    It is a Range with step 1, to which numbers may be added, and extents of 1.
+    """
+    axis = _only_axis(shape_of(value))
     shift: Extent = 0
-    value = behind_identities(value)
-    node = value.producer
-    while node is not None and node.op_type == "Add" and not node.domain:
-        parts = [(items_of(part), part) for part in node.inputs if part is not None]
-        fixed = next((items for items, _ in parts if items is not None and items.size == 1), None)
-        moving = next((p for items, p in parts if items is None or items.size != 1), None)
-        if fixed is None or moving is None:
+    for _ in range(_MOST_STEPS):
+        value = behind_identities(value)
+        start = _start_of_count(value)
+        if start is not None:
+            return None if axis is None else (axis, start + shift)
+        step = _step_up(value)
+        if step is None:
             return None
-        shift = shift + fixed.reshape(-1)[0]
-        value = behind_identities(moving)
-        node = value.producer
-    shape = shape_of(value)
-    axis = _only_axis(shape)
-    start = _start_of_count(value)
-    return None if axis is None or start is None else (axis, start + shift)
+        value, added = step
+        shift = shift + added
+    return None
+
+
+def _step_up(value: Value) -> tuple[Value, Extent] | None:
+    """Return what a value was made from, and the number that was added to it."""
+    node = value.producer
+    if node is None or node.domain or node.inputs[0] is None:
+        return None
+    if node.op_type in {"Unsqueeze", "Reshape", "Cast"}:
+        return node.inputs[0], 0
+    if node.op_type != "Add" or node.inputs[1] is None:
+        return None
+    for moving, fixed in (node.inputs, node.inputs[::-1]):
+        number = None if fixed is None else _whole(fixed)
+        if number is not None and moving is not None and _whole(moving) is None:
+            return moving, number
+    return None
 
 
 def _only_axis(shape: Extents | None) -> str | None:
@@ -189,27 +206,24 @@ def _only_axis(shape: Extents | None) -> str | None:
 
 
 def _start_of_count(value: Value) -> Extent | None:
-    """Return the first number of a Range with step 1, extents of 1 put in."""
-    node = value.producer
-    while node is not None and node.op_type in {"Unsqueeze", "Reshape"} and not node.domain:
-        if node.inputs[0] is None:
-            return None
-        value = behind_identities(node.inputs[0])
-        node = value.producer
+    """Return the first number of a vector that counts."""
     if len(shape_of(value) or ()) != 1:
         return None
     items = items_of(value)
     if items is not None:
         is_count = len(items) > 0 and all(items[i] == items[0] + i for i in range(len(items)))
         return items[0] if is_count else None
+    node = value.producer
     if node is None or node.op_type != "Range" or node.domain:
         return None
-    start, step = items_of_first(node, 0), items_of_first(node, 2)
-    return start if step == 1 else None
+    start, _, step = node.inputs
+    if start is None or step is None or _whole(step) != 1:
+        return None
+    return _whole(start)
 
 
-def items_of_first(node: Node, slot: int) -> Extent | None:
-    """Return the only element of a node's input, if it is known."""
-    value = node.inputs[slot]
-    items = None if value is None else items_of(value)
-    return None if items is None or items.size != 1 else items.reshape(-1)[0]
+def _whole(value: Value) -> Extent | None:
+    """Return the only element of a tensor of whole numbers, if it is known."""
+    items = items_of(value)
+    item = None if items is None or items.size != 1 else items.reshape(-1)[0]
+    return item if isinstance(item, (int, Size)) and not isinstance(item, bool) else None

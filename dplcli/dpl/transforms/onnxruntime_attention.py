@@ -16,6 +16,7 @@ import numpy as np
 
 from dplcli.dpl.draft import DraftOutput
 from dplcli.dpl.nodewise import far_sighted
+from dplcli.dpl.transforms.attention_layouts import is_read_elsewhere, joins_lengths
 from dplcli.dpl.transforms.attention_masks import build_float, joint_shape, rows_and_columns
 from dplcli.dpl.transforms.attention_reading import (
     NotAttentionError,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.draft import GraphBuilder, Operand
     from dplcli.dpl.match import Match, Rejection
     from dplcli.dpl.transforms.attention_reading import AttentionParts
-    from dplcli.ir import Node, Value
+    from dplcli.ir import Value
     from dplcli.ir.symbolic import Extent
 
 _DOMAIN = "com.microsoft"
@@ -242,10 +243,12 @@ def onnxruntime_attention_with_cache(match: Match, build: GraphBuilder) -> Seque
     """
     node = match.node("a")
     joints = [match.node("all_k"), match.node("all_v")]
-    if node is None or len(node.inputs) > 6 or not all(map(_joins_lengths, joints)):  # noqa: PLR2004  # up to the mask
+    if node is None or len(node.inputs) > 6 or not all(map(joins_lengths, joints)):  # noqa: PLR2004  # up to the mask
         return None
     causal = attribute_of(node, "unidirectional")
     if causal is not None and causal.value:
+        return None
+    if not all(is_read_elsewhere(output, node) for output in match.outputs[1:]):
         return None
     query, key, value, *past = (match.value(n) for n in ("q", "k", "v", "past_k", "past_v"))
     shapes = [() if each is None else shape_of(each) or () for each in (key, value, *past)]
@@ -263,8 +266,3 @@ def _rows_of(build: GraphBuilder, value: Value | None) -> Operand | None:
     followed = None if value is None else follow(value)
     found = None if followed is None else followed.without_scaling().seen_as(_LENGTHS_FIRST)
     return None if found is None else merged_heads(build, found.value)
-
-
-def _joins_lengths(node: Node | None) -> bool:
-    axis = None if node is None else attribute_of(node, "axis")
-    return axis is not None and axis.value in {-2, 2}
