@@ -42,10 +42,12 @@ class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
         known = value.known_type()
         if known is not None and known.dtype not in WHOLE:
             return None
-        fact = value.graph.model.memory(Knowledge).fact(value)
+        knowledge = value.graph.model.memory(Knowledge)
+        fact = knowledge.fact(value)
         if fact.content is None or fact.shape is None or not fact.content:
             return None
-        key: Key = (value.graph, fact.dtype, len(fact.shape), fact.content)
+        # terms of two algebras look alike and mean different numbers
+        key: Key = (knowledge, value.graph, fact.dtype, len(fact.shape), fact.content)
         other = self._known.get(key)
         if other is None or other is value or not _stands_before(other, value):
             self._known[key] = value
