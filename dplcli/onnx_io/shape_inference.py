@@ -37,9 +37,23 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     source = model.source
     if not isinstance(source, ModelProto):
         return {}, ""
+    inferred, reason = inferred_graph(source)
+    types: dict[Value, TensorType] = {}
+    if inferred is not None:
+        _collect(model.graph, source.graph, inferred, types)
+    return types, reason
+
+
+def inferred_graph(source: ModelProto) -> tuple[GraphProto | None, str]:
+    """Infer the types of a model's values.
+
+    Returns:
+        The main graph with its types and without its weights, or None and why there is none. A
+        long vector's length is a symbol in it.
+    """
     skeleton = _without_weights(source)
     try:
-        inferred = _infer(skeleton)
+        return _infer(skeleton).graph, ""
     except (
         onnx.shape_inference.InferenceError,
         onnx.checker.ValidationError,
@@ -47,10 +61,7 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
         ValueError,
     ) as error:
         reason = str(error).strip().splitlines()[-1]
-        return {}, f"onnx shape inference failed, only declared types are known: {reason}"
-    types: dict[Value, TensorType] = {}
-    _collect(model.graph, source.graph, inferred.graph, types)
-    return types, ""
+        return None, f"onnx shape inference failed, only declared types are known: {reason}"
 
 
 def _infer(model: ModelProto) -> ModelProto:
