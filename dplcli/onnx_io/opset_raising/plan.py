@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.onnx_io.attributes import graphs_of
@@ -89,10 +90,12 @@ class Plan:
         """Edit the model."""
         for scope in reversed(self._scopes):
             scope.apply()
-        for message in (self._model, *self.raised_functions):
-            for entry in message.opset_import:
-                if entry.domain in STANDARD:
-                    entry.version = self.target
+        imports = chain(
+            self._model.opset_import, *(item.opset_import for item in self.raised_functions)
+        )
+        for entry in imports:
+            if entry.domain in STANDARD:
+                entry.version = self.target
 
     def _visit(self, root: Scope, version: int | None) -> None:
         """Look at the nodes of a graph, and of the bodies in it, outer ones first."""
