@@ -36,8 +36,7 @@ _KEEPS_MEANING = {
     13: """
         Abs Add ArgMax ArgMin Cast Ceil Clip Concat Constant DepthToSpace DequantizeLinear
         Div Dropout Equal Exp Expand Flatten Floor Gather GatherElements GatherND Gemm
-        Greater Identity If IsNaN LRN Less Log Loop MatMul Max Mean
-        MeanVarianceNormalization Min Mod Mul Neg NegativeLogLikelihoodLoss NonZero Pad Pow
+        Greater Identity If IsNaN LRN Less Log Loop MatMul Max Mean Min Mod Mul Neg NegativeLogLikelihoodLoss NonZero Pad Pow
         QuantizeLinear Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
         ReduceMean ReduceMin ReduceProd ReduceSumSquare Relu Reshape ScatterElements
         ScatterND Shape Sigmoid Sign Size Slice SoftmaxCrossEntropyLoss SpaceToDepth Sqrt

@@ -34,6 +34,8 @@ def _softmax_13(site: Site) -> None:
                 site.replace(attributes={"axis": axis})
             return
     name = site.node.output[0]
+    if site.target < _FIRST_ALLOWZERO and 0 in (site.shape(0) or ()):
+        raise Refusal(f"its input is empty, which opset {_FIRST_ALLOWZERO} is needed for")
     flat = site.helper("Flatten", [site.input(0)], f"{name}_flat", [found] if found else [])
     normal = site.replace(inputs=[flat], output=f"{name}_matrix", attributes={"axis": -1})
     shape = site.helper("Shape", [site.input(0)], f"{name}_shape")
@@ -104,15 +106,20 @@ def _resize_13(site: Site) -> None:
 
 
 def _dropout_10(site: Site) -> None:
-    if site.has_output(1):
-        raise Refusal("its output 'mask' is used, whose type and value changed in opsets 10 and 12")
+    """Leave the mask out, whose type changed, and in opset 12 its value."""
+    if site.is_output_read(1):
+        raise Refusal("its output 'mask' is read, which became another in opsets 10 and 12")
+    if len(site.node.output) > 1:
+        site.replace(outputs=1)
 
 
 def _dropout_12(site: Site) -> None:
+    """Move the ratio as well."""
     _dropout_10(site)
     ratio = site.as_input("ratio", lambda value: np.array(value, np.float32), "value_float")
     if ratio:
-        site.replace(inputs=[site.input(0), ratio], without=["ratio"])
+        site.made.clear()
+        site.replace(inputs=[site.input(0), ratio], outputs=1, without=["ratio"])
 
 
 def _batch_normalization_9(site: Site) -> None:
@@ -123,8 +130,14 @@ def _batch_normalization_9(site: Site) -> None:
 
 
 def _batch_normalization_14(site: Site) -> None:
-    if any(site.has_output(slot) for slot in range(1, len(site.node.output))):
+    if any(site.node.output[1:]):
         raise Refusal("it is in training mode, whose outputs changed in opset 14")
+
+
+def _mean_variance_normalization_13(site: Site) -> None:
+    """State the default of the axes, without which onnx.checker stumbles over the newer schema."""
+    if site.attribute("axes") is None:
+        site.replace(attributes={"axes": [0, 2, 3]})
 
 
 def _grid_sample_20(site: Site) -> None:
@@ -197,6 +210,7 @@ MEANINGS: dict[tuple[str, int], Callable[[Site], None]] = {
     ("GroupNormalization", 21): _group_normalization_21,
     ("Hardmax", 13): _softmax_13,
     ("LogSoftmax", 13): _softmax_13,
+    ("MeanVarianceNormalization", 13): _mean_variance_normalization_13,
     ("ReduceLogSum", 28): _without_integers,
     ("ReduceLogSumExp", 28): _without_integers,
     ("Resize", 11): _resize_11,

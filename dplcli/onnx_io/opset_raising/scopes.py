@@ -62,7 +62,7 @@ class InferredTypes:
 
 
 class Names:
-    """Gives out names that are used neither in a main graph and its bodies nor in a function.
+    """The names in a main graph and its bodies, or in a function; gives out unused ones.
 
     Args:
         root: The main graph, or the function.
@@ -72,6 +72,13 @@ class Names:
         """Look at nothing yet."""
         self._root = root
         self._taken: set[str] | None = None
+        self._read: set[str] | None = None
+
+    def is_read(self, name: str) -> bool:
+        """Tell whether any node or output reads a value of this name."""
+        if self._read is None:
+            self._read = set(_read_names(self._root))
+        return name in self._read
 
     def new(self, wanted: str) -> str:
         """Return *wanted*, or with a number behind it, for a new value or node."""
@@ -95,6 +102,16 @@ def _all_names(root: GraphProto | FunctionProto) -> Iterator[str]:
             yield from (sparse.values.name for sparse in scope.sparse_initializer)
         for node in scope.node:
             yield from (node.name, *node.input, *node.output)
+
+
+def _read_names(root: GraphProto | FunctionProto) -> Iterator[str]:
+    for scope in all_scopes(root):
+        if isinstance(scope, FunctionProto):
+            yield from scope.output
+        else:
+            yield from (info.name for info in scope.output)
+        for node in scope.node:
+            yield from node.input
 
 
 def all_scopes(root: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:

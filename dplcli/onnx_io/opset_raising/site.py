@@ -92,9 +92,9 @@ class Site:
         """Return the name of an input, "" if there is none."""
         return self.node.input[slot] if slot < len(self.node.input) else ""
 
-    def has_output(self, slot: int) -> bool:
-        """Tell whether an output is there and named."""
-        return slot < len(self.node.output) and bool(self.node.output[slot])
+    def is_output_read(self, slot: int) -> bool:
+        """Tell whether an output is there and read by anything."""
+        return slot < len(self.node.output) and self._scope.names.is_read(self.node.output[slot])
 
     def dtype(self, slot: int) -> str | None:
         """Return the element type of an input if it is known."""
@@ -201,8 +201,9 @@ class Site:
         op_type: str = "",
         inputs: Sequence[str] = (),
         output: str = "",
+        outputs: int = 0,
         without: Iterable[str] = (),
-        attributes: Mapping[str, int | str] = MappingProxyType({}),
+        attributes: Mapping[str, int | str | list[int]] = MappingProxyType({}),
         version: int = 0,
     ) -> str:
         """Put the node itself here, changed; whatever is not named stays, as unknown fields do.
@@ -211,6 +212,7 @@ class Site:
             op_type: The new operator.
             inputs: The new inputs; those at the end may be "".
             output: What to call the first output, if that is free, where the name is taken over.
+            outputs: How many outputs to keep; all if 0.
             without: Attributes to drop.
             attributes: Attributes to add, or to give another value.
             version: The opset that the node is written for; that of the site if 0.
@@ -226,6 +228,7 @@ class Site:
             node.input.extend(_trimmed(inputs))
         if output:
             node.output[0] = self._scope.names.new(output)
+        del node.output[outputs or len(node.output) :]
         gone = {*without, *attributes}
         kept = [found for found in self.node.attribute if found.name not in gone]
         kept += [helper.make_attribute(*item) for item in attributes.items()]
