@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -12,6 +11,9 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from tests.helpers import run_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Array = NDArray[Any]
 
@@ -146,6 +148,11 @@ def _clips_and_pads() -> list[OneNode]:
 def _axes() -> list[OneNode]:
     ones = noise(1, 3, 1, 2)
     positive = np.abs(CUBE) + 0.1
+    reductions: list[dict[str, Any]] = [
+        {"axes": [0, 2]},
+        {"keepdims": 0},
+        {"axes": [1], "keepdims": 0},
+    ]
     slices: list[dict[str, list[int]]] = [
         {"starts": [0, 1], "ends": [1, 3]},
         {"starts": [-2], "ends": [2**31 - 1], "axes": [2]},
@@ -159,9 +166,7 @@ def _axes() -> list[OneNode]:
             OneNode(f"{name}-{n}-{opset}", name, opset, (positive,), attributes)
             for name in REDUCTIONS
             for opset in ((10, 12) if name == "ReduceSum" else (10, 12, 17))
-            for n, attributes in enumerate(
-                [{"axes": [0, 2]}, {"keepdims": 0}, {"axes": [1], "keepdims": 0}]
-            )
+            for n, attributes in enumerate(reductions)
         ),
         *(OneNode(f"slice-{n}", "Slice", 9, (CUBE,), item) for n, item in enumerate(slices)),
         OneNode("split", "Split", 11, (LINE,), {"split": [2, 3, 4], "axis": 1}, outputs=3),
@@ -177,7 +182,7 @@ def _axes() -> list[OneNode]:
 
 
 def _softmaxes() -> list[OneNode]:
-    shaped = [
+    shaped: list[tuple[str, Array, dict[str, int]]] = [
         ("last", CUBE, {"axis": 2}),
         ("last-from-behind", CUBE, {"axis": -1}),
         ("middle", CUBE, {"axis": 1}),
@@ -302,17 +307,13 @@ def _kept() -> list[OneNode]:
     kernel = noise(2, 3, 3, 3)
     windows = {"kernel_shape": [2, 2], "strides": [3, 3], "pads": [1, 1, 1, 1], "ceil_mode": 1}
     depth = (vector(0, -1, 2, 5, -7), np.array(4, np.int64), vector(0, 1, dtype=np.float32))
-    strides = {"strides": [2, 2]}
-    same = strides | {"auto_pad": "SAME_UPPER"}
+    same: dict[str, Any] = {"strides": [2, 2], "auto_pad": "SAME_UPPER"}
+    shaped: dict[str, Any] = {"strides": [2, 2], "output_shape": [10, 14]}
+    scale, zero = np.array(0.1, np.float32), np.array(3, np.uint8)
+    cell = (noise(3, 1, 2), noise(1, 8, 2), noise(1, 8, 2))
     return [
         OneNode("transposed-same", "ConvTranspose", 10, (IMAGE, kernel), same),
-        OneNode(
-            "transposed-shape",
-            "ConvTranspose",
-            10,
-            (IMAGE, kernel),
-            strides | {"output_shape": [10, 14]},
-        ),
+        OneNode("transposed-shape", "ConvTranspose", 10, (IMAGE, kernel), shaped),
         OneNode("one-hot", "OneHot", 9, depth, {}, (1, 2)),
         OneNode("average-pool", "AveragePool", 10, (IMAGE,), windows | {"count_include_pad": 1}),
         OneNode("max-pool", "MaxPool", 10, (IMAGE,), windows, outputs=2),
@@ -326,21 +327,9 @@ def _kept() -> list[OneNode]:
         OneNode("arg-max", "ArgMax", 10, (CUBE,), {"axis": 1}),
         OneNode("flatten", "Flatten", 8, (CUBE,), {"axis": 2}),
         OneNode("gemm", "Gemm", 8, (noise(3, 2), noise(2, 4), noise(4)), {"alpha": 0.5}),
-        OneNode(
-            "lstm",
-            "LSTM",
-            8,
-            (noise(3, 1, 2), noise(1, 8, 2), noise(1, 8, 2)),
-            {"hidden_size": 2},
-            outputs=3,
-        ),
+        OneNode("lstm", "LSTM", 8, cell, {"hidden_size": 2}, outputs=3),
         OneNode("prelu", "PRelu", 8, (CUBE, noise(4))),
         OneNode("pow", "Pow", 11, (np.abs(CUBE), noise(1))),
-        OneNode(
-            "quantise",
-            "QuantizeLinear",
-            10,
-            (CUBE, np.array(0.1, np.float32), np.array(3, np.uint8)),
-        ),
+        OneNode("quantise", "QuantizeLinear", 10, (CUBE, scale, zero)),
         OneNode("gather", "Gather", 10, (CUBE, vector(2, 0)), {"axis": 1}),
     ]

@@ -2,7 +2,7 @@
 
 An operator's schema is in force from the opset it names until the next version of the schema: a
 *bump*. Every bump from opset 8 to 28 has been read and put into one of three classes: it keeps the
-meaning of every node that was valid before (:data:`_KEEPS_MEANING`), there is an adapter for it,
+meaning of every node that was valid before (:data:`KEEPS_MEANING`), there is an adapter for it,
 or it is refused. A bump that is in none of them, of an onnx yet to come, is refused as unknown.
 """
 
@@ -19,9 +19,9 @@ from dplcli.onnx_io.opset_raising.site import Refusal, Site
 Adapter: TypeAlias = Callable[[Site], None]
 """Hands what a node becomes to its site; nothing if the node may stay as it is."""
 
-_OLDEST_COVERED = 7
+OLDEST_COVERED = 7
 
-_KEEPS_MEANING = {
+KEEPS_MEANING = {
     8: "Max MaxPool Mean Min Sum",
     9: "Cast Constant Flatten Gemm Greater Less MatMul PRelu",
     10: "AveragePool MaxPool",
@@ -36,11 +36,11 @@ _KEEPS_MEANING = {
     13: """
         Abs Add ArgMax ArgMin Cast Ceil Clip Concat Constant DepthToSpace DequantizeLinear
         Div Dropout Equal Exp Expand Flatten Floor Gather GatherElements GatherND Gemm
-        Greater Identity If IsNaN LRN Less Log Loop MatMul Max Mean Min Mod Mul Neg NegativeLogLikelihoodLoss NonZero Pad Pow
-        QuantizeLinear Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
-        ReduceMean ReduceMin ReduceProd ReduceSumSquare Relu Reshape ScatterElements
-        ScatterND Shape Sigmoid Sign Size Slice SoftmaxCrossEntropyLoss SpaceToDepth Sqrt
-        Sub Sum Tanh Tile Transpose
+        Greater Identity If IsNaN LRN Less Log Loop MatMul Max Mean Min Mod Mul Neg
+        NegativeLogLikelihoodLoss NonZero Pad Pow QuantizeLinear Reciprocal ReduceL1
+        ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+        ReduceSumSquare Relu Reshape ScatterElements ScatterND Shape Sigmoid Sign Size Slice
+        SoftmaxCrossEntropyLoss SpaceToDepth Sqrt Sub Sum Tanh Tile Transpose
     """,
     14: "Add CumSum Div GRU Identity LSTM Mul RNN Relu Reshape Sub",
     15: "BatchNormalization Pow Shape",
@@ -95,11 +95,11 @@ MaxPool 22 drop windows that begin in the padding, and how Cast 24 and CastLike 
 to the finite eight-bit floats.
 """
 
-_REFUSED = {
+REFUSED = {
     ("Scan", 9): "Scan before opset 9 runs over a batch, which later ones do not",
 }
 
-_ADAPTERS: dict[tuple[str, int], Adapter] = {**ATTRIBUTE_INPUTS, **MEANINGS}
+ADAPTERS: dict[tuple[str, int], Adapter] = {**ATTRIBUTE_INPUTS, **MEANINGS}
 
 
 def rule_for(op_type: str, version: int) -> Adapter | None:
@@ -109,19 +109,19 @@ def rule_for(op_type: str, version: int) -> Adapter | None:
         Refusal: Nothing does.
     """
     key = (op_type, version)
-    if key in _ADAPTERS:
-        return _ADAPTERS[key]
+    if key in ADAPTERS:
+        return ADAPTERS[key]
     if op_type in _keeping(version):
         return None
-    if version <= _OLDEST_COVERED:
+    if version <= OLDEST_COVERED:
         raise Refusal(f"{op_type} changed in opset {version}, and only changes after 7 are covered")
     reason = f"{op_type} changed in opset {version} in a way that dpl does not know"
-    raise Refusal(_REFUSED.get(key, reason))
+    raise Refusal(REFUSED.get(key, reason))
 
 
 @cache
 def _keeping(version: int) -> frozenset[str]:
-    return frozenset(_KEEPS_MEANING.get(version, "").split())
+    return frozenset(KEEPS_MEANING.get(version, "").split())
 
 
 @cache
