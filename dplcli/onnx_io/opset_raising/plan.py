@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -99,17 +100,17 @@ class Plan:
 
     def _visit(self, root: Scope, version: int | None) -> None:
         """Look at the nodes of a graph, and of the bodies in it, outer ones first."""
-        pending = [root]
+        pending = deque([root])
         while pending:
-            scope = pending.pop()
+            scope = pending.popleft()
             self._scopes.append(scope)
             for number, node in enumerate(scope.proto.node):
                 if node.domain in STANDARD:
                     self._visit_node(node, version, scope, number)
-                pending += [
+                pending.extend(
                     Scope(body, self._types, scope, (number, name))
                     for name, body in graphs_of(node)
-                ]
+                )
 
     def _visit_node(self, node: NodeProto, version: int | None, scope: Scope, number: int) -> None:
         try:

@@ -161,7 +161,10 @@ class Site:
             element = helper.tensor_dtype_to_np_dtype(DTYPE_CODES[dtype])
             return self.as_input(name, lambda value: np.array(value, element), "")
         if self.target < _FIRST_CAST_LIKE:
-            raise Refusal(f"the type of {self.input(0)!r}, which {name!r} must have, is not known")
+            raise Refusal(
+                f"the type of {self.input(0)!r}, which {name!r} must have, is not known, and only "
+                f"opset {_FIRST_CAST_LIKE} and later can do without"
+            )
         number = self.as_input(name, lambda value: np.array(value, np.float32), "value_float")
         return self.helper(
             "CastLike", [number, self.input(0)], f"{name}_cast", version=_FIRST_CAST_LIKE
