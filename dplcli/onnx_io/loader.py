@@ -52,14 +52,23 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
     """
     data = _read_bytes(path)
     proto = _parse(data, path)
-    raised = None if opset is None else raise_opset(proto, opset, str(path))
     model = model_from_proto(proto, path.parent, str(path))
+    if opset is not None:
+        model = _raised(model, proto, opset, path)
     model.path = path
     model.may_have_external_data = _EXTERNAL_MARK in data
-    if raised is not None and raised.is_changed:
-        model.graph.modified = True
-        model.notes.append(f"{path}: {raised}")
     return model
+
+
+def _raised(model: Model, proto: ModelProto, opset: int, path: Path) -> Model:
+    """Raise *proto*, over which *model* was built and so found to be whole, and build it anew."""
+    result = raise_opset(proto, opset, str(path))
+    if not result.is_changed:
+        return model
+    raised = model_from_proto(proto, path.parent, str(path))
+    raised.notes = [*model.notes, f"{path}: {result}"]
+    raised.graph.modified = True
+    return raised
 
 
 def _read_bytes(path: Path) -> bytes:

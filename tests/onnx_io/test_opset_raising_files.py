@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from dplcli.errors import OpsetError, UsageError
+from dplcli.errors import InvalidModelError, OpsetError, UsageError
 from dplcli.onnx_io import is_modified, load_model, raise_opset, staged, to_proto
 from dplcli.pipeline import verify
 from tests.onnx_io.raised import parsed
@@ -66,6 +66,30 @@ def test_raising_to_the_same_opset_is_no_edit(tmp_path: Path) -> None:
     assert to_proto(model) == onnx.load(path)
 
 
+def test_a_file_that_is_sorted_first_says_both(tmp_path: Path) -> None:
+    """What reading had to mend is still noted."""
+    model = parsed(REDUCTION)
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    loaded = load_model(path, opset=18)
+    assert [note.split(": ")[1] for note in loaded.notes] == [
+        "the nodes were not in topological order; sorted",
+        "raised from opset 12 to 18; adapted",
+    ]
+    onnx.checker.check_model(to_proto(loaded), full_check=True)
+
+
+def test_a_broken_file_is_refused_as_without_raising(tmp_path: Path) -> None:
+    """Adapting a node does not hide that the model was never valid."""
+    text = REDUCTION.replace("y = ReduceSum", "d, a = Dropout (x)\n    y = ReduceSum")
+    path = saved(tmp_path, text.replace('"" : 12', '"" : 9'))
+    with pytest.raises(InvalidModelError, match="'a' is made twice"):
+        load_model(path, opset=18)
+
+
 def test_a_refused_file_is_not_loaded(tmp_path: Path) -> None:
     """The message begins with the path."""
     path = saved(tmp_path, REDUCTION.replace("ReduceSum", "Nonsense"))
@@ -82,6 +106,14 @@ def test_the_ir_version_goes_up_as_far_as_needed(version: int, expected: int) ->
     result = raise_opset(model, version)
     assert model.ir_version == expected
     assert result.ir_versions == (7, expected)
+
+
+def test_the_ir_version_stays_if_the_opset_does() -> None:
+    """A file whose IR version is too low for its opset is not mended by the way."""
+    model = parsed(REDUCTION)
+    model.ir_version = 5
+    assert not raise_opset(model, 12).is_changed
+    assert model.ir_version == 5
 
 
 def test_a_newer_ir_version_stays() -> None:

@@ -145,5 +145,5 @@ def bumps(op_type: str, old: int, new: int) -> tuple[int, ...]:
 def _since(op_type: str, version: int) -> int | None:
     try:
         return onnx.defs.get_schema(op_type, version, "").since_version
-    except onnx.defs.SchemaError:
-        return None
+    except (onnx.defs.SchemaError, TypeError):
+        return None  # TypeError: a name that is no text, or a version beyond 32 bits

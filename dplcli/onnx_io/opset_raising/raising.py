@@ -68,7 +68,7 @@ def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> Ra
     so do functions that are newer already.
 
     Args:
-        proto: The model; external data is neither read nor needed.
+        proto: The model, of which an IR can be built; external data is neither read nor needed.
         version: The opset to raise it to.
         label: What to call the model in messages.
 
@@ -85,7 +85,8 @@ def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> Ra
     plan.apply()
     if before is None:
         proto.opset_import.add(domain="", version=version)
-    _raise_ir_version(proto, version)
+    if before != version:
+        _raise_ir_version(proto, version)
     return RaisedOpset(
         before,
         version,
