@@ -62,7 +62,8 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
 
 def _raised(model: Model, proto: ModelProto, opset: int, path: Path) -> Model:
     """Raise *proto*, over which *model* was built and so found to be whole, and build it anew."""
-    result = raise_opset(proto, opset, str(path))
+    with paused_gc():
+        result = raise_opset(proto, opset, str(path))
     if not result.is_changed:
         return model
     raised = model_from_proto(proto, path.parent, str(path))

@@ -149,6 +149,20 @@ def test_an_input_for_a_callers_attribute_needs_opset_12() -> None:
     np.testing.assert_array_equal(found, feeds["x"][1:])
 
 
+def test_what_a_function_returns_is_read() -> None:
+    """An output that changed cannot be left out if the function hands it on."""
+    text = one_function("f.fun (x)", "r, m = Dropout (v)", opset=9)
+    assert len(raise_opset(parsed(text), 18).adapted) == 1
+    model = parsed(text)
+    model.functions[0].output.append("m")
+    check_refused(
+        model,
+        18,
+        "Dropout 'r' in f::fun: its output 'mask' is read",
+        hint="keep it at opset 9, or export it anew at opset 18",
+    )
+
+
 def test_a_newer_function_stays() -> None:
     """A function is never lowered."""
     model = parsed(one_function("f.fun (x)", "r = Relu (v)"))

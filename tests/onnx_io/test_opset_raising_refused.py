@@ -145,7 +145,7 @@ def test_scan_of_opset_8_is_refused() -> None:
     check_refused(text, 18, "Scan before opset 9 runs over a batch", KEEP.format(8, 18))
 
 
-@pytest.mark.parametrize("shape", [None, (1, "c", 4, 4)])
+@pytest.mark.parametrize("shape", [None, (1, "c", 4, 4), (1, 5, 4, 4)])
 def test_group_normalisation_needs_the_number_of_channels(
     shape: tuple[int | str, ...] | None,
 ) -> None:

@@ -214,7 +214,6 @@ class Scope:
         if key in self._shared:
             return self._shared[key]
         name = self._shared[key] = self.names.new(wanted)
-        self._defined()[name] = tensor
         if isinstance(self.proto, FunctionProto):
             self._first.append(helper.make_node("Constant", [], [name], value=tensor))
         else:
