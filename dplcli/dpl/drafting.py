@@ -56,7 +56,7 @@ def draft_replacement(
             draft.drop_unread()
     except BuildError as error:
         return match.reject(str(error))
-    return None if draft.outputs == match.outputs else draft
+    return None if draft.outputs == match.outputs != () else draft
 
 
 def _ask(
