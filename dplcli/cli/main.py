@@ -10,12 +10,14 @@ from dplcli import __version__
 from dplcli.cli.funnel import run
 
 COMMANDS = {
+    "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",
     "explain": "Say why patterns match where they do, and why not elsewhere.",
     "inspect": "Show what a model is made of.",
     "learn": "Write a catalogue with a rule for a subgraph that you point at.",
     "match": "Show where patterns match, and why they do not elsewhere.",
     "partition": "Outline matched subgraphs as functions for a target, and verify the result.",
     "patterns": "List, show, check and test catalogues of patterns.",
+    "rewrite": "Replace subgraphs by the rewrites of catalogues, and verify the result.",
     "verify": "Compare two models numerically in onnxruntime.",
 }
 """The commands and their one-line help, so that ``dpl --help`` loads none of them."""
@@ -62,7 +64,7 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="dpl")
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
 def dpl(*, debug: bool) -> None:
-    """Find, outline and verify subgraphs of ONNX models.
+    """Find, rewrite, outline and verify subgraphs of ONNX models.
 
     Exit codes: 0 done, and equivalent; 1 the answer is no (not equivalent, expectation unmet);
     2 it could not be done (usage, unreadable model, bad catalogue).

@@ -61,7 +61,7 @@ def command(  # noqa: PLR0913  # one parameter per option
             allow_code=allow_code,
         )
     selection = outcome.selection
-    parts: list[RenderableType] = [rule_table(outcome.counts, selection)]
+    parts: list[RenderableType] = [rule_table(outcome.counts, selection.refused)]
     if verbose:
         parts += listing(selection)
     parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.console import Console
 
+from dplcli import pipeline
 from dplcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,12 +93,15 @@ def output_options(verbose: str) -> Callable[[Command], Command]:
     return add
 
 
-def check_json_path(json_path: str | None, *others: Path | str | None) -> None:
+def check_json_path(
+    json_path: str | None, *others: Path | str | None, option: str = "--json"
+) -> None:
     """Refuse, before any work is done, a JSON file that cannot be or must not be written.
 
     Args:
-        json_path: What --json was given.
+        json_path: What the option was given.
         others: The other files of the command; names of shipped catalogues do no harm.
+        option: The option, for messages.
 
     Raises:
         UsageError: It is another file of the command, a directory, or has no folder.
@@ -108,17 +112,17 @@ def check_json_path(json_path: str | None, *others: Path | str | None) -> None:
     try:
         taken = [Path(other) for other in others if other is not None]
         if any(path.resolve() == other.resolve() for other in taken):
-            raise UsageError(f"--json {json_path}: is another file of this command")
+            raise UsageError(f"{option} {json_path}: is another file of this command")
         if not json_path or path.is_dir():
-            raise UsageError(f"--json {json_path!r}: is not a file")
+            raise UsageError(f"{option} {json_path!r}: is not a file")
         is_report = path.suffix == ".json" or not path.is_file() or _first_byte(path) in b"{"
         if not is_report:
-            raise UsageError(f"--json {json_path}: exists and is no JSON report, so it is kept")
+            raise UsageError(f"{option} {json_path}: exists and is no JSON report, so it is kept")
         if not path.exists():
             with tempfile.TemporaryFile(dir=path.parent):
                 pass  # what it is written to before it takes its place
     except OSError as error:
-        raise UsageError(f"--json {json_path}: cannot be written: {error.strerror}") from error
+        raise UsageError(f"{option} {json_path}: cannot be written: {error.strerror}") from error
 
 
 def _first_byte(path: Path) -> bytes:
@@ -139,7 +143,7 @@ def emit(
         if json_path == "-":
             click.echo(text, nl=False)
             return
-        _write_json(Path(json_path), text)
+        pipeline.write_text(Path(json_path), text, "--json")
     if not quiet:
         _print(table)
 
@@ -155,22 +159,6 @@ def _print(table: RenderableType) -> None:
         console.print(table)
     for line in capture.get().splitlines():
         click.echo(line.rstrip())
-
-
-def _write_json(path: Path, text: str) -> None:
-    try:
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")  # a pipe or a device, which stays one
-            return
-        path = path.resolve()
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=".dpl-", delete=False
-        ) as file:
-            file.write(text)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(path)
-    except OSError as error:
-        raise UsageError(f"--json {path}: cannot be written: {error.strerror}") from error
 
 
 @contextmanager

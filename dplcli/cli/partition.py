@@ -120,7 +120,7 @@ def command(  # noqa: PLR0913  # one parameter per option
 def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) -> RenderableType:
     selection = outcome.selection
     functions = functions_by_rule(outcome.partitions)
-    parts: list[RenderableType] = [rule_table(outcome.counts, selection, functions)]
+    parts: list[RenderableType] = [rule_table(outcome.counts, selection.refused, functions)]
     if verbose:
         parts += listing(selection)
     parts += [Text(), summary_line(outcome.nodes, selection)]

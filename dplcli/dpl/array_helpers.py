@@ -171,12 +171,15 @@ def cast(data: object, dtype: object) -> Array:
     return made
 
 
+def double(data: object) -> Array:
+    """Convert to float64, to compute with."""
+    return cast(data, "float64")
+
+
 def _numpy_name(dtype: str) -> str:
     """Return what numpy calls an element type: ``float8e4m3fn`` is ``float8_e4m3fn`` there."""
-    for name in ("float8", "float6", "float4"):
-        if dtype.startswith(name):
-            return f"{name}_{dtype.removeprefix(name)}"
-    return dtype
+    kind, exponent, rest = dtype.partition("e")
+    return f"{kind}_{exponent}{rest}" if kind in {"float8", "float6", "float4"} else dtype
 
 
 def _same_infinities(source: Array, made: Array) -> bool:
@@ -279,12 +282,13 @@ def inverse(perm: object) -> list[int]:
 def _or_reduced(
     python: Callable[..., object], reduce: Callable[[Array], object]
 ) -> Callable[..., object]:
-    """Use *reduce* for one array, and Python's own function for everything else."""
+    """Use *reduce* for one array or truth value, and Python's own function for all else."""
 
     def choose(*given: object) -> object:
-        if len(given) == 1 and isinstance(given[0], np.ndarray):
-            claim(given[0].size)
-            return reduce(given[0])
+        if len(given) == 1 and isinstance(given[0], (np.ndarray, np.generic, bool)):
+            data = np.asarray(given[0])
+            claim(data.size)
+            return reduce(data)
         return python(*given)
 
     return choose
@@ -315,6 +319,7 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "along": along,
     "concat": concat,
     "cast": cast,
+    "double": double,
     "widens": widens,
     "value_or": value_or,
     "is_finite": is_finite,

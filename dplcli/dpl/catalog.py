@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from dplcli.dpl.catalog_files import exists, find_catalog
 from dplcli.dpl.catalog_schema import CatalogFile, ExampleEntry, PatternEntry, RewriteEntry
@@ -26,7 +26,8 @@ from dplcli.dpl.scoping import attribute_names, bound_names
 from dplcli.dpl.source import Source
 from dplcli.dpl.text import character_column, read_pattern
 from dplcli.dpl.transforms import find_transform
-from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
+from dplcli.dpl.validation import explain_invalid
+from dplcli.errors import CatalogError, PatternSyntaxError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -378,34 +379,14 @@ def _validated(source: Source) -> CatalogFile:
     try:
         return CatalogFile.model_validate(source.plain())
     except ValidationError as error:
-        raise _explained(source, error) from error
+        raise explain_invalid(source, error, _keys_at) from error
 
 
-def _explained(source: Source, error: ValidationError) -> CatalogError:
-    """Turn the first thing that pydantic objects to into one message with a place."""
-    problems: list[Any] = list(error.errors())
-    misspelt = [problem for problem in problems if problem["type"] == "extra_forbidden"]
-    problem = (misspelt or problems)[0]
-    where = tuple(problem["loc"])
-    hint = None
-    match problem["type"]:
-        case "extra_forbidden":
-            message = f"unknown key {where[-1]!r}"
-            hint = did_you_mean(str(where[-1]), _model_at(where).model_fields)
-        case "missing":
-            message = f"the key {where[-1]!r} is missing"
-        case "string_pattern_mismatch":
-            message = f"{where[-1]}: {problem['input']!r} is not a name: letters, digits and _"
-        case _:
-            text = problem["msg"].removeprefix("Value error, ")
-            message = f"{'.'.join(map(str, where))}: {text[:1].lower()}{text[1:]}"
-    return source.error(message, where, hint)
-
-
-def _model_at(where: tuple[Any, ...]) -> type[BaseModel]:
-    """Return the model of the mapping that the last key of *where* stands in."""
+def _keys_at(where: Where) -> Iterable[str]:
+    """Return the keys of the mapping that the last key of *where* stands in."""
     if len(where) == 1:
-        return CatalogFile
+        return CatalogFile.model_fields
     if "examples" in where:
-        return ExampleEntry
-    return RewriteEntry if where[0] == "rewrites" else PatternEntry
+        return ExampleEntry.model_fields
+    entry = RewriteEntry if where[0] == "rewrites" else PatternEntry
+    return entry.model_fields

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     """Takes a match; returns what takes the place of its outputs, or None to leave it."""
 
 
+_MOST_OUTPUTS = 1000
+_INT64 = 1 << 63
+
+
 class BuildError(Exception):
     """What is described cannot be made here; the match is left as it is."""
 
@@ -38,17 +42,20 @@ class DraftNode:
         inputs: What it reads; None is an omitted input.
         attributes: Its attributes.
         output_count: How many outputs it has.
+        version: The version of the domain to import where none is imported.
     """
 
-    __slots__ = ("attributes", "domain", "inputs", "op_type", "output_count")
+    __slots__ = ("attributes", "domain", "inputs", "op_type", "output_count", "version")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # these are the parts of a node
         self,
         op_type: str,
         domain: str,
         inputs: tuple[Operand | None, ...],
         attributes: Mapping[str, Attribute],
+        *,
         output_count: int = 1,
+        version: int = 1,
     ) -> None:
         """Describe a node."""
         self.op_type = op_type
@@ -56,6 +63,7 @@ class DraftNode:
         self.inputs = inputs
         self.attributes = attributes
         self.output_count = output_count
+        self.version = version
 
 
 class DraftOutput:
@@ -68,6 +76,10 @@ class DraftOutput:
         self.node = node
         self.index = index
 
+    def __repr__(self) -> str:
+        """Name the operator."""
+        return f"<output {self.index} of a new {self.node.op_type}>"
+
 
 class DraftConstant:
     """A constant to make; one object is one constant."""
@@ -77,6 +89,10 @@ class DraftConstant:
     def __init__(self, tensor: Tensor) -> None:
         """Describe a constant."""
         self.tensor = tensor
+
+    def __repr__(self) -> str:
+        """Show the type."""
+        return f"<a new constant {self.tensor.dtype}{list(self.tensor.shape)}>"
 
 
 NewValue: TypeAlias = DraftOutput | DraftConstant
@@ -95,6 +111,18 @@ class Draft:
     outputs: tuple[Operand, ...] = ()
     parts: list[DraftNode | DraftConstant] = field(default_factory=list)
 
+    def drop_unread(self) -> None:
+        """Forget the parts that no output needs."""
+        needed = {_part_of(operand) for operand in self.outputs}
+        for part in reversed(self.parts):
+            if part in needed and isinstance(part, DraftNode):
+                needed.update(_part_of(item) for item in part.inputs if item is not None)
+        self.parts = [part for part in self.parts if part in needed]
+
+
+def _part_of(operand: Operand) -> Value | DraftNode | DraftConstant:
+    return operand.node if isinstance(operand, DraftOutput) else operand
+
 
 class GraphBuilder:
     """Describes new nodes over the values of a match; nothing is edited yet.
@@ -108,6 +136,7 @@ class GraphBuilder:
         self.match = match
         self.graph: Graph = match.root.graph
         self.draft = Draft()
+        self._own: set[DraftNode | DraftConstant] = set()
 
     @property
     def opset(self) -> int:
@@ -129,6 +158,7 @@ class GraphBuilder:
         Raises:
             BuildError: The operator does not exist in this opset, or takes no such inputs or
                 attributes; it refuses the match.
+            TypeError: An input is no value, or was described for another match.
         """
         return DraftOutput(self.node(op_type, domain, inputs, attributes))
 
@@ -161,24 +191,42 @@ class GraphBuilder:
         Raises:
             BuildError: As for :meth:`op`.
         """
+        domain = "" if domain == "ai.onnx" else domain
         schema = self._schema(op_type, domain)
-        given = self._known_attributes(attributes)
+        given = self._known_attributes(attributes, {} if schema is None else schema.attributes)
         read = tuple(inputs)
         while read and read[-1] is None:
             read = read[:-1]
+        for item in read:
+            if item is not None and not self.owns(item):
+                raise TypeError(f"{op_type}: {item!r} is no value of this match")
         if schema is not None:
             given = _fitting(op_type, len(read), given, schema)
-        made = DraftNode(op_type, domain, read, given, outputs)
+        if not 1 <= outputs <= (_MOST_OUTPUTS if schema is None else schema.max_outputs):
+            raise BuildError(f"{op_type} has no {outputs} outputs")
+        version = 1 if schema is None else schema.since
+        made = DraftNode(op_type, domain, read, given, output_count=outputs, version=version)
         self.draft.parts.append(made)
+        self._own.add(made)
         return made
 
-    def _known_attributes(self, attributes: Mapping[str, object]) -> Mapping[str, Attribute]:
+    def owns(self, item: object) -> bool:
+        """Tell whether *item* is a value of a graph, or was described for this match."""
+        if isinstance(item, DraftOutput):
+            return item.node in self._own and 0 <= item.index < item.node.output_count
+        return isinstance(item, Value) or (isinstance(item, DraftConstant) and item in self._own)
+
+    def _known_attributes(
+        self, attributes: Mapping[str, object], kinds: Mapping[str, str]
+    ) -> Mapping[str, Attribute]:
         """Turn values into attributes; nodes that carry the same attributes share them."""
         carried = self._carried(attributes)
         if carried is not None:
             return carried
         return {
-            name: value if isinstance(value, Attribute) else as_attribute(value, name)
+            name: value
+            if isinstance(value, Attribute)
+            else as_attribute(value, name, kinds.get(name, ""))
             for name, value in attributes.items()
             if value is not None
         }
@@ -193,10 +241,14 @@ class GraphBuilder:
         return None
 
     def constant(self, data: NDArray[Any] | np.generic | Tensor) -> DraftConstant:
-        """Describe a constant of exactly this element type, shape and data."""
-        tensor = data if isinstance(data, Tensor) else ArrayTensor(np.asarray(data))
-        constant = DraftConstant(tensor)
+        """Describe a constant of exactly this element type, shape and data.
+
+        Raises:
+            TypeError: No tensor can hold it.
+        """
+        constant = DraftConstant(data if isinstance(data, Tensor) else as_tensor(data))
         self.draft.parts.append(constant)
+        self._own.add(constant)
         return constant
 
     def evaluate(self, node: Node) -> tuple[NDArray[Any], ...] | None:
@@ -213,9 +265,16 @@ class GraphBuilder:
         return self.graph.model.codec.evaluate(node, arrays)
 
     def _schema(self, op_type: str, domain: str) -> OpSchema | None:
-        """Return the schema in force; None for an operator of a foreign domain."""
-        version = self.graph.opset_imports.get(domain, 0)
-        schema = self.graph.model.codec.schemas.find(op_type, domain, version)
+        """Return the schema in force; None for an operator of a foreign domain.
+
+        In a domain that is not imported yet it is the operator's newest.
+        """
+        model = self.graph.model
+        schemas = model.codec.schemas
+        version = self.graph.opset_imports.get(domain) or model.opset_imports.get(domain, 0)
+        if domain and not version:
+            return next(reversed(list(schemas.versions(op_type, domain))), None)
+        schema = schemas.find(op_type, domain, version)
         if schema is None and domain == "":
             raise BuildError(f"opset {version} has no {op_type}")
         return schema
@@ -255,24 +314,68 @@ def _of_kind(attribute: Attribute, wanted: str, label: str) -> Attribute:
     raise BuildError(f"{label} is {wanted}, not {attribute.kind} {value!r}")
 
 
-def as_attribute(value: object, name: str) -> Attribute:  # a guard per kind
+def as_tensor(data: NDArray[Any] | np.generic) -> ArrayTensor:
+    """Wrap an array.
+
+    Raises:
+        TypeError: No tensor can hold it.
+    """
+    array = np.asarray(data)
+    if array.dtype.hasobject and not all(isinstance(item, (str, bytes)) for item in array.flat):
+        raise TypeError(f"{data!r} is no array of numbers or strings")
+    return ArrayTensor(array)
+
+
+def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
     """Turn a number, a string, a tensor or a list into an attribute.
+
+    Args:
+        value: What to turn into one.
+        name: Its name, for the message.
+        kind: The kind that is wanted; "" if nobody knows.
 
     Raises:
         BuildError: It is nothing of the kind.
     """
     if isinstance(value, Tensor):
         return Attribute("tensor", value)
+    if isinstance(value, (np.ndarray, np.generic)) and kind == "tensor":
+        return Attribute("tensor", as_tensor(value))
+    plain = _plain(value)
+    attribute = _attribute_of_list(plain) if isinstance(plain, list) else _attribute_of(plain)
+    if attribute is None or not _is_encodable(attribute):
+        raise BuildError(f"the attribute {name!r} cannot be {value!r}")
+    return attribute
+
+
+def _plain(value: object) -> object:
+    """Write numbers of numpy, truth values and tuples as Python's numbers and lists."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.item() if value.ndim == 0 else value.tolist()
-    if isinstance(value, bool):
-        return Attribute("int", int(value))
-    for kind, known in (("int", int), ("float", float), ("string", str)):
-        if isinstance(value, known):
-            return Attribute(kind, value)
-        items = value if isinstance(value, (list, tuple)) else ()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, bool) else value
+
+
+def _attribute_of(value: object) -> Attribute | None:
+    kinds = (("int", int), ("float", float), ("string", str))
+    return next((Attribute(kind, value) for kind, known in kinds if isinstance(value, known)), None)
+
+
+def _attribute_of_list(items: list[object]) -> Attribute | None:
+    for kind, known in (("ints", int), ("floats", float), ("strings", str)):
         if items and all(isinstance(item, known) for item in items):
-            return Attribute(f"{kind}s", tuple(items))
-    if isinstance(value, (list, tuple)) and all(isinstance(v, (int, float)) for v in value):
-        return Attribute("floats", tuple(map(float, value)))
-    raise BuildError(f"the attribute {name!r} cannot be {value!r}")
+            return Attribute(kind, tuple(items))
+    numbers = [float(item) for item in items if isinstance(item, (int, float))]
+    return Attribute("floats", tuple(numbers)) if len(numbers) == len(items) else None
+
+
+def _is_encodable(attribute: Attribute) -> bool:
+    """Tell whether a file can hold it: numbers of 64 bits, and text that is UTF-8."""
+    value = attribute.value
+    for item in value if isinstance(value, tuple) else (value,):
+        if isinstance(item, int) and not -_INT64 <= item < _INT64:
+            return False
+        if isinstance(item, str) and item != item.encode(errors="ignore").decode():
+            return False
+    return True

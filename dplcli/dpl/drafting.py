@@ -43,19 +43,26 @@ def draft_replacement(
         PassError: The rule's own function fails, or answers with something else than it may.
     """
     builder = GraphBuilder(match)
+    draft = builder.draft
     try:
-        if not isinstance(replacement, Replacement):
-            return _ask(match, replacement, builder)
-        drafter = _Drafter(match, replacement, builder)
-        builder.draft.outputs = tuple(drafter.part(part) for part in replacement.outputs)
+        if isinstance(replacement, Replacement):
+            drafter = _Drafter(match, replacement, builder)
+            draft.outputs = tuple([drafter.part(part) for part in replacement.outputs])
+        else:
+            answer = _ask(match, replacement, builder)
+            if answer is None or isinstance(answer, Rejection):
+                return answer
+            draft.outputs = answer
+            draft.drop_unread()
     except BuildError as error:
         return match.reject(str(error))
-    return builder.draft
+    nothing_new = match.outputs and draft.outputs == match.outputs
+    return None if nothing_new else draft
 
 
 def _ask(
     match: Match, function: RewriteFunction, builder: GraphBuilder
-) -> Draft | Rejection | None:
+) -> tuple[Operand, ...] | Rejection | None:
     label = f"the function of the rule {match.rule.qualified_name!r}"
     where = f"at {match.root.op_type} {match.root.label!r}"
     try:
@@ -67,20 +74,20 @@ def _ask(
         raise PassError(f"{label} failed {where} with {type(error).__name__}: {reason}") from error
     if answer is None or isinstance(answer, Rejection):
         return answer
-    outputs = _operands(answer)
+    outputs = _operands(answer, builder)
     if outputs is None or len(outputs) != len(match.outputs):
         raise PassError(
             f"{label} answered {answer!r} {where}",
             hint=f"return {len(match.outputs)} value(s), None, or match.reject(reason)",
         )
-    builder.draft.outputs = outputs
-    return builder.draft
+    return outputs
 
 
-def _operands(answer: object) -> tuple[Operand, ...] | None:
+def _operands(answer: object, builder: GraphBuilder) -> tuple[Operand, ...] | None:
+    """Read values of the graph and what was described for this match; None for anything else."""
     items: Sequence[object] = answer if isinstance(answer, (list, tuple)) else [answer]
     kinds = (Value, DraftOutput, DraftConstant)
-    operands = tuple(item for item in items if isinstance(item, kinds))
+    operands = tuple(item for item in items if isinstance(item, kinds) and builder.owns(item))
     return operands if len(operands) == len(items) else None
 
 
@@ -177,7 +184,8 @@ class _Drafter:
 
     def _folded(self, array: NDArray[Any], part: NewConstant) -> NDArray[Any]:
         """Take an array that was computed from constants, if it has the type of one of them."""
-        values = (self.match.bindings[name] for name in part.expression.names)
+        bindings = self.match.bindings
+        values = (bindings[name] for name in part.expression.names if name in bindings)
         types = {known.dtype for value in values if (known := value.known_type()) is not None}
         found = ArrayTensor(array).dtype
         if found not in types:

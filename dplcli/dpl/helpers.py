@@ -11,6 +11,7 @@ from dplcli.dpl.array_helpers import ARRAY_FUNCTIONS, items_of
 from dplcli.dpl.facts import ValueFacts
 from dplcli.dpl.quantisation_facts import per_tensor
 from dplcli.dpl.shape_proofs import shaped_like
+from dplcli.dpl.size_helpers import dims
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,5 +92,6 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "is_close": _on_values(is_close, 1),
     "per_tensor": _on_values(per_tensor, 1),
     "shaped_like": _on_values(shaped_like, 2),
+    "dims": dims,
 }
 """Every function an expression may call."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.pattern import CallPattern, DominatorPattern, OutputsPattern, RepeatPattern
+from dplcli.dpl.pattern import (
+    CallPattern,
+    DominatorPattern,
+    EdgePattern,
+    OutputsPattern,
+    RepeatPattern,
+)
 from dplcli.dpl.scoping import all_parts
 
 if TYPE_CHECKING:
@@ -21,8 +27,10 @@ def reach_of(pattern: DFPattern) -> int | None:
     for part in all_parts(pattern):
         if isinstance(part, (RepeatPattern, DominatorPattern, OutputsPattern)):
             return None
-        if isinstance(part, CallPattern) and part.op.parts:
+        if isinstance(part, CallPattern) and (part.op.parts or part.bodies):
             return None
         below = max((reach[id(inner)] for inner in part.parts), default=0)
+        if isinstance(part, EdgePattern):
+            below = max(below, reach[id(part.producer)] + 1)
         reach[id(part)] = below + isinstance(part, CallPattern)
     return reach[id(pattern)]

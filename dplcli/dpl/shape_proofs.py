@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.facts import UnknownFactError, ValueFacts
+from dplcli.dpl.shapes import Knowledge
 from dplcli.ir.op_kinds import OP_KINDS
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.ir import Node, Value
-    from dplcli.ir.types import Shape
 
 _MOST_NODES = 64
 
@@ -64,8 +64,8 @@ class _Proof:
 
     def __init__(self, source: Value) -> None:
         self.source = behind_identities(source)
-        known = source.known_type()
-        self.shape = None if known is None else known.shape
+        self.knowledge = source.graph.model.memory(Knowledge)
+        self.shape = self.knowledge.shape(source)
 
     def extent_of(self, result: Value) -> _Extent:
         """Compare *result*, in topological order of what it is computed from."""
@@ -74,7 +74,9 @@ class _Proof:
         while pending:
             value = pending[-1]
             node = None if value in found else value.producer
-            missing = [] if node is None else [v for v in node.inputs if v and v not in found]
+            missing = (
+                [] if node is None else [v for v in node.inputs if v is not None and v not in found]
+            )
             if missing and len(found) + len(pending) < _MOST_NODES:
                 pending += missing
                 continue
@@ -84,15 +86,15 @@ class _Proof:
         return found[result]
 
     def _by_type(self, value: Value) -> _Extent:
-        """Compare what is known of the type; symbols and unknown dimensions prove nothing."""
-        known = value.known_type()
-        if known is None or known.shape is None:
+        """Compare dimensions; those that are no numbers (symbols are claims) prove nothing."""
+        shape = self.knowledge.shape(value)
+        if shape is None:
             return _Extent.UNKNOWN
-        if not known.shape:
+        if not shape:
             return _Extent.FITS
-        if self.shape is None or not _broadcasts(known.shape, self.shape):
+        if self.shape is None or not _broadcasts(shape, self.shape):
             return _Extent.UNKNOWN
-        is_whole = known.shape == self.shape and all(isinstance(dim, int) for dim in known.shape)
+        is_whole = shape == self.shape and all(isinstance(dim, int) for dim in shape)
         return _Extent.WHOLE if is_whole else _Extent.FITS
 
     def _by_node(self, value: Value, found: dict[Value, _Extent]) -> _Extent:
@@ -117,7 +119,7 @@ def _keeps_dims(node: Node) -> bool:
     return keepdims is not None and not keepdims.ref and keepdims.value == 1
 
 
-def _broadcasts(small: Shape, large: Sequence[object]) -> bool:
+def _broadcasts(small: Sequence[object], large: Sequence[object]) -> bool:
     """Tell whether *small* provably broadcasts to *large* without changing it."""
     if len(small) > len(large):
         return False

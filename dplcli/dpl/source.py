@@ -32,29 +32,32 @@ class Source:
 
     Args:
         path: The file.
+        kind: What it should be.
+        first_line: How such a file begins.
+        text: What is in it, if that is at hand.
 
     Raises:
         CatalogError: It cannot be read, or is not YAML with a mapping at the top.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: str = "catalogue",
+        first_line: str = "dpl: 1",
+        text: str | None = None,
+    ) -> None:
         """Read and parse the file."""
         self.label = path.name
         self.folder = path.parent
-        try:
-            self.text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise CatalogError(f"{path}: is not UTF-8 text") from error
-        except OSError as error:
-            raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
+        self.text = read_utf8(path) if text is None else text
         self.lines = _LINE_ENDS.split(self.text)
         if not self.lines[-1]:
             self.lines.pop()
         self.data = self._parsed()
         if not isinstance(self.data, dict):
-            raise CatalogError(
-                f"{self.label}: is not a catalogue", hint="it starts with a line: dpl: 1"
-            )
+            hint = f"it starts with a line: {first_line}"
+            raise CatalogError(f"{self.label}: is not a {kind}", hint=hint)
 
     def _parsed(self) -> object:
         try:
@@ -76,7 +79,7 @@ class Source:
         Raises:
             CatalogError: Aliases make it endless, or as good as endless.
         """
-        return _Plain(self.label).of(self.data)
+        return _Plain(self.label, max(_MOST_ITEMS, len(self.text))).of(self.data)
 
     def line(self, where: Where) -> int:
         """Return the 1-based line at which the item at *where* stands."""
@@ -135,6 +138,20 @@ class Source:
         return CatalogError(f"{place}: {message}{excerpt}", hint=hint)
 
 
+def read_utf8(path: Path) -> str:
+    """Return the text in a file.
+
+    Raises:
+        CatalogError: It cannot be read, or is no UTF-8 text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CatalogError(f"{path}: is not UTF-8 text") from error
+    except OSError as error:
+        raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
+
+
 def _holds(data: Any, key: str | int) -> bool:  # noqa: ANN401  # YAML holds anything
     if isinstance(data, dict):
         return key in data
@@ -154,14 +171,15 @@ def _mark(data: Any, key: str | int, *, value: bool) -> tuple[int, int]:  # noqa
 class _Plain:
     """Copies data out of the types that carry positions, which strict validation refuses."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, most: int) -> None:
         self.label = label
+        self.most = most
         self.items = 0
         self.open: set[int] = set()
 
     def of(self, data: Any) -> Any:  # noqa: ANN401  # YAML holds anything
         self.items += 1
-        if self.items > _MOST_ITEMS or id(data) in self.open:
+        if self.items > self.most or id(data) in self.open:
             raise CatalogError(f"{self.label}: aliases repeat without end")
         if isinstance(data, (dict, list)):
             self.open.add(id(data))

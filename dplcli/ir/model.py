@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.ir.graph import Graph
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from dplcli.ir.node import Node
     from dplcli.ir.types import TensorType
     from dplcli.ir.value import Value
+
+Memory = TypeVar("Memory")
 
 
 class Function:
@@ -86,12 +88,26 @@ class Model:
         self.implied: dict[tuple[Node, int], Value] = {}
         self.on_inference: Callable[[], None] | None = None
         self._inferred: Mapping[Value, TensorType] | None = None
+        self._memories: dict[object, Any] = {}
 
     def graphs(self) -> Iterator[Graph]:
         """Iterate over every graph: main, then function bodies, each before those inside it."""
         yield from self.graph.and_inner()
         for function in self.functions.values():
             yield from function.body.and_inner()
+
+    def memory(self, kind: Callable[[], Memory]) -> Memory:
+        """Return the object of *kind* that is kept with this model; make it when first asked."""
+        if kind not in self._memories:
+            self._memories[kind] = kind()
+        kept: Memory = self._memories[kind]
+        return kept
+
+    def forget(self) -> bool:
+        """Drop the objects that :meth:`memory` keeps; tell whether there were any."""
+        had_some = bool(self._memories)
+        self._memories.clear()
+        return had_some
 
     def inferred_types(self) -> Mapping[Value, TensorType]:
         """Types that shape inference adds to the declared ones; inferred once, when first asked."""
@@ -116,7 +132,7 @@ class Model:
             The values of which more is known than before.
         """
         before = self._inferred
-        if before is None or all(map(is_exact, before.values())):
+        if before is None or (all(map(is_exact, before.values())) and self._is_typed(before)):
             return []
         found, _ = self.codec.infer_types(self, anew=True)
         more = {
@@ -128,6 +144,19 @@ class Model:
         for value, known in more.items():
             value.type_source = known
         return list(more)
+
+    def _is_typed(self, inferred: Mapping[Value, TensorType]) -> bool:
+        """Tell whether something is known of all that the file says how to make.
+
+        What passes have made is inferred node by node; of what functions make nothing is known.
+        """
+        return all(
+            output is None or output in inferred or output.type_source is not None
+            for graph in self.graph.and_inner()
+            for node in graph
+            if node.source is not None
+            for output in node.outputs
+        )
 
 
 def is_exact(known: TensorType) -> bool:

@@ -25,6 +25,14 @@ _WINDOWED = frozenset(
     | {"AveragePool", "LpPool", "MaxPool", "MaxUnpool"}
 )
 _WEIGHT_SLOT = {"QLinearConv": 3}
+_LATER = {
+    ("AveragePool", "ceil_mode"): 0,
+    ("LpPool", "ceil_mode"): 0,
+    ("MaxPool", "ceil_mode"): 0,
+    ("Reshape", "allowzero"): 0,
+}
+"""Attributes that later opsets have, and what they would be in those that have none."""
+
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool", "MaxUnpool"})
 
 
@@ -62,7 +70,11 @@ def _implied_attribute(node: Node, name: str) -> Attribute | None:
     if node.op_type == "BatchNormalization" and name == "training_mode":
         used = sum(output is not None for output in node.outputs)
         return Attribute("int", int(used > 1))
-    return None
+    number = _LATER.get((node.op_type, name))
+    if number is not None:
+        return Attribute("int", number)
+    rank = _spatial_rank(node) if name == "dilations" and node.op_type in _POOLS else None
+    return None if rank is None else Attribute("ints", (1,) * rank)
 
 
 def _textual_default(node: Node, name: str) -> Attribute | None:  # noqa: PLR0911  # a guard each

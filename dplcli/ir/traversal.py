@@ -24,6 +24,17 @@ def enclosing_node(node: Node, graph: Graph) -> Node | None:
     return current
 
 
+def captured_values(node: Node) -> list[Value]:
+    """List the values from round *node* that its bodies read or return, one per reading."""
+    if not node.subgraphs:
+        return []
+    inner = [graph for body in node.subgraphs.values() for graph in body.and_inner()]
+    bodies = set(inner)
+    found = [value for graph in inner for made in graph for value in made.inputs]
+    found += [value for graph in inner for value in graph.outputs]
+    return [value for value in found if value is not None and value.graph not in bodies]
+
+
 def is_identity(node: Node | None) -> bool:
     """Tell whether *node* only passes its input on."""
     return node is not None and node.op_type == "Identity" and node.domain == ""

@@ -1,13 +1,23 @@
 """Between ONNX files and the IR."""
 
 from dplcli.onnx_io.checker import check_model
-from dplcli.onnx_io.exporter import StagedModel, check_destination, is_modified, staged, to_proto
+from dplcli.onnx_io.exporter import (
+    StagedModel,
+    check_destination,
+    is_modified,
+    staged,
+    to_proto,
+    written_size,
+)
 from dplcli.onnx_io.external_data import check_external_data, external_files
 from dplcli.onnx_io.loader import load_model, model_from_proto, paused_gc
+from dplcli.onnx_io.opset_raising import AdaptedNode, RaisedOpset, raise_opset
 from dplcli.onnx_io.schemas import OnnxSchemas
 
 __all__ = [
+    "AdaptedNode",
     "OnnxSchemas",
+    "RaisedOpset",
     "StagedModel",
     "check_destination",
     "check_external_data",
@@ -17,6 +27,8 @@ __all__ = [
     "load_model",
     "model_from_proto",
     "paused_gc",
+    "raise_opset",
     "staged",
     "to_proto",
+    "written_size",
 ]

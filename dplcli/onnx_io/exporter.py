@@ -146,6 +146,13 @@ def _write(model: Model, path: Path) -> None:
         file.writelines(map(wire.encode, model_parts(model)))
 
 
+def written_size(model: Model) -> int:
+    """Return how many bytes *model* takes in a file, external data apart; nothing is written."""
+    if model.path is not None and not is_modified(model):
+        return model.path.stat().st_size
+    return wire.size(model_parts(model))
+
+
 def is_modified(model: Model) -> bool:
     """Tell whether anything was edited since *model* was loaded."""
     return any(graph.modified for graph in model.graphs())

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from dplcli.ir.scopes import scope_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dplcli.ir import Node, Value
     from dplcli.passes.replace import Change
 
@@ -20,6 +22,16 @@ class NodeIdentity(NamedTuple):
     domain: str
     name: str
     output: str
+
+    @property
+    def qualified_op(self) -> str:
+        """``Conv``, or ``com.microsoft.Gelu`` outside the standard domain."""
+        return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def label(self) -> str:
+        """The node's name, else its first output's."""
+        return self.name or self.output
 
 
 class Application:
@@ -48,20 +60,26 @@ class Application:
     @property
     def root(self) -> NodeIdentity:
         """The node that made the first output."""
-        return _identify(*self._root)
+        return identify(*self._root)
 
     @property
     def removed(self) -> tuple[NodeIdentity, ...]:
         """The nodes taken out."""
-        return tuple(_identify(*item) for item in self._removed)
+        return tuple(identify(*item) for item in self._removed)
 
     @property
     def added(self) -> tuple[NodeIdentity, ...]:
         """The nodes put in."""
-        return tuple(_identify(*item) for item in self._added)
+        return tuple(identify(*item) for item in self._added)
 
 
-def _identify(node: Node, outputs: Outputs) -> NodeIdentity:
+def identify(node: Node, outputs: Outputs) -> NodeIdentity:
     """Say which node *node* was when these were its outputs."""
     output = next((output.name for output in outputs if output is not None), "")
     return NodeIdentity(node.op_type, node.domain, node.name, output)
+
+
+def list_nodes(nodes: Sequence[NodeIdentity], most: int = 8) -> str:
+    """Name nodes for a reader: ``Conv 'c', Relu 'r' and 3 more``."""
+    shown = ", ".join(f"{node.qualified_op} {node.label!r}" for node in nodes[:most])
+    return f"{shown} and {len(nodes) - most} more" if len(nodes) > most else shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dplcli.ir.traversal import captured_values
 from dplcli.passes.rewriter import GraphRewriter
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def erase_unread(values: Iterable[Value], listener: RewriteListener | None = Non
             continue
         if any(output is not None and is_read(output) for output in node.outputs):
             continue
-        read = [*(item for item in node.inputs if item is not None), *_captured(node)]
+        read = [*(item for item in node.inputs if item is not None), *captured_values(node)]
         rewriter.erase([node])
         erased.append(node)
         pending += read
@@ -45,15 +46,3 @@ def erase_unread(values: Iterable[Value], listener: RewriteListener | None = Non
 def is_read(value: Value) -> bool:
     """Tell whether a node reads *value* or a graph returns it."""
     return bool(value.use_count or value.returned_by)
-
-
-def _captured(node: Node) -> list[Value]:
-    """List the outer values that the bodies of *node* read."""
-    return [
-        value
-        for body in node.subgraphs.values()
-        for graph in body.and_inner()
-        for inner in graph
-        for value in inner.inputs
-        if value is not None and value.graph is not graph
-    ]

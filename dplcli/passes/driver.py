@@ -37,8 +37,11 @@ class Turn:
     Attributes:
         rule: The rule.
         heads: The operators its matches may be rooted in; None for all.
+        follows_shapes: Whether it depends on what is known of shapes.
         is_local: Whether it depends on nothing but what lies within reach of its root.
+        looks_afar: Whether it asks a function that may depend on more than the pattern's reach.
         seen: Its place in the journal.
+        edits: How much had been edited when it last looked at everything.
     """
 
     def __init__(self, rule: RewriteRule) -> None:
@@ -47,9 +50,12 @@ class Turn:
         self.heads = rule.heads
         self.is_local = rule.reach is not None
         self.seen: dict[OpKey, int] = {}
+        self.follows_shapes = rule.is_nodewise and (rule.reach or 0) > 1
         self.has_begun = False
         self.edits = -1
         self.function = rule.instance()
+        own = rule.check if self.function is None or rule.is_nodewise else self.function
+        self.looks_afar = own is not None and not rule.once
 
     def candidates(self, worklist: Worklist) -> dict[Graph, list[Node]]:
         """Return the nodes to look at, by graph, in topological order."""
@@ -117,21 +123,41 @@ class RewriteDriver:
             if self.applied > before:
                 rounds += 1
                 self.loops.check_size(self._active(counts))
+                self._look_again_at_shapes()
                 continue
-            if inferences == _INFERENCES or not rounds or not self._learn():
+            if not rounds:
                 break
-            inferences += 1
+            if inferences < _INFERENCES and self.learn():
+                inferences += 1
+            elif not self._look_everywhere():
+                break
         return rounds
 
     def _active(self, before: dict[str, int]) -> list[str]:
         return [name for name, count in self.counts.items() if count > before[name]]
 
-    def _learn(self) -> bool:
+    def _look_again_at_shapes(self) -> None:
+        """Let rules that follow shapes start anew if what was unknown to them no longer is."""
+        if self.worklist.takes_new_sizes() and self.model.forget():
+            for turn in self.turns:
+                turn.has_begun = turn.has_begun and not turn.follows_shapes
+
+    def learn(self) -> bool:
         """Infer types again if rules asked for some; tell whether more is known now."""
         found = self.model.infer_again()
+        if found:
+            self.model.forget()
         for value in found:
             self.worklist.value_changed(value)
         return bool(found)
+
+    def _look_everywhere(self) -> bool:
+        """Let rules that may depend on anything look at all nodes again; tell if there are any."""
+        due = [turn for turn in self.turns if turn.looks_afar]
+        due = [turn for turn in due if turn.edits != self.worklist.edits]
+        for turn in due:
+            turn.has_begun = False
+        return bool(due)
 
     def remaining(self) -> tuple[Rejection, ...]:
         """Return why matches of the last look were refused, where their root still stands."""
@@ -160,6 +186,11 @@ class RewriteDriver:
             return
         self.observer.turn_started(self.round, rule, count)
         before = self.applied
+        self._visit(turn, found)
+        self.observer.turn_ended(rule, self.applied - before)
+
+    def _visit(self, turn: Turn, found: dict[Graph, list[Node]]) -> None:
+        rule = turn.rule
         for graph, roots in found.items():
             if not rule.holds_for(graph):
                 continue
@@ -168,7 +199,16 @@ class RewriteDriver:
                     self._rewrite_at(turn, root)
                 if self.observer.is_over:
                     return
+
+    def apply_at(self, rule: RewriteRule, root: Node) -> bool:
+        """Try one of the rules at one node, out of turn; tell whether it was applied."""
+        turn = next(turn for turn in self.turns if turn.rule is rule)
+        self.made = set()
+        before = self.applied
+        self.observer.turn_started(self.round, rule, 1)
+        self._rewrite_at(turn, root)
         self.observer.turn_ended(rule, self.applied - before)
+        return self.applied > before
 
     def _rewrite_at(self, turn: Turn, root: Node) -> None:
         rule = turn.rule
@@ -209,6 +249,8 @@ class RewriteDriver:
         draft = draft_replacement(match, turn.function or rule.replacement)
         if not isinstance(draft, Draft):
             return draft
+        if not self.observer.wants(match):
+            return None
         self.loops.note(match)
         outcome = replace_match(match, draft, self.names, self.worklist)
         if isinstance(outcome, Change):

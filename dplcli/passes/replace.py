@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from dplcli.dpl.draft import DraftConstant, DraftNode, DraftOutput
 from dplcli.dpl.drafting import operands_of
 from dplcli.ir import Attribute, Value
-from dplcli.ir.traversal import dependents_before, enclosing_node, needed_within
+from dplcli.ir.traversal import dependents_before, needed_within
 from dplcli.ir.value import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.passes.cleanup import erase_unread
+from dplcli.passes.objections import can_be_renamed, object_to_draft
 from dplcli.passes.rewriter import GraphRewriter
 
 if TYPE_CHECKING:
@@ -53,43 +54,10 @@ def replace_match(
         What was done; or why it cannot be done here, and then nothing has been changed.
     """
     read = operands_of(draft)
-    objection = _object(match, draft, read)
+    objection = object_to_draft(match, draft, read)
     if objection:
         return match.reject(objection)
     return _Replacer(match, draft, names, listener).replace(read)
-
-
-def _object(match: Match, draft: Draft, read: Sequence[Value]) -> str:
-    """Say why *draft* cannot take the place of *match*, or ""."""
-    replaced = {
-        old for new, old in zip(draft.outputs, match.outputs, strict=True) if new is not old
-    }
-    anchor = match.nodes[-1]
-    for value in read:
-        if value in replaced:
-            return f"the replacement reads {value.name!r}, which it replaces"
-        if not _is_defined_before(value, anchor):
-            return f"the replacement reads {value.name!r}, which is not made before it"
-    if any(isinstance(part, DraftNode) for part in draft.parts) and anchor in needed_within(
-        match.nodes, read
-    ):
-        return f"the replacement reads {anchor.label!r}, the last node of the match"
-    if len(match.outputs) > 1:
-        moved = dependents_before(anchor, match.outputs, match.nodes)
-        late = {output for node in moved for output in node.outputs}
-        for value in read:
-            if value in late:
-                return f"the replacement reads {value.name!r}, which needs what it replaces"
-    return ""
-
-
-def _is_defined_before(value: Value, anchor: Node) -> bool:
-    if value.graph.values.get(value.name) is not value:
-        return False
-    here = enclosing_node(anchor, value.graph)
-    if here is None:
-        return False
-    return value.producer is None or value.producer.position <= here.position
 
 
 class _Replacer:
@@ -171,7 +139,7 @@ class _Replacer:
 
     def _make_node(self, part: DraftNode, taken_over: dict[object, Value]) -> None:
         if part.domain:
-            version = self.graph.model.opset_imports.setdefault(part.domain, 1)
+            version = self.graph.model.opset_imports.setdefault(part.domain, part.version)
             self.graph.opset_imports.setdefault(part.domain, version)
         inputs = [None if item is None else self._value(item) for item in part.inputs]
         node = self.rewriter.insert(
@@ -214,15 +182,7 @@ class _Replacer:
         if not old.returned_by:
             self.rewriter.replace_uses(old, value)
             return
-        maker = value.producer
-        can_rename = (
-            maker is not None
-            and value.graph is self.graph
-            and not value.returned_by
-            and not value.is_graph_input
-            and old not in maker.outputs
-        )
-        if can_rename:
+        if can_be_renamed(value, old):
             self.rewriter.rename_source(value, old)
             return
         copy = self.rewriter.insert(self.anchor, "Identity", [value], metadata=self.origin)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from dplcli.errors import InvalidGraphError
 from dplcli.ir import Node, TensorType, Value
 from dplcli.ir.node import NO_ATTRIBUTES
-from dplcli.ir.traversal import enclosing_node
+from dplcli.ir.traversal import captured_values, enclosing_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -160,7 +160,9 @@ class GraphRewriter:
         members = set(nodes)
         names = [value.name for value in _made_and_unused(nodes, members)]
         graph = self.graph
+        freed: list[Value] = []
         for node in nodes:
+            freed += captured_values(node)
             for slot, read in enumerate(node.inputs):
                 if read is not None and read.producer not in members:
                     read.remove_use(node, slot)
@@ -175,9 +177,9 @@ class GraphRewriter:
         if self.listener is not None:
             for node in nodes:
                 self.listener.node_erased(node)
-                for read in node.inputs:
-                    if read is not None:
-                        self.listener.value_changed(read)
+                freed += [read for read in node.inputs if read is not None]
+            for read in freed:
+                self.listener.value_changed(read)
 
     def drop_initializer(self, value: Value) -> None:
         """Take out an initializer that nothing reads.

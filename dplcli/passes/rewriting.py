@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.passes.driver import RewriteDriver
 from dplcli.passes.loops import LoopDetector
-from dplcli.passes.observer import RewriteObserver
+from dplcli.passes.observer import Observers, RewriteObserver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,6 +94,7 @@ def rewrite(
     rules: Sequence[RewriteRule],
     observer: Narrowed | None = None,
     *,
+    watchers: Sequence[RewriteObserver] = (),
     most: int | None = None,
 ) -> Rewriting:
     """Apply *rules*, in listed order, until none matches; the model is edited in place.
@@ -102,6 +103,7 @@ def rewrite(
         model: The model.
         rules: The rules; those listed first have their turn first in every round.
         observer: Who keeps the log, and may narrow what is done.
+        watchers: Who else is told; they may end it.
         most: After so many applications a rule is taken to have no end; None: ten times as many
             as the model has nodes, and some.
 
@@ -109,6 +111,7 @@ def rewrite(
         RewriteLimitError: They would go on without an end; names the rules.
     """
     observer = observer or Narrowed()
-    driver = RewriteDriver(model, rules, observer, LoopDetector(model, most))
+    told = Observers([observer, *watchers]) if watchers else observer
+    driver = RewriteDriver(model, rules, told, LoopDetector(model, most))
     rounds = driver.run()
     return Rewriting(driver.counts, rounds, driver.remaining(), tuple(observer.log))

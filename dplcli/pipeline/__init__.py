@@ -21,12 +21,19 @@ from dplcli.pipeline.matching import (
 from dplcli.pipeline.partitioning import (
     PartitionOutcome,
     PartitionSettings,
-    check_output,
-    default_output,
     partition,
+)
+from dplcli.pipeline.plans import plan_schema
+from dplcli.pipeline.rewriting import (
+    RewriteOutcome,
+    RewriteSettings,
+    Trace,
+    apply_plan,
+    rewrite,
 )
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.verifying import compare, verify
+from dplcli.pipeline.writing import check_output, default_output, write_text
 from dplcli.verify import LEVELS, VerificationResult
 from dplcli.verify import Settings as VerifySettings
 
@@ -37,9 +44,13 @@ __all__ = [
     "MatchOutcome",
     "PartitionOutcome",
     "PartitionSettings",
+    "RewriteOutcome",
+    "RewriteSettings",
     "RuleSource",
+    "Trace",
     "VerificationResult",
     "VerifySettings",
+    "apply_plan",
     "catalog_schema",
     "check_catalogs",
     "check_output",
@@ -54,6 +65,9 @@ __all__ = [
     "load_rules",
     "match",
     "partition",
+    "plan_schema",
+    "rewrite",
     "try_catalogs",
     "verify",
+    "write_text",
 ]

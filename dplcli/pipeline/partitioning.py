@@ -6,33 +6,30 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.expectation import parse_expectations, unmet_expectations
-from dplcli.errors import UsageError, VerificationError
-from dplcli.onnx_io import (
-    check_destination,
-    check_external_data,
-    check_model,
-    external_files,
-    load_model,
-    paused_gc,
-    staged,
-)
+from dplcli.onnx_io import check_external_data, load_model, paused_gc
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.matching import MatchOutcome
 from dplcli.pipeline.rules import RuleSource, load_rules
-from dplcli.pipeline.verifying import compare
+from dplcli.pipeline.writing import (
+    Verdict,
+    WriteSettings,
+    check_output,
+    check_result,
+    protect_files,
+    say_nothing,
+    write_checked,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from dplcli.dpl import PatternRule
     from dplcli.ir import Model
     from dplcli.passes.partition import Partition
-    from dplcli.verify import Settings as VerifySettings
+    from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult
-
-    Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -68,22 +65,8 @@ class PartitionOutcome(MatchOutcome):
 
 
 @dataclass(frozen=True)
-class PartitionSettings:
-    """How :func:`partition` should go about it.
-
-    Attributes:
-        verify: Whether to compare the result with the original in onnxruntime.
-        verification: How to compare; None for the defaults.
-        expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
-        in_place: Whether the output may replace the input.
-        keep_failed: Whether to keep a result that fails as ``*.failed.onnx``.
-    """
-
-    verify: bool = True
-    verification: VerifySettings | None = None
-    expectations: Sequence[str] = ()
-    in_place: bool = False
-    keep_failed: bool = False
+class PartitionSettings(WriteSettings):
+    """How :func:`partition` should go about it."""
 
 
 @paused_gc()
@@ -108,27 +91,32 @@ def partition(  # noqa: PLR0913  # all by keyword
             verdict on the result can be reached.
     """
     settings = settings or PartitionSettings()
-    say = progress or _say_nothing
+    say = progress or say_nothing
     check_output(model_path, output, in_place=settings.in_place)
     say(f"reading {model_path.name}")
     model = load_model(model_path)
     check_external_data(model)
     tried, files = load_rules(RuleSource(patterns, targets, rules, allow_code), model)
-    failed = output.with_name(f"{output.stem}.failed.onnx") if settings.keep_failed else None
-    protect_files(model, output, failed, files)
+    protect_files(model, output, settings.failed_path(output), files)
     expected = parse_expectations(settings.expectations, tried)
     outcome = _outline(model, tried, say)
     outcome = replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
+
+    def check(written: Path) -> Verdict:
+        if not settings.verify or not outcome.is_changed:
+            return Verdict()
+        return check_result(model_path, written, settings.verification, say)
+
     say("writing")
-    with staged(model, output) as written:
-        outcome = _checked(outcome, model_path, written.path, settings, say)
-        if outcome.is_success:
-            written.commit()
-            return replace(outcome, output=output)
-        if failed is not None:
-            written.keep_as(failed)
-            return replace(outcome, kept=failed)
-    return outcome
+    is_met = not outcome.unmet
+    verdict = write_checked(model, output, settings, check, is_wanted=lambda _size: is_met)
+    return replace(
+        outcome,
+        output=verdict.output,
+        kept=verdict.kept,
+        objection=verdict.objection,
+        verification=verdict.verification,
+    )
 
 
 def _outline(model: Model, rules: Sequence[PatternRule], say: Progress) -> PartitionOutcome:
@@ -145,70 +133,3 @@ def _outline(model: Model, rules: Sequence[PatternRule], say: Progress) -> Parti
         partitions=tuple(partitions),
         nodes=(before, model.graph.node_count),
     )
-
-
-def default_output(model_path: Path) -> Path:
-    """Return where :func:`partition` writes if nobody says otherwise."""
-    return model_path.parent / f"{model_path.stem}.partitioned.onnx"
-
-
-def protect_files(model: Model, output: Path, failed: Path | None, catalogs: set[Path]) -> None:
-    """Refuse to write where something lies that the run reads, or brings along.
-
-    Raises:
-        UsageError: A path to write to is a catalogue, or holds weights, or would be the model.
-    """
-    data = external_files(model, output.parent)
-    for path in (output, failed):
-        if path is None:
-            continue
-        if path.resolve() in catalogs:
-            raise UsageError(f"{path}: is a catalogue that this run reads")
-        if path.resolve() in data:
-            raise UsageError(f"{path}: is where the model's weights lie, or must lie")
-        if path is failed and model.path is not None and path.resolve() == model.path.resolve():
-            raise UsageError(f"{path}: a failed result would replace the model itself")
-
-
-def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
-    """Refuse early what could only fail after the work is done.
-
-    Raises:
-        UsageError: The output is the input, without leave.
-        ModelExportError: The output's folder is missing or not writable.
-    """
-    check_destination(output)
-    if output.exists() and model_path.exists() and output.samefile(model_path) and not in_place:
-        raise UsageError(
-            f"{output}: the output is the input", hint="pass --in-place to replace the model"
-        )
-
-
-def _checked(
-    outcome: PartitionOutcome,
-    original: Path,
-    candidate: Path,
-    settings: PartitionSettings,
-    say: Progress,
-) -> PartitionOutcome:
-    """Add what onnx.checker and onnxruntime say; a model that is unchanged needs neither."""
-    if not settings.verify or not outcome.is_changed:
-        return outcome
-    say("checking the result with onnx.checker")
-    objection = check_model(candidate)
-    if objection and check_model(original):
-        objection = ""
-    outcome = replace(outcome, objection=objection)
-    if objection:
-        return outcome
-    try:
-        result = compare(original, candidate, settings.verification, say)
-    except VerificationError as error:
-        without = "pass --no-verify to write the result unverified"
-        hint = f"{error.hint}; or {without}" if error.hint else without
-        raise VerificationError(error.message, hint=hint) from error
-    return replace(outcome, verification=result)
-
-
-def _say_nothing(phrase: str) -> None:
-    """Report progress to nobody."""

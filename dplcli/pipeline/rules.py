@@ -53,6 +53,23 @@ def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set
     return rules, catalog.files
 
 
+def load_rewrites(source: RuleSource, model: Model) -> tuple[list[RewriteRule], set[Path]]:
+    """Gather the rules of *source* that replace, and the files that they were read from.
+
+    Raises:
+        UsageError: No rule is named.
+        CatalogError: A catalogue cannot be found or read, or two rules have the same name.
+    """
+    catalog = _read(source, model)
+    given = [rule for rule in source.rules if isinstance(rule, RewriteRule)]
+    rules = [*catalog.rewrites, *given]
+    if not rules:
+        hint = "its rules outline: dpl partition applies them" if catalog.patterns else None
+        raise CatalogError(f"{_names(source)}: no rules that replace", hint=hint)
+    check_distinct(rules)
+    return rules, catalog.files
+
+
 def load_any_rules(source: RuleSource, model: Model) -> tuple[list[Rule], set[Path]]:
     """Gather the rules of *source* that look for patterns, of both kinds.
 

@@ -220,6 +220,9 @@ def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]
 
 
 def _is_free(rule: Rule) -> bool:
+    """Tell whether *rule* takes whatever its pattern fits: a function may leave it."""
+    if isinstance(rule, RewriteRule) and rule.text is None:
+        return False
     return not rule.where and rule.check is None and rule.opsets == (None, None)
 
 

@@ -42,20 +42,23 @@ def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 def rule_table(
     counts: Mapping[str, int],
-    selection: Selection,
+    rejections: Iterable[Rejection],
     functions: Mapping[str, Sequence[str]] | None = None,
+    *,
+    counted: str = "matches",
 ) -> RenderableType:
     """Return one row per rule that matched or was refused, and how many rules did neither.
 
     Args:
         counts: Matches by rule.
-        selection: What was refused.
+        rejections: What was refused.
         functions: The functions written by rule; None if none were to be written.
+        counted: What *counts* counts.
     """
     refused: dict[str, list[Rejection]] = {}
-    for item in selection.refused:
+    for item in rejections:
         refused.setdefault(item.rule.qualified_name, []).append(item)
-    columns = ["matches", *(["functions"] if functions is not None else []), "refused"]
+    columns = [counted, *(["functions"] if functions is not None else []), "refused"]
     reasons = ["most frequent reason"] if refused else []
     table = plain_table("rule", *columns, *reasons, right=columns)
     for rule, count in counts.items():
@@ -93,7 +96,7 @@ def listing(selection: Selection) -> list[RenderableType]:
     if selection.matches:
         parts += [Text(), match_list(selection)]
     if selection.refused:
-        parts += [Text(), refusal_list(selection)]
+        parts += [Text(), refusal_list(selection.refused)]
     return parts
 
 
@@ -108,10 +111,10 @@ def match_list(selection: Selection) -> RenderableType:
     return table
 
 
-def refusal_list(selection: Selection) -> RenderableType:
+def refusal_list(refused: Iterable[Rejection]) -> RenderableType:
     """Return one row per refused match: rule, root, stage and reason."""
     table = plain_table("rule", "root", "stage", "reason")
-    for item in selection.refused:
+    for item in refused:
         root = f"{item.root.op_type} {item.root.label}"
         table.add_row(item.rule.qualified_name, root, item.stage, item.reason)
     return table

@@ -43,7 +43,8 @@ def apply(folder: Path, rules: str, graph: str) -> tuple[str, list[str]]:
 
 GELU = pair(
     """(x) => (y) { s = Constant <value = float {1.4142135}> ()
-    one = Constant <value = float {1.0}> () half = Constant <value = float {0.5}> () d = Div (x, s) e = Erf (d) p = Add (e, one)
+    one = Constant <value = float {1.0}> () half = Constant <value = float {0.5}> ()
+    d = Div (x, s) e = Erf (d) p = Add (e, one)
     m = Mul (x, p) y = Mul (m, half) }""",
     "(x) => (y) { y = Gelu (x) }",
 )

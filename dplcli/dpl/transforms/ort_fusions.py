@@ -140,9 +140,7 @@ def ort_fused_matmul_transpose(match: Match, build: GraphBuilder) -> Sequence[Op
     return in_first_place(match, product.made_by(build))
 
 
-def _move_batch(
-    match: Match, product: _Product, slot: int, rank: int, *, transposed: bool
-) -> None:
+def _move_batch(match: Match, product: _Product, slot: int, rank: int, *, transposed: bool) -> None:
     other = value_called(match, "a" if slot else "b").known_type()
     if rank < _SMALLEST_BATCHED_RANK or other is None or other.shape is None:
         raise BuildError("FusedMatMul moves the first dimension of operands of known rank only")
@@ -185,9 +183,7 @@ def ort_skip_layer_normalization(match: Match, build: GraphBuilder) -> Sequence[
     return _skip(match, build, "SkipLayerNormalization", (*inputs, match.value("bias")))
 
 
-def ort_skip_simplified_layer_normalization(
-    match: Match, build: GraphBuilder
-) -> Sequence[Operand]:
+def ort_skip_simplified_layer_normalization(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     """Make a SkipSimplifiedLayerNormalization, which divides by the root mean square only."""
     gamma = value_called(match, "gamma")
     inputs = (value_called(match, "x"), value_called(match, "skip"), gamma, match.value("bias"))

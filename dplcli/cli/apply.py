@@ -1,0 +1,85 @@
+"""``dpl apply``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dplcli import pipeline
+from dplcli.cli.options import PATH, allow_code_option, model_argument
+from dplcli.cli.rewrite_options import carry_out, run_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
+    del param
+    if value:
+        click.echo(json.dumps(pipeline.plan_schema(), indent=2))
+        ctx.exit()
+
+
+@click.command("apply")
+@click.argument("plan", type=PATH)
+@model_argument
+@click.option(
+    "--patterns",
+    "-p",
+    multiple=True,
+    metavar="CATALOGUE",
+    help="Take the rules from this catalogue instead of those that the plan names. Repeatable.",
+)
+@allow_code_option
+@click.option("--force", is_flag=True, help="Go on with a model that the plan was not made for.")
+@click.option(
+    "--skip-missing", is_flag=True, help="Leave out what does not fit, instead of giving up."
+)
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of a plan, for editors, and do nothing else.",
+)
+@run_options
+def command(  # noqa: PLR0913  # one parameter per option
+    *,
+    plan: Path,
+    model: Path,
+    patterns: tuple[str, ...],
+    allow_code: bool,
+    force: bool,
+    skip_missing: bool,
+    **options: Any,  # noqa: ANN401  # the options of run_options
+) -> None:
+    """Do to MODEL what PLAN lists, which dpl rewrite --plan wrote and somebody may have edited.
+
+    Each entry is one application of a rule; they are done in the order of the plan, and nothing
+    else is. An entry that does not fit is the answer no: exit code 1, and nothing is written.
+    """
+
+    def job(
+        output: Path,
+        settings: pipeline.RewriteSettings,
+        say: Callable[[str], None],
+        trace: pipeline.Trace | None,
+    ) -> pipeline.RewriteOutcome:
+        return pipeline.apply_plan(
+            plan,
+            model,
+            output=output,
+            patterns=patterns,
+            settings=settings,
+            force=force,
+            skip_missing=skip_missing,
+            allow_code=allow_code,
+            progress=say,
+            trace=trace,
+        )
+
+    carry_out(model, job, options, reads=(plan, *patterns))

@@ -1,0 +1,189 @@
+"""Write a result, check it, compare it with the original, and only then put it in its place."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dplcli.errors import UsageError, VerificationError
+from dplcli.onnx_io import check_destination, check_model, external_files, staged
+from dplcli.pipeline.verifying import compare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dplcli.ir import Model
+    from dplcli.verify import Settings as VerifySettings
+    from dplcli.verify import VerificationResult
+
+    Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class WriteSettings:
+    """How a result is checked and written.
+
+    Attributes:
+        verify: Whether to compare the result with the original in onnxruntime.
+        verification: How to compare; None for the defaults.
+        expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
+        in_place: Whether the output may replace the input.
+        keep_failed: Whether to keep a result that fails as ``*.failed.onnx``.
+    """
+
+    verify: bool = True
+    verification: VerifySettings | None = None
+    expectations: Sequence[str] = ()
+    in_place: bool = False
+    keep_failed: bool = False
+
+    def failed_path(self, output: Path) -> Path | None:
+        """Return where a result that fails is kept, if it is."""
+        return output.with_name(f"{output.stem}.failed.onnx") if self.keep_failed else None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of a result, and where it is.
+
+    Attributes:
+        objection: What onnx.checker says of it though it accepts the original, or "".
+        verification: The numerical check; None if it was not made.
+        output: The file written; None if nothing was, because the answer is no.
+        kept: Where a failed result was kept for a look.
+        size: How many bytes the file has, external data apart.
+    """
+
+    objection: str = ""
+    verification: VerificationResult | None = None
+    output: Path | None = None
+    kept: Path | None = None
+    size: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the result is valid, and equivalent as far as checked."""
+        equivalent = self.verification is None or self.verification.equivalent
+        return equivalent and not self.objection
+
+
+def write_checked(
+    model: Model,
+    output: Path,
+    settings: WriteSettings,
+    check: Callable[[Path], Verdict],
+    *,
+    is_wanted: Callable[[int], bool],
+) -> Verdict:
+    """Write *model* beside *output*, check it, and put it there if all is well.
+
+    Args:
+        model: The result.
+        output: Where to write it.
+        settings: Whether to keep what fails.
+        check: Says what is to be said of the file.
+        is_wanted: Tells whether a file of so many bytes is to be written if it is sound.
+
+    Raises:
+        DplError: The output cannot be written, or no verdict can be reached.
+    """
+    with staged(model, output) as written:
+        size = written.path.stat().st_size
+        verdict = replace(check(written.path), size=size)
+        if is_wanted(size) and verdict.is_sound:
+            written.commit()
+            return replace(verdict, output=output)
+        failed = settings.failed_path(output)
+        if failed is not None:
+            written.keep_as(failed)
+            return replace(verdict, kept=failed)
+    return verdict
+
+
+def check_result(
+    original: Path, candidate: Path, verification: VerifySettings | None, say: Progress
+) -> Verdict:
+    """Ask onnx.checker, then onnxruntime, what they say of *candidate*.
+
+    Raises:
+        VerificationError: No verdict can be reached.
+    """
+    say("checking the result with onnx.checker")
+    objection = check_model(candidate)
+    if objection and not check_model(original):
+        return Verdict(objection)
+    try:
+        return Verdict(verification=compare(original, candidate, verification, say))
+    except VerificationError as error:
+        without = "pass --no-verify to write the result unverified"
+        hint = f"{error.hint}; or {without}" if error.hint else without
+        raise VerificationError(error.message, hint=hint) from error
+
+
+def default_output(model_path: Path, what: str = "partitioned") -> Path:
+    """Return where a result is written if nobody says otherwise: ``MODEL.partitioned.onnx``."""
+    return model_path.parent / f"{model_path.stem}.{what}.onnx"
+
+
+def protect_files(model: Model, output: Path, failed: Path | None, catalogs: set[Path]) -> None:
+    """Refuse to write where something lies that the run reads, or brings along.
+
+    Raises:
+        UsageError: A path to write to is a catalogue, or holds weights, or would be the model.
+    """
+    data = external_files(model, output.parent)
+    for path in (output, failed):
+        if path is None:
+            continue
+        if path.resolve() in catalogs:
+            raise UsageError(f"{path}: is a catalogue that this run reads")
+        if path.resolve() in data:
+            raise UsageError(f"{path}: is where the model's weights lie, or must lie")
+        if path is failed and model.path is not None and path.resolve() == model.path.resolve():
+            raise UsageError(f"{path}: a failed result would replace the model itself")
+
+
+def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
+    """Refuse early what could only fail after the work is done.
+
+    Raises:
+        UsageError: The output is the input, without leave.
+        ModelExportError: The output's folder is missing or not writable.
+    """
+    check_destination(output)
+    if output.exists() and model_path.exists() and output.samefile(model_path) and not in_place:
+        raise UsageError(
+            f"{output}: the output is the input", hint="pass --in-place to replace the model"
+        )
+
+
+def write_text(path: Path, text: str, label: str) -> None:
+    """Write a report in one step; a pipe or a device is written to, and stays one.
+
+    Args:
+        path: Where to.
+        text: The report.
+        label: The option that asked for it, for messages.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        path = path.resolve()
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=".dpl-", delete=False
+        ) as file:
+            file.write(text)
+        Path(file.name).chmod(0o644)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise UsageError(f"{label} {path}: cannot be written: {error.strerror}") from error
+
+
+def say_nothing(phrase: str) -> None:
+    """Report progress to nobody."""

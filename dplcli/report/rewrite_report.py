@@ -1,0 +1,176 @@
+"""What a rewrite did: as tables, as sentences on why the answer is no, and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from dplcli.passes.applications import list_nodes
+from dplcli.report.records import refusals
+from dplcli.report.tables import plain_table, refusal_list, rule_table, verification_report
+from dplcli.report.trace_report import application_record, sentence
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from dplcli.report.rewrite_summary import Broken, Rewritten
+
+    Json = dict[str, Any]
+
+_MOST_NAMED = 10
+
+
+def rewrite_report(outcome: Rewritten, *, is_verified: bool, verbose: bool) -> list[RenderableType]:
+    """Return the tables: rules, what changed, the check; then what was written.
+
+    Args:
+        outcome: What was done.
+        is_verified: Whether the result was to be verified.
+        verbose: Whether to list every application and refusal.
+    """
+    parts: list[RenderableType] = [_rules(outcome)]
+    if verbose:
+        parts += _listing(outcome)
+    is_whole = outcome.broken is None and (outcome.may_miss or not outcome.missing)
+    if outcome.is_changed and is_whole:
+        parts += [Text(), *_changes(outcome)]
+    parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
+    if outcome.may_miss:
+        parts += [Text(f"left out: {line}", style="yellow") for line in missing_lines(outcome)]
+    return parts + _ending(outcome, is_verified=is_verified)
+
+
+def _rules(outcome: Rewritten) -> RenderableType:
+    """Return one row per rule; where a plan is applied only of the rules that it names."""
+    plan = outcome.plan
+    if plan is None:
+        return rule_table(outcome.counts, outcome.refused, counted="applied")
+    named = {entry.rule for entry in plan.entries}
+    if not named:
+        return Text("The plan lists nothing.")
+    table = plain_table("rule", "listed", "applied", right=("listed", "applied"))
+    for rule, count in outcome.counts.items():
+        if rule in named:
+            listed = sum(entry.rule == rule for entry in plan.entries)
+            table.add_row(rule, str(listed), str(count))
+    return table
+
+
+def _listing(outcome: Rewritten) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    if outcome.applications:
+        table = plain_table("", "rule", "scope", "removed", "added", right=("",))
+        for item in outcome.applications:
+            removed, added = list_nodes(item.removed), list_nodes(item.added)
+            table.add_row(str(item.number), item.rule, item.scope, removed, added)
+        parts += [Text(), table]
+    if outcome.refused:
+        parts += [Text(), refusal_list(outcome.refused)]
+    return parts
+
+
+def _changes(outcome: Rewritten) -> list[RenderableType]:
+    """Return the operators whose number changed, the totals, and how many rounds it took."""
+    before, after = outcome.ops
+    table = plain_table("operator", "before", "after", right=("before", "after"))
+    for op in sorted(before.keys() | after.keys()):
+        old, new = before.get(op, 0), after.get(op, 0)
+        if old != new:
+            table.add_row(op, f"{old:,}", f"{new:,}")
+    table.add_row("all nodes", f"{sum(before.values()):,}", f"{sum(after.values()):,}")
+    table.add_row("bytes", *(f"{size:,}" for size in outcome.size))
+    count = len(outcome.applications)
+    done = "1 application" if count == 1 else f"{count:,} applications"
+    rounds = "1 round" if outcome.rounds == 1 else f"{outcome.rounds} rounds"
+    stopped = ", then stopped as asked" if outcome.is_stopped else ""
+    return [table, Text(f"{done} in {rounds}{stopped}.")]
+
+
+def _ending(outcome: Rewritten, *, is_verified: bool) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    verdict = outcome.verdict
+    if outcome.is_dry:
+        parts.append(Text("Nothing was verified or written, as asked.", style="yellow"))
+    elif verdict.verification is not None:
+        parts += [Text(), verification_report(verdict.verification)]
+    elif outcome.is_changed and not is_verified:
+        parts.append(Text("Not verified, as asked.", style="yellow"))
+    if verdict.output is not None:
+        same = "" if outcome.is_changed else ", unchanged"
+        parts.append(Text(f"Wrote {verdict.output}{same}."))
+    return parts
+
+
+def rewrite_failures(outcome: Rewritten) -> list[str]:
+    """Say why the answer is no, a sentence a line."""
+    lines = list(outcome.unmet)
+    if outcome.missing and not outcome.may_miss:
+        lines += missing_lines(outcome)
+    if outcome.growth:
+        lines.append(outcome.growth)
+    verdict = outcome.verdict
+    if outcome.broken is not None:
+        lines += _blame(outcome.broken)
+    elif verdict.objection:
+        lines.append(f"onnx.checker refuses the result: {verdict.objection}")
+    elif verdict.verification is not None and not verdict.verification.equivalent:
+        lines.append("the result is not equivalent to the original")
+    where = "nothing was written" if verdict.kept is None else f"kept as {verdict.kept}"
+    return lines if outcome.is_dry else [*lines, where]
+
+
+def missing_lines(outcome: Rewritten) -> list[str]:
+    """Say of each entry of the plan that does not fit where it stands, and why."""
+    if outcome.plan is None:
+        return []
+    place = outcome.plan.place
+    return [
+        f"{place(entry)}: {entry.rule} does not fit at {entry.output!r} in {entry.scope}: {reason}"
+        for entry, reason in outcome.missing
+    ]
+
+
+def _blame(broken: Broken) -> list[str]:
+    done = [f"  {item.number}. {sentence(item)}" for item in broken.applications]
+    if len(done) > _MOST_NAMED:
+        done = [*done[:_MOST_NAMED], f"  and {len(done) - _MOST_NAMED} more"]
+    return [
+        f"the rule {broken.rule} breaks the model in round {broken.round}: {broken.reason}",
+        *done,
+    ]
+
+
+def rewrite_record(outcome: Rewritten) -> Json:
+    """Return the record ``dpl.rewrite/1``."""
+    verdict, broken = outcome.verdict, outcome.broken
+    before, after = outcome.ops
+    return {
+        "schema": "dpl.rewrite/1",
+        "counts": dict(outcome.counts),
+        "unmet": list(outcome.unmet),
+        "applications": [application_record(item) for item in outcome.applications],
+        "rounds": outcome.rounds,
+        "refused": refusals(outcome.refused),
+        "missing": missing_lines(outcome),
+        "broken": None
+        if broken is None
+        else {
+            "rule": broken.rule,
+            "round": broken.round,
+            "applications": [item.number for item in broken.applications],
+            "reason": broken.reason,
+        },
+        "nodes": {
+            "before": sum(before.values()),
+            "after": sum(after.values()),
+            "by_op": {
+                op: {"before": before.get(op, 0), "after": after.get(op, 0)}
+                for op in sorted(before.keys() | after.keys())
+            },
+        },
+        "bytes": {"before": outcome.size[0], "after": outcome.size[1]},
+        "growth": outcome.growth,
+        "objection": verdict.objection,
+        "verification": None if verdict.verification is None else verdict.verification.to_json(),
+    }
