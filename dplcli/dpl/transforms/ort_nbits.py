@@ -36,11 +36,13 @@ _MIDDLE = 8
 def ort_matmul_nbits(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     """Make a MatMulNBits of ``a`` and of the weights that ``dw`` dequantises in blocks.
 
-    The weights lie K by N with blocks along the first axis, or, where ``t`` transposes them,
-    N by K with blocks along the second.
+    The weights lie K by N with blocks along the first axis, or, where the product is called
+    ``by_rows``, N by K with blocks along the second.
     """
     decoding = node_called(match, "dw")
-    by_rows = match.value("t") is not None
+    by_rows = match.value("by_rows") is not None
+    if int(number_of(decoding, "axis", 1)) % 2 != by_rows:
+        raise BuildError("the blocks do not lie along the rows of the product")
     weights, scales = (_matrix(input_of(decoding, slot), by_rows) for slot in (0, 1))
     stated = input_of(decoding, 2)
     zeros = None if stated is None else _matrix(stated, by_rows)
