@@ -246,7 +246,7 @@ class RewriteRule(Rule):
             return self.replacement.text
         return f"what {getattr(self.replacement, '__name__', 'a function')} makes"
 
-    @property
+    @cached_property
     def is_nodewise(self) -> bool:
         """Whether a function looks at nodes one by one; the pattern is not asked then."""
         return self.text is None and is_nodewise(self.replacement)
