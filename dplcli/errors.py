@@ -6,6 +6,7 @@
     ├── ModelError
     │   ├── ModelLoadError         the file cannot be read as a model
     │   ├── InvalidModelError      it was read, but it is not a well-formed model
+    │   ├── OpsetError             it cannot be raised to the opset that was asked for
     │   └── ModelExportError       the result cannot be written
     ├── PatternError
     │   ├── PatternSyntaxError     a pattern's text does not parse or names unknown things
@@ -48,6 +49,10 @@ class ModelLoadError(ModelError):
 
 class InvalidModelError(ModelError):
     """The file holds a model whose graph contradicts itself."""
+
+
+class OpsetError(ModelError):
+    """The model cannot be raised to another version of the standard operator set."""
 
 
 class ModelExportError(ModelError):

@@ -253,7 +253,7 @@ def _unread(model: onnx.ModelProto) -> set[str]:
     read = {name for node in nodes for name in node.input}
     read |= {info.name for graph in graphs for info in graph.output}
     read |= {name for function in model.functions for name in function.output}
-    unread = {node.output[0] for node in nodes if not read.intersection(node.output)}
+    unread = {out for node in nodes if not read & set(node.output) for out in node.output}
     inputs = {info.name for info in model.graph.input}
     stored = {item.name for graph in graphs for item in graph.initializer}
     return unread | (stored - read - inputs)

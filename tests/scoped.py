@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 
 from dplcli.dpl.scoping import bound_names
 from dplcli.errors import PatternSyntaxError
-from tests.helpers import pattern_of, proto_from_text
+from dplcli.onnx_io import to_proto
+from dplcli.passes.rewriting import rewrite
+from tests.helpers import model_from_bytes, pattern_of, proto_from_text
 from tests.rewriting import rewrite_rule
 from tests.strategies import (
     BINARY,
@@ -25,6 +28,7 @@ from tests.strategies import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from random import Random
 
     import onnx
 
@@ -242,3 +246,149 @@ def scoped_cases(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[RewriteRule]]:
     found: list[RandomGraph] = model.graphs()
     rules = draw(random_rules(found)) if found else []
     return proto_from_text(model.text()), rules
+
+
+# -- rules that keep the numbers -------------------------------------------------------------------
+
+SOUND = (
+    ("Identity(x)", "x"),
+    ("Neg(Neg(x))", "x"),
+    ("Relu(Relu(x))", "Relu(x)"),
+    ("Add(x, x)", "Mul(x, 2.0)"),
+    ("Sub(x, Neg(y))", "Add(x, y)"),
+    ("Add(x, Neg(y))", "Sub(x, y)"),
+    ("Neg(Sub(x, y))", "Sub(y, x)"),
+    ("Mul(Neg(x), Neg(y))", "Mul(x, y)"),
+    ("Sum(x, y, z)", "Add(Add(x, y), z)"),
+    ("Relu(optional(Relu)(Sigmoid(x)))", "Sigmoid(x)"),
+    ("Add(const(a), const(b))", "const(a.value + b.value)"),
+    ("Neg(const(a))", "const(-a.value)"),
+    ("Mul(const(a), x)", "Mul(x, const(a.value + 0.0))", "not x.is_const", "a.uses > 1"),
+    ("Relu(x)", "Where(Greater(x, 0.0), x, Mul(x, 0.0))", "x.uses == 1", "x.rank == 1"),
+    ("a = Neg(x)\na, Relu(a)", "b = Mul(x, -1.0)\nb, Max(b, 0.0)"),
+    ("r = Relu(x)\nr, Sigmoid(x)", "Max(x, 0.0), Sigmoid(x)"),
+    ("r = Neg(x)\nr, Neg(x)", "r, r"),
+    ("Neg(x) ^ Add(y, z)", "Add(z, y)", "y.uses == 1", "y.is_const"),
+)
+
+
+@st.composite
+def sound_rules(draw: st.DrawFn) -> list[RewriteRule]:
+    """Draw some of the rules that keep the numbers, in any order."""
+    chosen = draw(st.lists(st.sampled_from(SOUND), min_size=1, max_size=6, unique=True))
+    return [
+        rewrite_rule(pattern, becomes, *where, name=f"r{number}")
+        for number, (pattern, becomes, *where) in enumerate(chosen)
+    ]
+
+
+@st.composite
+def sound_cases(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[RewriteRule]]:
+    """Draw a model, with or without branches and functions, and rules that keep its numbers."""
+    if draw(st.booleans()):
+        return proto_from_text(draw(scoped_models()).text()), draw(sound_rules())
+    return named(proto_from_text(HEADER + draw(graphs(12)).text())), draw(sound_rules())
+
+
+# -- rules that make work for each other -----------------------------------------------------------
+
+
+def long_graph(random: Random) -> onnx.ModelProto:
+    """Draw a graph that is mostly one long tree."""
+    values = list(SOURCES)
+    unread: list[str] = []
+    steps = []
+    for number in range(random.randint(4, 20)):
+        op = random.choice((*UNARY, *UNARY, *BINARY, "Split"))
+        pool = unread[-2:] if unread and random.random() < _MOSTLY else values
+        reads = [random.choice(pool)]
+        if op in BINARY:
+            reads.insert(random.randint(0, 1), random.choice(unread or values))
+        made = [f"v{number}", f"w{number}"] if op == "Split" else [f"v{number}"]
+        steps.append(f"{', '.join(made)} = {op} ({', '.join(reads)})")
+        unread = [name for name in unread if name not in reads] + made
+        values += made
+    outputs = ", ".join(f"float[N] {name}" for name in unread[-2:])
+    return named(
+        proto_from_text(
+            f"{HEADER}g (float[M] a, float[M] b) => ({outputs}) <float k = {{2}}> "
+            f"{{ {' '.join(steps)} }}"
+        )
+    )
+
+
+_MOSTLY = 0.8
+
+
+class _Follower:
+    """Writes patterns that fit a model as it is."""
+
+    def __init__(self, random: Random, model: onnx.ModelProto) -> None:
+        self.random = random
+        self.nodes = list(model.graph.node)
+        self.maker = {name: node for node in self.nodes for name in node.output}
+        self.uses = Counter(name for node in self.nodes for name in node.input)
+        self.uses.update(info.name for info in model.graph.output)
+        self.names: dict[str, str] = {}
+
+    def pattern(self) -> str:
+        """Write a pattern for a tree, deeper ones more often than not."""
+        root = self.random.choice([node for node in self.nodes if node.op_type != "Identity"])
+        index = self.random.randrange(len(root.output))
+        return self.output(root, index, self.random.randint(1, 4))
+
+    def output(self, node: onnx.NodeProto, index: int, depth: int) -> str:
+        op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        args = ", ".join(self.value(name, depth - 1) for name in node.input)
+        waived = ", **_" if op == "Split" else ""
+        return f"{op}({args}{waived})" + (f"[{index}]" if len(node.output) > 1 else "")
+
+    def value(self, name: str, depth: int) -> str:
+        node = self.maker.get(name)
+        while node is not None and node.op_type == "Identity":
+            name = node.input[0]
+            node = self.maker.get(name)
+        if node is None or not depth or self.random.random() < 1 - _MOSTLY or name in self.names:
+            word = "const(k)" if name == "k" and self.random.random() < _MOSTLY else f"x_{name}"
+            return self.names.setdefault(name, word)
+        return self.output(node, list(node.output).index(name), depth)
+
+    def condition(self) -> list[str]:
+        """Write something that holds of a leaf; nothing at all as often."""
+        if not self.names or self.random.random() < 0.5:  # as often
+            return []
+        name = self.random.choice(sorted(self.names))
+        word = "k" if self.names[name] == "const(k)" else self.names[name]
+        return [f"{word}.uses == {self.uses[name]}"]
+
+
+def cascading_rules(random: Random, model: onnx.ModelProto) -> list[RewriteRule]:
+    """Draw rules, most of which match only what those after them have made.
+
+    Each makes an operator of its own, or nothing, and matches no operator of a later rule: there
+    is an end.
+    """
+    rules: list[RewriteRule] = []
+    for number in range(random.randint(2, 6)):
+        current = model_from_bytes(model.SerializeToString())
+        rewrite(current, rules)
+        follower = _Follower(random, to_proto(current))
+        if all(node.op_type == "Identity" for node in follower.nodes):
+            break
+        pattern = follower.pattern()
+        words = ["k" if word == "const(k)" else word for word in follower.names.values()]
+        random.shuffle(words)
+        becomes = f"own.r{number}({', '.join(words[:2])})"
+        if words and random.random() < 1 - _MOSTLY:
+            becomes = words[0]
+        rule = rewrite_rule(pattern, becomes, *follower.condition(), name=f"r{number}")
+        rules.insert(random.choice((0, 0, len(rules))), rule)
+    return rules
+
+
+@st.composite
+def cascading_cases(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[RewriteRule]]:
+    """Draw a graph and rules that make work for each other, over several rounds."""
+    random = draw(st.randoms(use_true_random=True))
+    model = long_graph(random)
+    return model, cascading_rules(random, model)

@@ -56,7 +56,8 @@ def draft_replacement(
             draft.drop_unread()
     except BuildError as error:
         return match.reject(str(error))
-    return None if draft.outputs == match.outputs else draft
+    nothing_new = match.outputs and draft.outputs == match.outputs
+    return None if nothing_new else draft
 
 
 def _ask(

@@ -10,6 +10,7 @@ import numpy as np
 from dplcli.dpl.array_helpers import ARRAY_FUNCTIONS, items_of
 from dplcli.dpl.facts import ValueFacts
 from dplcli.dpl.shape_proofs import shaped_like
+from dplcli.dpl.size_helpers import dims
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,5 +90,6 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "per_channel": _on_values(per_channel, 2),
     "is_close": _on_values(is_close, 1),
     "shaped_like": _on_values(shaped_like, 2),
+    "dims": dims,
 }
 """Every function an expression may call."""

@@ -11,6 +11,7 @@ Function = TypeVar("Function")
 
 _OPERATORS = "dpl_operators"
 _REACH = "dpl_reach"
+_FAR = "dpl_far_sighted"
 
 
 def nodewise(*op_types: str, reach: int = 1, domain: str = "") -> Callable[[Function], Function]:
@@ -44,3 +45,14 @@ def nodewise_reach(function: object) -> int:
     """Return how many nodes above the one it looks at it may depend on."""
     reach: int = getattr(function, _REACH)
     return reach
+
+
+def far_sighted(function: Function) -> Function:
+    """Mark a rewrite function that may look at anything above the root, however far away."""
+    setattr(function, _FAR, True)
+    return function
+
+
+def is_far_sighted(function: object) -> bool:
+    """Tell whether *function* may look at anything above the root."""
+    return hasattr(function, _FAR)

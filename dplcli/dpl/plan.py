@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from dplcli.dpl.source import Source
+from dplcli.dpl.source import Source, read_utf8
 from dplcli.dpl.validation import explain_invalid
 from dplcli.errors import CatalogError
 
@@ -27,6 +27,16 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 _PLAIN = re.compile(r"[A-Za-z_/][\w./-]*", re.ASCII)
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 _LONGEST_COMMENT = 160
+
+_APPLICATIONS = "\napplications:\n"
+_CODE = "00(?:0[0-9A-F]|10)[0-9A-F]{4}"
+_SCALAR = rf'({_PLAIN.pattern}|"(?:[^"\\]|\\["\\]|\\U{_CODE})*")'
+_OWN_LINE = re.compile(
+    rf"  - \{{rule: {_SCALAR}, scope: {_SCALAR}, "
+    rf"root: \{{output: {_SCALAR}, op_type: {_SCALAR}\}}\}}(?: +#.*)?",
+    re.ASCII,
+)
+_ESCAPE = re.compile(r'\\(["\\])|\\U([0-9A-F]{8})')
 
 
 class PlanEntry(NamedTuple):
@@ -130,7 +140,9 @@ def read_plan(path: Path) -> Plan:
     Raises:
         CatalogError: With file, line and column of what is wrong.
     """
-    source = Source(path, "plan", FIRST_LINE)
+    text = read_utf8(path)
+    head, entries = _read_own_lines(text)
+    source = Source(path, "plan", FIRST_LINE, head)
     data = source.plain()
     if "schema" not in data:
         raise CatalogError(
@@ -140,7 +152,7 @@ def read_plan(path: Path) -> Plan:
         file = PlanFile.model_validate(data)
     except ValidationError as error:
         raise explain_invalid(source, error, _keys_at) from error
-    entries = tuple(
+    entries += tuple(
         PlanEntry(
             item.rule,
             item.scope,
@@ -152,6 +164,35 @@ def read_plan(path: Path) -> Plan:
     )
     catalogues = tuple(file.catalogues)
     return Plan(file.model.name, file.model.sha256, catalogues, entries, file.opset, path)
+
+
+def _read_own_lines(text: str) -> tuple[str, tuple[PlanEntry, ...]]:
+    """Read entries that stand as :func:`write_plan` writes them, which YAML takes long for.
+
+    Returns:
+        What is left for YAML to read, and the entries; all of it and none where one line under
+        ``applications`` is written in another way.
+    """
+    head, key, body = text.partition(_APPLICATIONS)
+    first = head.count("\n") + 3
+    entries = []
+    for number, line in enumerate(body.splitlines(), start=first):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _OWN_LINE.fullmatch(line)
+        if found is None or not _WORDS.isdisjoint(map(str.lower, found.groups())):
+            return text, ()
+        rule, scope, output, op_type = map(_unescaped, found.groups())
+        entries.append(PlanEntry(rule, scope, output, op_type, line=number))
+    return (f"{head}{key.rstrip()} []\n", tuple(entries)) if entries else (text, ())
+
+
+def _unescaped(scalar: str) -> str:
+    return _ESCAPE.sub(_character, scalar[1:-1]) if scalar.startswith('"') else scalar
+
+
+def _character(escape: re.Match[str]) -> str:
+    return str(escape[1] or chr(int(escape[2], 16)))
 
 
 def _keys_at(where: Where) -> Iterable[str]:

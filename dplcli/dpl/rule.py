@@ -7,7 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dplcli.dpl.matcher import Matcher
-from dplcli.dpl.nodewise import is_nodewise, nodewise_reach, operators_of
+from dplcli.dpl.nodewise import (
+    is_far_sighted,
+    is_nodewise,
+    nodewise_reach,
+    operators_of,
+)
 from dplcli.dpl.pattern import OutputsPattern
 from dplcli.dpl.reach import reach_of
 from dplcli.dpl.replacement import Captured, Replacement, new_nodes
@@ -261,6 +266,8 @@ class RewriteRule(Rule):
     @property
     def reach(self) -> int | None:
         """How many nodes above its root a match depends on; None if there is no such number."""
+        if is_far_sighted(self.replacement):
+            return None
         if self.is_nodewise:
             return nodewise_reach(self.replacement)
         return reach_of(self.pattern)

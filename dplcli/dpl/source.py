@@ -34,21 +34,23 @@ class Source:
         path: The file.
         kind: What it should be.
         first_line: How such a file begins.
+        text: What is in it, if that is at hand.
 
     Raises:
         CatalogError: It cannot be read, or is not YAML with a mapping at the top.
     """
 
-    def __init__(self, path: Path, kind: str = "catalogue", first_line: str = "dpl: 1") -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: str = "catalogue",
+        first_line: str = "dpl: 1",
+        text: str | None = None,
+    ) -> None:
         """Read and parse the file."""
         self.label = path.name
         self.folder = path.parent
-        try:
-            self.text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise CatalogError(f"{path}: is not UTF-8 text") from error
-        except OSError as error:
-            raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
+        self.text = read_utf8(path) if text is None else text
         self.lines = _LINE_ENDS.split(self.text)
         if not self.lines[-1]:
             self.lines.pop()
@@ -134,6 +136,20 @@ class Source:
             shown = self.lines[line][start : start + _SHOWN]
             excerpt = f"\n    {shown}\n    {' ' * min(column - start, len(shown))}^"
         return CatalogError(f"{place}: {message}{excerpt}", hint=hint)
+
+
+def read_utf8(path: Path) -> str:
+    """Return the text in a file.
+
+    Raises:
+        CatalogError: It cannot be read, or is no UTF-8 text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise CatalogError(f"{path}: is not UTF-8 text") from error
+    except OSError as error:
+        raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _holds(data: Any, key: str | int) -> bool:  # noqa: ANN401  # YAML holds anything

@@ -103,6 +103,12 @@ class Model:
         kept: Memory = self._memories[kind]
         return kept
 
+    def forget(self) -> bool:
+        """Drop the objects that :meth:`memory` keeps; tell whether there were any."""
+        had_some = bool(self._memories)
+        self._memories.clear()
+        return had_some
+
     def inferred_types(self) -> Mapping[Value, TensorType]:
         """Types that shape inference adds to the declared ones; inferred once, when first asked."""
         if self._inferred is None:

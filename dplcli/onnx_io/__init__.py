@@ -11,10 +11,13 @@ from dplcli.onnx_io.exporter import (
 )
 from dplcli.onnx_io.external_data import check_external_data, external_files
 from dplcli.onnx_io.loader import load_model, model_from_proto, paused_gc
+from dplcli.onnx_io.opset_raising import AdaptedNode, RaisedOpset, raise_opset
 from dplcli.onnx_io.schemas import OnnxSchemas
 
 __all__ = [
+    "AdaptedNode",
     "OnnxSchemas",
+    "RaisedOpset",
     "StagedModel",
     "check_destination",
     "check_external_data",
@@ -24,6 +27,7 @@ __all__ = [
     "load_model",
     "model_from_proto",
     "paused_gc",
+    "raise_opset",
     "staged",
     "to_proto",
     "written_size",

@@ -18,6 +18,7 @@ from dplcli.ir.operators import schema_of
 from dplcli.ir.value import record_uses
 from dplcli.onnx_io.attributes import graphs_of
 from dplcli.onnx_io.codec import ProtoCodec
+from dplcli.onnx_io.opset_raising import raise_opset
 from dplcli.onnx_io.sorting import sort_nodes
 
 if TYPE_CHECKING:
@@ -36,18 +37,39 @@ _TEXT_PROBE = 512
 _LARGEST_MESSAGE = 2**31 - 1
 
 
-def load_model(path: Path) -> Model:
+def load_model(path: Path, *, opset: int | None = None) -> Model:
     """Read the model at *path*; external data stays where it is, unread.
+
+    Args:
+        path: The file.
+        opset: The opset to raise the model to before anything else is done with it.
 
     Raises:
         ModelLoadError: The file is missing, empty, truncated or not ONNX.
         InvalidModelError: Its graph contradicts itself.
+        OpsetError: It cannot be raised to *opset*.
+        UsageError: There is no such opset, or the model's is newer.
     """
     data = _read_bytes(path)
-    model = model_from_proto(_parse(data, path), path.parent, str(path))
+    proto = _parse(data, path)
+    model = model_from_proto(proto, path.parent, str(path))
+    if opset is not None:
+        model = _raised(model, proto, opset, path)
     model.path = path
     model.may_have_external_data = _EXTERNAL_MARK in data
     return model
+
+
+def _raised(model: Model, proto: ModelProto, opset: int, path: Path) -> Model:
+    """Raise *proto*, over which *model* was built and so found to be whole, and build it anew."""
+    with paused_gc():
+        result = raise_opset(proto, opset, str(path))
+    if not result.is_changed:
+        return model
+    raised = model_from_proto(proto, path.parent, str(path))
+    raised.notes = [*model.notes, f"{path}: {result}"]
+    raised.graph.modified = True
+    return raised
 
 
 def _read_bytes(path: Path) -> bytes:

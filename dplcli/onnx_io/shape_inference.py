@@ -46,14 +46,25 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     source = model.source
     if not isinstance(source, ModelProto):
         return {}, ""
+    inferred, reason = inferred_graph(source)
+    types: dict[Value, TensorType] = {}
+    if inferred is not None:
+        _collect(model.graph, source.graph, inferred, types)
+    return types, reason
+
+
+def inferred_graph(source: ModelProto) -> tuple[GraphProto | None, str]:
+    """Infer the types of a model's values.
+
+    Returns:
+        The main graph with its types and without its weights, or None and why there is none. A
+        long vector's length is a symbol in it.
+    """
     skeleton = _without_weights(source)
     try:
-        inferred = _infer(skeleton)
+        return _infer(skeleton).graph, ""
     except _PROBLEMS as error:
-        return {}, _explain(error)
-    types: dict[Value, TensorType] = {}
-    _collect(model.graph, source.graph, inferred.graph, types)
-    return types, ""
+        return None, _explain(error)
 
 
 def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
@@ -64,14 +75,11 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     """
     if not isinstance(model.source, ModelProto) or model.source.ByteSize() > _IN_MEMORY_LIMIT:
         return {}, ""
-    edited = to_proto(model)
+    inferred, reason = inferred_graph(to_proto(model))
     types: dict[Value, TensorType] = {}
-    try:
-        inferred = _infer(_without_weights(edited))
-    except _PROBLEMS as error:
-        return {}, _explain(error)
-    _collect_edited(model.graph, inferred.graph, types)
-    return types, ""
+    if inferred is not None:
+        _collect_edited(model.graph, inferred, types)
+    return types, reason
 
 
 def _infer(model: ModelProto) -> ModelProto:

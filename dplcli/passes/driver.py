@@ -37,6 +37,7 @@ class Turn:
     Attributes:
         rule: The rule.
         heads: The operators its matches may be rooted in; None for all.
+        follows_shapes: Whether it depends on what is known of shapes.
         is_local: Whether it depends on nothing but what lies within reach of its root.
         seen: Its place in the journal.
     """
@@ -47,6 +48,7 @@ class Turn:
         self.heads = rule.heads
         self.is_local = rule.reach is not None
         self.seen: dict[OpKey, int] = {}
+        self.follows_shapes = rule.is_nodewise and (rule.reach or 0) > 1
         self.has_begun = False
         self.edits = -1
         self.function = rule.instance()
@@ -117,6 +119,7 @@ class RewriteDriver:
             if self.applied > before:
                 rounds += 1
                 self.loops.check_size(self._active(counts))
+                self._look_again_at_shapes()
                 continue
             if inferences == _INFERENCES or not rounds or not self.learn():
                 break
@@ -126,9 +129,17 @@ class RewriteDriver:
     def _active(self, before: dict[str, int]) -> list[str]:
         return [name for name, count in self.counts.items() if count > before[name]]
 
+    def _look_again_at_shapes(self) -> None:
+        """Let rules that follow shapes start anew if what was unknown to them no longer is."""
+        if self.worklist.takes_new_sizes() and self.model.forget():
+            for turn in self.turns:
+                turn.has_begun = turn.has_begun and not turn.follows_shapes
+
     def learn(self) -> bool:
         """Infer types again if rules asked for some; tell whether more is known now."""
         found = self.model.infer_again()
+        if found:
+            self.model.forget()
         for value in found:
             self.worklist.value_changed(value)
         return bool(found)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
+from dplcli.ir import Tensor
 from dplcli.ir.traversal import is_identity
 from dplcli.passes.selection import matchable_graphs
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     OpKey: TypeAlias = tuple[str, str]
 
 _POSITION = attrgetter("position")
+
+
+_MOST_SIZES = 64
 
 
 class Worklist:
@@ -40,6 +44,8 @@ class Worklist:
         self._nodes: dict[Graph, dict[OpKey, dict[Node, None]]] = {}
         self._journal: dict[OpKey, list[Node]] = {}
         self._changed: dict[Value, None] = {}
+        self._sizes: set[Value] = set()
+        self.has_new_sizes = False
         self.edits = 0
         for graph in self.graphs:
             of_graph = self._nodes[graph] = {}
@@ -66,6 +72,14 @@ class Worklist:
     def value_changed(self, value: Value) -> None:
         """Remember that what lies below *value* must be looked at again."""
         self._changed[value] = None
+        if value.producer is None and value not in self._sizes and _is_size(value):
+            self._sizes.add(value)
+            self.has_new_sizes = True
+
+    def takes_new_sizes(self) -> bool:
+        """Tell whether constants that may be sizes were made since this was asked last."""
+        answer, self.has_new_sizes = self.has_new_sizes, False
+        return answer
 
     # -- asking --------------------------------------------------------------------------------
 
@@ -144,3 +158,11 @@ class Worklist:
         noted.add(node)
         if node.graph in self._nodes:
             self._journal.setdefault((node.domain, node.op_type), []).append(node)
+
+
+def _is_size(value: Value) -> bool:
+    """Tell whether *value* is a constant that a pass made and that shapes may depend on."""
+    tensor = value.initializer_source
+    if not isinstance(tensor, Tensor) or not tensor.dtype.startswith("int"):
+        return False
+    return tensor.size <= _MOST_SIZES

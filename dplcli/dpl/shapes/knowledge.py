@@ -6,23 +6,32 @@ fact found once is a fact for the rest of a run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dplcli.dpl.shapes.content_rules import BOOLEAN, CONTENT_RULES
+from dplcli.dpl.shapes.foldable import EXPLOSIVE, FOLDABLE
 from dplcli.dpl.shapes.shape_rules import SHAPE_RULES
 from dplcli.dpl.shapes.terms import Algebra, Term, is_small
 from dplcli.dpl.shapes.view import MOST_ELEMENTS, NOTHING, WHOLE, Fact, View
 from dplcli.dpl.shapes.window_rules import WINDOW_RULES
+from dplcli.ir import ArrayTensor
 from dplcli.ir.op_kinds import kind_of
 from dplcli.ir.types import dtype_name
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dplcli.dpl.shapes.shape_rules import PartlyKnown, Shapes
     from dplcli.dpl.shapes.terms import Number
     from dplcli.dpl.shapes.view import Dims
-    from dplcli.ir import Tensor, TensorType, Value
+    from dplcli.ir import Node, Tensor, TensorType, Value
 
 _RULES = {**SHAPE_RULES, **WINDOW_RULES}
+MOST_COMPUTED = 1024
+"""Larger tensors are not computed to learn about shapes."""
+
 _PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynamic"})
 """Symbols that some tools write for every dimension they do not know."""
 
@@ -70,6 +79,18 @@ class Knowledge:
         """Return the elements of a scalar or vector of whole numbers."""
         return self.fact(value).content
 
+    def array(self, value: Value) -> NDArray[Any] | None:
+        """Return the elements of *value* if they are few and can only have these values."""
+        fact = self.fact(value)
+        if fact.array is not None:
+            return fact.array
+        if fact.content is not None and fact.shape is not None and fact.dtype is not None:
+            return _array(fact.content, fact.shape, fact.dtype)
+        tensor = value.constant if value.is_constant else None
+        if tensor is None or tensor.is_external or tensor.size > MOST_COMPUTED:
+            return None
+        return tensor.numpy()
+
     def _needed(self, value: Value) -> list[Value]:
         """List what must be known first."""
         node = value.producer
@@ -82,12 +103,16 @@ class Knowledge:
         ]
 
     def _is_settled(self, value: Value) -> bool:
-        """Tell whether the type says all: a static shape, and elements that are no shapes."""
+        """Tell whether the type says all: a static shape, and more elements than are computed."""
         known = value.known_type()
         if known is None or known.shape is None or known.dtype is None:
             return False
-        is_static = all(isinstance(dim, int) for dim in known.shape)
-        return is_static and (known.dtype not in WHOLE or len(known.shape) > 1)
+        size = 1
+        for dim in known.shape:
+            if not isinstance(dim, int):
+                return False
+            size *= dim
+        return size > MOST_COMPUTED
 
     def _learn(self, value: Value) -> None:
         node = value.producer
@@ -161,21 +186,56 @@ class Knowledge:
     def _made_by(self, view: View) -> list[Fact]:
         node = view.node
         shapes = self._shapes(view)
-        facts = []
-        for index, value in enumerate(node.outputs):
-            if value is None:
-                facts.append(NOTHING)
-                continue
-            known = value.known_type()
-            found = shapes[index] if index < len(shapes) else None
-            is_ranked = found is not None or (known is not None and known.shape is not None)
-            shape = self._merged(value, found, known) if is_ranked else None
-            dtype = known.dtype if known is not None and known.dtype else _dtype(view)
-            content = self._content(view, shape, dtype) if index == 0 else None
-            if content is None:
-                content = self._unknown_elements(value, dtype, shape)
-            facts.append(Fact(dtype, shape, content))
-        return facts
+        facts = [
+            NOTHING if value is None else self._reasoned(view, value, shapes)
+            for value in node.outputs
+        ]
+        if all(fact.content is not None and _are_numbers(fact.content) for fact in facts):
+            return facts
+        arrays = self._computed(node)
+        return facts if arrays is None else [_fact_of(array) for array in arrays]
+
+    def _reasoned(self, view: View, value: Value, shapes: Shapes) -> Fact:
+        """Say what the rules say of one output."""
+        known = value.known_type()
+        found = shapes[value.index] if value.index < len(shapes) else None
+        is_ranked = found is not None or (known is not None and known.shape is not None)
+        shape = self._merged(value, found, known) if is_ranked else None
+        dtype = known.dtype if known is not None and known.dtype else _dtype(view)
+        content = self._content(view, shape, dtype) if value.index == 0 else None
+        if content is None:
+            content = self._unknown_elements(value, dtype, shape)
+        return Fact(dtype, shape, content)
+
+    def _computed(self, node: Node) -> tuple[NDArray[Any], ...] | None:
+        """Compute a node over known elements."""
+        if node.domain or node.op_type not in FOLDABLE or node.subgraphs:
+            return None
+        arrays = [None if value is None else self._known_array(value) for value in node.inputs]
+        given = [array for array in arrays if array is not None]
+        if not given or len(given) < sum(value is not None for value in node.inputs):
+            return None
+        if node.op_type in EXPLOSIVE and not self._stays_small(node):
+            return None
+        made = node.graph.model.codec.evaluate(node, arrays)
+        if made is None or len(made) != len(node.outputs):
+            return None
+        return made if all(_is_small(array) for array in made) else None
+
+    def _known_array(self, value: Value) -> NDArray[Any] | None:
+        return self.array(value) if value in self._facts or value.is_constant else None
+
+    def _stays_small(self, node: Node) -> bool:
+        """Tell whether a node that makes much of little makes little."""
+        shapes = self._shapes(View(node, self.algebra, self._known))
+        if not shapes or shapes[0] is None:
+            return False
+        size = 1
+        for dim in shapes[0]:
+            if not isinstance(dim, int):
+                return False
+            size *= dim
+        return size <= MOST_COMPUTED
 
     def _shapes(self, view: View) -> Shapes:
         node = view.node
@@ -197,6 +257,28 @@ class Knowledge:
         if isinstance(length, int) and len(content) != length:
             return None
         return content if all(_fits(item, dtype) for item in content) else None
+
+
+def _array(content: Dims, shape: Dims, dtype: str) -> NDArray[Any] | None:
+    """Make an array of elements that are all plain numbers."""
+    if not _are_numbers(content):
+        return None
+    array = np.array(content, dtype=dtype)
+    return array if shape else array.reshape(())
+
+
+def _are_numbers(content: Dims) -> bool:
+    return all(isinstance(item, int) for item in content)
+
+
+def _fact_of(array: NDArray[Any]) -> Fact:
+    """Describe a tensor whose elements are known."""
+    tensor = ArrayTensor(array)
+    return Fact(tensor.dtype, tensor.shape, _elements(tensor), array)
+
+
+def _is_small(array: NDArray[Any]) -> bool:
+    return array.size <= MOST_COMPUTED and not array.dtype.hasobject
 
 
 def _fits(item: Number, dtype: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.dpl.shapes.terms import Term
 from dplcli.ir import Tensor
@@ -11,6 +11,8 @@ from dplcli.ir.parameters import inputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from dplcli.dpl.shapes.terms import Algebra, Number
     from dplcli.ir import Node, Value
@@ -26,11 +28,13 @@ class Fact(NamedTuple):
         dtype: Name of the element type, or None.
         shape: Its dimensions; None if even the rank is unknown.
         content: The elements of a scalar or vector of whole numbers or truth values.
+        array: All elements, if they are few and can only have these values.
     """
 
     dtype: str | None = None
     shape: Dims | None = None
     content: Dims | None = None
+    array: NDArray[Any] | None = None
 
 
 NOTHING = Fact()

@@ -14,51 +14,65 @@ from dplcli.errors import CatalogError, did_you_mean
 if TYPE_CHECKING:
     from dplcli.dpl.draft import RewriteFunction
 
-_MODULES: dict[str, str] = {
-    "constants_to_initializers": "constant_nodes",
-    "drop_identity": "chains",
-    "drop_repeated": "chains",
-    "drop_reshaping": "reshapes",
-    "drop_unread": "constant_nodes",
-    "fix_reshape_targets": "reshapes",
-    "fold_constants": "fold_constants",
-    "fold_shape_arithmetic": "shape_arithmetic",
-    "merge_casts": "chains",
-    "merge_clips": "clips",
-    "merge_common": "merge_common",
-    "merge_concats": "chains",
-    "merge_initializers": "merge_initializers",
-    "merge_reshapes": "reshapes",
-    "merge_slices_into_split": "slices",
-    "merge_transposes": "chains",
-    "pad_into_average_pool": "pads",
-    "pad_into_conv": "pads",
-    "pad_into_max_pool": "pads",
-    "reuse_shape_arithmetic": "shape_arithmetic",
-    "transpose_into_gemm": "gemms",
-    "group_normalization": "group_normalization",
-    "resolve_cast_like": "casts",
-    **dict.fromkeys(
-        ("reduce_l1", "reduce_l2", "reduce_log_sum", "reduce_log_sum_exp", "reduce_sum_square"),
-        "reductions",
+_FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "attention": ("attention",),
+    "attention_layouts": (
+        "attention_causal",
+        "attention_of_rows",
+        "attention_unmerged",
+        "attention_with_cache",
     ),
-    **dict.fromkeys(
-        (
-            *("instance_normalization", "layer_normalization", "rms_normalization"),
-            "layer_normalization_of_rows",
-            "layer_normalization_of_rows_with_statistics",
-        ),
-        "normalizations",
+    "casts": ("resolve_cast_like",),
+    "chains": (
+        "drop_identity",
+        "drop_repeated",
+        "merge_casts",
+        "merge_concats",
+        "merge_transposes",
     ),
-    "ort_embed_layer_normalization": "ort_fusions",
-    "ort_fused_conv": "ort_fusions",
-    "ort_fused_gemm": "ort_fusions",
-    "ort_fused_matmul_scale": "ort_fusions",
-    "ort_fused_matmul_transpose": "ort_fusions",
-    "ort_skip_layer_normalization": "ort_fusions",
-    "ort_skip_simplified_layer_normalization": "ort_fusions",
+    "clips": ("merge_clips",),
+    "constant_nodes": ("constants_to_initializers", "drop_unread"),
+    "finite_masks": ("finite_mask",),
+    "fold_constants": ("fold_constants",),
+    "gemms": ("transpose_into_gemm",),
+    "group_normalization": ("group_normalization",),
+    "merge_common": ("merge_common",),
+    "merge_initializers": ("merge_initializers",),
+    "normalizations": (
+        "instance_normalization",
+        "layer_normalization",
+        "layer_normalization_of_rows",
+        "layer_normalization_of_rows_with_statistics",
+        "rms_normalization",
+    ),
+    "onnxruntime_attention": ("onnxruntime_attention", "onnxruntime_attention_with_cache"),
+    "ort_fusions": (
+        "ort_embed_layer_normalization",
+        "ort_fused_conv",
+        "ort_fused_gemm",
+        "ort_fused_matmul_scale",
+        "ort_fused_matmul_transpose",
+        "ort_skip_layer_normalization",
+        "ort_skip_simplified_layer_normalization",
+    ),
+    "pads": ("pad_into_average_pool", "pad_into_conv", "pad_into_max_pool"),
+    "reductions": (
+        "reduce_l1",
+        "reduce_l2",
+        "reduce_log_sum",
+        "reduce_log_sum_exp",
+        "reduce_sum_square",
+    ),
+    "reshapes": ("drop_reshaping", "fix_reshape_targets", "merge_reshapes"),
+    "rotary_embedding": ("onnxruntime_rotary_embedding", "rotary_embedding"),
+    "rotary_tables": ("double_later",),
+    "shape_arithmetic": ("reuse_shape_arithmetic",),
+    "slices": ("merge_slices_into_split",),
+    "states": ("drop_zero_states",),
 }
-"""The module of each function."""
+"""The functions of each module."""
+
+_MODULES = {name: module for module, names in _FUNCTIONS.items() for name in names}
 
 
 def find_transform(name: str) -> RewriteFunction:

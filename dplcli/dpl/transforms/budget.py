@@ -7,34 +7,50 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dplcli.ir import Model, Node, Tensor, Value
 
-_SHARE = 25
+_SHARE = 32
 """A model may grow by one part in so many."""
-
-_FREE = 1024
-"""Bytes that any model may grow by."""
 
 _NODE = 40
 """What a node takes in a file besides its names."""
 
-_BITS = {"complex128": 128, "complex64": 64, "float64": 64, "int64": 64, "uint64": 64, "bool": 8}
+_BITS = {"complex128": 128, "complex64": 64, "bool": 8}
+_MOST_LOOKS = 64
 
 
 class SizeBudget:
-    """Bytes left, for one model: what nodes that go away took is added."""
+    """The bytes that one model may take: a little more than it took at first."""
 
     def __init__(self) -> None:
         """Measure the model when first asked."""
-        self._left: int | None = None
+        self._most = 0
+        self._size = 0
+        self._nodes = 0
+        self._looks = 0
 
     def allows(self, node: Node, size: int) -> bool:
         """Tell whether *node* may become constants of *size* bytes."""
-        if self._left is None:
-            self._left = _FREE + measure(node.graph.model) // _SHARE
-        return size - freed_by(node) <= self._left
+        growth = size - freed_by(node)
+        if growth <= 0:
+            return True
+        model = node.graph.model
+        if not self._most:
+            self._look(model)
+            self._most = self._size + self._size // _SHARE
+        if self._size + growth > self._most and self._may_have_shrunk(model):
+            self._look(model)
+        return self._size + growth <= self._most
 
     def spend(self, node: Node, size: int) -> None:
-        """Take what folding *node* costs; what it gives back is kept for others."""
-        self._left = (self._left or 0) - (size - freed_by(node))
+        """Note that *node* becomes constants of *size* bytes."""
+        self._size += max(size - freed_by(node), 0)
+
+    def _look(self, model: Model) -> None:
+        self._size = measure(model)
+        self._nodes = _node_count(model)
+        self._looks += 1
+
+    def _may_have_shrunk(self, model: Model) -> bool:
+        return self._looks < _MOST_LOOKS and _node_count(model) < self._nodes
 
 
 def measure(model: Model) -> int:
@@ -54,6 +70,10 @@ def freed_by(node: Node) -> int:
         if is_only_reader and not value.returned_by and not value.is_graph_input:
             freed += bytes_of(value)
     return freed
+
+
+def _node_count(model: Model) -> int:
+    return sum(graph.node_count for graph in model.graphs())
 
 
 def _bytes_of_node(node: Node) -> int:

@@ -13,62 +13,71 @@ from typing import TYPE_CHECKING
 
 from dplcli.dpl.nodewise import nodewise
 from dplcli.dpl.shapes import Knowledge
+from dplcli.dpl.shapes.content_rules import CONTENT_RULES
+from dplcli.dpl.shapes.foldable import FOLDABLE
+from dplcli.dpl.shapes.view import WHOLE
 from dplcli.dpl.transforms.budget import SizeBudget, size_in_bytes
 from dplcli.ir import ArrayTensor
-from dplcli.ir.op_kinds import OP_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
+
+    from numpy.typing import NDArray
 
     from dplcli.dpl.draft import GraphBuilder, Operand
     from dplcli.dpl.match import Match, Rejection
     from dplcli.ir import Node, Value
 
-_KEPT = frozenset({"QuantizeLinear", "DequantizeLinear", "Dropout", "BitCast", "SwiGLU"})
-"""Operators that say how a model is quantised, or that may not give the same each time."""
-
-_FURTHER = """
-    ConstantOfShape CumSum Einsum EyeLike Gemm MatMul NonZero OneHot Range Scatter ScatterElements
-    ScatterND Shape Size Softmax TopK Compress LayerNormalization
-"""
-
-FOLDABLE = (
-    OP_KINDS["elementwise"] | OP_KINDS["broadcast"] | OP_KINDS["injective"] | OP_KINDS["reduction"]
-) - _KEPT | {*_FURTHER.split()}
-"""Operators that are folded; convolutions and other heavy work are not."""
-
 _MOST_WORK = 1 << 24
 """Elements of the inputs or of the results of a node beyond which it is not computed."""
 
 
-@nodewise()
-class fold_constants:  # noqa: N801  # catalogues call it by this name
-    """Folds nodes for one model, within one budget."""
+@nodewise(reach=3)
+def fold_constants(match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
+    """Describe the constants that take the place of a node."""
+    node = match.root
+    arrays = _known(node, match.outputs) if match.outputs else None
+    if arrays is None and not is_foldable(node):
+        return None
+    size = _expected_size(node, match.outputs)
+    if size is None or size > _MOST_WORK:
+        return match.reject("how large the result is cannot be told, or it is too large")
+    budget = node.graph.model.memory(SizeBudget)
+    if not budget.allows(node, size):
+        return match.reject(f"{size:,} bytes of constants would be more than the file may grow")
+    arrays = arrays or _computed(node, match.outputs, build)
+    if arrays is None:
+        return match.reject("onnx's reference evaluator cannot compute it as it should be")
+    budget.spend(node, size)
+    return [build.constant(array) for array in arrays]
 
-    def __init__(self) -> None:
-        """Start with the whole budget."""
-        self.budget = SizeBudget()
 
-    def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
-        """Describe the constants that take the place of a node."""
-        node = match.root
-        if not is_foldable(node) or not match.outputs:
+def _computed(
+    node: Node, outputs: Sequence[Value], build: GraphBuilder
+) -> list[NDArray[Any]] | None:
+    """Return the results, if they are of the types that they should be."""
+    made = build.evaluate(node)
+    if made is None or len(made) != len(node.outputs):
+        return None
+    for value in outputs:
+        known = value.known_type()
+        if known is not None and known.dtype not in (None, ArrayTensor(made[value.index]).dtype):
             return None
-        size = _expected_size(node, match.outputs)
-        if size is None or size > _MOST_WORK:
-            return match.reject("how large the result is cannot be told, or it is too large")
-        if not self.budget.allows(node, size):
-            return match.reject(f"{size:,} bytes of constants would be more than the file may grow")
-        arrays = build.evaluate(node)
-        if arrays is None or len(arrays) != len(node.outputs):
-            return match.reject("onnx's reference evaluator cannot compute it")
-        tensors = [ArrayTensor(arrays[value.index]) for value in match.outputs]
-        for tensor, value in zip(tensors, match.outputs, strict=True):
-            known = value.known_type()
-            if known is not None and known.dtype not in (None, tensor.dtype):
-                return match.reject(f"the result would be {tensor.dtype} instead of {known.dtype}")
-        self.budget.spend(node, size)
-        return [build.constant(tensor) for tensor in tensors]
+    return [made[value.index] for value in outputs]
+
+
+def _known(node: Node, outputs: Sequence[Value]) -> list[NDArray[Any]] | None:
+    """Return whole numbers that follow from shapes and constants, whatever the inputs."""
+    if node.domain or node.op_type not in CONTENT_RULES:
+        return None
+    types = [value.known_type() for value in outputs]
+    if any(known is not None and known.dtype not in WHOLE for known in types):
+        return None
+    knowledge = node.graph.model.memory(Knowledge)
+    arrays = [knowledge.array(value) for value in outputs]
+    found = [array for array in arrays if array is not None]
+    return found if len(found) == len(arrays) else None
 
 
 def is_foldable(node: Node) -> bool:

@@ -47,9 +47,10 @@ class merge_initializers:  # noqa: N801  # catalogues call it by this name
         if node.subgraphs:
             return None
         inputs = [None if value is None else self._first(value) for value in node.inputs]
-        if inputs == list(node.inputs) or len(match.outputs) != len(node.outputs):
+        if inputs == list(node.inputs):
             return None
-        return remade(build, node, inputs)
+        made = remade(build, node, inputs)
+        return [made[value.index] for value in match.outputs]
 
     def _first(self, value: Value) -> Value:
         """Return the first constant seen that equals *value*."""

@@ -93,10 +93,10 @@ def dtype_of(value: Value) -> str:
     return known.dtype
 
 
-def in_last_place(match: Match, made: Operand) -> tuple[Operand, ...]:
-    """Put *made* in the place of the last output, and leave the other outputs as they are.
+def in_first_place(match: Match, made: Operand) -> tuple[Operand, ...]:
+    """Put *made* in the place of the first output, and leave the other outputs as they are.
 
-    A rule lists a node before its last output if others may read what the node makes: it stays for
-    them, and goes with the match if there are none.
+    A rule lists a node behind its first output if others may read what the node makes: it stays
+    for them, and goes with the match if there are none.
     """
-    return (*match.outputs[:-1], made)
+    return (made, *match.outputs[1:])

@@ -11,7 +11,7 @@ from dplcli.dpl.transforms.ort_common import (
     MICROSOFT,
     dtype_of,
     float_of,
-    in_last_place,
+    in_first_place,
     input_of,
     node_called,
     number_called,
@@ -137,7 +137,7 @@ def ort_fused_matmul_transpose(match: Match, build: GraphBuilder) -> Sequence[Op
     else:
         raise BuildError(f"FusedMatMul cannot transpose by {list(order)}")
     product.inputs[slot] = input_of(transpose, 0)
-    return in_last_place(match, product.made_by(build))
+    return in_first_place(match, product.made_by(build))
 
 
 def _move_batch(match: Match, product: _Product, slot: int, rank: int, *, transposed: bool) -> None:
@@ -199,9 +199,9 @@ def _skip(
     epsilon = _epsilon(match)
     if not total.returned_by and all(node in matched for node, _ in total.iter_uses()):
         made = build.op(op_type, *inputs, domain=MICROSOFT, epsilon=epsilon)
-        return in_last_place(match, made)
+        return in_first_place(match, made)
     made, *_, added = build.ops(op_type, *inputs, domain=MICROSOFT, outputs=4, epsilon=epsilon)
-    return (added, made)
+    return (made, added)
 
 
 def _epsilon(match: Match) -> float:

@@ -1,20 +1,19 @@
-"""The whole numbers that exporters compute from shapes: known ones, and those known elsewhere."""
+"""The whole numbers that exporters compute from shapes again and again."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dplcli.dpl.nodewise import nodewise
 from dplcli.dpl.shapes import Knowledge
+from dplcli.dpl.shapes.content_rules import CONTENT_RULES
+from dplcli.dpl.shapes.view import WHOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable
 
     from dplcli.dpl.draft import GraphBuilder, Operand
     from dplcli.dpl.match import Match
-    from dplcli.dpl.shapes import Fact
     from dplcli.ir import Value
 
     Key = tuple[Hashable, ...]
@@ -22,33 +21,7 @@ if TYPE_CHECKING:
 _REACH = 3
 
 
-@nodewise(reach=_REACH)
-def fold_shape_arithmetic(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
-    """Make a constant of a scalar or vector of whole numbers that can only have one value.
-
-    Before: ``n = Gather(Shape(x), 1)`` where *x* is ``[batch, 3, height, width]``
-    After:  ``n`` is the constant 3
-    """
-    if match.root.op_type == "Constant":
-        return None
-    knowledge = match.root.graph.model.memory(Knowledge)
-    found = [_array(knowledge.fact(value)) for value in match.outputs]
-    known = [array for array in found if array is not None]
-    return [build.constant(array) for array in known] if len(known) == len(found) > 0 else None
-
-
-def _array(fact: Fact) -> np.ndarray | None:
-    """Return the elements if all are plain numbers."""
-    if fact.content is None or fact.shape is None or fact.dtype is None:
-        return None
-    numbers = [item for item in fact.content if isinstance(item, int)]
-    if len(numbers) < len(fact.content):
-        return None
-    array = np.array(numbers, dtype=fact.dtype)
-    return array if fact.shape else array.reshape(())
-
-
-@nodewise(reach=_REACH)
+@nodewise(*sorted(CONTENT_RULES.keys() - {"Identity"}), reach=_REACH)
 class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
     """Reads whole numbers where they were computed first.
 
@@ -63,13 +36,18 @@ class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
 
     def __call__(self, match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG002  # nothing is made
         """Return an earlier value with the same elements."""
-        if len(match.outputs) != 1 or match.root.op_type in {"Constant", "Identity"}:
+        if len(match.outputs) != 1:
             return None
         (value,) = match.outputs
-        fact = value.graph.model.memory(Knowledge).fact(value)
+        known = value.known_type()
+        if known is not None and known.dtype not in WHOLE:
+            return None
+        knowledge = value.graph.model.memory(Knowledge)
+        fact = knowledge.fact(value)
         if fact.content is None or fact.shape is None or not fact.content:
             return None
-        key: Key = (value.graph, fact.dtype, len(fact.shape), fact.content)
+        # terms of two algebras look alike and mean different numbers
+        key: Key = (knowledge, value.graph, fact.dtype, len(fact.shape), fact.content)
         other = self._known.get(key)
         if other is None or other is value or not _stands_before(other, value):
             self._known[key] = value

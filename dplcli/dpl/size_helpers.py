@@ -1,0 +1,28 @@
+"""What expressions may ask of the sizes of values beyond what shape inference knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dplcli.dpl.facts import UnknownFactError, ValueFacts
+from dplcli.ir.symbolic import shape_of
+
+if TYPE_CHECKING:
+    from dplcli.ir.symbolic import Extents
+
+
+def dims(value: object) -> Extents:
+    """Return the dimensions of a captured value, followed through what shapes are computed from.
+
+    A dimension is a number or a polynomial over the dimensions of inputs, and ``==`` says whether
+    two are provably equal; nothing else can be asked of them.
+
+    Raises:
+        UnknownFactError: Not even the rank is known.
+    """
+    if not isinstance(value, ValueFacts):
+        raise TypeError("dims takes a name of the pattern")
+    shape = shape_of(value.subject)
+    if shape is None:
+        raise UnknownFactError(f"the rank of {value.name!r} is unknown")
+    return shape
