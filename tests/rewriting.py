@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.draft import RewriteFunction
     from dplcli.dpl.match import Match
-    from dplcli.ir import Model, Node
+    from dplcli.ir import Model, Node, Value
     from dplcli.passes.applications import Application
 
 
@@ -51,6 +51,13 @@ def rewrite_rule(
         replacement = becomes
     conditions = tuple(Condition(text) for text in where)
     return RewriteRule(name, read, replacement, where=conditions, **settings)
+
+
+def bound(match: Match, name: str) -> Value:
+    """Return what *name* is bound to."""
+    value = match.value(name)
+    assert value is not None
+    return value
 
 
 class Watched(Narrowed):

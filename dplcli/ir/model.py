@@ -132,7 +132,7 @@ class Model:
             The values of which more is known than before.
         """
         before = self._inferred
-        if before is None or all(map(is_exact, before.values())):
+        if before is None or (all(map(is_exact, before.values())) and self._is_typed(before)):
             return []
         found, _ = self.codec.infer_types(self, anew=True)
         more = {
@@ -144,6 +144,19 @@ class Model:
         for value, known in more.items():
             value.type_source = known
         return list(more)
+
+    def _is_typed(self, inferred: Mapping[Value, TensorType]) -> bool:
+        """Tell whether something is known of all that the file says how to make.
+
+        What passes have made is inferred node by node; of what functions make nothing is known.
+        """
+        return all(
+            output is None or output in inferred or output.type_source is not None
+            for graph in self.graph.and_inner()
+            for node in graph
+            if node.source is not None
+            for output in node.outputs
+        )
 
 
 def is_exact(known: TensorType) -> bool:

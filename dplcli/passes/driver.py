@@ -39,7 +39,9 @@ class Turn:
         heads: The operators its matches may be rooted in; None for all.
         follows_shapes: Whether it depends on what is known of shapes.
         is_local: Whether it depends on nothing but what lies within reach of its root.
+        looks_afar: Whether it asks a function that may depend on more than the pattern's reach.
         seen: Its place in the journal.
+        edits: How much had been edited when it last looked at everything.
     """
 
     def __init__(self, rule: RewriteRule) -> None:
@@ -52,6 +54,8 @@ class Turn:
         self.has_begun = False
         self.edits = -1
         self.function = rule.instance()
+        own = rule.check if self.function is None or rule.is_nodewise else self.function
+        self.looks_afar = own is not None and not rule.once
 
     def candidates(self, worklist: Worklist) -> dict[Graph, list[Node]]:
         """Return the nodes to look at, by graph, in topological order."""
@@ -121,9 +125,12 @@ class RewriteDriver:
                 self.loops.check_size(self._active(counts))
                 self._look_again_at_shapes()
                 continue
-            if inferences == _INFERENCES or not rounds or not self.learn():
+            if not rounds:
                 break
-            inferences += 1
+            if inferences < _INFERENCES and self.learn():
+                inferences += 1
+            elif not self._look_everywhere():
+                break
         return rounds
 
     def _active(self, before: dict[str, int]) -> list[str]:
@@ -143,6 +150,14 @@ class RewriteDriver:
         for value in found:
             self.worklist.value_changed(value)
         return bool(found)
+
+    def _look_everywhere(self) -> bool:
+        """Let rules that may depend on anything look at all nodes again; tell if there are any."""
+        due = [turn for turn in self.turns if turn.looks_afar]
+        due = [turn for turn in due if turn.edits != self.worklist.edits]
+        for turn in due:
+            turn.has_begun = False
+        return bool(due)
 
     def remaining(self) -> tuple[Rejection, ...]:
         """Return why matches of the last look were refused, where their root still stands."""

@@ -312,7 +312,6 @@ CONTENT_RULES: dict[str, Callable[[View], Dims | None]] = {
     "Mod": _pairwise(_mod),
     "Max": _pairwise(lambda view, a, b: view.algebra.larger(a, b)),
     "Min": _pairwise(lambda view, a, b: view.algebra.smaller(a, b)),
-    "Sum": _pairwise(lambda _, a, b: add(a, b)),
     "Equal": _pairwise(_equal),
     "Less": _pairwise(_less),
     "LessOrEqual": _pairwise(_less_or_equal),

@@ -118,8 +118,9 @@ def attention_with_cache(match: Match, build: GraphBuilder) -> Sequence[Operand]
 
     Before: ``all_k = Concat(past_k, k); all_v = Concat(past_v, v); Attention(q, all_k, all_v)``
     After:  ``y, all_k, all_v = Attention(q, k, v, mask, past_k, past_v)``
-    Holds when: both are joined along the lengths; no key is hidden for coming after the query,
-    since with a cache that would be another key.
+    Holds when: both are joined along the lengths; the attribute does not hide keys after the
+    query, since with a cache these would be other keys. A mask that hides the keys after the
+    query, counted from the end of the cache, becomes the attribute.
     """
     node = match.node("a")
     joints = [match.node("all_k"), match.node("all_v")]
@@ -134,8 +135,11 @@ def attention_with_cache(match: Match, build: GraphBuilder) -> Sequence[Operand]
     shapes = [() if each is None else shape_of(each) or () for each in (query, key, value, *past)]
     if {len(shape) for shape in shapes} != {_HEADS_RANK} or shapes[3][2] != shapes[4][2]:
         return None
-    inputs = (query, key, value, _slot(node, _MASK), *past)
-    made = build.node("Attention", "", inputs, node.attributes, 3)
+    scores = _scores(node)
+    stripped = None if scores is None else _without_causal(build, node, scores, shapes[3][2])
+    mask: Operand | None = _slot(node, _MASK) if stripped is None else stripped[0]
+    attributes = {**node.attributes, "is_causal": None if stripped is None else 1}
+    made = build.node("Attention", "", (query, key, value, mask, *past), attributes, 3)
     return [DraftOutput(made, index) for index in range(3)]
 
 
@@ -159,25 +163,42 @@ def attention_causal(match: Match, build: GraphBuilder) -> Sequence[Operand] | N
     After:  ``Attention(q, k, v, is_causal=1)``, with what is left of the mask
     """
     node = match.root
-    mask, scores = _slot(node, _MASK), _scores(node)
     causal = attribute_of(node, "is_causal")
-    if mask is None or scores is None or causal is None or causal.value:
+    scores = _scores(node)
+    if scores is None or causal is None or causal.value:
         return None
-    read = read_mask([mask], scores, _past_length(node), split=True)
-    if not read.is_causal or any((shape_of(t) or ())[-2:] != scores[-2:] for t in read.tensors):
+    stripped = _without_causal(build, node, scores, _past_length(node))
+    if stripped is None:
         return None
-    left: Operand | None = None
-    known = None if node.inputs[0] is None else node.inputs[0].known_type()
-    if read.is_boolean:
-        left = build_boolean(build, read)
-    elif read.tensors:
-        if known is None or known.dtype is None:
-            return None
-        left = build_float(build, read, known.dtype)
+    (left,) = stripped
     inputs = (*node.inputs[:_MASK], left, *node.inputs[_MASK + 1 :])
     count = 1 + max(output.index for output in match.outputs)
     made = build.node("Attention", "", inputs, {**node.attributes, "is_causal": 1}, count)
     return [DraftOutput(made, output.index) for output in match.outputs]
+
+
+def _without_causal(
+    build: GraphBuilder, node: Node, scores: Extents, past: Extent
+) -> tuple[Operand | None] | None:
+    """Return what is left of a mask but that it hides the keys after the query.
+
+    None if it does not, or if what is left has no row for each query.
+    """
+    mask = _slot(node, _MASK)
+    query = _slot(node, 0)
+    if mask is None or query is None:
+        return None
+    read = read_mask([mask], scores, past, split=True)
+    if not read.is_causal or any((shape_of(t) or ())[-2:] != scores[-2:] for t in read.tensors):
+        return None
+    if not read.tensors:
+        return (None,)
+    if read.is_boolean:
+        return (build_boolean(build, read),)
+    known = query.known_type()
+    if known is None or known.dtype is None:
+        return None
+    return (build_float(build, read, known.dtype),)
 
 
 def _scores(node: Node) -> Extents | None:

@@ -16,7 +16,8 @@ from dplcli.dpl.transforms.finite_masks import above_lowest, is_lowest, without_
 from dplcli.dpl.transforms.operands import number_of
 from dplcli.dpl.transforms.tensor_layouts import length_of
 from dplcli.ir import Tensor
-from dplcli.ir.symbolic import shape_of
+from dplcli.ir.parameters import inputs_of
+from dplcli.ir.symbolic import items_of, shape_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
@@ -117,15 +118,25 @@ def read_mask(
 
 
 def _unconverted(term: Value, *, only_idle: bool = False) -> Value:
-    """Look through conversions to another type, which do nothing to 0 and -inf."""
+    """Look through conversions to another type, which do nothing to 0 and -inf, and idle Pads."""
     node = term.producer
-    while node is not None and node.op_type in {"Cast", "CastLike"} and not node.domain:
-        source = node.inputs[0]
-        if source is None or (only_idle and _dtype(source) != _dtype(term)):
+    while node is not None and not node.domain and node.inputs and node.inputs[0] is not None:
+        source = behind_identities(node.inputs[0])
+        if node.op_type == "Pad":
+            is_passed = _pads_nothing(node)
+        else:
+            is_passed = node.op_type in {"Cast", "CastLike"}
+            is_passed = is_passed and not (only_idle and _dtype(source) != _dtype(term))
+        if not is_passed:
             break
-        term = behind_identities(source)
-        node = term.producer
+        term, node = source, source.producer
     return term
+
+
+def _pads_nothing(node: Node) -> bool:
+    inputs = inputs_of(node)
+    pads = items_of(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else None
+    return pads is not None and all(type(pad) is int and pad == 0 for pad in pads)
 
 
 def _dtype(value: Value) -> str | None:
