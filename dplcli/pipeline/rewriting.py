@@ -288,6 +288,8 @@ class _Run:
         """
         settings = self.settings
         failed = settings.failed_path(self.output)
+        if plan is not None and plan.resolve() == self.output.resolve():
+            raise UsageError(f"{self.output}: is the plan")
         if settings.plan is not None:
             check_plan_path(settings.plan, (self.path, self.output, failed))
         self.say(f"reading {self.path.name}")
@@ -295,8 +297,7 @@ class _Run:
         check_external_data(self.model)
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:
-            read = files if plan is None else {*files, plan.resolve()}
-            protect_files(self.model, self.output, failed, read)
+            protect_files(self.model, self.output, failed, files)
         self.expected = parse_expectations(settings.expectations, self.rules)
         self.ops = _count(self.model)
         external = external_files(self.model, self.path.parent)
