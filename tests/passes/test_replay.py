@@ -168,7 +168,7 @@ def test_any_output_names_the_node() -> None:
     """Plans are written with the first one; a reader may know another."""
     rules = rules_from("""
     - name: r
-      pattern: "a, b = Split(x, s, axis=0)\\na, b"
+      pattern: "a, b = Split(x, s, axis=0, **_)\\na, b"
       replacement: "c, d = Split(x, s, axis=0)\\nc, d"
       once: true
     """)
