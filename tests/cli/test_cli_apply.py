@@ -190,21 +190,22 @@ rewrites:
 SHIPPED = [name for name in shipped_catalogs() if read_catalogs([name], OnnxSchemas()).rewrites]
 
 
-@pytest.mark.parametrize("catalogue", ["rules.yaml", *SHIPPED])
+@pytest.mark.parametrize("catalogues", [["rules.yaml"], SHIPPED], ids=["own", "shipped"])
 @pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.onnx")))
 def test_an_unedited_plan_gives_the_same_bytes_on_real_models(
-    dpl: Dpl, folder: Path, name: str, catalogue: str
+    dpl: Dpl, folder: Path, name: str, catalogues: list[str]
 ) -> None:
     """Names, order and all."""
     (folder / "rules.yaml").write_text(REAL_RULES)
     model = SAMPLES / f"{name}.onnx"
     options = ("--no-verify", "--quiet", "--max-growth", "1000")
+    patterns = [word for name in catalogues for word in ("-p", name)]
 
-    done = dpl("rewrite", model, "-p", catalogue, *options, "-o", "a.onnx", "--plan", "p.yaml")
+    done = dpl("rewrite", model, *patterns, *options, "-o", "a.onnx", "--plan", "p.yaml")
     again = dpl("apply", "p.yaml", model, *options, "-o", "b.onnx")
 
     assert (done.code, again.code) == (0, 0), again.err
-    assert entries(folder / "p.yaml") or catalogue != "rules.yaml"
+    assert entries(folder / "p.yaml") or catalogues == SHIPPED
     assert (folder / "b.onnx").read_bytes() == (folder / "a.onnx").read_bytes()
 
 
@@ -646,6 +647,27 @@ def test_the_options_of_a_rewrite_work(dpl: Dpl, folder: Path) -> None:
 
     assert (answer.code, answer.out, answer.err) == (0, "", "")
     assert (folder / "m.rewritten.onnx").read_bytes() == (folder / "once.onnx").read_bytes()
+
+
+def test_a_plan_remembers_the_opset(dpl: Dpl, folder: Path, save: Save) -> None:
+    """What was raised before it was rewritten is raised again."""
+    (folder / "rules.yaml").write_text(RULES)
+    save(
+        onnx.parser.parse_model(
+            '<ir_version: 6, opset_import: ["": 10]> g (float[2] x) => (float[2] y) '
+            "{ s = Add (x, x) y = Clip <min = 0.0, max = 1.0> (s) }"
+        )
+    )
+    run = ("rewrite", "m.onnx", "-p", "rules.yaml", "--opset", "18", "--plan", "plan.yaml")
+    assert dpl(*run, "-o", "once.onnx").code == 0
+    assert "\nopset: 18\n" in (folder / "plan.yaml").read_text()
+
+    answer = dpl(*APPLY, *OUT)
+
+    assert (answer.code, answer.err) == (0, "")
+    assert "note: m.onnx: raised from opset 10 to 18; adapted: Clip" in answer.out
+    assert (folder / "again.onnx").read_bytes() == (folder / "once.onnx").read_bytes()
+    assert onnx.load(folder / "again.onnx").opset_import[0].version == 18
 
 
 def test_external_data_comes_along(dpl: Dpl, folder: Path, save: Save) -> None:
