@@ -148,6 +148,7 @@ class GraphRewriter:
         node.outputs = tuple(values)
 
     def _changed(self, value: Value) -> None:
+        self.graph.model.note_edit()
         if self.listener is not None:
             self.listener.value_changed(value)
 
