@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from dplcli.dpl.lost_attributes import FIRST_OPSET
 from dplcli.dpl.matcher import Matcher
 from dplcli.dpl.nodewise import (
     is_far_sighted,
@@ -233,6 +234,16 @@ class RewriteRule(Rule):
                 f"the pattern has {wanted} output(s) and the replacement {given}"
             )
         _check_own_outputs(outputs or (self.pattern,), self.replacement)
+
+    def holds_for(self, graph: Graph) -> bool:
+        """Tell whether the opset of *graph* is one that the rule holds for.
+
+        Before opset 7 operators broadcast in another way; only a rule that says so is for those.
+        """
+        version = graph.opset_imports.get("", 0)
+        if self.opsets[0] is None and 0 < version < FIRST_OPSET:
+            return False
+        return super().holds_for(graph)
 
     @property
     def text(self) -> Replacement | None:
