@@ -9,6 +9,7 @@ import numpy as np
 
 from dplcli.dpl.array_helpers import ARRAY_FUNCTIONS, items_of
 from dplcli.dpl.facts import ValueFacts
+from dplcli.dpl.quantisation_facts import per_tensor
 from dplcli.dpl.shape_proofs import shaped_like
 from dplcli.dpl.size_helpers import dims
 
@@ -89,6 +90,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "broadcasts_to": _on_values(broadcasts_to, 2),
     "per_channel": _on_values(per_channel, 2),
     "is_close": _on_values(is_close, 1),
+    "per_tensor": _on_values(per_tensor, 1),
     "shaped_like": _on_values(shaped_like, 2),
     "dims": dims,
 }

@@ -24,7 +24,7 @@ SCHEMA = "dpl.plan/1"
 FIRST_LINE = f"schema: {SCHEMA}"
 
 _SHA256 = re.compile("[0-9a-f]{64}")
-_PLAIN = re.compile(r"[A-Za-z_/][\w./-]*", re.ASCII)
+_PLAIN = re.compile(r"(?:\.\./)*[A-Za-z_/][\w./-]*", re.ASCII)
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 _LONGEST_COMMENT = 160
 

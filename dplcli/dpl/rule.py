@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from dplcli.dpl.lost_attributes import FIRST_OPSET
 from dplcli.dpl.matcher import Matcher
 from dplcli.dpl.nodewise import (
     is_far_sighted,
@@ -234,6 +235,16 @@ class RewriteRule(Rule):
             )
         _check_own_outputs(outputs or (self.pattern,), self.replacement)
 
+    def holds_for(self, graph: Graph) -> bool:
+        """Tell whether the opset of *graph* is one that the rule holds for.
+
+        Before opset 7 operators broadcast in another way; only a rule that says so is for those.
+        """
+        version = graph.opset_imports.get("", 0)
+        if self.opsets[0] is None and 0 < version < FIRST_OPSET:
+            return False
+        return super().holds_for(graph)
+
     @property
     def text(self) -> Replacement | None:
         """The replacement, if it is a text."""
@@ -246,7 +257,7 @@ class RewriteRule(Rule):
             return self.replacement.text
         return f"what {getattr(self.replacement, '__name__', 'a function')} makes"
 
-    @property
+    @cached_property
     def is_nodewise(self) -> bool:
         """Whether a function looks at nodes one by one; the pattern is not asked then."""
         return self.text is None and is_nodewise(self.replacement)

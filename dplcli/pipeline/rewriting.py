@@ -12,6 +12,7 @@ from dplcli.errors import UsageError
 from dplcli.onnx_io import (
     check_external_data,
     external_files,
+    is_modified,
     load_model,
     paused_gc,
     written_size,
@@ -76,6 +77,8 @@ class RewriteSettings(WriteSettings):
             5 percent, and 16 kB in any case.
         dry_run: Whether neither to write nor to verify anything.
         plan: Where to write a plan that does the same again; None for nowhere.
+        opset: The opset to raise the model to before anything is matched; None for its own. What
+            comes out is compared with the model as it was.
     """
 
     only: Sequence[str] = ()
@@ -85,6 +88,7 @@ class RewriteSettings(WriteSettings):
     max_growth: float | None = None
     dry_run: bool = False
     plan: Path | None = None
+    opset: int | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class RewriteOutcome:
         refused: Matches that were not replaced, at nodes that are still there.
         ops: Nodes of every graph by operator, before and after.
         size: Bytes of the model and its external data, before and after.
+        is_changed: Whether the result differs from the model at all.
         notes: What a reader should know about the model and the run.
         unmet: The expectations that were not met, each with what was found.
         growth: Why the model grew too much, or "".
@@ -109,6 +114,7 @@ class RewriteOutcome:
         verdict: What is said of the result, and where it is.
         is_dry: Whether nothing was to be written.
         is_stopped: Whether a limit ended it.
+        may_miss: Whether entries of a plan that do not fit are left out.
     """
 
     label: str
@@ -119,6 +125,7 @@ class RewriteOutcome:
     refused: tuple[Rejection, ...]
     ops: tuple[Mapping[str, int], Mapping[str, int]]
     size: tuple[int, int]
+    is_changed: bool
     notes: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
     growth: str = ""
@@ -129,11 +136,6 @@ class RewriteOutcome:
     is_dry: bool = False
     is_stopped: bool = False
     may_miss: bool = False
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the result differs from the model at all."""
-        return bool(self.applications)
 
     @property
     def is_wanted(self) -> bool:
@@ -195,7 +197,13 @@ def rewrite(  # noqa: PLR0913  # all by keyword
     outcome = replace(run.describe(done), is_stopped=observer.is_over)
     outcome = replace(outcome, notes=(*outcome.notes, *observer.notes()))
     if settings.plan is not None:
-        save_plan(settings.plan, model_path, [*patterns, *targets], done.applications)
+        save_plan(
+            settings.plan,
+            model_path,
+            [*patterns, *targets],
+            done.applications,
+            opset=settings.opset,
+        )
     return run.finish(outcome)
 
 
@@ -222,7 +230,7 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
         output: Where to write the result.
         patterns: Catalogues to use instead of those that the plan names.
         rules: Rules made in Python; they come after those of the catalogues.
-        settings: How to check and write the result; what narrows a rewrite has no effect.
+        settings: How to check and write the result; what else a rewrite does has no effect.
         force: Whether to go on with a model that the plan was not made for.
         skip_missing: Whether to leave out what does not fit; otherwise it ends the run, and the
             answer is no.
@@ -234,10 +242,9 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
         UsageError: The plan was made for another model.
         DplError: As for :func:`rewrite`; or the plan cannot be used.
     """
-    settings = settings or RewriteSettings()
-    run = _Run(model_path, output, settings, progress or say_nothing)
-    run.say(f"reading {plan_path.name}")
     plan = read_plan(plan_path)
+    settings = replace(settings or RewriteSettings(), opset=plan.opset)
+    run = _Run(model_path, output, settings, progress or say_nothing)
     catalogues = list(patterns) or named_catalogues(plan, allow_code=allow_code)
     run.load(RuleSource(catalogues, (), rules, allow_code), plan_path)
     other = check_same_model(plan, model_path)
@@ -288,17 +295,18 @@ class _Run:
         """
         settings = self.settings
         failed = settings.failed_path(self.output)
+        if plan is not None and plan.resolve() == self.output.resolve():
+            raise UsageError(f"{self.output}: is the plan")
         if settings.plan is not None:
             check_plan_path(settings.plan, (self.path, self.output, failed))
         self.say(f"reading {self.path.name}")
-        self.model: Model = load_model(self.path)
+        self.model: Model = load_model(self.path, opset=settings.opset)
         check_external_data(self.model)
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:
-            read = files if plan is None else {*files, plan.resolve()}
-            protect_files(self.model, self.output, failed, read)
+            protect_files(self.model, self.output, failed, files)
         self.expected = parse_expectations(settings.expectations, self.rules)
-        self.ops = _count(self.model)
+        self.ops = _count(load_model(self.path) if is_modified(self.model) else self.model)
         external = external_files(self.model, self.path.parent)
         self.external = sum(path.stat().st_size for path in external)
         self.size = self.path.stat().st_size
@@ -310,6 +318,7 @@ class _Run:
             self.steps = StepVerifier(
                 self.model, self.path, self.output, self.settings.verification, self.say
             )
+            self.steps.begin()
             watchers.append(self.steps)
         return watchers
 
@@ -325,6 +334,7 @@ class _Run:
             refused=done.refused,
             ops=(self.ops, _count(self.model)),
             size=(before, before),
+            is_changed=is_modified(self.model),
             notes=tuple(self.model.notes),
             unmet=unmet_expectations(self.expected, done.counts),
             broken=None if self.steps is None else self.steps.broken,

@@ -81,6 +81,8 @@ def _changes(outcome: Rewritten) -> list[RenderableType]:
     table.add_row("all nodes", f"{sum(before.values()):,}", f"{sum(after.values()):,}")
     table.add_row("bytes", *(f"{size:,}" for size in outcome.size))
     count = len(outcome.applications)
+    if not count:
+        return [table]
     done = "1 application" if count == 1 else f"{count:,} applications"
     rounds = "1 round" if outcome.rounds == 1 else f"{outcome.rounds} rounds"
     stopped = ", then stopped as asked" if outcome.is_stopped else ""
@@ -135,10 +137,9 @@ def _blame(broken: Broken) -> list[str]:
     done = [f"  {item.number}. {sentence(item)}" for item in broken.applications]
     if len(done) > _MOST_NAMED:
         done = [*done[:_MOST_NAMED], f"  and {len(done) - _MOST_NAMED} more"]
-    return [
-        f"the rule {broken.rule} breaks the model in round {broken.round}: {broken.reason}",
-        *done,
-    ]
+    culprit = f"the rule {broken.rule}" if broken.rule else "raising the opset"
+    when = f" in round {broken.round}" if broken.rule else ""
+    return [f"{culprit} breaks the model{when}: {broken.reason}", *done]
 
 
 def rewrite_record(outcome: Rewritten) -> Json:
