@@ -53,6 +53,7 @@ class RewriteOutcome:
         label: The model's file name.
         rules: The rules, in listed order.
         counts: How often each rule was applied.
+        untried: Names of the rules that were not to be tried.
         applications: What was done, in order.
         rounds: How many rounds changed something.
         refused: Matches that were not replaced, at nodes that are still there.
@@ -80,6 +81,7 @@ class RewriteOutcome:
     ops: tuple[Mapping[str, int], Mapping[str, int]]
     size: tuple[int, int]
     is_changed: bool
+    untried: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
     growth: str = ""

@@ -103,8 +103,14 @@ def rewrite(  # noqa: PLR0913  # all by keyword
     observer = NotedRestrictions(only, skip, settings.limit)
     run.say("rewriting")
     done = rewrite_model(run.model, run.rules, observer, watchers=run.watchers(trace))
-    outcome = replace(run.describe(done), is_stopped=observer.is_over)
-    outcome = replace(outcome, notes=(*outcome.notes, *observer.notes()))
+    untried = (rule.qualified_name for rule in run.rules if not observer.may_try(rule))
+    outcome = run.describe(done)
+    outcome = replace(
+        outcome,
+        untried=frozenset(untried),
+        is_stopped=observer.is_over,
+        notes=(*outcome.notes, *observer.notes()),
+    )
     if settings.plan is not None:
         save_plan(
             settings.plan,

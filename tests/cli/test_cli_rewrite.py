@@ -173,6 +173,31 @@ def test_only_skip_and_limit_narrow_what_is_done(
     assert ("1 application in 1 round, then stopped as asked." in answer.out) == stopped
 
 
+@pytest.mark.usefixtures("twice")
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "1 more rule matches nothing."),
+        (("--only", "to_mul"), ""),
+        (("--only", "@a"), "1 more rule matches nothing."),
+        (("--skip", "never"), ""),
+        (("--skip", "never@a"), "1 more rule matches nothing."),
+        (("--only", "never"), "The rule matches nothing."),
+        (("--skip", "to_mul", "--skip", "never"), "No rule was to be tried."),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_rules_that_were_not_to_be_tried_are_not_said_to_match_nothing(
+    dpl: Dpl, options: tuple[str, ...], told: str
+) -> None:
+    """Nobody has looked whether they do."""
+    answer = dpl(*REWRITE, *OUT, *options)
+
+    assert answer.code == 0
+    shown = [line for line in answer.out.splitlines() if "nothing" in line or "No rule" in line]
+    assert shown == ([told] if told else [])
+
+
 def test_a_node_to_skip_that_never_comes_up_is_noted(dpl: Dpl, twice: Path) -> None:
     """A name that is misspelt, or that a rule would have made, is no error, but is said."""
     answer = dpl("rewrite", twice, "-p", "rules.yaml", *OUT, "--skip", "to_mul@z", "--skip", "@a")
