@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     help="Stop after so many applications.",
 )
 @click.option(
+    "--opset",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Raise the model to this opset before anything is matched.",
+)
+@click.option(
     "--plan",
     type=PATH,
     metavar="FILE",
@@ -62,6 +68,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     only: tuple[str, ...],
     skip: tuple[str, ...],
     limit: int | None,
+    opset: int | None,
     plan: Path | None,
     **options: Any,  # noqa: ANN401  # the options of run_options
 ) -> None:
@@ -89,6 +96,6 @@ def command(  # noqa: PLR0913  # one parameter per option
         )
 
     settings = pipeline.RewriteSettings(
-        expectations=expectations, only=only, skip=skip, limit=limit, plan=plan
+        expectations=expectations, only=only, skip=skip, limit=limit, opset=opset, plan=plan
     )
     carry_out(model, job, options, settings=settings, reads=patterns)

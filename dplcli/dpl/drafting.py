@@ -63,24 +63,30 @@ def draft_replacement(
 def _ask(
     match: Match, function: RewriteFunction, builder: GraphBuilder
 ) -> tuple[Operand, ...] | Rejection | None:
-    label = f"the function of the rule {match.rule.qualified_name!r}"
-    where = f"at {match.root.op_type} {match.root.label!r}"
     try:
         answer = function(match, builder)
     except (DplError, BuildError):
         raise
     except (Exception, SystemExit) as error:
+        label, where = _names_of(match)
         reason = " ".join(str(error).split())
         raise PassError(f"{label} failed {where} with {type(error).__name__}: {reason}") from error
     if answer is None or isinstance(answer, Rejection):
         return answer
     outputs = _operands(answer, builder)
     if outputs is None or len(outputs) != len(match.outputs):
+        label, where = _names_of(match)
         raise PassError(
             f"{label} answered {answer!r} {where}",
             hint=f"return {len(match.outputs)} value(s), None, or match.reject(reason)",
         )
     return outputs
+
+
+def _names_of(match: Match) -> tuple[str, str]:
+    """Say for a message which function looked at what."""
+    label = f"the function of the rule {match.rule.qualified_name!r}"
+    return label, f"at {match.root.op_type} {match.root.label!r}"
 
 
 def _operands(answer: object, builder: GraphBuilder) -> tuple[Operand, ...] | None:

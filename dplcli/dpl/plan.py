@@ -24,7 +24,7 @@ SCHEMA = "dpl.plan/1"
 FIRST_LINE = f"schema: {SCHEMA}"
 
 _SHA256 = re.compile("[0-9a-f]{64}")
-_PLAIN = re.compile(r"[A-Za-z_/][\w./-]*", re.ASCII)
+_PLAIN = re.compile(r"(?:\.\./)*[A-Za-z_/][\w./-]*", re.ASCII)
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 _LONGEST_COMMENT = 160
 
@@ -176,7 +176,7 @@ def _read_own_lines(text: str) -> tuple[str, tuple[PlanEntry, ...]]:
     head, key, body = text.partition(_APPLICATIONS)
     first = head.count("\n") + 3
     entries = []
-    for number, line in enumerate(body.splitlines(), start=first):
+    for number, line in enumerate(body.split("\n"), start=first):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         found = _OWN_LINE.fullmatch(line)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from dplcli.dpl.lost_attributes import FIRST_OPSET
 from dplcli.dpl.matcher import Matcher
 from dplcli.dpl.nodewise import (
     is_far_sighted,
@@ -13,10 +14,10 @@ from dplcli.dpl.nodewise import (
     nodewise_reach,
     operators_of,
 )
-from dplcli.dpl.pattern import OutputsPattern
+from dplcli.dpl.pattern import CallPattern, EdgePattern, OutputsPattern
 from dplcli.dpl.reach import reach_of
 from dplcli.dpl.replacement import Captured, Replacement, new_nodes
-from dplcli.dpl.scoping import bound_names
+from dplcli.dpl.scoping import all_parts, bound_names
 from dplcli.errors import PatternSyntaxError
 
 if TYPE_CHECKING:
@@ -234,6 +235,16 @@ class RewriteRule(Rule):
             )
         _check_own_outputs(outputs or (self.pattern,), self.replacement)
 
+    def holds_for(self, graph: Graph) -> bool:
+        """Tell whether the opset of *graph* is one that the rule holds for.
+
+        Before opset 7 operators broadcast in another way; only a rule that says so is for those.
+        """
+        version = graph.opset_imports.get("", 0)
+        if self.opsets[0] is None and 0 < version < FIRST_OPSET:
+            return False
+        return super().holds_for(graph)
+
     @property
     def text(self) -> Replacement | None:
         """The replacement, if it is a text."""
@@ -246,7 +257,7 @@ class RewriteRule(Rule):
             return self.replacement.text
         return f"what {getattr(self.replacement, '__name__', 'a function')} makes"
 
-    @property
+    @cached_property
     def is_nodewise(self) -> bool:
         """Whether a function looks at nodes one by one; the pattern is not asked then."""
         return self.text is None and is_nodewise(self.replacement)
@@ -271,6 +282,20 @@ class RewriteRule(Rule):
         if self.is_nodewise:
             return nodewise_reach(self.replacement)
         return reach_of(self.pattern)
+
+    @property
+    def largest_match(self) -> int:
+        """The number of nodes that a match has at most, chains, regions and copies aside."""
+        return sum(isinstance(part, CallPattern) for part in all_parts(self.pattern))
+
+    @cached_property
+    def counts_uses(self) -> bool:
+        """Whether a match may depend on how often what it only reads is read."""
+        if self.text is None or self.check is not None:
+            return True
+        if any(condition.asks_for("uses") for condition in self.where):
+            return True
+        return any(isinstance(p, EdgePattern) and p.only for p in all_parts(self.pattern))
 
     def instance(self) -> RewriteFunction | None:
         """Return the function for one run over one model; None if the replacement is a text.

@@ -69,7 +69,7 @@ class Source:
             line, column = (mark.line, mark.column) if mark else (0, 0)
             problem = error.problem or "malformed"
             raise self._error(f"not valid YAML: {problem}", line, column) from error
-        except (YAMLError, ValueError, RecursionError) as error:
+        except (YAMLError, ValueError, OverflowError, RecursionError) as error:
             reason = " ".join(str(error).split())
             raise CatalogError(f"{self.label}: not valid YAML: {reason}") from error
 

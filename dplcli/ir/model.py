@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dplcli.ir.graph import Graph
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterator, Mapping
     from pathlib import Path
 
     from dplcli.ir.codec import Codec
@@ -88,6 +88,7 @@ class Model:
         self.implied: dict[tuple[Node, int], Value] = {}
         self.on_inference: Callable[[], None] | None = None
         self._inferred: Mapping[Value, TensorType] | None = None
+        self._tried: set[Node] = set()
         self._memories: dict[object, Any] = {}
 
     def graphs(self) -> Iterator[Graph]:
@@ -120,10 +121,28 @@ class Model:
         return self._inferred
 
     def infer_outputs(self, node: Node) -> None:
-        """Infer the types of what a node made by a pass makes, and note them as declared."""
-        for value, found in zip(node.outputs, self.codec.infer_node(node), strict=False):
-            if value is not None and value.type_source is None:
-                value.type_source = found
+        """Infer the types of what a node made by a pass makes, and note them as declared.
+
+        So are those that it needs for that. What fails is not tried again before the next edit.
+        """
+        pending = [node]
+        opened: set[Node] = set()
+        while pending:
+            current = pending.pop()
+            if current in self._tried:
+                continue
+            if current not in opened:
+                opened.add(current)
+                pending += [current, *_unknown_makers(current, opened)]
+                continue
+            for value, found in zip(current.outputs, self.codec.infer_node(current), strict=False):
+                if value is not None and value.type_source is None:
+                    value.type_source = found
+            self._tried.add(current)
+
+    def note_edit(self) -> None:
+        """Let types that could not be inferred be tried again."""
+        self._tried.clear()
 
     def infer_again(self) -> list[Value]:
         """Run shape inference over the model as it is now, if somebody asked for types before.
@@ -143,6 +162,7 @@ class Model:
         self._inferred = {**before, **more}
         for value, known in more.items():
             value.type_source = known
+        self.note_edit()
         return list(more)
 
     def _is_typed(self, inferred: Mapping[Value, TensorType]) -> bool:
@@ -157,6 +177,13 @@ class Model:
             if node.source is not None
             for output in node.outputs
         )
+
+
+def _unknown_makers(node: Node, opened: Container[Node]) -> list[Node]:
+    """List the nodes made by passes that make inputs of *node* of which nothing is known."""
+    unknown = [value for value in node.inputs if value is not None and value.type_source is None]
+    makers = [value.producer for value in unknown]
+    return [m for m in makers if m is not None and m.source is None and m not in opened]
 
 
 def is_exact(known: TensorType) -> bool:

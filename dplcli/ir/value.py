@@ -160,15 +160,18 @@ class Value:
 
         What a pass has made is inferred node by node.
         """
+        found = self.settled_type()
+        if found is None and self.producer is not None and self.producer.source is None:
+            self.graph.model.infer_outputs(self.producer)
+            return self.declared_type
+        return found
+
+    def settled_type(self) -> TensorType | None:
+        """As :meth:`known_type`, but nothing is inferred for what a pass has made."""
         declared = self.declared_type
         if declared is not None and declared.dtype is not None and declared.shape is not None:
             return declared
-        model = self.graph.model
-        found = model.inferred_types().get(self, declared)
-        if found is None and self.producer is not None and self.producer.source is None:
-            model.infer_outputs(self.producer)
-            return self.declared_type
-        return found
+        return self.graph.model.inferred_types().get(self, declared)
 
 
 def record_uses(node: Node) -> None:

@@ -56,7 +56,7 @@ def infer_node(node: Node) -> list[TensorType | None]:
 def _input_types(node: Node) -> dict[str, TypeProto]:
     types = {}
     for value in node.inputs:
-        known = None if value is None else value.known_type()
+        known = None if value is None else value.settled_type()
         if value is not None and known is not None and known.dtype is not None:
             types[value.name] = helper.make_tensor_type_proto(DTYPE_CODES[known.dtype], known.shape)
     return types

@@ -1,8 +1,8 @@
 """Do again what a plan lists, in its order, and nothing else.
 
-The driver takes its turns as it would anyway, so that rules whose functions remember what they
-have seen see the same; but nothing is done at a node before it is the next one of the plan. What
-the driver does not come to by itself, because the plan was edited, is tried out of turn.
+The driver takes its turns as it would anyway, and rules are tried wherever they would be, so that
+whatever they remember is the same; but nothing is done that is not the next entry of the plan.
+What the driver does not come to by itself, because the plan was edited, is tried out of turn.
 """
 
 from __future__ import annotations
@@ -96,17 +96,10 @@ class _Guide(Narrowed):
         """The entry that is next; there is one unless it is over."""
         return self.entries[self.position]
 
-    def admits(self, rule: RewriteRule, root: Node) -> bool:
-        """Tell whether *rule* at *root* is next, or its function must see the node at least."""
-        return _has_memory(rule) or self._is_next(rule.qualified_name, root)
-
     def wants(self, match: Match) -> bool:
         """Tell whether *match* is next."""
-        return self._is_next(match.rule.qualified_name, match.root)
-
-    def _is_next(self, rule: str, root: Node) -> bool:
-        entry = self.next
-        if rule != entry.rule or not _makes(root, entry):
+        entry, root = self.next, match.root
+        if match.rule.qualified_name != entry.rule or not _makes(root, entry):
             return False
         return scope_of(root.graph) == entry.scope
 
@@ -157,12 +150,19 @@ class _Replay:
         return self.guide.position > before
 
     def _learn(self) -> bool:
-        """Infer types again, once for each entry that does not fit; tell whether more is known."""
-        position = self.guide.position
-        if position in self.learned:
-            return False
-        self.learned.add(position)
-        return self.driver.learn()
+        """Infer types again, and let rules forget; once for each entry that does not fit.
+
+        A rule may remember what was done in its name and is not in the plan.
+
+        Returns:
+            Whether that was not tried before.
+        """
+        is_new = self.guide.position not in self.learned
+        self.learned.add(self.guide.position)
+        if is_new:
+            self.driver.learn()
+            self.driver.model.forget()
+        return is_new
 
     def _give_up(self) -> bool:
         """Note that the next entry does not fit; tell whether to go on with those behind it."""
@@ -173,7 +173,9 @@ class _Replay:
 
     def _try(self, entry: PlanEntry) -> str:
         """Apply *entry*; return "" or why it does not fit."""
-        rule = self.rules[entry.rule]
+        rule = self.rules.get(entry.rule)
+        if rule is None:
+            return f"there is no rule {entry.rule!r}"
         graphs = [graph for graph in self.driver.worklist.graphs if scope_of(graph) == entry.scope]
         reason = f"the model has no graph {entry.scope!r}"
         for graph in graphs:
@@ -219,8 +221,3 @@ def _explain(rule: RewriteRule, node: Node, rejection: Rejection | None) -> str:
     if trace.mismatch is not None:
         return f"the pattern expects {trace.mismatch.expected}, there is {trace.mismatch.found}"
     return "the rule's function leaves it" if trace.fits else "the pattern does not match"
-
-
-def _has_memory(rule: RewriteRule) -> bool:
-    """Tell whether the rule's function is made anew for each run, to remember what it sees."""
-    return isinstance(rule.replacement, type)

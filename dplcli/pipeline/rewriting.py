@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.expectation import parse_expectations, unmet_expectations
@@ -12,13 +12,13 @@ from dplcli.errors import UsageError
 from dplcli.onnx_io import (
     check_external_data,
     external_files,
+    is_modified,
     load_model,
     paused_gc,
     written_size,
 )
 from dplcli.passes.replay import replay
 from dplcli.passes.rewriting import rewrite as rewrite_model
-from dplcli.passes.trace import Trace
 from dplcli.pipeline.plans import (
     check_plan_path,
     check_rules_of,
@@ -28,11 +28,11 @@ from dplcli.pipeline.plans import (
     save_plan,
 )
 from dplcli.pipeline.restrictions import NotedRestrictions, parse_restrictions
+from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
 from dplcli.pipeline.rules import RuleSource, load_rewrites
 from dplcli.pipeline.steps import StepVerifier
 from dplcli.pipeline.writing import (
     Verdict,
-    WriteSettings,
     check_output,
     check_result,
     protect_files,
@@ -41,110 +41,21 @@ from dplcli.pipeline.writing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from dplcli.dpl import Rejection, RewriteRule
-    from dplcli.dpl.plan import Plan
+    from dplcli.dpl import RewriteRule
     from dplcli.ir import Model
-    from dplcli.passes.applications import Application
     from dplcli.passes.observer import RewriteObserver
-    from dplcli.passes.replay import Missing
     from dplcli.passes.rewriting import Rewriting
-    from dplcli.pipeline.steps import BrokenTurn
+    from dplcli.passes.trace import Trace
     from dplcli.pipeline.writing import Progress
-
-__all__ = ["RewriteOutcome", "RewriteSettings", "Trace", "apply_plan", "rewrite"]
 
 DEFAULT_GROWTH = 5.0
 """By how many percent a model may grow if nobody says otherwise."""
 
 FREE_GROWTH = 1 << 14
 """Bytes that any model may grow by then: new nodes say which rule made them from what."""
-
-
-@dataclass(frozen=True)
-class RewriteSettings(WriteSettings):
-    """How :func:`rewrite` should go about it.
-
-    Attributes:
-        only: If not empty, nothing else is tried: rules, as RULE, RULE@NODE or @NODE.
-        skip: What is not tried, likewise.
-        limit: After so many applications no more is done; None for no limit.
-        verify_each: Whether to check the model after every turn of a rule that changed it.
-        max_growth: By how many percent the model may grow, its external data included; None for
-            5 percent, and 16 kB in any case.
-        dry_run: Whether neither to write nor to verify anything.
-        plan: Where to write a plan that does the same again; None for nowhere.
-    """
-
-    only: Sequence[str] = ()
-    skip: Sequence[str] = ()
-    limit: int | None = None
-    verify_each: bool = False
-    max_growth: float | None = None
-    dry_run: bool = False
-    plan: Path | None = None
-
-
-@dataclass(frozen=True)
-class RewriteOutcome:
-    """What :func:`rewrite` or :func:`apply_plan` did.
-
-    Attributes:
-        label: The model's file name.
-        rules: The rules, in listed order.
-        counts: How often each rule was applied.
-        applications: What was done, in order.
-        rounds: How many rounds changed something.
-        refused: Matches that were not replaced, at nodes that are still there.
-        ops: Nodes of every graph by operator, before and after.
-        size: Bytes of the model and its external data, before and after.
-        notes: What a reader should know about the model and the run.
-        unmet: The expectations that were not met, each with what was found.
-        growth: Why the model grew too much, or "".
-        plan: The plan that was applied; None for none.
-        missing: The entries of the plan that did not fit.
-        broken: The turn that broke the model, if each was checked and one did.
-        verdict: What is said of the result, and where it is.
-        is_dry: Whether nothing was to be written.
-        is_stopped: Whether a limit ended it.
-    """
-
-    label: str
-    rules: tuple[RewriteRule, ...]
-    counts: Mapping[str, int]
-    applications: tuple[Application, ...]
-    rounds: int
-    refused: tuple[Rejection, ...]
-    ops: tuple[Mapping[str, int], Mapping[str, int]]
-    size: tuple[int, int]
-    notes: tuple[str, ...] = ()
-    unmet: tuple[str, ...] = ()
-    growth: str = ""
-    plan: Plan | None = None
-    missing: tuple[Missing, ...] = ()
-    broken: BrokenTurn | None = None
-    verdict: Verdict = field(default_factory=Verdict)
-    is_dry: bool = False
-    is_stopped: bool = False
-    may_miss: bool = False
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the result differs from the model at all."""
-        return bool(self.applications)
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether it is what was asked for, whatever a check says of it."""
-        fits = self.may_miss or not self.missing
-        return fits and self.broken is None and not self.unmet and not self.growth
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
-        return self.is_wanted and self.verdict.is_sound
 
 
 @paused_gc()
@@ -192,10 +103,22 @@ def rewrite(  # noqa: PLR0913  # all by keyword
     observer = NotedRestrictions(only, skip, settings.limit)
     run.say("rewriting")
     done = rewrite_model(run.model, run.rules, observer, watchers=run.watchers(trace))
-    outcome = replace(run.describe(done), is_stopped=observer.is_over)
-    outcome = replace(outcome, notes=(*outcome.notes, *observer.notes()))
+    untried = (rule.qualified_name for rule in run.rules if not observer.may_try(rule))
+    outcome = run.describe(done)
+    outcome = replace(
+        outcome,
+        untried=frozenset(untried),
+        is_stopped=observer.is_over,
+        notes=(*outcome.notes, *observer.notes()),
+    )
     if settings.plan is not None:
-        save_plan(settings.plan, model_path, [*patterns, *targets], done.applications)
+        save_plan(
+            settings.plan,
+            model_path,
+            [*patterns, *targets],
+            done.applications,
+            opset=settings.opset,
+        )
     return run.finish(outcome)
 
 
@@ -222,7 +145,7 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
         output: Where to write the result.
         patterns: Catalogues to use instead of those that the plan names.
         rules: Rules made in Python; they come after those of the catalogues.
-        settings: How to check and write the result; what narrows a rewrite has no effect.
+        settings: How to check and write the result; what else a rewrite does has no effect.
         force: Whether to go on with a model that the plan was not made for.
         skip_missing: Whether to leave out what does not fit; otherwise it ends the run, and the
             answer is no.
@@ -234,10 +157,9 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
         UsageError: The plan was made for another model.
         DplError: As for :func:`rewrite`; or the plan cannot be used.
     """
-    settings = settings or RewriteSettings()
-    run = _Run(model_path, output, settings, progress or say_nothing)
-    run.say(f"reading {plan_path.name}")
     plan = read_plan(plan_path)
+    settings = replace(settings or RewriteSettings(), opset=plan.opset)
+    run = _Run(model_path, output, settings, progress or say_nothing)
     catalogues = list(patterns) or named_catalogues(plan, allow_code=allow_code)
     run.load(RuleSource(catalogues, (), rules, allow_code), plan_path)
     other = check_same_model(plan, model_path)
@@ -288,17 +210,18 @@ class _Run:
         """
         settings = self.settings
         failed = settings.failed_path(self.output)
+        if plan is not None and plan.resolve() == self.output.resolve():
+            raise UsageError(f"{self.output}: is the plan")
         if settings.plan is not None:
             check_plan_path(settings.plan, (self.path, self.output, failed))
         self.say(f"reading {self.path.name}")
-        self.model: Model = load_model(self.path)
+        self.model: Model = load_model(self.path, opset=settings.opset)
         check_external_data(self.model)
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:
-            read = files if plan is None else {*files, plan.resolve()}
-            protect_files(self.model, self.output, failed, read)
+            protect_files(self.model, self.output, failed, files)
         self.expected = parse_expectations(settings.expectations, self.rules)
-        self.ops = _count(self.model)
+        self.ops = _count(load_model(self.path) if is_modified(self.model) else self.model)
         external = external_files(self.model, self.path.parent)
         self.external = sum(path.stat().st_size for path in external)
         self.size = self.path.stat().st_size
@@ -310,6 +233,7 @@ class _Run:
             self.steps = StepVerifier(
                 self.model, self.path, self.output, self.settings.verification, self.say
             )
+            self.steps.begin()
             watchers.append(self.steps)
         return watchers
 
@@ -325,6 +249,7 @@ class _Run:
             refused=done.refused,
             ops=(self.ops, _count(self.model)),
             size=(before, before),
+            is_changed=is_modified(self.model),
             notes=tuple(self.model.notes),
             unmet=unmet_expectations(self.expected, done.counts),
             broken=None if self.steps is None else self.steps.broken,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.errors import InvalidGraphError
 from dplcli.ir.verifier import verify_model
-from dplcli.onnx_io import staged
+from dplcli.onnx_io import is_modified, staged
 from dplcli.passes.observer import RewriteObserver
 from dplcli.pipeline.writing import Verdict, check_result
 
@@ -24,7 +24,7 @@ class BrokenTurn(NamedTuple):
     """The first turn after which the model is not what it was.
 
     Attributes:
-        rule: The rule's name.
+        rule: The rule's name; "" if the model was broken before any rule had a turn.
         round: The round.
         applications: What the rule did in it.
         reason: What is wrong.
@@ -61,7 +61,7 @@ class StepVerifier(RewriteObserver):
         verification: VerifySettings | None,
         say: Progress,
     ) -> None:
-        """Begin with a model that nobody has edited."""
+        """Check nothing yet; see :meth:`begin`."""
         self.model = model
         self.original = original
         self.output = output
@@ -76,6 +76,14 @@ class StepVerifier(RewriteObserver):
     def is_over(self) -> bool:
         """Whether a turn has broken the model."""
         return self.broken is not None
+
+    def begin(self) -> None:
+        """Check the model if it was changed before any rule had a turn."""
+        if not is_modified(self.model):
+            return
+        reason = self._objection()
+        if reason:
+            self.broken = BrokenTurn("", 0, (), reason, self.verdict)
 
     def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
         """Begin to list what the turn does."""
@@ -92,7 +100,8 @@ class StepVerifier(RewriteObserver):
         if not count:
             return
         name = rule.qualified_name
-        self.say(f"round {self._round}: {name} was applied {count:,} times")
+        times = "once" if count == 1 else f"{count:,} times"
+        self.say(f"round {self._round}: {name} was applied {times}")
         reason = self._objection()
         if reason:
             done = tuple(self._applications)

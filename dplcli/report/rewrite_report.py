@@ -45,7 +45,10 @@ def _rules(outcome: Rewritten) -> RenderableType:
     """Return one row per rule; where a plan is applied only of the rules that it names."""
     plan = outcome.plan
     if plan is None:
-        return rule_table(outcome.counts, outcome.refused, counted="applied")
+        counts = {r: count for r, count in outcome.counts.items() if r not in outcome.untried}
+        if not counts:
+            return Text("No rule was to be tried.")
+        return rule_table(counts, outcome.refused, counted="applied")
     named = {entry.rule for entry in plan.entries}
     if not named:
         return Text("The plan lists nothing.")
@@ -81,6 +84,8 @@ def _changes(outcome: Rewritten) -> list[RenderableType]:
     table.add_row("all nodes", f"{sum(before.values()):,}", f"{sum(after.values()):,}")
     table.add_row("bytes", *(f"{size:,}" for size in outcome.size))
     count = len(outcome.applications)
+    if not count:
+        return [table]
     done = "1 application" if count == 1 else f"{count:,} applications"
     rounds = "1 round" if outcome.rounds == 1 else f"{outcome.rounds} rounds"
     stopped = ", then stopped as asked" if outcome.is_stopped else ""
@@ -135,10 +140,9 @@ def _blame(broken: Broken) -> list[str]:
     done = [f"  {item.number}. {sentence(item)}" for item in broken.applications]
     if len(done) > _MOST_NAMED:
         done = [*done[:_MOST_NAMED], f"  and {len(done) - _MOST_NAMED} more"]
-    return [
-        f"the rule {broken.rule} breaks the model in round {broken.round}: {broken.reason}",
-        *done,
-    ]
+    culprit = f"the rule {broken.rule}" if broken.rule else "raising the opset"
+    when = f" in round {broken.round}" if broken.rule else ""
+    return [f"{culprit} breaks the model{when}: {broken.reason}", *done]
 
 
 def rewrite_record(outcome: Rewritten) -> Json:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
-from onnx import AttributeProto, NodeProto, TensorProto
+from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from dplcli.onnx_io import AdaptedNode, paused_gc, raise_opset
 from tests.helpers import check_sound
@@ -164,6 +165,10 @@ def test_an_output_that_changed_goes_if_nothing_reads_it() -> None:
     """The mask of Dropout became boolean; one that nobody reads is left out."""
     model = check_raised(MASK, 10, adapted=1)
     assert list(model.graph.node[0].output) == ["y"]
+    model = parsed(MASK)
+    model.graph.value_info.append(helper.make_tensor_value_info("mask", TensorProto.FLOAT, [2]))
+    raise_opset(model, 18)
+    check_sound(parsed(MASK), model)
     model = check_raised(MASK.replace('"" : 9', '"" : 11'), 18, adapted=1)
     assert list(model.graph.node[0].output) == ["y"]
     assert not model.graph.node[0].attribute
@@ -183,6 +188,19 @@ def test_an_empty_list_counts_as_none() -> None:
         raise_opset(after, 13)
         assert list(after.graph.node[0].input) == ["x"]
         check_sound(before, after)
+
+
+def test_a_bound_beyond_half_precision_is_infinite() -> None:
+    """Exporters state the largest float, which float16 does not have."""
+    text = """<ir_version: 4, opset_import: ["" : 10]>
+    g (float16[2] x) => (float16[2] y) { y = Clip <min = 0.0, max = 3.4e38> (x) }"""
+    model = parsed(text)
+    raise_opset(model, 11)
+    values = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer]
+    assert [(array.dtype.name, float(array)) for array in values] == [
+        ("float16", 0.0),
+        ("float16", math.inf),
+    ]
 
 
 def test_sizes_take_the_place_of_empty_scales() -> None:

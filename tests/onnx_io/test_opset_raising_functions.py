@@ -116,6 +116,14 @@ def test_an_attribute_passed_on_must_be_given_all_the_way() -> None:
     )
 
 
+def test_functions_in_a_circle_do_no_harm() -> None:
+    """They are invalid, but asking what their calls give comes to an end."""
+    body = "w = f.fun <axes: ints = @axes> (v) r = ReduceSum <axes: ints = @axes> (w)"
+    model = parsed(one_function("f.fun <axes = [1]> (x)", body, attributes="<axes>"))
+    model.functions[0].opset_import.add(domain="f", version=1)
+    assert len(raise_opset(model, 18).adapted) == 1
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [

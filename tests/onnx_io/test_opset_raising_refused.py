@@ -131,6 +131,20 @@ def test_integers_that_are_no_longer_taken_are_refused(op_type: str, old: int, n
     raise_opset(parsed(text.replace("TYPE", "float")), new)
 
 
+def test_a_bound_of_integers_is_refused() -> None:
+    """Clip took floats only, so a bound cannot have meant anything."""
+    text = """<ir_version: 4, opset_import: ["" : 9]>
+    g (int32[2] x) => (int32[2] y) { y = Clip <max = 2.5> (x) }"""
+    check_refused(text, 11, "its input is of type int32, which", RAISE.format(10, 11))
+
+
+def test_standard_nodes_without_an_import_are_refused() -> None:
+    """Of which opset they are cannot be known."""
+    model = parsed(graph(12, "y = Relu (x)"))
+    model.opset_import[0].domain = "other"
+    check_refused(model, 18, "from opset none to 18: Relu 'y': it is of the standard, of", "")
+
+
 def test_scan_of_opset_8_is_refused() -> None:
     """It runs over a batch and knows sequence lengths, which is too much to imitate."""
     text = """<ir_version: 3, opset_import: ["" : 8]>
@@ -196,6 +210,13 @@ def test_two_imports_that_disagree_are_refused() -> None:
     model.opset_import.add(domain="ai.onnx", version=18)
     with pytest.raises(OpsetError, match="imports the standard more than once"):
         raise_opset(model, 21)
+
+
+def test_a_node_without_outputs_is_refused() -> None:
+    """Nothing can take the place of what makes nothing."""
+    model = parsed(graph(12, "y = Relu (x) z = Softmax (x)"))
+    del model.graph.node[1].output[:]
+    check_refused(model, 13, "Softmax '': it has no output", KEEP.format(12, 13))
 
 
 def test_training_graphs_are_refused() -> None:

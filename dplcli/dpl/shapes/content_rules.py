@@ -337,3 +337,6 @@ BOOLEAN = frozenset(
     {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Not"}
 )
 """The operators whose results are truth values."""
+
+MEASURING = frozenset({"Shape", "Size"})
+"""The operators that bring sizes into a computation; nodes before the first need no look."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dplcli.ir.symbolic import Extent, Extents
 
 _HEADS_RANK = 4
+_ROUNDING = 1e-6
 _RANKS = (3, _HEADS_RANK)
 _FLOATS = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2, "float64": 2e-6}
 """Element types of attention, and how far constants in them are from what they are meant to be."""
@@ -111,7 +112,8 @@ def read_attention(match: Match) -> AttentionParts:
     _check_axis(match, query.rank)
     _check_dimensions(query, key, value)
     scores = (*query.shape[:-1], key.shape[-1])
-    scale = query.scale * key.scale * _factor(match)
+    softcap, by = _softcap(match)
+    scale = query.scale * key.scale * _factor(match) * by
     if not scale > 0:
         _refuse(
             f"the scale is {scale:.6g}, and operators take positive ones only", match.value("q")
@@ -123,7 +125,7 @@ def read_attention(match: Match) -> AttentionParts:
         scores,
         dtype,
         scale,
-        _softcap(match, dtype),
+        softcap,
         _mask(match, dtype, scores),
         _softmax_type(match, dtype),
         _is_guarded(match),
@@ -193,18 +195,21 @@ def _factor(match: Match) -> float:
     return number if divisor is None else 1 / number
 
 
-def _softcap(match: Match, dtype: str) -> float:
+def _softcap(match: Match) -> tuple[float, float]:
+    """Return what scores are capped at, and what they are multiplied by besides.
+
+    ``c * tanh(u * x)`` caps ``(c * u) * x`` at c.
+    """
     again = match.value("cap_again")
     if again is None:
-        return 0.0
+        return 0.0, 1.0
     cap, uncap = number_of(match.value("cap")), number_of(match.value("uncap"))
-    first = cap if cap is not None else 1 / uncap if uncap else None
-    second = number_of(again)
-    if first is None or second is None or not first > 0:
+    inner = uncap if uncap is not None else 1 / cap if cap else None
+    outer = number_of(again)
+    if inner is None or outer is None or not outer > 0:
         _refuse("what the scores are capped at is not a known positive number", again)
-    if abs(second / first - 1) > _FLOATS[dtype]:
-        _refuse(f"scores are divided by {first:.6g} and multiplied by {second:.6g}", again)
-    return second
+    factor = inner * outer
+    return outer, 1.0 if abs(factor - 1) <= _ROUNDING else factor
 
 
 def _mask(match: Match, dtype: str, scores: Extents) -> Mask:

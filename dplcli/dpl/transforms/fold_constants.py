@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.dpl.nodewise import nodewise
 from dplcli.dpl.shapes import Knowledge
-from dplcli.dpl.shapes.content_rules import CONTENT_RULES
+from dplcli.dpl.shapes.content_rules import CONTENT_RULES, MEASURING
 from dplcli.dpl.shapes.foldable import FOLDABLE
 from dplcli.dpl.shapes.view import WHOLE
 from dplcli.dpl.transforms.budget import SizeBudget, size_in_bytes
@@ -34,23 +34,31 @@ _MOST_WORK = 1 << 24
 
 
 @nodewise(reach=3)
-def fold_constants(match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
-    """Describe the constants that take the place of a node."""
-    node = match.root
-    arrays = _known(node, match.outputs) if match.outputs else None
-    if arrays is None and not is_foldable(node):
-        return None
-    size = _expected_size(node, match.outputs)
-    if size is None or size > _MOST_WORK:
-        return match.reject("how large the result is cannot be told, or it is too large")
-    budget = node.graph.model.memory(SizeBudget)
-    if not budget.allows(node, size):
-        return match.reject(f"{size:,} bytes of constants would be more than the file may grow")
-    arrays = arrays or _computed(node, match.outputs, build)
-    if arrays is None:
-        return match.reject("onnx's reference evaluator cannot compute it as it should be")
-    budget.spend(node, size)
-    return [build.constant(array) for array in arrays]
+class fold_constants:  # noqa: N801  # catalogues call it by this name
+    """Folds the nodes of one model, within one budget."""
+
+    def __init__(self) -> None:
+        """Start with the whole budget."""
+        self.budget = SizeBudget()
+        self.meets_shapes = False
+
+    def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
+        """Describe the constants that take the place of a node."""
+        node = match.root
+        self.meets_shapes = self.meets_shapes or node.op_type in MEASURING
+        arrays = _known(node, match.outputs) if self.meets_shapes and match.outputs else None
+        if arrays is None and not is_foldable(node):
+            return None
+        size = _expected_size(node, match.outputs)
+        if size is None or size > _MOST_WORK:
+            return match.reject("how large the result is cannot be told, or it is too large")
+        if not self.budget.allows(node, size):
+            return match.reject(f"{size:,} bytes of constants are more than the file may grow by")
+        arrays = arrays or _computed(node, match.outputs, build)
+        if arrays is None:
+            return match.reject("onnx's reference evaluator cannot compute it as it should be")
+        self.budget.spend(node, size)
+        return [build.constant(array) for array in arrays]
 
 
 def _computed(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.dpl.nodewise import nodewise
 from dplcli.dpl.shapes import Knowledge
-from dplcli.dpl.shapes.content_rules import CONTENT_RULES
+from dplcli.dpl.shapes.content_rules import CONTENT_RULES, MEASURING
 from dplcli.dpl.shapes.view import WHOLE
 
 if TYPE_CHECKING:
@@ -33,10 +33,12 @@ class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
     def __init__(self) -> None:
         """Remember nothing yet."""
         self._known: dict[Key, Value] = {}
+        self._meets_shapes = False
 
     def __call__(self, match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG002  # nothing is made
         """Return an earlier value with the same elements."""
-        if len(match.outputs) != 1:
+        self._meets_shapes = self._meets_shapes or match.root.op_type in MEASURING
+        if not self._meets_shapes or len(match.outputs) != 1:
             return None
         (value,) = match.outputs
         known = value.known_type()

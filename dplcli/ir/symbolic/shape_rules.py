@@ -18,6 +18,7 @@ from dplcli.ir.symbolic.size import (
 if TYPE_CHECKING:
     from dplcli.ir.node import Node
     from dplcli.ir.symbolic.analysis import Found, FoundSteps, ShapeRule
+    from dplcli.ir.symbolic.size import Extent
 
 _MATRIX_RANK = 2
 _HEADS_RANK = 4
@@ -76,6 +77,35 @@ def _convolution(node: Node, _: int) -> FoundSteps:
     if shape is None or weight is None:
         return None
     return (shape[0], weight[0], *(None for _ in shape[2:]))
+
+
+def _transposed_convolution(node: Node, _: int) -> FoundSteps:
+    shape = yield from ask_shape(node.inputs[0])
+    weight = yield from ask_shape(node.inputs[1])
+    if shape is None or weight is None:
+        return None
+    return (shape[0], weight[1] * attribute(node, "group", 1), *(None for _ in shape[2:]))
+
+
+def _grid_sample(node: Node, _: int) -> FoundSteps:
+    shape = yield from ask_shape(node.inputs[0])
+    grid = yield from ask_shape(node.inputs[1])
+    return None if shape is None or grid is None else (*shape[:2], *grid[1:-1])
+
+
+def _einsum(node: Node, _: int) -> FoundSteps:
+    inputs, arrow, output = attribute(node, "equation").replace(" ", "").partition("->")
+    if not arrow or "." in inputs:
+        return None
+    dims: dict[str, Extent] = {}
+    for letters, value in zip(inputs.split(","), node.inputs, strict=True):
+        shape = yield from ask_shape(value)
+        if shape is None:
+            return None
+        for letter, dim in zip(letters, shape, strict=True):
+            if not isinstance(dims.get(letter), int) or dims[letter] == 1:
+                dims[letter] = dim
+    return tuple(dims[letter] for letter in output)
 
 
 def _pool(node: Node, _: int) -> FoundSteps:
@@ -156,6 +186,9 @@ _OWN: dict[str, ShapeRule] = {
     "Gemm": _gemm,
     "Conv": _convolution,
     "ConvInteger": _convolution,
+    "ConvTranspose": _transposed_convolution,
+    "GridSample": _grid_sample,
+    "Einsum": _einsum,
     "AveragePool": _pool,
     "MaxPool": _pool,
     "Shape": _shape_op,

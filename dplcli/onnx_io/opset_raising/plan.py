@@ -12,7 +12,7 @@ from dplcli.onnx_io.opset_raising.scopes import STANDARD, Scope, all_nodes, node
 from dplcli.onnx_io.opset_raising.site import Refusal, Site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from onnx import FunctionProto, ModelProto, NodeProto, OperatorSetIdProto
 
@@ -130,34 +130,44 @@ class Plan:
         Raises:
             Refusal: It cannot be raised.
         """
-        key = _key_of_call(node)
         if version is None:
             raise Refusal("it is of the standard, of which no version is imported")
         try:
             steps = bumps(node.op_type, version, self.target)
         except Refusal:
-            if key in self._functions:
+            if _key_of_call(node) in self._functions:
                 return None
             raise
         for step in steps:
-            site = Site(node, scope, step, self.target, self._calls.always_give)
             try:
-                rule = rule_for(node.op_type, step)
-                if rule is None:
-                    continue
-                if key in self._functions:
-                    raise Refusal("a function of the model has the name of its operator")  # noqa: TRY301  # as an adapter does
-                rule(site)
+                adapted = self._adapted(node, step, scope)
             except Refusal as refusal:
                 refusal.version = step
                 raise
-            if site.made:
+            if adapted:
                 return [
                     made
-                    for new, written_for in site.made
+                    for new, written_for in adapted
                     for made in self._raised(new, written_for, scope) or [new]
                 ]
         return None
+
+    def _adapted(self, node: NodeProto, step: int, scope: Scope) -> Sequence[tuple[NodeProto, int]]:
+        """Return what fits the schema of *step* in a node's place, nothing if it fits itself.
+
+        Raises:
+            Refusal: Nothing does, as far as dpl knows.
+        """
+        rule = rule_for(node.op_type, step)
+        if rule is None:
+            return ()
+        if _key_of_call(node) in self._functions:
+            raise Refusal("a function of the model has the name of its operator")
+        if not node.output:
+            raise Refusal("it has no output")
+        site = Site(node, scope, step, self.target, self._calls.always_give)
+        rule(site)
+        return site.made
 
 
 class _Calls:
@@ -167,19 +177,27 @@ class _Calls:
         """Look at nothing yet."""
         self._model = model
         self._functions = functions
+        self._given: dict[tuple[Key, str], bool] = {}
         self._known: dict[Key, list[tuple[FunctionProto | None, dict[str, str]]]] | None = None
 
     def always_give(self, function: FunctionProto, attribute: str) -> bool:
         """Tell whether an attribute of a function has a value whenever it is called."""
-        if any(default.name == attribute for default in function.attribute_proto):
-            return True
-        return all(
-            attribute in given
-            and (
-                not given[attribute] or bool(caller and self.always_give(caller, given[attribute]))
+        asked = (_key_of_function(function), attribute)
+        if asked not in self._given:
+            self._given[asked] = True  # should functions call each other in a circle
+            declared = any(default.name == attribute for default in function.attribute_proto)
+            self._given[asked] = declared or all(
+                self._gives(caller, given, attribute) for caller, given in self._of(asked[0])
             )
-            for caller, given in self._of(_key_of_function(function))
-        )
+        return self._given[asked]
+
+    def _gives(
+        self, caller: FunctionProto | None, given: Mapping[str, str], attribute: str
+    ) -> bool:
+        if attribute not in given:
+            return False
+        passed_on = given[attribute]
+        return not passed_on or (caller is not None and self.always_give(caller, passed_on))
 
     def _of(self, key: Key) -> list[tuple[FunctionProto | None, dict[str, str]]]:
         """Return for each call who calls, and which attributes, referring to which of its own."""

@@ -133,12 +133,11 @@ def _refusal(plan: Plan, proto: ModelProto, label: str, types: InferredTypes) ->
     while refused:
         possible = min(node.version for node in refused) - 1
         refused = Plan(proto, possible, types).refused if possible > before else []
+    stay = f"raise it to {possible}" if possible > before else f"keep it at opset {before}"
     return OpsetError(
-        f"{label}: cannot be raised from opset {before} to {plan.target}: {first.what}: "
+        f"{label}: cannot be raised from opset {before or 'none'} to {plan.target}: {first.what}: "
         f"{first.reason}{more}",
-        hint=f"raise it to {possible}, or export it anew at opset {plan.target}"
-        if possible > before
-        else f"keep it at opset {before}, or export it anew at opset {plan.target}",
+        hint=f"{stay}, or export it anew at opset {plan.target}" if before else None,
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import AttributeProto, NodeProto, helper, numpy_helper
 
-from dplcli.ir.types import DTYPE_CODES
 from dplcli.onnx_io.attributes import decode_attribute
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     IsGiven = Callable[[FunctionProto, str], bool]
 
+_FLOATS = {"float16", "float32", "float64"}
 _FIRST_CAST_LIKE = 15
 _FIRST_PLAIN_CONSTANT = 12
 
@@ -86,7 +86,7 @@ class Site:
     def text(self, name: str, default: str) -> str:
         """Return the value of a text attribute."""
         found = self.known(name)
-        return default if found is None else found.s.decode()
+        return default if found is None else found.s.decode(errors="replace")
 
     def input(self, slot: int) -> str:
         """Return the name of an input, "" if there is none."""
@@ -151,15 +151,17 @@ class Site:
             "" if the attribute is not there.
 
         Raises:
-            Refusal: The type is not known, and the target has no CastLike.
+            Refusal: The type is none of floats, or not known and the target has no CastLike.
         """
         found = self.attribute(name)
         if found is None:
             return ""
         dtype = self.dtype(0)
+        if dtype is not None and dtype not in _FLOATS:
+            raise Refusal(f"its input is of type {dtype}, which it did not take")
         if dtype is not None and not found.ref_attr_name:
-            element = helper.tensor_dtype_to_np_dtype(DTYPE_CODES[dtype])
-            return self.as_input(name, lambda value: np.array(value, element), "")
+            with np.errstate(over="ignore"):  # a bound beyond float16 is an infinite one
+                return self.as_input(name, lambda value: np.array(value, dtype), "")
         if self.target < _FIRST_CAST_LIKE:
             raise Refusal(
                 f"the type of {self.input(0)!r}, which {name!r} must have, is not known, and only "
@@ -232,14 +234,12 @@ class Site:
         if output:
             node.output[0] = self._scope.names.new(output)
         del node.output[outputs or len(node.output) :]
-        gone = {*without, *attributes}
-        kept = [found for found in self.node.attribute if found.name not in gone]
-        kept += [helper.make_attribute(*item) for item in attributes.items()]
-        del node.attribute[:]
-        node.attribute.extend(kept)
+        for number in reversed(range(len(node.attribute))):
+            if node.attribute[number].name in {*without, *attributes}:
+                del node.attribute[number]
+        node.attribute.extend(helper.make_attribute(*item) for item in attributes.items())
         self.made.append((node, version or self.version))
-        first: str = node.output[0] if node.output else ""
-        return first
+        return str(node.output[0])
 
 
 def _trimmed(names: Sequence[str]) -> Sequence[str]:

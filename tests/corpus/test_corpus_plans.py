@@ -1,0 +1,50 @@
+"""Plans on real models: what was rewritten is done again, byte for byte."""
+
+from pathlib import Path
+
+import pytest
+
+from dplcli import pipeline
+from dplcli.dpl import read_catalogs, shipped_catalogs
+from dplcli.onnx_io import OnnxSchemas
+from tests.corpus.nets import SHARED, manifest
+
+MODELS = manifest()
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(not MODELS, reason="the models are not beside the checkout"),
+]
+
+# One of each family: attention, windows, recurrent, loops and branches, quantised, large, dynamic.
+NAMES = [
+    name
+    for name in (
+        *("bert-legacy17", "swin-legacy17", "gru-legacy17", "greedy_loop-legacy17", "silero_vad"),
+        *("cond_net-dynamo18", "distilbert-dynamo18-qdq-static", "deberta-legacy17"),
+        *("faster_rcnn-legacy13", "basic_pitch_nmp", "llama-legacy17", "densenet-legacy13"),
+    )
+    if f"{name}.onnx" in MODELS
+]
+CATALOGUES = [n for n in shipped_catalogs() if read_catalogs([n], OnnxSchemas()).rewrites]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unedited_plan_gives_the_same_bytes(tmp_path: Path, name: str) -> None:
+    """All that dpl ships, whatever its functions remember."""
+    model, plan = SHARED / f"{name}.onnx", tmp_path / "plan.yaml"
+    settings = pipeline.RewriteSettings(verify=False, max_growth=100, plan=plan)
+
+    done = pipeline.rewrite(
+        model, output=tmp_path / "a.onnx", patterns=CATALOGUES, settings=settings
+    )
+    again = pipeline.apply_plan(
+        plan,
+        model,
+        output=tmp_path / "b.onnx",
+        settings=pipeline.RewriteSettings(verify=False, max_growth=100),
+    )
+
+    assert again.missing == ()
+    assert again.counts == done.counts
+    assert again.rounds == done.rounds
+    assert (tmp_path / "b.onnx").read_bytes() == (tmp_path / "a.onnx").read_bytes()
