@@ -202,6 +202,11 @@ class Expression:
         """The captured names that it uses."""
         return frozenset(self._used)
 
+    def asks_for(self, fact: str) -> bool:
+        """Tell whether it may ask a captured value for *fact*, as in ``x.uses``."""
+        parts = (part for part in ast.walk(self._tree) if isinstance(part, ast.Attribute))
+        return any(part.attr == fact for part in parts)
+
     def value(self, bindings: Mapping[str, Value]) -> object:
         """Return what it comes to.
 

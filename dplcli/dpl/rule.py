@@ -14,10 +14,10 @@ from dplcli.dpl.nodewise import (
     nodewise_reach,
     operators_of,
 )
-from dplcli.dpl.pattern import OutputsPattern
+from dplcli.dpl.pattern import CallPattern, EdgePattern, OutputsPattern
 from dplcli.dpl.reach import reach_of
 from dplcli.dpl.replacement import Captured, Replacement, new_nodes
-from dplcli.dpl.scoping import bound_names
+from dplcli.dpl.scoping import all_parts, bound_names
 from dplcli.errors import PatternSyntaxError
 
 if TYPE_CHECKING:
@@ -282,6 +282,20 @@ class RewriteRule(Rule):
         if self.is_nodewise:
             return nodewise_reach(self.replacement)
         return reach_of(self.pattern)
+
+    @property
+    def largest_match(self) -> int:
+        """The number of nodes that a match has at most, chains, regions and copies aside."""
+        return sum(isinstance(part, CallPattern) for part in all_parts(self.pattern))
+
+    @cached_property
+    def counts_uses(self) -> bool:
+        """Whether a match may depend on how often what it only reads is read."""
+        if self.text is None or self.check is not None:
+            return True
+        if any(condition.asks_for("uses") for condition in self.where):
+            return True
+        return any(isinstance(p, EdgePattern) and p.only for p in all_parts(self.pattern))
 
     def instance(self) -> RewriteFunction | None:
         """Return the function for one run over one model; None if the replacement is a text.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Graph, Model, Node
     from dplcli.passes.loops import LoopDetector
     from dplcli.passes.observer import RewriteObserver
-    from dplcli.passes.worklist import OpKey
+    from dplcli.passes.worklist import Seen
 
 _INFERENCES = 4
 """How often types are inferred again after the rules have settled."""
@@ -49,7 +49,7 @@ class Turn:
         self.rule = rule
         self.heads = rule.heads
         self.is_local = rule.reach is not None
-        self.seen: dict[OpKey, int] = {}
+        self.seen: Seen = ()
         self.follows_shapes = rule.is_nodewise and (rule.reach or 0) > 1
         self.has_begun = False
         self.edits = -1
@@ -60,7 +60,8 @@ class Turn:
     def candidates(self, worklist: Worklist) -> dict[Graph, list[Node]]:
         """Return the nodes to look at, by graph, in topological order."""
         if self.has_begun and (self.is_local or worklist.edits == self.edits):
-            return worklist.new_since(self.seen, self.heads)
+            counts = self.rule.counts_uses
+            return worklist.new_since(self.seen, self.heads, counts_uses=counts)
         self.has_begun = True
         self.seen = worklist.forget_before()
         self.edits = worklist.edits
@@ -96,7 +97,12 @@ class RewriteDriver:
         self.observer = observer
         self.turns = [Turn(rule) for rule in rules]
         reaches = [rule.reach or 0 for rule in rules]
-        self.worklist = Worklist(model, max(reaches, default=0))
+        self.worklist = Worklist(
+            model,
+            max(reaches, default=0),
+            largest=max((rule.largest_match for rule in rules), default=0),
+            counts_uses=any(rule.counts_uses for rule in rules),
+        )
         self.names = NewNames(model)
         self.loops = loops
         self.counts = {rule.qualified_name: 0 for rule in rules}

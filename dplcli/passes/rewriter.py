@@ -25,7 +25,13 @@ class RewriteListener(Protocol):
         """*node* has just been taken out; its fields are as they were."""
 
     def value_changed(self, value: Value) -> None:
-        """Who makes *value*, or who reads it, has just changed."""
+        """Another node makes *value* than before, or it is data now."""
+
+    def inputs_changed(self, node: Node) -> None:
+        """*node* reads another value than before."""
+
+    def readers_changed(self, value: Value) -> None:
+        """Other nodes read *value* than before."""
 
 
 class GraphRewriter:
@@ -67,7 +73,7 @@ class GraphRewriter:
             self.listener.node_inserted(node)
             for value in inputs:
                 if value is not None:
-                    self.listener.value_changed(value)
+                    self.listener.readers_changed(value)
         return node
 
     def make_value(self, name: str, node: Node | None = None, index: int = 0) -> Value:
@@ -97,7 +103,8 @@ class GraphRewriter:
         The caller sees to it that *new* is made before all of them, and that *old* is not
         returned.
         """
-        for node, slot in old.uses:
+        uses = old.uses
+        for node, slot in uses:
             old.remove_use(node, slot)
             new.add_use(node, slot)
             inputs = list(node.inputs)
@@ -107,8 +114,12 @@ class GraphRewriter:
             while graph is not None:
                 graph.modified = True
                 graph = None if graph.owner is None else graph.owner.graph
-        self._changed(old)
-        self._changed(new)
+        self.graph.model.note_edit()
+        if self.listener is not None:
+            for node, _slot in uses:
+                self.listener.inputs_changed(node)
+            self.listener.readers_changed(old)
+            self.listener.readers_changed(new)
 
     def rename_source(self, value: Value, old: Value) -> None:
         """Let the node that makes *value* make *old*, a copy of it, in its place.
@@ -180,7 +191,7 @@ class GraphRewriter:
                 self.listener.node_erased(node)
                 freed += [read for read in node.inputs if read is not None]
             for read in freed:
-                self.listener.value_changed(read)
+                self.listener.readers_changed(read)
 
     def drop_initializer(self, value: Value) -> None:
         """Take out an initializer that nothing reads.

@@ -12,16 +12,17 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from dplcli.ir import Tensor
-from dplcli.ir.traversal import is_identity
+from dplcli.ir.traversal import enclosing_node, is_identity
 from dplcli.passes.selection import matchable_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from dplcli.ir import Graph, Model, Node, Value
 
     OpKey: TypeAlias = tuple[str, str]
+    Seen: TypeAlias = tuple[dict[OpKey, int], ...]
 
 _POSITION = attrgetter("position")
 
@@ -29,21 +30,56 @@ _POSITION = attrgetter("position")
 _MOST_SIZES = 64
 
 
+class Journal:
+    """Nodes to look at again, by operator, in the order in which they were noted."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._entries: dict[OpKey, list[Node]] = {}
+
+    def add(self, node: Node) -> None:
+        """Note *node*."""
+        self._entries.setdefault((node.domain, node.op_type), []).append(node)
+
+    def end(self) -> dict[OpKey, int]:
+        """Return the place behind which everything is new from now on."""
+        return {key: len(entries) for key, entries in self._entries.items()}
+
+    def since(self, seen: dict[OpKey, int], heads: AbstractSet[OpKey] | None) -> Iterator[Node]:
+        """Yield what was noted behind *seen*, which is brought up to date."""
+        keys = list(self._entries) if heads is None else self._entries.keys() & heads
+        for key in keys:
+            entries = self._entries[key]
+            yield from entries[seen.get(key, 0) :]
+            seen[key] = len(entries)
+
+
 class Worklist:
     """A listener that knows, for each rule, the candidates that are new to it.
+
+    What follows from other readers of a value is kept apart: most rules do not care how often
+    their leaves are read, and a weight may have very many readers.
 
     Args:
         model: The model that is being edited.
         reach: How many nodes above its root a match may depend on, at most.
+        largest: How many nodes a match may have, at most.
+        counts_uses: Whether some rule depends on how often its leaves are read.
     """
 
-    def __init__(self, model: Model, reach: int) -> None:
+    def __init__(
+        self, model: Model, reach: int, *, largest: int = 1000, counts_uses: bool = True
+    ) -> None:
         """List the nodes of *model*."""
         self.reach = reach
+        self.largest = largest
+        self.counts_uses = counts_uses
         self.graphs = matchable_graphs(model)
         self._nodes: dict[Graph, dict[OpKey, dict[Node, None]]] = {}
-        self._journal: dict[OpKey, list[Node]] = {}
+        self._journals = (Journal(), Journal())
         self._changed: dict[Value, None] = {}
+        self._rewired: dict[Node, None] = {}
+        self._recounted: dict[Value, None] = {}
         self._sizes: set[Value] = set()
         self.has_new_sizes = False
         self.edits = 0
@@ -58,7 +94,7 @@ class Worklist:
         """List a new node, and let every rule look at it."""
         key = (node.domain, node.op_type)
         self._nodes[node.graph].setdefault(key, {})[node] = None
-        self._journal.setdefault(key, []).append(node)
+        self._journals[0].add(node)
         self.edits += 1
 
     def node_erased(self, node: Node) -> None:
@@ -72,6 +108,18 @@ class Worklist:
     def value_changed(self, value: Value) -> None:
         """Remember that what lies below *value* must be looked at again."""
         self._changed[value] = None
+        self._note_size(value)
+
+    def inputs_changed(self, node: Node) -> None:
+        """Remember that *node* must be looked at again, and what lies below it."""
+        self._rewired[node] = None
+
+    def readers_changed(self, value: Value) -> None:
+        """Remember that what depends on how often *value* is read must be looked at again."""
+        self._recounted[value] = None
+        self._note_size(value)
+
+    def _note_size(self, value: Value) -> None:
         if value.producer is None and value not in self._sizes and _is_size(value):
             self._sizes.add(value)
             self.has_new_sizes = True
@@ -102,62 +150,87 @@ class Worklist:
         return nodes
 
     def new_since(
-        self, seen: dict[OpKey, int], heads: AbstractSet[OpKey] | None
+        self, seen: Seen, heads: AbstractSet[OpKey] | None, *, counts_uses: bool = True
     ) -> dict[Graph, list[Node]]:
         """Return the nodes to look at again, by graph, in topological order.
 
         Args:
-            seen: How much of the journal was read before, by operator; it is brought up to date.
+            seen: How much of the journals was read before; it is brought up to date.
             heads: The operators of interest; None for all.
+            counts_uses: Whether it matters how often leaves are read.
         """
         self._note_what_lies_below()
-        keys = (
-            list(self._journal) if heads is None else [key for key in heads if key in self._journal]
-        )
         found: dict[Graph, dict[Node, None]] = {}
-        for key in keys:
-            entries = self._journal[key]
-            for node in entries[seen.get(key, 0) :]:
+        journals = self._journals if counts_uses else self._journals[:1]
+        for journal, place in zip(journals, seen, strict=False):
+            for node in journal.since(place, heads):
                 if self.is_listed(node):
                     found.setdefault(node.graph, {})[node] = None
-            seen[key] = len(entries)
         return {
             graph: sorted(found[graph], key=_POSITION) for graph in self.graphs if graph in found
         }
 
-    def forget_before(self) -> dict[OpKey, int]:
-        """Return a place in the journal from which nothing that is in it now is new."""
+    def forget_before(self) -> Seen:
+        """Return a place in the journals from which nothing that is in them now is new."""
         self._note_what_lies_below()
-        return {key: len(entries) for key, entries in self._journal.items()}
+        return tuple(journal.end() for journal in self._journals)
 
     def _note_what_lies_below(self) -> None:
-        """Enter in the journal the nodes that a changed value may concern."""
+        """Enter in the journals the nodes that edits may concern."""
         changed, self._changed = self._changed, {}
-        seen: dict[Value, None] = dict.fromkeys(changed)
-        noted: set[Node] = set()
-        for value in changed:
-            if value.producer is not None:
-                self._note(value.producer, noted)
-                seen.update((out, None) for out in value.producer.outputs if out is not None)
-        level = list(seen)
-        for _ in range(self.reach):
-            below: list[Value] = []
-            pending = level
-            while pending:
-                value = pending.pop()
-                for node, _slot in value.iter_uses():
-                    if node in noted:
-                        continue
-                    self._note(node, noted)
-                    made = [out for out in node.outputs if out is not None and out not in seen]
-                    seen.update(dict.fromkeys(made))
-                    (pending if is_identity(node) else below).extend(made)
-            level = below
+        rewired, self._rewired = self._rewired, {}
+        recounted, self._recounted = self._recounted, {}
+        inner = [value for value in recounted if self._may_be_inner(value)]
+        self._note_below([*changed, *inner], rewired, self._journals[0])
+        if self.counts_uses:
+            self._note_below([*recounted], (), self._journals[1])
 
-    def _note(self, node: Node, noted: set[Node]) -> None:
+    def _may_be_inner(self, value: Value) -> bool:
+        """Tell whether all that read *value* may lie in one match: it has not too many readers."""
+        if value.producer is None or value.returned_by:
+            return False
+        readers: set[Node | None] = set()
+        for node, _slot in value.iter_uses():
+            if not is_identity(node):
+                readers.add(enclosing_node(node, value.graph))
+                if len(readers) > self.largest:
+                    return False
+        return True
+
+    def _note_below(
+        self, values: Sequence[Value], readers: Iterable[Node], journal: Journal
+    ) -> None:
+        """Note what makes *values* and their *readers*, and what lies within reach below."""
+        seen = dict.fromkeys(values)
+        noted: set[Node] = set()
+        for value in values:
+            if value.producer is not None:
+                self._note(value.producer, noted, journal)
+                seen.update((out, None) for out in value.producer.outputs if out is not None)
+        level: list[Value] = list(seen)
+        below: list[Value] = []
+        for node in readers:
+            self._note(node, noted, journal)
+            (level if is_identity(node) else below).extend(_new_outputs(node, seen))
+        for _ in range(self.reach):
+            while level:
+                for node, _slot in level.pop().iter_uses():
+                    if node not in noted:
+                        self._note(node, noted, journal)
+                        (level if is_identity(node) else below).extend(_new_outputs(node, seen))
+            level, below = below, []
+
+    def _note(self, node: Node, noted: set[Node], journal: Journal) -> None:
         noted.add(node)
         if node.graph in self._nodes:
-            self._journal.setdefault((node.domain, node.op_type), []).append(node)
+            journal.add(node)
+
+
+def _new_outputs(node: Node, seen: dict[Value, None]) -> list[Value]:
+    """List the outputs of *node* that are not in *seen*, and enter them."""
+    made = [output for output in node.outputs if output is not None and output not in seen]
+    seen.update(dict.fromkeys(made))
+    return made
 
 
 def _is_size(value: Value) -> bool:

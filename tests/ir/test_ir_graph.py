@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +46,34 @@ def test_thousands_of_insertions_at_one_place() -> None:
         graph.insert_before(anchor, node)
         anchor = node
     assert_linked(graph, [*front[::-1], first, *inserted, last])
+
+
+@pytest.mark.parametrize(
+    "place", ["before-the-newest", "before-the-last", "at-the-front", "halfway"]
+)
+def test_room_is_made_at_little_cost(place: str) -> None:
+    """Wherever one inserts, few of the nodes around it get new positions."""
+    moved = {}
+    for count in (500, 4000):
+        graph = empty_graph()
+        expected = [Node(graph, "Old") for _ in range(count)]
+        for node in expected:
+            graph.append(node)
+        places = {"before-the-newest": count // 2, "front": 0}
+        moves = 0
+        for number in range(count):
+            last = len(expected) - 1
+            at = (number * 7919) % last if place == "anywhere" else places.get(place, last)
+            node = Node(graph, "New")
+            before = [other.position for other in expected[max(at - 20, 0) : at + 20]]
+            graph.insert_before(expected[at], node)
+            after = [other.position for other in expected[max(at - 20, 0) : at + 20]]
+            moves += sum(old != new for old, new in zip(before, after, strict=True))
+            expected.insert(at, node)
+        assert_linked(graph, expected)
+        moved[count] = moves / count
+    assert moved[4000] < 8
+    assert moved[4000] < 2 * moved[500] + 1
 
 
 def test_removing_the_current_node_while_iterating() -> None:

@@ -28,8 +28,16 @@ class Log:
         self.seen.append(f"-{node.op_type}")
 
     def value_changed(self, value: Value) -> None:
-        """Note a value with another maker or other readers."""
+        """Note a value with another maker."""
         self.changed.add(value.name)
+
+    def inputs_changed(self, node: Node) -> None:
+        """Note a node that reads something else."""
+        self.changed.add(f"inputs of {node.op_type}")
+
+    def readers_changed(self, value: Value) -> None:
+        """Note a value with other readers."""
+        self.changed.add(f"readers of {value.name}")
 
 
 def test_replace_a_node() -> None:
@@ -44,7 +52,7 @@ def test_replace_a_node() -> None:
     rewriter.erase([old])
     verify_model(model)
     assert log.seen == ["+Tanh", "-Neg"]
-    assert log.changed == {"r", "s"}
+    assert log.changed == {"readers of r", "s"}
     assert "[n] s = Tanh (r)" in print_model(model)
     assert model.graph.modified
 
