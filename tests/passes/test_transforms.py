@@ -21,7 +21,13 @@ from tests.rewriting import Rewritten, check_settled, rewritten
 from tests.strategies import graphs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from numpy.typing import NDArray
+
     from dplcli.dpl.rule import RewriteRule
+    from dplcli.ir import Node
     from tests.strategies import RandomGraph
 
 ROOT = Path(__file__).parents[2]
@@ -94,12 +100,12 @@ def test_nothing_is_computed_that_would_be_refused(monkeypatch: pytest.MonkeyPat
     computed: list[str] = []
     model = model_from_text(HEADER + text)
     evaluate = model.codec.evaluate
-    monkeypatch.setattr(
-        type(model.codec),
-        "evaluate",
-        lambda _, node, arrays: computed.append(node.op_type) or evaluate(node, arrays),
-    )
 
+    def noted(_: object, node: Node, arrays: Sequence[NDArray[Any] | None]) -> object:
+        computed.append(node.op_type)
+        return evaluate(node, arrays)
+
+    monkeypatch.setattr(type(model.codec), "evaluate", noted)
     assert rewrite(model, catalog()).counts["fold_constants"] == 0
     assert computed == []
 
