@@ -165,7 +165,8 @@ def applicable(model: Model, rules: Sequence[RewriteRule]) -> str | None:
 
 def _matches(rule: RewriteRule, node: Node) -> Iterator[Match]:
     if rule.is_nodewise:
-        yield whole_node(rule, node)
+        if rule.heads is None or (node.domain, node.op_type) in rule.heads:
+            yield whole_node(rule, node)
         return
     for state in rule.matcher.solutions(node):
         match = read_match(rule, node, state)

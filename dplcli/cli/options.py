@@ -39,7 +39,8 @@ def expect_option(command: Command) -> Command:
         "expectations",
         multiple=True,
         metavar="RULE>=N",
-        help="Exit with 1 unless the rule has so many matches (also <= == > <). Repeatable.",
+        help="Exit with 1 unless the rule matches, or is applied, so often (also <= == > <). "
+        "Repeatable.",
     )(command)
 
 

@@ -114,7 +114,9 @@ def run_options(command: Command) -> Command:
         ),
         click.option("--no-verify", is_flag=True, help="Do not check the result."),
     ]
-    command = output_options("Also list every application, and say what is being done.")(command)
+    command = output_options(
+        "Also list every application and refusal, and say what is being done."
+    )(command)
     command = verify_options(command)
     for option in reversed(options):
         command = option(command)

@@ -176,7 +176,7 @@ def _read_own_lines(text: str) -> tuple[str, tuple[PlanEntry, ...]]:
     head, key, body = text.partition(_APPLICATIONS)
     first = head.count("\n") + 3
     entries = []
-    for number, line in enumerate(body.splitlines(), start=first):
+    for number, line in enumerate(body.split("\n"), start=first):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         found = _OWN_LINE.fullmatch(line)

@@ -173,7 +173,9 @@ class _Replay:
 
     def _try(self, entry: PlanEntry) -> str:
         """Apply *entry*; return "" or why it does not fit."""
-        rule = self.rules[entry.rule]
+        rule = self.rules.get(entry.rule)
+        if rule is None:
+            return f"there is no rule {entry.rule!r}"
         graphs = [graph for graph in self.driver.worklist.graphs if scope_of(graph) == entry.scope]
         reason = f"the model has no graph {entry.scope!r}"
         for graph in graphs:

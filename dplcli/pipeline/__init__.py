@@ -3,6 +3,7 @@
 Every function takes paths and plain settings and returns a frozen outcome; none prints.
 """
 
+from dplcli.passes.trace import Trace
 from dplcli.pipeline.catalogs import (
     catalog_schema,
     check_catalogs,
@@ -24,13 +25,8 @@ from dplcli.pipeline.partitioning import (
     partition,
 )
 from dplcli.pipeline.plans import plan_schema
-from dplcli.pipeline.rewriting import (
-    RewriteOutcome,
-    RewriteSettings,
-    Trace,
-    apply_plan,
-    rewrite,
-)
+from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
+from dplcli.pipeline.rewriting import apply_plan, rewrite
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_output, default_output, write_text

@@ -31,6 +31,13 @@ class NotedRestrictions(Narrowed):
             self._idle -= {item for item in self._idle if item.covers(rule, root)}
         return super().admits(rule, root)
 
+    def may_try(self, rule: RewriteRule) -> bool:
+        """Tell whether the restrictions let *rule* be tried anywhere."""
+        names = {"", rule.name, rule.qualified_name}
+        if self.only and not any(item.rule in names for item in self.only):
+            return False
+        return not any(item.rule in names and not item.node for item in self.skip)
+
     def notes(self) -> list[str]:
         """Say which nodes were to be skipped and never came up: a name may be misspelt."""
         return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.expectation import parse_expectations, unmet_expectations
@@ -19,7 +19,6 @@ from dplcli.onnx_io import (
 )
 from dplcli.passes.replay import replay
 from dplcli.passes.rewriting import rewrite as rewrite_model
-from dplcli.passes.trace import Trace
 from dplcli.pipeline.plans import (
     check_plan_path,
     check_rules_of,
@@ -29,11 +28,11 @@ from dplcli.pipeline.plans import (
     save_plan,
 )
 from dplcli.pipeline.restrictions import NotedRestrictions, parse_restrictions
+from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
 from dplcli.pipeline.rules import RuleSource, load_rewrites
 from dplcli.pipeline.steps import StepVerifier
 from dplcli.pipeline.writing import (
     Verdict,
-    WriteSettings,
     check_output,
     check_result,
     protect_files,
@@ -42,111 +41,21 @@ from dplcli.pipeline.writing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from dplcli.dpl import Rejection, RewriteRule
-    from dplcli.dpl.plan import Plan
+    from dplcli.dpl import RewriteRule
     from dplcli.ir import Model
-    from dplcli.passes.applications import Application
     from dplcli.passes.observer import RewriteObserver
-    from dplcli.passes.replay import Missing
     from dplcli.passes.rewriting import Rewriting
-    from dplcli.pipeline.steps import BrokenTurn
+    from dplcli.passes.trace import Trace
     from dplcli.pipeline.writing import Progress
-
-__all__ = ["RewriteOutcome", "RewriteSettings", "Trace", "apply_plan", "rewrite"]
 
 DEFAULT_GROWTH = 5.0
 """By how many percent a model may grow if nobody says otherwise."""
 
 FREE_GROWTH = 1 << 14
 """Bytes that any model may grow by then: new nodes say which rule made them from what."""
-
-
-@dataclass(frozen=True)
-class RewriteSettings(WriteSettings):
-    """How :func:`rewrite` should go about it.
-
-    Attributes:
-        only: If not empty, nothing else is tried: rules, as RULE, RULE@NODE or @NODE.
-        skip: What is not tried, likewise.
-        limit: After so many applications no more is done; None for no limit.
-        verify_each: Whether to check the model after every turn of a rule that changed it.
-        max_growth: By how many percent the model may grow, its external data included; None for
-            5 percent, and 16 kB in any case.
-        dry_run: Whether neither to write nor to verify anything.
-        plan: Where to write a plan that does the same again; None for nowhere.
-        opset: The opset to raise the model to before anything is matched; None for its own. What
-            comes out is compared with the model as it was.
-    """
-
-    only: Sequence[str] = ()
-    skip: Sequence[str] = ()
-    limit: int | None = None
-    verify_each: bool = False
-    max_growth: float | None = None
-    dry_run: bool = False
-    plan: Path | None = None
-    opset: int | None = None
-
-
-@dataclass(frozen=True)
-class RewriteOutcome:
-    """What :func:`rewrite` or :func:`apply_plan` did.
-
-    Attributes:
-        label: The model's file name.
-        rules: The rules, in listed order.
-        counts: How often each rule was applied.
-        applications: What was done, in order.
-        rounds: How many rounds changed something.
-        refused: Matches that were not replaced, at nodes that are still there.
-        ops: Nodes of every graph by operator, before and after.
-        size: Bytes of the model and its external data, before and after.
-        is_changed: Whether the result differs from the model at all.
-        notes: What a reader should know about the model and the run.
-        unmet: The expectations that were not met, each with what was found.
-        growth: Why the model grew too much, or "".
-        plan: The plan that was applied; None for none.
-        missing: The entries of the plan that did not fit.
-        broken: The turn that broke the model, if each was checked and one did.
-        verdict: What is said of the result, and where it is.
-        is_dry: Whether nothing was to be written.
-        is_stopped: Whether a limit ended it.
-        may_miss: Whether entries of a plan that do not fit are left out.
-    """
-
-    label: str
-    rules: tuple[RewriteRule, ...]
-    counts: Mapping[str, int]
-    applications: tuple[Application, ...]
-    rounds: int
-    refused: tuple[Rejection, ...]
-    ops: tuple[Mapping[str, int], Mapping[str, int]]
-    size: tuple[int, int]
-    is_changed: bool
-    notes: tuple[str, ...] = ()
-    unmet: tuple[str, ...] = ()
-    growth: str = ""
-    plan: Plan | None = None
-    missing: tuple[Missing, ...] = ()
-    broken: BrokenTurn | None = None
-    verdict: Verdict = field(default_factory=Verdict)
-    is_dry: bool = False
-    is_stopped: bool = False
-    may_miss: bool = False
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether it is what was asked for, whatever a check says of it."""
-        fits = self.may_miss or not self.missing
-        return fits and self.broken is None and not self.unmet and not self.growth
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
-        return self.is_wanted and self.verdict.is_sound
 
 
 @paused_gc()
@@ -194,8 +103,14 @@ def rewrite(  # noqa: PLR0913  # all by keyword
     observer = NotedRestrictions(only, skip, settings.limit)
     run.say("rewriting")
     done = rewrite_model(run.model, run.rules, observer, watchers=run.watchers(trace))
-    outcome = replace(run.describe(done), is_stopped=observer.is_over)
-    outcome = replace(outcome, notes=(*outcome.notes, *observer.notes()))
+    untried = (rule.qualified_name for rule in run.rules if not observer.may_try(rule))
+    outcome = run.describe(done)
+    outcome = replace(
+        outcome,
+        untried=frozenset(untried),
+        is_stopped=observer.is_over,
+        notes=(*outcome.notes, *observer.notes()),
+    )
     if settings.plan is not None:
         save_plan(
             settings.plan,

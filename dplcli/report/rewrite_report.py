@@ -45,7 +45,10 @@ def _rules(outcome: Rewritten) -> RenderableType:
     """Return one row per rule; where a plan is applied only of the rules that it names."""
     plan = outcome.plan
     if plan is None:
-        return rule_table(outcome.counts, outcome.refused, counted="applied")
+        counts = {r: count for r, count in outcome.counts.items() if r not in outcome.untried}
+        if not counts:
+            return Text("No rule was to be tried.")
+        return rule_table(counts, outcome.refused, counted="applied")
     named = {entry.rule for entry in plan.entries}
     if not named:
         return Text("The plan lists nothing.")

@@ -67,6 +67,10 @@ class Rewritten(Protocol):
         """Applications by rule."""
 
     @property
+    def untried(self) -> frozenset[str]:
+        """The rules that were not to be tried."""
+
+    @property
     def applications(self) -> tuple[Application, ...]:
         """What was done."""
 

@@ -168,7 +168,7 @@ NAMED = {
 
 
 @pytest.mark.usefixtures("model")
-@pytest.mark.parametrize("command", ["partition", "match"])
+@pytest.mark.parametrize("command", ["partition", "match", "rewrite"])
 @pytest.mark.parametrize(("options", "message", "hint"), NAMED.values(), ids=NAMED)
 def test_a_catalogue_that_is_not_there_is_named(  # noqa: PLR0913, PLR0917  # fixtures
     dpl: Dpl, folder: Path, options: tuple[str, ...], message: str, hint: str, command: str

@@ -23,6 +23,7 @@ VERIFY = [
 COMMANDS = {
     "match": ("match", "m.onnx", "--target", "dnnl"),
     "partition": ("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx"),
+    "rewrite": ("rewrite", "m.onnx", "-p", "fuse_ort", "-o", "out.onnx"),
     "verify": ("verify", "m.onnx", "m.onnx"),
     "inspect": ("inspect", "m.onnx"),
 }

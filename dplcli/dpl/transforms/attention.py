@@ -43,6 +43,9 @@ def attention(match: Match, build: GraphBuilder) -> Operand | Rejection:
         parts = read_attention(match)
     except NotAttentionError as error:
         return error.rejection(match)
+    if parts.rank < _HEADS_RANK and not isinstance(parts.value.shape[-1], int):
+        # onnx infers a size of 0 for the result then
+        return match.reject("the size of the values is not known", at=parts.value.value)
     operands = _operands(parts, build)
     attributes: dict[str, object] = {
         "scale": None if parts.has_default_scale else parts.scale,

@@ -46,9 +46,12 @@ def attention_of_rows(match: Match, build: GraphBuilder) -> Sequence[Operand] | 
     query, key, value = operands
     if query is None or key is None or value is None:
         return None
-    heads, of_keys = ((shape_of(operand) or (0, 0, ""))[2] for operand in (query, key))
+    shapes = [shape_of(operand) or () for operand in (query, key, value)]
+    heads, of_keys = shapes[0][2], shapes[1][2]
     if not isinstance(heads, int) or not isinstance(of_keys, int):
         return None
+    if not all(isinstance(shape[3], int) for shape in shapes):
+        return None  # onnx infers a width of 0 from widths that are no numbers
     rows = [merged_heads(build, operand) for operand in (query, key, value)]
     attributes = {**node.attributes, "q_num_heads": heads, "kv_num_heads": of_keys}
     count = len(match.outputs)

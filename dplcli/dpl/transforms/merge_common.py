@@ -31,7 +31,6 @@ _RANDOM = frozenset(
 
 _DOMAINS = frozenset({"", "ai.onnx.ml"})
 _SHORT = 64
-_PLACEHOLDER = 1024
 
 
 @nodewise()
@@ -47,7 +46,7 @@ class merge_common:  # noqa: N801  # catalogues call it by this name
         node = match.root
         if node.op_type in _RANDOM or node.subgraphs or node.domain not in _DOMAINS:
             return None
-        if node.op_type == "ConstantOfShape" and _is_large(node):
+        if node.op_type == "ConstantOfShape" and _is_placeholder(node):
             return None
         alike = self._known.setdefault(_signature(node), [])
         for other in alike:
@@ -110,14 +109,13 @@ def _outputs_of(node: Node, wanted: Sequence[Value]) -> list[Value] | None:
     return found
 
 
-def _is_large(node: Node) -> bool:
-    """Tell whether a ConstantOfShape may stand for a weight that was left out of the file."""
+def _is_placeholder(node: Node) -> bool:
+    """Tell whether a ConstantOfShape may stand for a weight that was left out of the file.
+
+    Weights of equal shape are different weights.
+    """
     known = None if node.outputs[0] is None else node.outputs[0].known_type()
-    if known is None or known.shape is None:
+    if known is None or known.dtype is None:
         return True
-    size = 1
-    for dim in known.shape:
-        if not isinstance(dim, int):
-            return False
-        size *= dim
-    return size > _PLACEHOLDER
+    is_fixed = node.inputs[0] is not None and node.inputs[0].is_constant
+    return is_fixed and "float" in known.dtype

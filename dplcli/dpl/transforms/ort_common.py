@@ -67,7 +67,7 @@ def number_called(match: Match, name: str) -> float | None:
     return float(data.reshape(()))
 
 
-def float_of(node: Node, name: str, default: float) -> float:
+def number_of(node: Node, name: str, default: float) -> float:
     """Return an attribute that is a number; *default* if the node has none.
 
     Raises:

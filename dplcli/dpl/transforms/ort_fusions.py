@@ -10,11 +10,11 @@ from dplcli.dpl.draft import BuildError
 from dplcli.dpl.transforms.ort_common import (
     MICROSOFT,
     dtype_of,
-    float_of,
     in_first_place,
     input_of,
     node_called,
     number_called,
+    number_of,
     value_called,
 )
 from dplcli.ir.operators import attribute_of
@@ -63,7 +63,7 @@ def ort_fused_conv(match: Match, build: GraphBuilder) -> Operand:
 
 def _parameters(node: Node) -> list[float]:
     known = _ACTIVATION_PARAMETERS.get(node.op_type, ())
-    return [float_of(node, name, default) for name, default in known]
+    return [number_of(node, name, default) for name, default in known]
 
 
 def _bounds(match: Match) -> list[float]:
@@ -97,10 +97,10 @@ class _Product:
 
     def __init__(self, node: Node) -> None:
         self.inputs: list[Value | None] = [input_of(node, 0), input_of(node, 1)]
-        self.transposed = [bool(float_of(node, name, 0)) for name in ("transA", "transB")]
+        self.transposed = [bool(number_of(node, name, 0)) for name in ("transA", "transB")]
         batched = ("transBatchA", "transBatchB")
-        self.batch_moved = [bool(float_of(node, name, 0)) for name in batched]
-        self.alpha = float_of(node, "alpha", 1.0)
+        self.batch_moved = [bool(number_of(node, name, 0)) for name in batched]
+        self.alpha = number_of(node, "alpha", 1.0)
 
     def made_by(self, build: GraphBuilder) -> Operand:
         return build.op(
@@ -207,7 +207,7 @@ def _skip(
 def _epsilon(match: Match) -> float:
     """Return the constant called ``eps``, or the attribute of the standard operator's node."""
     known = number_called(match, "eps")
-    return float_of(node_called(match, "y"), "epsilon", 1e-5) if known is None else known
+    return number_of(node_called(match, "y"), "epsilon", 1e-5) if known is None else known
 
 
 _INT32 = 6

@@ -16,10 +16,10 @@ from dplcli.dpl.transforms.ort_common import (
     MICROSOFT,
     array_of,
     dtype_of,
-    float_of,
     in_first_place,
     input_of,
     node_called,
+    number_of,
 )
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
@@ -48,20 +48,29 @@ class _Encoded(NamedTuple):
 
 def _decoded(node: Node, build: GraphBuilder) -> _Encoded:
     """Return what a DequantizeLinear reads."""
-    data, scale = _required(node, 0), _required(node, 1)
-    return _Encoded(data, scale, _zero_of(node, dtype_of(data), scale, build))
+    data = _required(node, 0)
+    return _Encoded(data, *_parameters(node, dtype_of(data), build))
 
 
-def _zero_of(node: Node, dtype: str, scale: Value, build: GraphBuilder) -> Operand:
-    """Return the zero point of a (De)QuantizeLinear; one of zeros if it has none."""
-    stated = input_of(node, 2)
-    if stated is not None:
-        return stated
-    known = scale.known_type()
-    dims = None if known is None else known.shape
-    if dims is None or not all(isinstance(dim, int) for dim in dims):
-        raise BuildError(f"the shape of {scale.name!r} is unknown")
-    return build.constant(np.zeros(dims, np.dtype(dtype)))  # type: ignore[arg-type]  # ints, see above
+def _parameters(node: Node, dtype: str, build: GraphBuilder) -> tuple[Operand, Operand]:
+    """Return scale and zero point of a (De)QuantizeLinear; it may have no zero point."""
+    scale, zero = _required(node, 1), input_of(node, 2)
+    if zero is not None:
+        return _scalar(scale, build), _scalar(zero, build)
+    dims = [dim for dim in _dims_of(scale) if isinstance(dim, int) and dim != 1]
+    if len(dims) < sum(dim != 1 for dim in _dims_of(scale)):
+        raise BuildError(f"the length of {scale.name!r} is unknown")
+    return _scalar(scale, build), build.constant(np.zeros(dims, np.dtype(dtype)))
+
+
+def _scalar(parameter: Value, build: GraphBuilder) -> Operand:
+    """Make a scalar of a vector of one number: some operators take no other."""
+    if _dims_of(parameter) != (1,):
+        return parameter
+    data = array_of(parameter)
+    if data is None:
+        raise BuildError(f"{parameter.name!r} is a vector of one number, and not constant")
+    return build.constant(data.reshape(()))
 
 
 def _required(node: Node, slot: int) -> Value:
@@ -73,9 +82,7 @@ def _required(node: Node, slot: int) -> Value:
 
 def _encoding(match: Match, build: GraphBuilder) -> tuple[Operand, Operand]:
     """Return scale and zero point of what the match makes."""
-    node = node_called(match, "y")
-    scale = _required(node, 1)
-    return scale, _zero_of(node, dtype_of(match.outputs[0]), scale, build)
+    return _parameters(node_called(match, "y"), dtype_of(match.outputs[0]), build)
 
 
 # -- elementwise operators and pools -----------------------------------------------------------
@@ -98,8 +105,8 @@ def ort_qlinear_unary(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     op_type = "GlobalAveragePool" if node.op_type == "ReduceMean" else node.op_type
     attributes: dict[str, object] = {}
     if op_type in {"LeakyRelu", "AveragePool"}:
-        attributes = {**node.attributes}
-        attributes.pop("dilations", None)  # ones; the operator knows none
+        attributes = {k: v for k, v in node.attributes.items() if k != "dilations"}
+    _refuse_dilations(node)
     if op_type == "Softmax":
         attributes = {"axis": attribute_of(node, "axis"), "opset": build.opset}
     made = build.op(
@@ -109,6 +116,13 @@ def ort_qlinear_unary(match: Match, build: GraphBuilder) -> Sequence[Operand]:
         **attributes,
     )
     return in_first_place(match, made)
+
+
+def _refuse_dilations(node: Node) -> None:
+    stated = node.attributes.get("dilations")
+    dilations = () if stated is None else stated.value
+    if not isinstance(dilations, tuple) or any(item != 1 for item in dilations):
+        raise BuildError(f"QLinear{node.op_type} knows no dilations")
 
 
 def ort_qlinear_where(match: Match, build: GraphBuilder) -> Sequence[Operand]:
@@ -151,7 +165,7 @@ def ort_qlinear_conv(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     a, b = (_decoded(node_called(match, name), build) for name in ("da", "db"))
     bias = _quantized_bias(match, factor=1.0)
     inputs = (*a, *b, *_encoding(match, build), bias)
-    return in_first_place(match, build.op("QLinearConv", *inputs, **node.attributes))
+    return in_first_place(match, build.op("QLinearConv", *inputs, domain="", **node.attributes))
 
 
 def ort_qlinear_matmul(match: Match, build: GraphBuilder) -> Sequence[Operand]:
@@ -165,7 +179,7 @@ def ort_qgemm(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     """Make a QGemm; where nothing quantises what the Gemm makes, its output is float."""
     node = node_called(match, "r")
     a, b = (_decoded(node_called(match, name), build) for name in ("da", "db"))
-    alpha = float_of(node, "alpha", 1.0)
+    alpha = number_of(node, "alpha", 1.0)
     bias = _quantized_bias(match, factor=alpha)
     encoding = () if match.root is node else _encoding(match, build)
     made = build.op(
@@ -258,6 +272,7 @@ def ort_conv_integer(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     product = build.op(
         "ConvInteger",
         *(_required(da, 0), weights, input_of(da, 2), _common_zero(db, build)),
+        domain="",
         **node.attributes,
     )
     made = build.op("Cast", product, to=_FLOAT)

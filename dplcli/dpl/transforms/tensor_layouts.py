@@ -19,19 +19,26 @@ _FIRST_WITH_BOUNDS = 15
 """The first opset whose Shape can be asked for one dimension."""
 
 
-def merged_heads(build: GraphBuilder, value: Operand) -> Operand:
+def merged_heads(build: GraphBuilder, value: Operand, width: Extent | None = None) -> Operand:
     """Return ``(batch, length, heads, size)`` as ``(batch, length, heads * size)``.
 
     That is what it was reshaped from, or a Reshape of it.
+
+    Args:
+        build: Who makes nodes.
+        value: The value.
+        width: ``heads * size``, where it is known.
     """
     node = value.producer if isinstance(value, Value) else None
     shape = shape_of(value) if isinstance(value, Value) else None
+    if shape is not None and len(shape) == _HEADS_RANK:
+        width = shape[2] * shape[3]
     if shape is not None and node is not None and node.op_type == "Reshape" and not node.domain:
         source = node.inputs[0]
-        merged = (*shape[:2], shape[2] * shape[3])
-        if source is not None and len(shape) == _HEADS_RANK and shape_of(source) == merged:
+        if source is not None and shape_of(source) == (*shape[:2], width):
             return behind_identities(source)
-    return build.op("Reshape", value, build.constant(np.array([0, 0, -1])))
+    last = width if isinstance(width, int) else -1
+    return build.op("Reshape", value, build.constant(np.array([0, 0, last])))
 
 
 def split_heads(build: GraphBuilder, value: Operand, heads: Extent) -> Operand:
