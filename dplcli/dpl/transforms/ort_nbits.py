@@ -47,7 +47,7 @@ def ort_matmul_nbits(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     stated = input_of(decoding, 2)
     zeros = None if stated is None else _matrix(stated, by_rows)
     size = int(number_of(decoding, "block_size", 0))
-    if scales.shape != (len(weights), weights.shape[1] // size):
+    if scales.shape[0] != len(weights) or scales.size * size != weights.size:
         raise BuildError("the scales are not one for each block")
     unsigned = dtype_of(value_called(match, "w")) == "uint4"
     shift = 0 if unsigned else _MIDDLE
