@@ -257,7 +257,7 @@ class RewriteDriver:
             return draft
         if not self.observer.wants(match):
             return None
-        self.loops.note(match)
+        self.loops.note(match, draft)
         outcome = replace_match(match, draft, self.names, self.worklist)
         if isinstance(outcome, Change):
             self.made.update(outcome.added)

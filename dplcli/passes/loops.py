@@ -9,6 +9,7 @@ from dplcli.errors import PassError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dplcli.dpl.draft import Draft
     from dplcli.dpl.match import Match
     from dplcli.ir import Model, Node, Value
 
@@ -60,13 +61,15 @@ class LoopDetector:
         self._replaced: dict[Value, int] = {}
         self._forms: dict[Value, dict[Form, str]] = {}
 
-    def note(self, match: Match) -> None:
-        """Look at what *match* is about to replace.
+    def note(self, match: Match, draft: Draft) -> None:
+        """Look at what *draft* is about to replace of *match*; an output may stay as it is.
 
         Raises:
             RewriteLimitError: The value has had this form before; names the rules between.
         """
-        for value in match.outputs:
+        for value, new in zip(match.outputs, draft.outputs, strict=True):
+            if new is value:
+                continue
             count = self._replaced[value] = self._replaced.get(value, 0) + 1
             if count > _PATIENCE:
                 self._compare(value, match.rule.qualified_name)
