@@ -8,6 +8,7 @@ import numpy as np
 import onnx.checker
 import pytest
 
+from dplcli.dpl import RewriteRule, is_const, is_op, wildcard
 from dplcli.dpl.draft import DraftOutput, GraphBuilder
 from dplcli.errors import DplError, PassError
 from dplcli.ir import ArrayTensor, Attribute
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Match, Rejection
     from dplcli.dpl.draft import NewValue, Operand, RewriteFunction
+    from dplcli.dpl.pattern import DFPattern
 
     Function = Callable[[Match, GraphBuilder], Any]
 
@@ -405,3 +407,27 @@ def test_the_text_of_a_refused_rule_shows_no_addresses() -> None:
     shown = attempt(NONSENSE["another-builder"]).message
     assert shown == attempt(NONSENSE["another-builder"]).message
     assert first == second
+
+
+def test_every_pattern_object_can_be_asked_for() -> None:
+    """Named or not, used once or twice, with a type or without; what took no part is None."""
+    plain, typed, twice = wildcard(), wildcard().has_rank(1), wildcard()
+    constant, left, right = is_const(), wildcard(), wildcard()
+    inner = is_op("Mul")(plain, typed)
+    choice = is_op("Neg")(left) | is_op("Abs")(right)
+    pattern = is_op("Sum")(inner, choice, twice, twice, constant)
+    found: list[list[str | None]] = []
+
+    def ask(match: Match, build: GraphBuilder) -> None:
+        assert build.match is match
+        parts: list[DFPattern] = [plain, typed, inner, left, right, choice, twice, constant]
+        values = [match.value(part) for part in parts]
+        found.append([None if value is None else value.name for value in values])
+
+    before = """g (float[2] a, float[2] b, float[2] c, float[2] d) => (float[2] y)
+        <float[2] k = {1, 2}> {
+        i = Identity (a) m = Mul (i, b) n = Abs (c) y = Sum (m, n, d, d, k) }"""
+    rewritten(before, [RewriteRule("ask", pattern, ask)])
+    expected = ["a", "b", "m", None, "c", "n", "d", "k"]
+    assert expected in found
+    assert all(item[2:] == expected[2:] for item in found)
