@@ -165,7 +165,8 @@ def applicable(model: Model, rules: Sequence[RewriteRule]) -> str | None:
 
 def _matches(rule: RewriteRule, node: Node) -> Iterator[Match]:
     if rule.is_nodewise:
-        yield whole_node(rule, node)
+        if rule.heads is None or (node.domain, node.op_type) in rule.heads:
+            yield whole_node(rule, node)
         return
     for state in rule.matcher.solutions(node):
         match = read_match(rule, node, state)
@@ -193,8 +194,8 @@ def check_interface(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
 
 def check_names(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
     """Check that no name is given twice that was not, and none that means something further out."""
-    named = Counter(node.name for node in _all_nodes(after) if node.name)
-    was_named = Counter(node.name for node in _all_nodes(before) if node.name)
+    named = Counter(node.name for node in all_nodes(after) if node.name)
+    was_named = Counter(node.name for node in all_nodes(before) if node.name)
     assert not [name for name, count in named.items() if count > max(was_named[name], 1)]
     _check_scope(after.graph, set())
     for function in after.functions:
@@ -222,7 +223,8 @@ def _bodies(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
                 yield attribute.g
 
 
-def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of every graph and every function."""
     pending = [model.graph.node, *(function.node for function in model.functions)]
     while pending:
         nodes = pending.pop()
@@ -232,8 +234,8 @@ def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
 
 def check_leftovers(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
     """Check what was not touched: as it was, and nothing that was read is now left unread."""
-    known = {_identity(node): node for node in _all_nodes(before)}
-    for node in _all_nodes(after):
+    known = {_identity(node): node for node in all_nodes(before)}
+    for node in all_nodes(after):
         if any(item.key == RULE_KEY for item in node.metadata_props):
             continue
         old = known.get(_identity(node))
@@ -255,7 +257,7 @@ def _identity(node: onnx.NodeProto) -> tuple[str, str, str]:
 
 def _unread(model: onnx.ModelProto) -> set[str]:
     """Return what is made or stored and that nobody reads; names are unique in these tests."""
-    nodes = list(_all_nodes(model))
+    nodes = list(all_nodes(model))
     graphs = [model.graph, *(body for node in nodes for body in _bodies([node]))]
     read = {name for node in nodes for name in node.input}
     read |= {info.name for graph in graphs for info in graph.output}

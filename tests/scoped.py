@@ -13,7 +13,7 @@ from dplcli.errors import PatternSyntaxError
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewriting import rewrite
 from tests.helpers import model_from_bytes, pattern_of, proto_from_text
-from tests.rewriting import rewrite_rule
+from tests.rewriting import all_nodes, rewrite_rule
 from tests.strategies import (
     BINARY,
     SOURCES,
@@ -151,9 +151,12 @@ def _scopes(
 
 
 def named(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Name the nodes of the main graph after what they make."""
+    """Name the nodes of the main graph after what they make, and say more of every node."""
     for node in model.graph.node:
-        node.name = f"n_{node.output[0]}"
+        node.name = node.name or f"n_{node.output[0]}"
+    for node in all_nodes(model):
+        node.doc_string = f"This is {node.name}."
+        node.metadata_props.add(key="who", value=node.name)
     return model
 
 
@@ -245,7 +248,7 @@ def scoped_cases(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[RewriteRule]]:
     model = draw(scoped_models())
     found: list[RandomGraph] = model.graphs()
     rules = draw(random_rules(found)) if found else []
-    return proto_from_text(model.text()), rules
+    return named(proto_from_text(model.text())), rules
 
 
 # -- rules that keep the numbers -------------------------------------------------------------------
@@ -286,7 +289,7 @@ def sound_rules(draw: st.DrawFn) -> list[RewriteRule]:
 def sound_cases(draw: st.DrawFn) -> tuple[onnx.ModelProto, list[RewriteRule]]:
     """Draw a model, with or without branches and functions, and rules that keep its numbers."""
     if draw(st.booleans()):
-        return proto_from_text(draw(scoped_models()).text()), draw(sound_rules())
+        return named(proto_from_text(draw(scoped_models()).text())), draw(sound_rules())
     return named(proto_from_text(HEADER + draw(graphs(12)).text())), draw(sound_rules())
 
 

@@ -39,6 +39,7 @@ from dplcli.dpl.steps import (
     ConstantStep,
     InputStep,
     LeafStep,
+    NotedStep,
     OrStep,
     SharedStep,
     Step,
@@ -59,25 +60,28 @@ _MANY_NEGATIONS = 64
 _LEAVES = (WildcardPattern, AbsentPattern, ConstantPattern, InputPattern)
 
 
-def compile_pattern(pattern: DFPattern, *, prune: bool = True) -> Program:
+def compile_pattern(pattern: DFPattern, *, prune: bool = True, notes_all: bool = False) -> Program:
     """Compile *pattern*.
 
     Args:
         pattern: What to compile.
         prune: Whether steps may tell cheaply that a value cannot match; without, every mismatch
             shows at the very step that finds it.
+        notes_all: Whether parts without a name are bound, too, unless they were read from a text:
+            for functions that ask by pattern object.
 
     Raises:
         PatternSyntaxError: The pattern makes no sense.
     """
     check_pattern(pattern)
-    return _Compiler(pattern, prune=prune).program()
+    return _Compiler(pattern, prune=prune, notes_all=notes_all).program()
 
 
 class _Compiler:
-    def __init__(self, pattern: DFPattern, *, prune: bool) -> None:
+    def __init__(self, pattern: DFPattern, *, prune: bool, notes_all: bool) -> None:
         self.pattern = pattern
         self.prune = prune
+        self.notes_all = notes_all
         self.order = all_parts(pattern)
         self.steps: dict[int, Step] = {}
         self.made: list[Step] = []
@@ -95,7 +99,7 @@ class _Compiler:
         for part in self.order:
             step = self._compile(part)
             self.made.append(step)
-            shared = part.name or self.parents.get(id(part), 0) > 1
+            shared = part.name or self.parents.get(id(part), 0) > 1 or self._is_noted(part)
             if shared and not isinstance(part, _NODES + _LEAVES):
                 step = SharedStep(step, self._named_slot(part.name))
                 self.made.append(step)
@@ -117,6 +121,10 @@ class _Compiler:
             output_slots=self.output_slots,
             defers=any(isinstance(p, (NotPattern, SameShapePattern)) for p in self.order),
         )
+
+    def _is_noted(self, part: DFPattern) -> bool:
+        """Tell whether a function may ask for *part* by the object, which was made in Python."""
+        return self.notes_all and part.place is None
 
     def _slot(self) -> int:
         self.slot_count += 1
@@ -154,7 +162,8 @@ class _Compiler:
                     and self.parents.get(id(part), 0) <= 1
                     and part is not self.pattern
                 ):
-                    return AnyStep(part)
+                    is_noted = self._is_noted(part)
+                    return NotedStep(part, self._slot()) if is_noted else AnyStep(part)
                 return LeafStep(part, self._leaf_slot(part.name))
             case AbsentPattern():
                 return AbsentStep(part)
@@ -236,7 +245,7 @@ class _Compiler:
                 dims.append(None if dim is None else ("number", dim))
         check = TypeStep(part, None if part.shape is None else tuple(dims))
         inner = self._step(part.pattern)
-        return check if isinstance(inner, AnyStep) else TypedStep(part, inner, check)
+        return check if type(inner) is AnyStep else TypedStep(part, inner, check)
 
     def _compile_repeat(self, part: RepeatPattern) -> Step:
         step = RepeatStep(part, self._slot(), self._step(part.base))

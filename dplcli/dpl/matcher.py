@@ -32,11 +32,14 @@ class Matcher:
     Args:
         pattern: What to look for.
         budget: Most steps to spend on one root.
+        notes_all: See :func:`~dplcli.dpl.compiler.compile_pattern`.
     """
 
-    def __init__(self, pattern: DFPattern, *, budget: int = DEFAULT_BUDGET) -> None:
+    def __init__(
+        self, pattern: DFPattern, *, budget: int = DEFAULT_BUDGET, notes_all: bool = False
+    ) -> None:
         """Compile *pattern*."""
-        self.program = compile_pattern(pattern)
+        self.program = compile_pattern(pattern, notes_all=notes_all)
         self.budget = budget
 
     def solutions(self, root: Node, taken: Container[Node] = ()) -> Iterator[State]:

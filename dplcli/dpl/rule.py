@@ -116,7 +116,12 @@ class Rule:
         Raises:
             PatternSyntaxError: The pattern makes no sense.
         """
-        return Matcher(self.pattern)
+        return Matcher(self.pattern, notes_all=self.has_code)
+
+    @property
+    def has_code(self) -> bool:
+        """Whether a Python function looks at its matches."""
+        return self.check is not None
 
     def place(self, part: DFPattern) -> str:
         """Say where *part* of the pattern is written: ``rules.yaml:12:9``, or "" if unknown."""
@@ -251,6 +256,11 @@ class RewriteRule(Rule):
         return self.replacement if isinstance(self.replacement, Replacement) else None
 
     @property
+    def has_code(self) -> bool:
+        """Whether a Python function looks at its matches."""
+        return self.text is None or self.check is not None
+
+    @property
     def becomes(self) -> str:
         """What takes a match's place, for a reader."""
         if isinstance(self.replacement, Replacement):
@@ -291,9 +301,7 @@ class RewriteRule(Rule):
     @cached_property
     def counts_uses(self) -> bool:
         """Whether a match may depend on how often what it only reads is read."""
-        if self.text is None or self.check is not None:
-            return True
-        if any(condition.asks_for("uses") for condition in self.where):
+        if self.has_code or any(condition.asks_for("uses") for condition in self.where):
             return True
         return any(isinstance(p, EdgePattern) and p.only for p in all_parts(self.pattern))
 

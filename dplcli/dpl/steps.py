@@ -90,6 +90,23 @@ class AnyStep(Step):
         return False if value is None else rest
 
 
+class NotedStep(AnyStep):
+    """The same, noted for a function that holds the pattern object."""
+
+    __slots__ = ()
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Accept and bind whatever is present."""
+        if value is not None and state.slots[self.slot] is None:
+            state.bind(self.slot, behind_identities(value))
+        return False if value is None else rest
+
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the value."""
+        bound = slots[self.slot]
+        return [] if bound is None else [bound]  # type: ignore[list-item]  # it binds values
+
+
 class LeafStep(Step):
     """A wildcard with a name: a value without a look at what makes it."""
 

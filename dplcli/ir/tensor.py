@@ -50,8 +50,9 @@ class ArrayTensor(Tensor):
     __slots__ = ("_array",)
 
     def __init__(self, array: NDArray[Any]) -> None:
-        """Hold *array*, which must not be changed afterwards."""
-        self._array = array
+        """Hold *array*, which must not be changed afterwards; nobody can through the tensor."""
+        self._array = array.view()
+        self._array.flags.writeable = False
 
     @property
     def dtype(self) -> str:

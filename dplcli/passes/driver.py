@@ -261,6 +261,7 @@ class RewriteDriver:
         outcome = replace_match(match, draft, self.names, self.worklist)
         if isinstance(outcome, Change):
             self.made.update(outcome.added)
+            self.loops.note_birth(match, outcome.added)
         return outcome
 
     def _note(self, application: Application, change: Change) -> None:

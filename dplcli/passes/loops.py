@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dplcli.errors import PassError
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.draft import Draft
     from dplcli.dpl.match import Match
-    from dplcli.ir import Model, Value
+    from dplcli.ir import Model, Node, Value
 
     Form: TypeAlias = tuple[object, ...]
 
@@ -30,11 +30,25 @@ class RewriteLimitError(PassError):
     """Rules were applied again and again without an end."""
 
 
+class Birth(NamedTuple):
+    """How a node came to be.
+
+    Attributes:
+        generation: Of how many applications it is the fruit, each of what the last one made.
+        rule: The rule that made it.
+        parent: The same of the youngest node that the rule matched, if a rule had made that.
+    """
+
+    generation: int
+    rule: str
+    parent: Birth | None
+
+
 class LoopDetector:
     """Remembers what became of values that are replaced again and again.
 
     Two rules that undo each other bring a value back to a form it has had; a rule that feeds
-    itself is applied more often than the model has places for it.
+    itself has descendants of more generations than the model has places for.
     """
 
     def __init__(self, model: Model, most: int | None = None) -> None:
@@ -42,6 +56,8 @@ class LoopDetector:
         self.model = model
         self.largest = _GROWTH * (_size(model) + _FREE)
         self.most = self.largest if most is None else most
+        self.oldest = _size(model) + _inputs(model) + _FREE
+        self._births: dict[Node, Birth] = {}
         self._replaced: dict[Value, int] = {}
         self._forms: dict[Value, dict[Form, str]] = {}
 
@@ -57,6 +73,33 @@ class LoopDetector:
             count = self._replaced[value] = self._replaced.get(value, 0) + 1
             if count > _PATIENCE:
                 self._compare(value, match.rule.qualified_name)
+
+        self._check_generation(match)
+
+    def note_birth(self, match: Match, nodes: Iterable[Node]) -> None:
+        """Remember that *nodes* were made from *match*."""
+        parent = self._youngest(match)
+        generation = 1 if parent is None else parent.generation + 1
+        birth = Birth(generation, match.rule.qualified_name, parent)
+        self._births.update(dict.fromkeys(nodes, birth))
+
+    def _youngest(self, match: Match) -> Birth | None:
+        births = [self._births[node] for node in match.nodes if node in self._births]
+        return max(births, key=lambda birth: birth.generation, default=None)
+
+    def _check_generation(self, match: Match) -> None:
+        birth = self._youngest(match)
+        if birth is None or birth.generation < self.oldest:
+            return
+        names = {match.rule.qualified_name: None}
+        while birth is not None:
+            names[birth.rule] = None
+            birth = birth.parent
+        raise RewriteLimitError(
+            f"{_named(names)} applied {self.oldest:,} times in a row to what came of it, "
+            f"last at {match.root.label!r}",
+            hint=_HINT,
+        )
 
     def _compare(self, value: Value, rule: str) -> None:
         form = _form(value, _DEPTH)
@@ -94,6 +137,11 @@ class LoopDetector:
 _HINT = "a rule matches what it or another rule makes; narrow its pattern, or say once: true"
 
 
+def _named(rules: Iterable[str]) -> str:
+    names = list(rules)
+    return f"the rule {names[0]} was" if len(names) == 1 else f"the rules {', '.join(names)} were"
+
+
 def _cycle(names: list[str], value: Value) -> str:
     if len(set(names)) == 1:
         return f"the rule {names[0]} feeds itself at {value.name!r}"
@@ -117,3 +165,7 @@ def _form(value: Value, depth: int) -> Form:
 
 def _size(model: Model) -> int:
     return sum(graph.node_count for graph in model.graphs())
+
+
+def _inputs(model: Model) -> int:
+    return sum(len(node.inputs) for graph in model.graphs() for node in graph)

@@ -59,7 +59,8 @@ def _is_defined_before(value: Value, anchor: Node) -> bool:
     here = enclosing_node(anchor, value.graph)
     if here is None:
         return False
-    return value.producer is None or value.producer.position <= here.position
+    maker = value.producer
+    return maker is None or maker is anchor or maker.position < here.position
 
 
 def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, read: Sequence[Value]) -> str:

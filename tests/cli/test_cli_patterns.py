@@ -157,7 +157,11 @@ def test_shipped_patterns_shown_load_again(dpl: Dpl, write: Write, name: str) ->
     """Every rule of the shipped catalogues, conditions and all."""
     rules = record(dpl("patterns", "show", name, "--json", "-"))["rules"]
     entries = [
-        {"name": rule["name"].partition(".")[2], "pattern": rule["pattern"], "where": rule["where"]}
+        {
+            "name": rule["name"].rpartition(".")[2],
+            "pattern": rule["pattern"],
+            "where": rule["where"],
+        }
         for rule in rules
     ]
 

@@ -112,6 +112,9 @@ def instance_normalization(match: Match, build: GraphBuilder) -> NewValue | Reje
     if channels is None:
         return match.reject("the number of channels is not known", at=found.x)
     rank = len(found.shape)
+    is_plain = match.value("scale") is None and match.value("bias") is None
+    if is_plain and rank < _IMAGE_RANK:
+        return match.reject("LayerNormalization says the same of a sequence", at=found.x)
     scale = per_channel(build, match.value("scale"), channels, rank, found.number(1))
     bias = per_channel(build, match.value("bias"), channels, rank, found.number(0))
     if scale is None or bias is None:

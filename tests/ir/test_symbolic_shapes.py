@@ -1,0 +1,234 @@
+"""Shapes followed through the graph: by hand, and against what onnxruntime finds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from dplcli.ir.symbolic import Size, items_of, shape_of
+from dplcli.onnx_io import load_model
+from tests.models import SHARED_MODELS, ir_of
+
+if TYPE_CHECKING:
+    from dplcli.ir.symbolic import Extent
+
+BATCHED = "g (float[b,s,16] x, int64[2] w) => (float y)"
+
+
+def shape(body: str, inputs: str = "float[b,s,16] x", constants: str = "", opset: int = 17) -> str:
+    """Return the shape of y, as text."""
+    header = f'<ir_version: 10, opset_import: ["" : {opset}]>'
+    stored = f"<{constants}>" if constants else ""
+    model = ir_of(f"{header} g ({inputs}) => (y) {stored} {{ {body} }}")
+    found = shape_of(model.graph.values["y"])
+    return "unknown" if found is None else ", ".join(map(str, found))
+
+
+@pytest.mark.parametrize(
+    ("body", "constants", "expected"),
+    [
+        pytest.param(
+            "l = Shape (x) lb = Gather (l, i) lb1 = Unsqueeze (lb, z) n = Concat <axis = 0>"
+            " (lb1, m, h) y = Reshape (x, n)",
+            "int64 i = {0}, int64[1] z = {0}, int64[1] m = {-1}, int64[2] h = {4, 4}",
+            "b, s, 4, 4",
+            id="a-target-made-of-a-shape",
+        ),
+        pytest.param("y = Reshape (x, n)", "int64[2] n = {-1, 16}", "b*s, 16", id="merged"),
+        pytest.param("y = Reshape (x, n)", "int64[3] n = {0, -1, 8}", "b, 2*s, 8", id="moved"),
+        pytest.param(
+            "y = Reshape (x, n)", "int64[2] n = {5, -1}", "5, y.shape[1]", id="no-exact-quotient"
+        ),
+        pytest.param("y = Transpose <perm = [2, 0, 1]> (x)", "", "16, b, s", id="transpose"),
+        pytest.param("y = Transpose (x)", "", "16, s, b", id="transpose-by-default"),
+        pytest.param("y = Flatten <axis = 2> (x)", "", "b*s, 16", id="flatten"),
+        pytest.param("y = Concat <axis = 1> (x, x)", "", "b, 2*s, 16", id="concat"),
+        pytest.param("y, z = Split <axis = 2> (x)", "", "b, s, 8", id="split"),
+        pytest.param(
+            "y = Slice (x, i, j, k)",
+            "int64[1] i = {0}, int64[1] j = {9223372036854775807}, int64[1] k = {1}",
+            "b, s, 16",
+            id="slice-of-all",
+        ),
+        pytest.param(
+            "y = Slice (x, i, j, k)",
+            "int64[1] i = {-4}, int64[1] j = {9223372036854775807}, int64[1] k = {2}",
+            "b, s, 4",
+            id="slice-from-the-end",
+        ),
+        pytest.param(
+            "y = Slice (x, i, j, k)",
+            "int64[1] i = {0}, int64[1] j = {3}, int64[1] k = {1}",
+            "b, y.shape[1], 16",
+            id="slice-of-what-may-be-shorter",
+        ),
+        pytest.param(
+            "p = Pad (x, n) y = Relu (p)",
+            "int64[6] n = {0, 1, 0, 0, 2, 0}",
+            "b, s + 3, 16",
+            id="pad",
+        ),
+        pytest.param("y = Tile (x, n)", "int64[3] n = {2, 1, 1}", "2*b, s, 16", id="tile"),
+        pytest.param('y = Einsum <equation = "bsc,btc->bst"> (x, x)', "", "b, s, s", id="einsum"),
+    ],
+)
+def test_shapes_that_are_followed(body: str, constants: str, expected: str) -> None:
+    """Dimensions are polynomials over those of the inputs, or unknowns of their own."""
+    assert shape(body, constants=constants) == expected
+
+
+def test_products_broadcast_what_comes_before_matrices() -> None:
+    """Rows of the first, columns of the second."""
+    inputs = "float[b,s,16] x, float[1,16,t] w"
+
+    assert shape("y = MatMul (x, w)", inputs) == "b, s, t"
+
+
+def test_a_table_cut_to_length_is_as_long_as_what_it_is_added_to() -> None:
+    """Else the model would not run: positions are cut from a table of 512."""
+    body = "l = Shape <start = 1, end = 2> (x) p = Slice (t, i, l, k) y0 = Add (x, p) y = Relu (y0)"
+    inputs = "float[b,s,16] x, float[1,512,16] t"
+
+    assert shape(body, inputs, "int64[1] i = {0}, int64[1] k = {1}") == "b, s, 16"
+
+
+def test_unknown_symbols_of_inference_are_not_taken_for_names() -> None:
+    """Inference calls unknown dimensions unk__0, unk__1, …, and others so the next time."""
+    model = ir_of("g (float[unk__0,4] x, float[unk__0,4] z) => (y) { y = Relu (x) }")
+    values = model.graph.values
+
+    assert shape_of(values["x"]) != shape_of(values["z"])
+    assert shape_of(values["y"]) == shape_of(values["x"])
+
+
+def test_numbers_are_computed() -> None:
+    """Small tensors of numbers are known element by element."""
+    model = ir_of(
+        "g (float[b,s,16] x) => (y, n) { n = Shape <start = 2, end = 3> (x) f = Cast <to = 1> (n)"
+        " y = Sqrt (f) }"
+    )
+    items = items_of(model.graph.values["y"])
+
+    assert items is not None
+    assert items.tolist() == [4.0]
+
+
+def test_what_cannot_be_told_is_not_guessed() -> None:
+    """Whether b equals s is not known, so neither is what is chosen by it."""
+    model = ir_of(
+        "g (float[b,s] x) => (y) <int64[1] one = {1}, int64[1] two = {2}> {"
+        " b = Shape <start = 0, end = 1> (x) s = Shape <start = 1, end = 2> (x) e = Equal (b, s)"
+        " y = Where (e, one, two) }"
+    )
+
+    assert items_of(model.graph.values["y"]) is None
+
+
+def test_a_deep_graph_is_followed() -> None:
+    """Without recursion."""
+    lines = ["v0 = Relu (x)", *(f"v{n + 1} = Relu (v{n})" for n in range(5000))]
+    model = ir_of(f"g (float[b,4] x) => (v5000) {{ {' '.join(lines)} }}")
+    for node in model.graph:
+        for output in node.outputs:
+            assert output is not None
+            output.type_source = None
+
+    assert str(shape_of(model.graph.values["v5000"])) == "(b, 4)"
+
+
+MODELS = [
+    "bert-legacy17.onnx",
+    "gpt2_past-legacy17.onnx",
+    "swin-legacy17.onnx",
+    "sam_decoder-legacy17.onnx",
+    "t5_decoder-legacy17.onnx",
+    "deberta-legacy17.onnx",
+    "llama-dynamo18-noopt.onnx",
+]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_shapes_and_numbers_are_those_of_onnxruntime(name: str) -> None:
+    """Every dimension and element, with numbers for the unknowns, is what onnxruntime computes."""
+    entry = next(e for e in _manifest() if e["name"] == name)
+    proto = onnx.load(SHARED_MODELS / name)
+    model = load_model(SHARED_MODELS / name)
+    computed = _compute_all(proto, entry["inputs"])
+    numbers: dict[str, int] = {}
+    checked = 0
+
+    for value, array in computed.items():
+        known = model.graph.values.get(value)
+        found = None if known is None else shape_of(known)
+        if known is None or found is None:
+            continue
+        assert len(found) == array.ndim, value
+        pairs: list[tuple[Any, Any]] = list(zip(found, array.shape, strict=True))
+        items = items_of(known)
+        if items is not None:
+            assert items.shape == array.shape, value
+            pairs += list(zip(items.reshape(-1), array.reshape(-1).tolist(), strict=True))
+        for expected, actual in pairs:
+            assert _agree(expected, actual, numbers), (value, expected, actual)
+        checked += len(pairs)
+    assert checked > 1000
+
+
+def _manifest() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((SHARED_MODELS / "manifest.json").read_text())[
+        "models"
+    ]
+    return found
+
+
+def _compute_all(
+    proto: onnx.ModelProto, inputs: list[dict[str, Any]]
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Run a model and return every value, its inputs first."""
+    rng = np.random.default_rng(0)
+    feeds = {}
+    for item in inputs:
+        low, high = item.get("low", 0), item.get("high", 1)
+        is_float = item["dtype"].startswith("float")
+        data = (
+            rng.uniform(low, high, item["example_shape"])
+            if is_float
+            else rng.integers(low, high + 1, item["example_shape"])
+        )
+        feeds[item["name"]] = data.astype(item["dtype"])
+    named = {output.name for output in proto.graph.output}
+    for node in proto.graph.node:
+        for output in node.output:
+            if output and output not in named:
+                proto.graph.output.append(onnx.ValueInfoProto(name=output))
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    found = session.run(None, feeds)
+    return feeds | dict(zip([o.name for o in session.get_outputs()], found, strict=True))
+
+
+def _agree(expected: Extent | float, actual: float, numbers: dict[str, int]) -> bool:
+    """Compare; an unknown that is met for the first time is the number that makes it right."""
+    if not isinstance(expected, Size):
+        return bool(np.isclose(expected, actual, rtol=1e-4))
+    new = {name for names, _ in expected.terms for name in names if name not in numbers}
+    if len(new) == len(expected.terms) == 1:
+        ((names, factor),) = expected.terms
+        rest = factor * int(np.prod([numbers[n] for n in names if n in numbers]))
+        if names.count(*new) != 1 or not rest or actual % rest:
+            return False
+        numbers[new.pop()] = int(actual) // rest
+    elif new:
+        return True
+    total = 0
+    for names, factor in expected.terms:
+        total += factor * int(np.prod([numbers[name] for name in names]))
+    return total == actual
