@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _BIAS_TOLERANCE = 1e-5
 _FLOAT = 1
+_FIRST_OPSET_OF_ONE_AXIS = 13
 
 
 class _Encoded(NamedTuple):
@@ -108,7 +109,7 @@ def ort_qlinear_unary(match: Match, build: GraphBuilder) -> Sequence[Operand]:
         attributes = {k: v for k, v in node.attributes.items() if k != "dilations"}
     _refuse_dilations(node)
     if op_type == "Softmax":
-        attributes = {"axis": attribute_of(node, "axis"), "opset": build.opset}
+        attributes = _softmax_attributes(node, build.opset)
     made = build.op(
         f"QLinear{op_type}",
         *(*_decoded(node_called(match, "da"), build), *_encoding(match, build)),
@@ -116,6 +117,22 @@ def ort_qlinear_unary(match: Match, build: GraphBuilder) -> Sequence[Operand]:
         **attributes,
     )
     return in_first_place(match, made)
+
+
+def _softmax_attributes(node: Node, opset: int) -> dict[str, object]:
+    """Return the attributes of QLinearSoftmax, if it divides several elements by their sum.
+
+    Up to opset 12 that is all dimensions from the axis on.
+    """
+    axis = attribute_of(node, "axis")
+    dims = _dims_of(_required(node, 0))
+    if axis is None or not isinstance(axis.value, int) or not -len(dims) <= axis.value < len(dims):
+        raise BuildError("the axis of the Softmax is not known")
+    first = axis.value % len(dims)
+    divided = dims[first:] if opset < _FIRST_OPSET_OF_ONE_AXIS else dims[first : first + 1]
+    if not all(isinstance(dim, int) for dim in divided) or all(dim == 1 for dim in divided):
+        raise BuildError("QLinearSoftmax needs to know that there are several elements")
+    return {"axis": axis.value, "opset": opset}
 
 
 def _refuse_dilations(node: Node) -> None:
@@ -280,11 +297,17 @@ def ort_conv_integer(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     bias = input_of(node, 2)
     if bias is None:
         return in_first_place(match, made)
-    data = array_of(bias)
-    if data is None:
-        raise BuildError("the bias is not constant")
-    made = build.op("Add", made, build.constant(_along_channels(data, rank)))
+    made = build.op("Add", made, build.constant(_along_channels(_constant(bias, build), rank)))
     return in_first_place(match, made)
+
+
+def _constant(bias: Value, build: GraphBuilder) -> NDArray[Any]:
+    """Return a constant, or what a node makes of constants alone."""
+    data = array_of(bias)
+    found = None if bias.producer is None or data is not None else build.evaluate(bias.producer)
+    if data is None and found is None:
+        raise BuildError("the bias is not constant")
+    return found[0] if data is None and found is not None else np.asarray(data)
 
 
 def _common_zero(node: Node, build: GraphBuilder) -> Operand | None:
