@@ -317,6 +317,22 @@ def test_some_outputs_as_they_are() -> None:
     assert text == "(x) => (a, y) { a = Neg (x) y = Max (a, a_Constant) }"
 
 
+@pytest.mark.parametrize("outputs", ["w, y", "w, y, z", "w"])
+def test_the_last_node_of_the_match_in_the_place_of_another(outputs: str) -> None:
+    """A copy of what it makes cannot stand before it; to read it instead needs no copy."""
+    before = f"""g (float[2] x) => ({", ".join(f"float[2] {name}" for name in outputs.split(", "))})
+        {{ y = Sin (x) q = Exp (y) z = Cos (x) w = Add (q, z) }}"""
+    rule = rewrite_rule("a = Sin(x)\nb = Cos(x)\na, b", "b, b")
+    result = rewritten(before, [rule])
+    reasons = [item.reason for item in result.done.refused]
+    if "y" in outputs:
+        assert reasons == ["the replacement reads 'z', the last node of the match"]
+    else:
+        assert result.text == "(x) => (w) { z = Cos (x) q = Exp (z) w = Add (q, z) }"
+    onnx.checker.check_model(result.after, full_check=True)
+    check_settled(result, [rule])
+
+
 def test_all_outputs_as_they_are() -> None:
     """That is no application, by a text as well as by a function."""
 
