@@ -496,6 +496,37 @@ def test_producers_that_two_matches_share() -> None:
     assert [node.op_type for node in second.removed] == ["Max", "Neg", "Mul", "Cos", "Sin"]
 
 
+def test_names_of_nodes_are_unique() -> None:
+    """A new node has the name of the one whose place it takes, or one with its operator."""
+    before = """g (float[2] x) => (float[2] y) {
+        ["n/Neg"] a = Abs (x) [n] b = Add (a, a) [m] c = Add (b, b) [m_1] y = Exp (c) }"""
+    before = before.replace('["n/Neg"]', "[n_Neg]")
+    rule = rewrite_rule("Add(v, v)", "Sub(Neg(Neg(v)), Neg(v))")
+    model = model_from_text(before)
+    first = next(iter(model.graph))
+    first.name = "n/Neg"
+    rewrite(model, [rule])
+    names = [node.name for node in model.graph]
+    assert len(names) == len(set(names))
+    assert names[:4] == ["n/Neg", "n/Neg_1", "n/Neg_2", "n/Neg_3"]
+    assert {"n/Sub", "m/Sub", "m/Neg"} <= set(names)
+
+
+def test_types_of_values_that_are_gone() -> None:
+    """Nothing is declared of what is there no more, and names are not given a second time."""
+    proto = onnx.shape_inference.infer_shapes(
+        proto_from_text(
+            "g (float[2] x) => (float[2] y) { a = Neg (x) y_Exp = Neg (a) b = Relu (y_Exp) "
+            "c = Relu (b) y = Abs (c) }"
+        )
+    )
+    assert {info.name for info in proto.graph.value_info} == {"a", "y_Exp", "b", "c"}
+    rules = [NEGATION, rewrite_rule("Abs(Relu(v))", "Abs(Exp(v))", name="exp")]
+    result = rewritten(proto, rules)
+    assert result.text == "(x) => (y) { b = Relu (x) y_Exp_1 = Exp (b) y = Abs (y_Exp_1) }"
+    assert {info.name for info in result.after.graph.value_info} == {"b"}
+
+
 def test_what_was_dead_before() -> None:
     """Nodes that nobody read before are none of the engine's business."""
     before = "g (float[2] x) => (float[2] y) { d = Exp (x) a = Neg (x) b = Neg (a) y = Abs (b) }"
