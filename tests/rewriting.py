@@ -247,6 +247,10 @@ def check_leftovers(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
         assert node.doc_string == old.doc_string
         if not any(attribute.HasField("g") for attribute in old.attribute):
             assert list(node.attribute) == list(old.attribute)
+    for graph in (after.graph, *(body for node in all_nodes(after) for body in _bodies([node]))):
+        made = {output for node in graph.node for output in node.output}
+        made.update(item.name for item in graph.initializer)
+        assert {info.name for info in graph.value_info} <= made
     for name in _unread(after):
         assert name in _unread(before), f"{name} is left and nobody reads it"
 

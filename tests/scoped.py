@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import onnx
+import onnx.shape_inference
 from hypothesis import strategies as st
 
 from dplcli.dpl.scoping import bound_names
@@ -29,8 +31,6 @@ from tests.strategies import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from random import Random
-
-    import onnx
 
     from dplcli.dpl import RewriteRule
 
@@ -151,13 +151,14 @@ def _scopes(
 
 
 def named(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Name the nodes of the main graph after what they make, and say more of every node."""
+    """Name the nodes of the main graph, say more of every node, and declare what is known."""
     for node in model.graph.node:
         node.name = node.name or f"n_{node.output[0]}"
     for node in all_nodes(model):
         node.doc_string = f"This is {node.name}."
         node.metadata_props.add(key="who", value=node.name)
-    return model
+    typed: onnx.ModelProto = onnx.shape_inference.infer_shapes(model)
+    return typed
 
 
 # -- rules that end, whatever they match -----------------------------------------------------------

@@ -49,7 +49,7 @@ def _calls(pattern: DFPattern) -> Iterator[CallPattern]:
 
 
 def _check_call(call: CallPattern, schemas: SchemaLibrary) -> None:
-    named = {name for name, _ in call.attributes}
+    named = {name for name, _ in (*call.attributes, *call.bodies)}
     for choice in call.op.choices:
         if isinstance(choice, OpKind):
             raise _wrong(

@@ -108,5 +108,4 @@ def can_be_renamed(value: Value, old: Value) -> bool:
         and value.graph is old.graph
         and not value.returned_by
         and not value.is_graph_input
-        and old not in maker.outputs
     )

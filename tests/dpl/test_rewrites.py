@@ -574,6 +574,14 @@ def test_a_rule_that_cannot_work_is_refused_at_load(entry: Entry, message: str, 
     assert hint in (caught.value.hint or "")
 
 
+def test_bodies_that_the_pattern_describes_are_not_lost() -> None:
+    """``if_`` says all there is to say of an If."""
+    before = BRANCHES.format(outside="", then="p = Relu (x)", otherwise="q = Relu (x)")
+    text, result, _ = apply(before, ("if_(_, Relu(v), Relu(v))", "Relu(v)"))
+    assert text == "(x, c) => (y) {\n  y = Relu (x)\n}"
+    check_sound(proto_from_text(before), result)
+
+
 def test_the_place_of_what_is_refused() -> None:
     """The caret stands below the operator that is misspelt."""
     with pytest.raises(CatalogError) as caught:

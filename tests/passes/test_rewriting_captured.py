@@ -317,6 +317,22 @@ def test_some_outputs_as_they_are() -> None:
     assert text == "(x) => (a, y) { a = Neg (x) y = Max (a, a_Constant) }"
 
 
+@pytest.mark.parametrize("outputs", ["w, y", "w, y, z", "w"])
+def test_the_last_node_of_the_match_in_the_place_of_another(outputs: str) -> None:
+    """A copy of what it makes cannot stand before it; to read it instead needs no copy."""
+    before = f"""g (float[2] x) => ({", ".join(f"float[2] {name}" for name in outputs.split(", "))})
+        {{ y = Sin (x) q = Exp (y) z = Cos (x) w = Add (q, z) }}"""
+    rule = rewrite_rule("a = Sin(x)\nb = Cos(x)\na, b", "b, b")
+    result = rewritten(before, [rule])
+    reasons = [item.reason for item in result.done.refused]
+    if "y" in outputs:
+        assert reasons == ["the replacement reads 'z', the last node of the match"]
+    else:
+        assert result.text == "(x) => (w) { z = Cos (x) q = Exp (z) w = Add (q, z) }"
+    onnx.checker.check_model(result.after, full_check=True)
+    check_settled(result, [rule])
+
+
 def test_all_outputs_as_they_are() -> None:
     """That is no application, by a text as well as by a function."""
 
@@ -478,6 +494,37 @@ def test_producers_that_two_matches_share() -> None:
     first, second = result.done.applications
     assert [node.op_type for node in first.removed] == ["Max", "Abs"]
     assert [node.op_type for node in second.removed] == ["Max", "Neg", "Mul", "Cos", "Sin"]
+
+
+def test_names_of_nodes_are_unique() -> None:
+    """A new node has the name of the one whose place it takes, or one with its operator."""
+    before = """g (float[2] x) => (float[2] y) {
+        ["n/Neg"] a = Abs (x) [n] b = Add (a, a) [m] c = Add (b, b) [m_1] y = Exp (c) }"""
+    before = before.replace('["n/Neg"]', "[n_Neg]")
+    rule = rewrite_rule("Add(v, v)", "Sub(Neg(Neg(v)), Neg(v))")
+    model = model_from_text(before)
+    first = next(iter(model.graph))
+    first.name = "n/Neg"
+    rewrite(model, [rule])
+    names = [node.name for node in model.graph]
+    assert len(names) == len(set(names))
+    assert names[:4] == ["n/Neg", "n/Neg_1", "n/Neg_2", "n/Neg_3"]
+    assert {"n/Sub", "m/Sub", "m/Neg"} <= set(names)
+
+
+def test_types_of_values_that_are_gone() -> None:
+    """Nothing is declared of what is there no more, and names are not given a second time."""
+    proto = onnx.shape_inference.infer_shapes(
+        proto_from_text(
+            "g (float[2] x) => (float[2] y) { a = Neg (x) y_Exp = Neg (a) b = Relu (y_Exp) "
+            "c = Relu (b) y = Abs (c) }"
+        )
+    )
+    assert {info.name for info in proto.graph.value_info} == {"a", "y_Exp", "b", "c"}
+    rules = [NEGATION, rewrite_rule("Abs(Relu(v))", "Abs(Exp(v))", name="exp")]
+    result = rewritten(proto, rules)
+    assert result.text == "(x) => (y) { b = Relu (x) y_Exp_1 = Exp (b) y = Abs (y_Exp_1) }"
+    assert {info.name for info in result.after.graph.value_info} == {"b"}
 
 
 def test_what_was_dead_before() -> None:

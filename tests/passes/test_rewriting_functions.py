@@ -380,6 +380,21 @@ def test_what_does_not_fit_is_refused(function: Function, words: str) -> None:
     assert words in refused.reason
 
 
+def test_a_value_that_needs_what_is_replaced() -> None:
+    """It lies before the last node of the match, but is going to be moved behind it."""
+
+    def circular(match: Match, build: GraphBuilder) -> list[Operand]:
+        late = match.root.graph.values["w"]
+        return [build.op("Abs", late), build.op("Exp", bound(match, "x"))]
+
+    before = """g (float[2] x) => (float[2] w, float[2] v)
+        { a = Neg (x) w = Exp (a) b = Sin (x) v = Add (b, x) }"""
+    result = rewritten(before, [rewrite_rule("Neg(x), Sin(x)", circular)])
+    assert not result.done.applications
+    (refused,) = result.done.refused
+    assert refused.reason == "the replacement reads 'w', which needs what it replaces"
+
+
 def test_a_value_from_round_a_body() -> None:
     """A value of an outer graph may be read in a body if it is made before the body's node."""
 

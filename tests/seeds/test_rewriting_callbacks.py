@@ -412,3 +412,14 @@ def test_once_beside_rules_without_end_in_sight() -> None:
     assert result.done.counts == {"make": 1, "wrap": 2}
     result = rewritten(before, [wrap, make])
     assert result.done.counts == {"wrap": 1, "make": 1}
+
+
+def test_once_leaves_alone_what_it_has_made() -> None:
+    """Producers come first where there are several outputs: the second pair stands on the first."""
+    before = """g (float[2] x) => (float[2] y, float[2] z) {
+        p = Abs (x) s = Sin (p) c = Cos (p) y = Sin (s) z = Cos (s) w = Exp (c) }"""
+    pattern, becomes = "p = Abs(v)\nSin(p), Cos(p)", "Abs(Sin(v)), Abs(Cos(v))"
+    result = rewritten(before, [rewrite_rule(pattern, becomes, name="pair", once=True)])
+    assert result.done.counts == {"pair": 1}
+    result = rewritten(before, [rewrite_rule(pattern, becomes, name="pair")])
+    assert result.done.counts == {"pair": 2}
