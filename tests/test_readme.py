@@ -17,6 +17,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -153,12 +155,31 @@ def test_only_rounding_is_made_equal() -> None:
     assert without_rounding("rule  8  1") != without_rounding("rule  9  1")
 
 
+def python_blocks() -> list[str]:
+    """Return the Python of the README, block by block."""
+    parts = README.read_text(encoding="utf-8").split(f"{FENCE}python\n")[1:]
+    return [part.partition(FENCE)[0] for part in parts]
+
+
+def test_the_python_catalogue_of_the_readme_works(tmp_path: Path) -> None:
+    """The rule with a function of its own puts the bias of a convolution where it belongs."""
+    shell = Shell(tmp_path)
+    (shell.folder / "rules.py").write_text(python_blocks()[0], encoding="utf-8")
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[1,1,2,2] x) => (float[1,2,2,2] y)
+        <float[2,1,1,1] w = {1, 2}, float[1,2,1,1] b = {3, 4}> { c = Conv (x, w) y = Add (c, b) }"""
+    onnx.save(onnx.parser.parse_model(text), shell.folder / "model.onnx")
+
+    shown = shell("dpl rewrite model.onnx --patterns rules.py -o out.onnx --quiet; echo $?")
+
+    assert shown == "0\n"
+    assert [node.op_type for node in onnx.load(shell.folder / "out.onnx").graph.node] == ["Conv"]
+
+
 def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     """The rule made in Python finds what the README's catalogue would."""
-    text = README.read_text(encoding="utf-8")
-    script = text.partition(f"{FENCE}python\n")[2].partition(FENCE)[0]
     shell = Shell(tmp_path)
-    (shell.folder / "script.py").write_text(script, encoding="utf-8")
+    (shell.folder / "script.py").write_text(python_blocks()[-1], encoding="utf-8")
 
     shown = shell(f'PYTHONPATH="{ROOT}" "{sys.executable}" script.py')
 

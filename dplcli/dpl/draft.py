@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
-from dplcli.ir import ArrayTensor, Attribute, Tensor, Value
+from dplcli.dpl.draft_attributes import BuildError, as_attribute, as_tensor, fit_attributes
+from dplcli.ir import Attribute, Tensor, Value
+from dplcli.ir.functions import called_function
+from dplcli.ir.operators import schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from dplcli.dpl.match import Match, Rejection
-    from dplcli.ir import Graph, Node, OpSchema
+    from dplcli.ir import Function, Graph, Node, OpSchema
 
     RewriteFunction: TypeAlias = Callable[
         ["Match", "GraphBuilder"],
@@ -26,11 +29,6 @@ if TYPE_CHECKING:
 
 
 _MOST_OUTPUTS = 1000
-_INT64 = 1 << 63
-
-
-class BuildError(Exception):
-    """What is described cannot be made here; the match is left as it is."""
 
 
 class DraftNode:
@@ -43,9 +41,18 @@ class DraftNode:
         attributes: Its attributes.
         output_count: How many outputs it has.
         version: The version of the domain to import where none is imported.
+        function: The function that it calls, which the model gets; None if it is an operator.
     """
 
-    __slots__ = ("attributes", "domain", "inputs", "op_type", "output_count", "version")
+    __slots__ = (
+        "attributes",
+        "domain",
+        "function",
+        "inputs",
+        "op_type",
+        "output_count",
+        "version",
+    )
 
     def __init__(  # noqa: PLR0913  # these are the parts of a node
         self,
@@ -56,6 +63,7 @@ class DraftNode:
         *,
         output_count: int = 1,
         version: int = 1,
+        function: Function | None = None,
     ) -> None:
         """Describe a node."""
         self.op_type = op_type
@@ -64,6 +72,7 @@ class DraftNode:
         self.attributes = attributes
         self.output_count = output_count
         self.version = version
+        self.function = function
 
 
 class DraftOutput:
@@ -197,18 +206,81 @@ class GraphBuilder:
         read = tuple(inputs)
         while read and read[-1] is None:
             read = read[:-1]
-        for item in read:
-            if item is not None and not self.owns(item):
-                raise TypeError(f"{op_type}: {item!r} is no value of this match")
+        self._check_owned(read, op_type)
         if schema is not None:
-            given = _fitting(op_type, len(read), given, schema)
+            given = fit_attributes(op_type, len(read), given, schema)
         if not 1 <= outputs <= (_MOST_OUTPUTS if schema is None else schema.max_outputs):
             raise BuildError(f"{op_type} has no {outputs} outputs")
         version = 1 if schema is None else schema.since
-        made = DraftNode(op_type, domain, read, given, output_count=outputs, version=version)
-        self.draft.parts.append(made)
-        self._own.add(made)
-        return made
+        return self._keep(
+            DraftNode(op_type, domain, read, given, output_count=outputs, version=version)
+        )
+
+    def call(
+        self,
+        function: Function,
+        inputs: Sequence[Operand | None],
+        attributes: Mapping[str, object] = MappingProxyType({}),
+    ) -> DraftNode:
+        """Describe a call of a function of another model, which comes along, once.
+
+        Raises:
+            BuildError: It takes other inputs or attributes, or means something else in this opset.
+            TypeError: An input is no value, or was described for another match.
+        """
+        body, label = function.body, f"{function.domain}::{function.name}"
+        if len(inputs) != len(body.inputs):
+            raise BuildError(f"{label} takes no {len(inputs)} inputs")
+        given = self._known_attributes(attributes, {})
+        if sorted(given) != sorted(function.attributes):
+            wanted = ", ".join(function.attributes) or "none"
+            raise BuildError(f"{label} has other attributes: {wanted}")
+        self._check_versions(function)
+        read = tuple(inputs)
+        self._check_owned(read, label)
+        count = len(body.outputs)
+        return self._keep(
+            DraftNode(
+                function.name,
+                function.domain,
+                read,
+                given,
+                output_count=count,
+                function=function,
+            )
+        )
+
+    def _check_versions(self, function: Function) -> None:
+        """Refuse a function whose operators mean something else in this model."""
+        model = self.graph.model
+        pending, seen = [function], {function}
+        while pending:
+            for node in pending.pop().body:
+                callee = called_function(node)
+                if callee is not None and callee not in seen:
+                    seen.add(callee)
+                    pending.append(callee)
+                version = model.opset_imports.get(node.domain)
+                theirs = schema_of(node)
+                if callee is not None or theirs is None or version is None:
+                    continue
+                ours = model.codec.schemas.find(node.op_type, node.domain, version)
+                if ours is None or ours.since != theirs.since:
+                    since = "none" if ours is None else ours.since
+                    raise BuildError(
+                        f"{function.domain}::{function.name} means {node.op_type}-{theirs.since}, "
+                        f"the model has {since}"
+                    )
+
+    def _keep(self, node: DraftNode) -> DraftNode:
+        self.draft.parts.append(node)
+        self._own.add(node)
+        return node
+
+    def _check_owned(self, inputs: Iterable[Operand | None], label: str) -> None:
+        for item in inputs:
+            if item is not None and not self.owns(item):
+                raise TypeError(f"{label}: {item!r} is no value of this match")
 
     def owns(self, item: object) -> bool:
         """Tell whether *item* is a value of a graph, or was described for this match."""
@@ -278,104 +350,3 @@ class GraphBuilder:
         if schema is None and domain == "":
             raise BuildError(f"opset {version} has no {op_type}")
         return schema
-
-
-def _fitting(
-    op_type: str, count: int, attributes: Mapping[str, Attribute], schema: OpSchema
-) -> Mapping[str, Attribute]:
-    """Compare a node with its schema; a whole number may stand for a float."""
-    if not schema.min_inputs <= count <= schema.max_inputs:
-        raise BuildError(f"{op_type}-{schema.since} takes no {count} inputs")
-    missing = sorted(schema.required_attributes - attributes.keys())
-    if missing:
-        raise BuildError(f"{op_type}-{schema.since} needs {missing[0]!r}")
-    known = schema.attributes
-    if all(known.get(name) == attribute.kind for name, attribute in attributes.items()):
-        return attributes
-    fitting = {}
-    for name, attribute in attributes.items():
-        wanted = known.get(name)
-        if wanted is None:
-            raise BuildError(f"{op_type}-{schema.since} has no {name!r}")
-        fitting[name] = _of_kind(attribute, wanted, f"{op_type}: {name}")
-    return fitting
-
-
-def _of_kind(attribute: Attribute, wanted: str, label: str) -> Attribute:
-    value = attribute.value
-    if attribute.kind == wanted:
-        return attribute
-    if (attribute.kind, wanted) == ("int", "float") and isinstance(value, int):
-        return Attribute("float", float(value), attribute.ref)
-    if attribute.kind == "floats" and value == ():
-        return Attribute(wanted, (), attribute.ref)
-    if (attribute.kind, wanted) == ("ints", "floats") and isinstance(value, tuple):
-        return Attribute("floats", tuple(map(float, value)), attribute.ref)
-    raise BuildError(f"{label} is {wanted}, not {attribute.kind} {value!r}")
-
-
-def as_tensor(data: NDArray[Any] | np.generic) -> ArrayTensor:
-    """Wrap an array.
-
-    Raises:
-        TypeError: No tensor can hold it.
-    """
-    array = np.asarray(data)
-    if array.dtype.hasobject and not all(isinstance(item, (str, bytes)) for item in array.flat):
-        raise TypeError(f"{data!r} is no array of numbers or strings")
-    return ArrayTensor(array)
-
-
-def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
-    """Turn a number, a string, a tensor or a list into an attribute.
-
-    Args:
-        value: What to turn into one.
-        name: Its name, for the message.
-        kind: The kind that is wanted; "" if nobody knows.
-
-    Raises:
-        BuildError: It is nothing of the kind.
-    """
-    if isinstance(value, Tensor):
-        return Attribute("tensor", value)
-    if isinstance(value, (np.ndarray, np.generic)) and kind == "tensor":
-        return Attribute("tensor", as_tensor(value))
-    plain = _plain(value)
-    attribute = _attribute_of_list(plain) if isinstance(plain, list) else _attribute_of(plain)
-    if attribute is None or not _is_encodable(attribute):
-        raise BuildError(f"the attribute {name!r} cannot be {value!r}")
-    return attribute
-
-
-def _plain(value: object) -> object:
-    """Write numbers of numpy, truth values and tuples as Python's numbers and lists."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        value = value.item() if value.ndim == 0 else value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return int(value) if isinstance(value, bool) else value
-
-
-def _attribute_of(value: object) -> Attribute | None:
-    kinds = (("int", int), ("float", float), ("string", str))
-    return next((Attribute(kind, value) for kind, known in kinds if isinstance(value, known)), None)
-
-
-def _attribute_of_list(items: list[object]) -> Attribute | None:
-    for kind, known in (("ints", int), ("floats", float), ("strings", str)):
-        if items and all(isinstance(item, known) for item in items):
-            return Attribute(kind, tuple(items))
-    numbers = [float(item) for item in items if isinstance(item, (int, float))]
-    return Attribute("floats", tuple(numbers)) if len(numbers) == len(items) else None
-
-
-def _is_encodable(attribute: Attribute) -> bool:
-    """Tell whether a file can hold it: numbers of 64 bits, and text that is UTF-8."""
-    value = attribute.value
-    for item in value if isinstance(value, tuple) else (value,):
-        if isinstance(item, int) and not -_INT64 <= item < _INT64:
-            return False
-        if isinstance(item, str) and item != item.encode(errors="ignore").decode():
-            return False
-    return True

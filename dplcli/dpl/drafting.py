@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplcli.dpl.draft import BuildError, DraftConstant, DraftNode, DraftOutput, GraphBuilder
+from dplcli.dpl.draft import DraftConstant, DraftNode, DraftOutput, GraphBuilder
+from dplcli.dpl.draft_attributes import BuildError
 from dplcli.dpl.facts import UnknownFactError
 from dplcli.dpl.match import Rejection
 from dplcli.dpl.replacement import Captured, NewConstant, NewNode, NewOutput, Replacement

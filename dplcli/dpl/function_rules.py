@@ -8,6 +8,9 @@ the same order. A constant matches a constant of its element type, shape and dat
 the pattern says of its attributes, or leaves to their defaults, the matched node must say as well;
 an attribute that refers to one of the function (``alpha = @a``) matches any value, which the
 replacement may use under the same name.
+
+Other functions that a replacement calls come along: the model gets each of them once, when it is
+first needed, under another name if it has another function of that one.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from dplcli.dpl.draft import DraftOutput
 from dplcli.dpl.rule import RewriteRule
 from dplcli.errors import CatalogError
 from dplcli.ir import Attribute, Tensor
+from dplcli.ir.functions import called_function
 from dplcli.ir.operators import attribute_of, schema_of
 
 if TYPE_CHECKING:
@@ -79,8 +83,7 @@ def _rule(name: str, before: Function, after: Function, label: str) -> RewriteRu
     unbound = sorted(set(_references(after)) - set(_references(before)))
     if unbound:
         raise CatalogError(f"{where}: the pattern does not bind the attribute {unbound[0]!r}")
-    for node in after.body:
-        _refuse_bodies(node, where)
+    _check_callees(after, where)
     return RewriteRule(
         name,
         pattern,
@@ -88,6 +91,29 @@ def _rule(name: str, before: Function, after: Function, label: str) -> RewriteRu
         origin=label,
         doc=f"{before.name} becomes {after.name}.",
     )
+
+
+def _check_callees(function: Function, where: str) -> None:
+    """Refuse functions that cannot come along, and a function that calls itself."""
+    pending: list[tuple[Function, tuple[Function, ...]]] = [(function, (function,))]
+    while pending:
+        current, callers = pending.pop()
+        for node in current.body:
+            _refuse_bodies(node, where)
+            callee = called_function(node)
+            if callee is None:
+                continue
+            label = f"{callee.domain}::{callee.name}"
+            if callee in callers:
+                raise CatalogError(f"{where}: {label} calls itself")
+            if not callee.domain or callee.domain.startswith("ai.onnx"):
+                raise CatalogError(f"{where}: {label} is in the standard's own domain")
+            undeclared = sorted(set(_references(callee)) - set(callee.attributes))
+            if undeclared:
+                raise CatalogError(
+                    f"{where}: the attribute {undeclared[0]!r} of {label} has a default"
+                )
+            pending.append((callee, (*callers, callee)))
 
 
 def _references(function: Function) -> list[str]:
@@ -224,7 +250,11 @@ def _build(
         for name, attribute in node.attributes.items()
     }
     inputs = [None if value is None else made[value] for value in node.inputs]
-    drafted = build.node(node.op_type, node.domain, inputs, attributes, len(node.outputs))
+    callee = called_function(node)
+    if callee is None:
+        drafted = build.node(node.op_type, node.domain, inputs, attributes, len(node.outputs))
+    else:
+        drafted = build.call(callee, inputs, attributes)
     for index, value in enumerate(node.outputs):
         if value is not None:
             made[value] = DraftOutput(drafted, index)

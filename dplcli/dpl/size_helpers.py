@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.facts import UnknownFactError, ValueFacts
-from dplcli.ir.symbolic import shape_of
+from dplcli.dpl.shapes import shape_of
 
 if TYPE_CHECKING:
-    from dplcli.ir.symbolic import Extents
+    from dplcli.dpl.shapes.view import Dims
 
 
-def dims(value: object) -> Extents:
+def dims(value: object) -> Dims:
     """Return the dimensions of a captured value, followed through what shapes are computed from.
 
     A dimension is a number or a polynomial over the dimensions of inputs, and ``==`` says whether

@@ -103,7 +103,7 @@ class RewriteDriver:
             largest=max((rule.largest_match for rule in rules), default=0),
             counts_uses=any(rule.counts_uses for rule in rules),
         )
-        self.names = NewNames(model)
+        self.names = NewNames(model, self.worklist.graph_added)
         self.loops = loops
         self.counts = {rule.qualified_name: 0 for rule in rules}
         self.applied = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dplcli.passes.brought import BroughtFunctions
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
@@ -11,11 +13,20 @@ if TYPE_CHECKING:
 
 
 class NewNames:
-    """Names for the nodes and values that passes make in one model."""
+    """Names for the nodes and values that passes make in one model.
 
-    def __init__(self, model: Model) -> None:
+    Args:
+        model: The model.
+        announce: Told of the body of each function that a replacement brings along.
+
+    Attributes:
+        functions: The functions that replacements bring along, by their names here.
+    """
+
+    def __init__(self, model: Model, announce: Callable[[Graph], None] | None = None) -> None:
         """Look at *model*; node names are listed when the first new one is wanted."""
         self.model = model
+        self.functions = BroughtFunctions(model, announce)
         self._nodes: set[str] | None = None
         self._numbers: dict[str, int] = {}
         self._origins: dict[str, str] = {}

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.ir.traversal import dependents_before
-from dplcli.ir.value import FIRST_IR_WITH_PLAIN_INITIALIZERS
+from dplcli.passes.ir_version import raise_ir_version
 from dplcli.passes.judgement import replaced_nodes
 from dplcli.passes.outline import Kind, Outline, group, make_function, outline, rule_of, unique
 from dplcli.passes.rewriter import GraphRewriter
@@ -27,8 +27,6 @@ NODES_KEY = "dpl.nodes"
 """Metadata key of a call: what it stands for (:func:`describe_nodes`)."""
 
 _quote = json.encoder.encode_basestring
-
-FIRST_IR_WITH_FUNCTIONS = 8
 
 
 class Partition(NamedTuple):
@@ -173,20 +171,3 @@ def _drop_if_unread(value: Value) -> None:
         if not before or before[0] is None:
             return
         value = before[0]
-
-
-def raise_ir_version(model: Model) -> None:
-    """Raise the IR version to the first one with functions, if it is lower.
-
-    Below version 4 every initializer had to be listed among the graph inputs; above, being listed
-    makes it overridable, which stops onnxruntime from folding it, so they are taken off the list.
-    """
-    if model.ir_version >= FIRST_IR_WITH_FUNCTIONS:
-        return
-    if model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS:
-        for graph in model.graphs():
-            for value in graph.inputs:
-                value.is_graph_input = not value.is_initializer
-            graph.inputs = [value for value in graph.inputs if value.is_graph_input]
-            graph.modified = True
-    model.ir_version = FIRST_IR_WITH_FUNCTIONS

@@ -54,10 +54,19 @@ def replace_match(
         What was done; or why it cannot be done here, and then nothing has been changed.
     """
     read = operands_of(draft)
-    objection = object_to_draft(match, draft, read)
+    objection = object_to_draft(match, draft, read) or _object_to_calls(match, draft, names)
     if objection:
         return match.reject(objection)
     return _Replacer(match, draft, names, listener).replace(read)
+
+
+def _object_to_calls(match: Match, draft: Draft, names: NewNames) -> str:
+    """Refuse to let a function call itself."""
+    for part in draft.parts:
+        function = part.function if isinstance(part, DraftNode) else None
+        if function is not None and names.functions.leads_into(function, match.root.graph):
+            return f"{function.domain}::{function.name} would call itself"
+    return ""
 
 
 class _Replacer:
@@ -138,19 +147,22 @@ class _Replacer:
         return graph is model.graph and model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
 
     def _make_node(self, part: DraftNode, taken_over: dict[object, Value]) -> None:
+        op_type = part.op_type
+        if part.function is not None:
+            op_type = self.names.functions.bring(part.function).name
         if part.domain:
             version = self.graph.model.opset_imports.setdefault(part.domain, part.version)
             self.graph.opset_imports.setdefault(part.domain, version)
         inputs = [None if item is None else self._value(item) for item in part.inputs]
         node = self.rewriter.insert(
             self.anchor,
-            part.op_type,
+            op_type,
             inputs,
             domain=part.domain,
             attributes=part.attributes,
             metadata=self.origin,
         )
-        self._note(node, part.op_type)
+        self._note(node, op_type)
         count = range(part.output_count)
         self._give_outputs(node, [taken_over.get((id(part), index)) for index in count])
         self.made[id(part)] = node

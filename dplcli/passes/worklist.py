@@ -84,9 +84,12 @@ class Worklist:
         self.has_new_sizes = False
         self.edits = 0
         for graph in self.graphs:
-            of_graph = self._nodes[graph] = {}
-            for node in graph:
-                of_graph.setdefault((node.domain, node.op_type), {})[node] = None
+            self._list(graph)
+
+    def _list(self, graph: Graph) -> None:
+        of_graph = self._nodes[graph] = {}
+        for node in graph:
+            of_graph.setdefault((node.domain, node.op_type), {})[node] = None
 
     # -- listening -----------------------------------------------------------------------------
 
@@ -103,6 +106,14 @@ class Worklist:
         for body in node.subgraphs.values():
             for graph in body.and_inner():
                 self._nodes.pop(graph, None)
+        self.edits += 1
+
+    def graph_added(self, graph: Graph) -> None:
+        """List a new function's body, and let every rule look at it."""
+        self.graphs.append(graph)
+        self._list(graph)
+        for node in graph:
+            self._journals[0].add(node)
         self.edits += 1
 
     def value_changed(self, value: Value) -> None:

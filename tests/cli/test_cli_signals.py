@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dplcli.pipeline import partitioning
+from dplcli.pipeline import partitioning, writing
 from tests.cli.support import ROOT, Dpl, contents
 
 PARTITION = ("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx", "--json", "r.json")
@@ -16,26 +16,32 @@ PARTITION = ("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx", "--jso
 IGNORING = """
 import os, signal
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-from dplcli.pipeline import partitioning
+from dplcli.pipeline import writing
 from dplcli.cli.main import main
-check = partitioning.check_model
+check = writing.check_model
 def hang_up(path):
     os.kill(os.getpid(), signal.SIGHUP)
     return check(path)
-partitioning.check_model = hang_up
+writing.check_model = hang_up
 main()
 """
 WAITING = """
 import sys, time
-from dplcli.pipeline import partitioning
+from dplcli.pipeline import writing
 def wait(*_, **__):
     print("waiting", flush=True)
     time.sleep(60)
-partitioning.compare = wait
+writing.compare = wait
 from dplcli.cli.main import main
 main()
 """
-STEPS = ["load_model", "load_rules", "select_matches", "outline_matches", "check_model", "compare"]
+STEPS = {
+    **dict.fromkeys(
+        ("load_model", "load_rules", "select_matches", "outline_matches"), partitioning
+    ),
+    **dict.fromkeys(("check_model", "compare"), writing),
+}
+"""What each module calls on its way."""
 
 
 @pytest.mark.usefixtures("model")
@@ -44,7 +50,7 @@ def test_interrupted_in_any_step(
     dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Ctrl-C: one line, exit 2, and the folder as it was."""
-    monkeypatch.setattr(partitioning, step, _raise(KeyboardInterrupt()))
+    monkeypatch.setattr(STEPS[step], step, _raise(KeyboardInterrupt()))
     before = contents(folder)
 
     answer = dpl(*PARTITION)
@@ -61,7 +67,7 @@ def test_a_failure_in_any_step(
     dpl: Dpl, folder: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
 ) -> None:
     """What nobody foresaw is one line, exit 2, no traceback, and the folder as it was."""
-    monkeypatch.setattr(partitioning, step, _raise(error))
+    monkeypatch.setattr(STEPS[step], step, _raise(error))
     before = contents(folder)
 
     answer = dpl(*PARTITION)

@@ -43,6 +43,7 @@ SHAPES = {
     "PRelu": "<float sl = {2}> y = PRelu(x, sl)",
     "QuantizeLinear DequantizeLinear": """<float sc = {0.5}> a = QuantizeLinear(x, sc)
         y = DequantizeLinear(a, sc)""",
+    "DynamicQuantizeLinear": "a, sc, zp = DynamicQuantizeLinear(x) y = Cast <to = 1> (a)",
     "ScatterND": "<int64[1,2] at = {0,0}, float[1] up = {1}> y = ScatterND(q, at, up)",
     "ScatterElements Scatter": """<int64[1,1] at = {0}, float[1,1] up = {1}>
         y = ScatterElements(q, at, up)""",

@@ -74,7 +74,7 @@ SIGNAL = "float[1, 3, L] x, float[8, 3, K] w"
         ("y = MaxPool <kernel_shape = [2, 2]> (x)", IMAGE, "pads", (0, 0, 0, 0)),
         ("y = MaxPool <kernel_shape = [2, 2]> (x)", IMAGE, "dilations", (1, 1)),
         ("y = AveragePool <kernel_shape = [2, 2]> (x)", IMAGE, "strides", (1, 1)),
-        ("y = AveragePool <kernel_shape = [2, 2]> (x)", IMAGE, "dilations", None),
+        ("y = AveragePool <kernel_shape = [2, 2]> (x)", IMAGE, "dilations", (1, 1)),
         ("y = LpPool <kernel_shape = [2]> (x)", f"{UNKNOWN} x", "strides", (1,)),
         ("y = MaxPool (x)", IMAGE, "kernel_shape", None),
         ("y = GlobalMaxPool (x)", IMAGE, "strides", None),

@@ -67,7 +67,7 @@ from tests.passes.learned import CONV, check_written, learned, lines, nodes_of
         pytest.param(
             "g (float[4,2] x) => (y) { t = Cast <to = 10> (x) y = Transpose (t) }",
             "t y",
-            ['cast = Cast(x, to="float16")', "Transpose(cast, perm=[1, 0])"],
+            ['cast_1 = Cast(x, to="float16")', "Transpose(cast_1, perm=[1, 0])"],
             id="element-type-by-name-and-default-in-words",
         ),
         pytest.param(

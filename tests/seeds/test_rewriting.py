@@ -1,13 +1,7 @@
 """The rewriting of seed documents 3, "Relay 中的模式匹配", and 4, "DPL 模式重写", as rules in YAML.
 
-Left for the completion of rewriting:
-
-===================================== ===========================================================
-Pattern Rewriting, rewrite_once       needs rewrite_once
-简单的示例, the node as it is          needs callbacks: the rewriter returns what it was given
-===================================== ===========================================================
-
-A callback that returns the node as it is, depending on what it finds, is a ``where`` here.
+A callback that returns the node as it is, depending on what it finds, is a ``where`` here. The
+documents' own callbacks are in test_rewriting_callbacks.py.
 """
 
 from __future__ import annotations

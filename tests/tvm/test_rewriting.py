@@ -2,21 +2,11 @@
 
 R57 to R68, D39 to D58 and W1 to W27 of the inventory, as rules in YAML. What a callback decides is
 a ``where`` here, and an external function an operator of the domain ``ext``. D39, D40, D47 and D48
-are the examples of seed document 4, in tests/seeds/test_rewriting.py.
+are the examples of seed document 4, in tests/seeds/test_rewriting.py. What needs callbacks, one
+turn only, clean-up or functions as rules (R60, R85, R87, R90, D51, W2 to W8, W12 to W15, W23 and
+W24) is in test_rewriting_functions.py.
 
-Left for the completion of rewriting:
-
-======== ==========================================================================================
-R60      needs callbacks: the rewriter returns what it was given
-R90      in part, needs rewrite_once: the replacement holds what was matched
-D39      in part, needs callbacks: the rewriter returns what it was given
-D51      needs clean-up: two equal Split become one
-W12-W15  need functions that a replacement brings along
-======== ==========================================================================================
-
-W2 to W6 are errors of rules, not rewriting. W8 is a pipeline of passes. W23 and W24 are about
-side effects, which ONNX has none of. TVM re-associates a product and a quotient when it matches;
-the rule of R66 spells both out.
+TVM re-associates a product and a quotient when it matches; the rule of R66 spells both out.
 """
 
 from __future__ import annotations

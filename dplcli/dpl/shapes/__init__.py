@@ -4,8 +4,9 @@
 while a graph is edited: what a value means does not change when the nodes round it are replaced.
 """
 
+from dplcli.dpl.shapes.asking import described, items_of, shape_of
 from dplcli.dpl.shapes.knowledge import Knowledge
 from dplcli.dpl.shapes.terms import Algebra, Term
 from dplcli.dpl.shapes.view import Fact
 
-__all__ = ["Algebra", "Fact", "Knowledge", "Term"]
+__all__ = ["Algebra", "Fact", "Knowledge", "Term", "described", "items_of", "shape_of"]

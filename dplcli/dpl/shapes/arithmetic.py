@@ -33,6 +33,8 @@ def broadcast(algebra: Algebra, shapes: Sequence[Dims]) -> Dims:
 
 def _broadcast_dim(algebra: Algebra, dims: Sequence[Number]) -> Number:
     distinct = {dim for dim in dims if dim != 1}
+    # a table cut to length is as long as what it meets, else the model does not run
+    distinct -= {cut for cut in distinct for dim in distinct if algebra.is_cut_from(cut, dim)}
     if len(distinct) <= 1:
         return next(iter(distinct), 1)
     numbers = [dim for dim in distinct if isinstance(dim, int)]

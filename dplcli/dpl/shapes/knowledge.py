@@ -6,10 +6,12 @@ fact found once is a fact for the rest of a run.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dplcli.dpl.shapes.attention_rules import ATTENTION_RULES, ONNXRUNTIME_RULES
 from dplcli.dpl.shapes.content_rules import BOOLEAN, CONTENT_RULES
 from dplcli.dpl.shapes.foldable import EXPLOSIVE, FOLDABLE
 from dplcli.dpl.shapes.shape_rules import SHAPE_RULES
@@ -28,12 +30,15 @@ if TYPE_CHECKING:
     from dplcli.dpl.shapes.view import Dims
     from dplcli.ir import Node, Tensor, TensorType, Value
 
-_RULES = {**SHAPE_RULES, **WINDOW_RULES}
+_RULES = {**SHAPE_RULES, **WINDOW_RULES, **ATTENTION_RULES}
 MOST_COMPUTED = 1024
 """Larger tensors are not computed to learn about shapes."""
 
 _PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynamic"})
 """Symbols that some tools write for every dimension they do not know."""
+
+_MADE_UP = re.compile(r"unk__\d+")
+"""Symbols that onnx's shape inference makes up; another run gives them to other dimensions."""
 
 _OF_FIRST_INPUT = """
     Abs Add Concat Div Expand Flatten Gather Identity Max Min Mod Mul Neg Range ReduceMax ReduceMin
@@ -78,6 +83,10 @@ class Knowledge:
     def content(self, value: Value) -> Dims | None:
         """Return the elements of a scalar or vector of whole numbers."""
         return self.fact(value).content
+
+    def describe(self, number: Number) -> str:
+        """Write a number with the names that its unknowns have in the model."""
+        return self.algebra.written(number, _name_of)
 
     def array(self, value: Value) -> NDArray[Any] | None:
         """Return the elements of *value* if they are few and can only have these values."""
@@ -166,7 +175,7 @@ class Knowledge:
             return said
         if found is not None:
             return found
-        if isinstance(said, str) and said not in _PLACEHOLDERS:
+        if isinstance(said, str) and _is_name(said):
             is_input = value.producer is None
             return self.algebra.atom(("symbol", value.graph, said), low=0, plain=is_input)
         return self.algebra.atom(own, low=0)
@@ -240,7 +249,8 @@ class Knowledge:
     def _shapes(self, view: View) -> Shapes:
         node = view.node
         if node.domain:
-            return []
+            own = ONNXRUNTIME_RULES if node.domain == "com.microsoft" else {}
+            return own[node.op_type](view) if node.op_type in own else []
         rule = _RULES.get(node.op_type)
         if rule is not None:
             return rule(view)
@@ -257,6 +267,22 @@ class Knowledge:
         if isinstance(length, int) and len(content) != length:
             return None
         return content if all(_fits(item, dtype) for item in content) else None
+
+
+def _is_name(symbol: str) -> bool:
+    """Tell whether a symbol in a shape means one size wherever it stands."""
+    return symbol not in _PLACEHOLDERS and _MADE_UP.fullmatch(symbol) is None
+
+
+def _name_of(key: object) -> str | None:
+    """Say what an unknown size is to a reader."""
+    match key:
+        case ("symbol", _, str() as said):
+            return said
+        case ("dim", value, int() as axis):
+            return f"{getattr(value, 'name', '')}.shape[{axis}]"
+        case _:
+            return None
 
 
 def _array(content: Dims, shape: Dims, dtype: str) -> NDArray[Any] | None:

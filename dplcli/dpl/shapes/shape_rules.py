@@ -343,9 +343,10 @@ def _recurrent(view: View) -> Shapes:
 
 
 _LIKE_INPUT = """
-    BatchNormalization CumSum DequantizeLinear GroupNormalization Hardmax InstanceNormalization
-    LRN LayerNormalization LogSoftmax LpNormalization MeanVarianceNormalization PRelu
-    QuantizeLinear RMSNormalization ReverseSequence Scatter ScatterElements ScatterND Softmax Trilu
+    BatchNormalization CumSum DequantizeLinear DynamicQuantizeLinear GroupNormalization Hardmax
+    InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization
+    MeanVarianceNormalization PRelu QuantizeLinear RMSNormalization ReverseSequence Scatter
+    ScatterElements ScatterND Softmax Trilu
 """
 _BROADCASTING = """
     Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less

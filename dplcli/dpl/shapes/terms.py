@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
 _MOST_PRODUCTS = 32
 
@@ -60,6 +60,8 @@ class Algebra:
         self._lows: list[int | None] = []
         self._plain: list[bool] = []
         self._known: dict[Hashable, Term] = {}
+        self._keys: list[Hashable] = []
+        self._minima: dict[Term, frozenset[Number]] = {}
 
     def atom(self, key: Hashable, *, low: int | None = None, plain: bool = False) -> Term:
         """Return the atom for *key*, which is the same one each time.
@@ -74,6 +76,7 @@ class Algebra:
             known = self._known[key] = Term({(len(self._lows),): 1})
             self._lows.append(low)
             self._plain.append(plain)
+            self._keys.append(key)
         return known
 
     def is_plain(self, number: Number) -> bool:
@@ -161,7 +164,31 @@ class Algebra:
             return second
         lows = (self.low(first), self.low(second))
         low = None if lows[0] is None or lows[1] is None else min(lows[0], lows[1])
-        return self.atom(("min", frozenset((first, second))), low=low)
+        operands = frozenset((first, second))
+        made = self.atom(("min", operands), low=low)
+        self._minima[made] = operands
+        return made
+
+    def is_cut_from(self, number: Number, whole: Number) -> bool:
+        """Tell whether *number* is the smaller one of *whole* and some number above 1."""
+        operands = self._minima.get(number, frozenset()) if isinstance(number, Term) else ()
+        rest = [operand for operand in operands if operand != whole]
+        return whole in operands and all(isinstance(n, int) and n > 1 for n in rest)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def written(self, number: Number, name_of: Callable[[Hashable], str | None]) -> str:
+        """Write *number* with names for the atoms, from their keys; the largest products first."""
+        if isinstance(number, int):
+            return str(number)
+        products = sorted(number.products.items(), key=lambda item: (-len(item[0]), item))
+        return " + ".join(
+            "*".join(
+                [str(factor)] * (factor != 1 or not product)
+                + [name_of(self._keys[serial]) or f"n{serial}" for serial in product]
+            )
+            for product, factor in products
+        )
 
 
 def add(first: Number, second: Number) -> Number:

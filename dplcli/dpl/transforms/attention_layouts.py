@@ -8,12 +8,13 @@ import numpy as np
 
 from dplcli.dpl.draft import DraftOutput
 from dplcli.dpl.nodewise import far_sighted, nodewise
+from dplcli.dpl.shapes import shape_of
+from dplcli.dpl.shapes.terms import add, multiply
 from dplcli.dpl.transforms.attention_masks import build_boolean, build_float, node_of, read_mask
 from dplcli.dpl.transforms.operands import follow
 from dplcli.dpl.transforms.tensor_layouts import merged_heads, split_heads
 from dplcli.ir import Value
 from dplcli.ir.operators import attribute_of
-from dplcli.ir.symbolic import shape_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.draft import GraphBuilder, Operand
     from dplcli.dpl.match import Match, Rejection
+    from dplcli.dpl.shapes.terms import Number
+    from dplcli.dpl.shapes.view import Dims
     from dplcli.ir import Node
-    from dplcli.ir.symbolic import Extent, Extents
 
 _HEADS_RANK = 4
 _LENGTHS_FIRST = (0, 2, 1, 3)
@@ -111,7 +113,7 @@ def _unmerged(value: Value | None) -> Value | None:
     before, after = shape_of(source), shape_of(value)
     if before is None or after is None or len(before) != _HEADS_RANK:
         return None
-    merged = (before[0] * before[1], *before[2:])
+    merged = (multiply(before[0], before[1]), *before[2:])
     return behind_identities(source) if after == merged else None
 
 
@@ -181,7 +183,7 @@ def attention_causal(match: Match, build: GraphBuilder) -> Sequence[Operand] | N
 
 
 def _without_causal(
-    build: GraphBuilder, node: Node, scores: Extents, past: Extent
+    build: GraphBuilder, node: Node, scores: Dims, past: Number
 ) -> tuple[Operand | None] | None:
     """Return what is left of a mask but that it hides the keys after the query.
 
@@ -204,12 +206,12 @@ def _without_causal(
     return (build_float(build, read, known.dtype),)
 
 
-def _scores(node: Node) -> Extents | None:
+def _scores(node: Node) -> Dims | None:
     """Return the shape of an Attention's scores."""
     query, key = (_shape(node, slot) for slot in (0, 1))
     if query is None or key is None:
         return None
-    total = key[-2] + _past_length(node)
+    total = add(key[-2], _past_length(node))
     if len(query) == _HEADS_RANK:
         return (*query[:3], total)
     heads = attribute_of(node, "q_num_heads")
@@ -217,7 +219,7 @@ def _scores(node: Node) -> Extents | None:
     return (query[0], count, query[1], total) if isinstance(count, int) else None
 
 
-def _past_length(node: Node) -> Extent:
+def _past_length(node: Node) -> Number:
     shape = _shape(node, _PAST)
     return 0 if shape is None else shape[2]
 
@@ -226,6 +228,6 @@ def _slot(node: Node, slot: int) -> Value | None:
     return node.inputs[slot] if slot < len(node.inputs) else None
 
 
-def _shape(node: Node, slot: int) -> Extents | None:
+def _shape(node: Node, slot: int) -> Dims | None:
     value = _slot(node, slot)
     return None if value is None else shape_of(value)

@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dplcli.dpl.shapes import described, items_of, shape_of
 from dplcli.dpl.transforms.causality import causal_offset
 from dplcli.dpl.transforms.finite_masks import above_lowest, is_lowest, without_lowest
 from dplcli.dpl.transforms.operands import number_of
 from dplcli.dpl.transforms.tensor_layouts import length_of
 from dplcli.ir import Tensor
 from dplcli.ir.parameters import inputs_of
-from dplcli.ir.symbolic import items_of, shape_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.dpl.draft import GraphBuilder, Operand
+    from dplcli.dpl.shapes.terms import Number
+    from dplcli.dpl.shapes.view import Dims
     from dplcli.ir import Node, Value
-    from dplcli.ir.symbolic import Extent, Extents
 
 _MOST_TERMS = 8
 _SWALLOWS = {"float32": -1e30, "float64": -1e30, "bfloat16": -1e30}
@@ -83,7 +84,7 @@ class Mask:
 
 
 def read_mask(
-    terms: Sequence[Value], scores: Extents, past: Extent = 0, *, split: bool = False
+    terms: Sequence[Value], scores: Dims, past: Number = 0, *, split: bool = False
 ) -> Mask:
     """Take apart what is added to scores, or chooses them.
 
@@ -182,7 +183,7 @@ def _conjuncts(term: Value) -> list[Value]:
     return [] if node is None else [behind_identities(p) for p in node.inputs if p is not None]
 
 
-def _summands(term: Value, scores: Extents, past: Extent) -> list[Value]:
+def _summands(term: Value, scores: Dims, past: Number) -> list[Value]:
     """Take a sum apart, if a part of it says something that the whole does not."""
     node = node_of(term, "Add")
     if node is None:
@@ -198,7 +199,7 @@ def _summands(term: Value, scores: Extents, past: Extent) -> list[Value]:
 # -- making masks ------------------------------------------------------------------------------
 
 
-def objection_to(tensor: Value, scores: Extents) -> str:
+def objection_to(tensor: Value, scores: Dims) -> str:
     """Say why a mask may not broadcast to the scores, or ""."""
     shape = shape_of(tensor)
     if shape is None:
@@ -207,7 +208,8 @@ def objection_to(tensor: Value, scores: Extents) -> str:
         return "the mask has more dimensions than the scores"
     for dim, wanted in zip(reversed(shape), reversed(scores), strict=False):
         if dim not in {1, wanted}:
-            return f"a dimension of the mask is {dim}, which is not known to be 1 or {wanted}"
+            own, other = described(tensor, dim), described(tensor, wanted)
+            return f"a dimension of the mask is {own}, which is not known to be 1 or {other}"
     return ""
 
 
@@ -251,11 +253,11 @@ def build_boolean(build: GraphBuilder, mask: Mask) -> Operand:
     return total
 
 
-def joint_shape(tensors: Sequence[Value], scores: Extents) -> Extents:
+def joint_shape(tensors: Sequence[Value], scores: Dims) -> Dims:
     """Return the shape that masks have together, each of which broadcasts to the scores."""
     shapes = [shape_of(tensor) or () for tensor in tensors]
     rank = max(map(len, shapes), default=0)
-    dims: list[Extent] = []
+    dims: list[Number] = []
     for place in range(1, rank + 1):
         is_wide = any(len(shape) >= place and shape[-place] != 1 for shape in shapes)
         dims.append(scores[-place] if is_wide else 1)
@@ -265,8 +267,8 @@ def joint_shape(tensors: Sequence[Value], scores: Extents) -> Extents:
 def rows_and_columns(
     build: GraphBuilder,
     mask: Operand,
-    shape: Extents,
-    scores: Extents,
+    shape: Dims,
+    scores: Dims,
     owners: Sequence[tuple[Operand, int]],
 ) -> Operand:
     """Widen a mask to one row per query and one column per key, as kernels want it.

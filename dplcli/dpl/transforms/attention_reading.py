@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from dplcli.dpl.shapes import described, shape_of
+from dplcli.dpl.shapes.terms import divide
 from dplcli.dpl.transforms.attention_masks import (
     Choice,
     Mask,
@@ -20,13 +22,13 @@ from dplcli.dpl.transforms.attention_masks import (
 )
 from dplcli.dpl.transforms.operands import Followed, follow, number_of, ungrouped
 from dplcli.ir.operators import attribute_of
-from dplcli.ir.symbolic import exact_quotient, shape_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
     from dplcli.dpl.match import Match, Rejection
+    from dplcli.dpl.shapes.terms import Number
+    from dplcli.dpl.shapes.view import Dims
     from dplcli.ir import Node, Value
-    from dplcli.ir.symbolic import Extent, Extents
 
 _HEADS_RANK = 4
 _ROUNDING = 1e-6
@@ -73,7 +75,7 @@ class AttentionParts:
     query: Followed
     key: Followed
     value: Followed
-    scores: Extents
+    scores: Dims
     dtype: str
     scale: float
     softcap: float
@@ -171,13 +173,15 @@ def _check_dimensions(query: Followed, key: Followed, value: Followed) -> None:
     """Refuse batches and heads that are not known to fit: operators do not broadcast them."""
     for name, other in (("keys", key), ("values", value)):
         if other.shape[0] != query.shape[0]:
-            reason = f"the batch is {query.shape[0]} for queries and {other.shape[0]} for {name}"
+            own, batch = (described(other.value, each.shape[0]) for each in (query, other))
+            reason = f"the batch is {own} for queries and {batch} for {name}"
             _refuse(f"{reason}: not known to be equal", other.value)
     if query.rank < _HEADS_RANK:
         return
     heads, of_keys, of_values = (operand.shape[1] for operand in (query, key, value))
     if of_keys != of_values or of_keys not in {heads, 1}:
-        numbers = f"{heads}, {of_keys} and {of_values}"
+        told = [described(value.value, number) for number in (heads, of_keys, of_values)]
+        numbers = f"{told[0]}, {told[1]} and {told[2]}"
         _refuse(f"{numbers} heads of queries, keys and values do not provably fit", value.value)
 
 
@@ -212,7 +216,7 @@ def _softcap(match: Match) -> tuple[float, float]:
     return outer, 1.0 if abs(factor - 1) <= _ROUNDING else factor
 
 
-def _mask(match: Match, dtype: str, scores: Extents) -> Mask:
+def _mask(match: Match, dtype: str, scores: Dims) -> Mask:
     terms = [value for name in ("mask", "bias") if (value := match.value(name)) is not None]
     mask = read_mask(terms, scores)
     keep, drop, fill = (match.value(name) for name in ("keep", "drop", "fill"))
@@ -256,7 +260,7 @@ def _softmax_type(match: Match, dtype: str) -> str:
     return wide
 
 
-def grouped_heads(parts: AttentionParts) -> tuple[Value, Value, Extent] | None:
+def grouped_heads(parts: AttentionParts) -> tuple[Value, Value, Number] | None:
     """Return keys and values before their heads were repeated, and the number of heads.
 
     Keys and values are ``(batch, heads, length, size)``. None if they were not repeated alike.
@@ -266,7 +270,7 @@ def grouped_heads(parts: AttentionParts) -> tuple[Value, Value, Extent] | None:
     if of_keys is None or of_values is None:
         return None
     (key, times), (value, same_times) = of_keys, of_values
-    heads = exact_quotient(parts.scores[1], times)
+    heads = divide(parts.scores[1], times)
     shapes = (shape_of(key), shape_of(value))
     if times != same_times or heads is None or any(s is None or s[1] != heads for s in shapes):
         return None

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dplcli.dpl.shapes import Term, items_of, shape_of
+from dplcli.dpl.shapes.terms import add, negative
 from dplcli.dpl.transforms.operands import number_of
 from dplcli.ir.operators import attribute_of
-from dplcli.ir.symbolic import Size, items_of, shape_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
@@ -16,15 +17,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dplcli.dpl.shapes.terms import Number
+    from dplcli.dpl.shapes.view import Dims
     from dplcli.ir import Node, Value
-    from dplcli.ir.symbolic import Extent, Extents
 
 _MATRIX = 2
 _MOST_STEPS = 8
 _IDLE = frozenset({"Cast", "CastLike", "Expand"})
 
 
-def causal_offset(term: Value, scores: Extents) -> Extent | None:
+def causal_offset(term: Value, scores: Dims) -> Number | None:
     """Return n where *term* adds 0 to key j of query i if j <= i + n, and -inf otherwise.
 
     None if it does something else, or if it cannot be told.
@@ -41,7 +43,7 @@ def causal_offset(term: Value, scores: Extents) -> Extent | None:
     return None if chosen is None else _offset_of_choice(*chosen, scores)
 
 
-def _rows_and_columns(shape: Extents | None) -> Extents | None:
+def _rows_and_columns(shape: Dims | None) -> Dims | None:
     """Return the last two dimensions of what has no others but ones."""
     if shape is None or len(shape) < _MATRIX or any(dim != 1 for dim in shape[:-2]):
         return None
@@ -92,7 +94,7 @@ def _chosen(term: Value) -> tuple[Value, bool] | None:
     return behind_identities(node.inputs[0]), numbers[0] != 0
 
 
-def _offset_of_choice(keep: Value, is_negated: bool, scores: Extents) -> Extent | None:  # noqa: FBT001  # unpacked
+def _offset_of_choice(keep: Value, is_negated: bool, scores: Dims) -> Number | None:  # noqa: FBT001  # unpacked
     if _rows_and_columns(shape_of(keep)) != scores[-2:]:
         return None
     data = _array(keep)
@@ -108,7 +110,7 @@ def _offset_of_choice(keep: Value, is_negated: bool, scores: Extents) -> Extent 
     return _offset_of_comparison(node, is_negated=is_negated)
 
 
-def _offset_of_triangle(node: Node) -> Extent | None:
+def _offset_of_triangle(node: Node) -> Number | None:
     """Read ``Trilu(ones, k, upper=0)``."""
     upper = attribute_of(node, "upper")
     if upper is None or upper.ref or upper.value != 0 or node.inputs[0] is None:
@@ -138,7 +140,7 @@ def _is_all_true(value: Value) -> bool:
     return hasattr(data, "numpy") and bool(np.all(data.numpy() == 1))
 
 
-def _offset_of_comparison(node: Node, *, is_negated: bool) -> Extent | None:
+def _offset_of_comparison(node: Node, *, is_negated: bool) -> Number | None:
     """Read a comparison of the numbers of queries, down, with those of keys, across."""
     if len(node.inputs) != _MATRIX or node.inputs[0] is None or node.inputs[1] is None:
         return None
@@ -156,31 +158,31 @@ def _offset_of_comparison(node: Node, *, is_negated: bool) -> Extent | None:
         first, second = second, first
     if is_negated:
         sign = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[sign]
-    offset = second[1] - first[1]
-    return {"<=": offset, "<": offset - 1}.get(sign)
+    offset = add(second[1], negative(first[1]))
+    return {"<=": offset, "<": add(offset, -1)}.get(sign)
 
 
-def _count(value: Value) -> tuple[str, Extent] | None:
+def _count(value: Value) -> tuple[str, Number] | None:
     """Tell which axis a value counts along, and from which number.
 
     It is a Range with step 1, to which numbers may be added, and extents of 1.
     """
     axis = _only_axis(shape_of(value))
-    shift: Extent = 0
+    shift: Number = 0
     for _ in range(_MOST_STEPS):
         value = behind_identities(value)
         start = _start_of_count(value)
         if start is not None:
-            return None if axis is None else (axis, start + shift)
+            return None if axis is None else (axis, add(start, shift))
         step = _step_up(value)
         if step is None:
             return None
         value, added = step
-        shift = shift + added
+        shift = add(shift, added)
     return None
 
 
-def _step_up(value: Value) -> tuple[Value, Extent] | None:
+def _step_up(value: Value) -> tuple[Value, Number] | None:
     """Return what a value was made from, and the number that was added to it."""
     node = value.producer
     if node is None or node.domain or node.inputs[0] is None:
@@ -196,7 +198,7 @@ def _step_up(value: Value) -> tuple[Value, Extent] | None:
     return None
 
 
-def _only_axis(shape: Extents | None) -> str | None:
+def _only_axis(shape: Dims | None) -> str | None:
     """Return the axis that is not of extent 1."""
     if not shape or any(dim != 1 for dim in shape[:-2]):
         return None
@@ -205,7 +207,7 @@ def _only_axis(shape: Extents | None) -> str | None:
     return "columns" if len(shape) == 1 or shape[-2] == 1 else None
 
 
-def _start_of_count(value: Value) -> Extent | None:
+def _start_of_count(value: Value) -> Number | None:
     """Return the first number of a vector that counts."""
     if len(shape_of(value) or ()) != 1:
         return None
@@ -222,8 +224,8 @@ def _start_of_count(value: Value) -> Extent | None:
     return _whole(start)
 
 
-def _whole(value: Value) -> Extent | None:
+def _whole(value: Value) -> Number | None:
     """Return the only element of a tensor of whole numbers, if it is known."""
     items = items_of(value)
     item = None if items is None or items.size != 1 else items.reshape(-1)[0]
-    return item if isinstance(item, (int, Size)) and not isinstance(item, bool) else None
+    return item if isinstance(item, (int, Term)) and not isinstance(item, bool) else None

@@ -16,6 +16,7 @@ import numpy as np
 
 from dplcli.dpl.draft import DraftOutput
 from dplcli.dpl.nodewise import far_sighted
+from dplcli.dpl.shapes import described, shape_of
 from dplcli.dpl.transforms.attention_layouts import is_read_elsewhere, joins_lengths
 from dplcli.dpl.transforms.attention_masks import build_float, joint_shape, rows_and_columns
 from dplcli.dpl.transforms.attention_reading import (
@@ -26,16 +27,15 @@ from dplcli.dpl.transforms.attention_reading import (
 from dplcli.dpl.transforms.operands import follow
 from dplcli.dpl.transforms.tensor_layouts import length_of, merged_heads, split_heads
 from dplcli.ir.operators import attribute_of
-from dplcli.ir.symbolic import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.dpl.draft import GraphBuilder, Operand
     from dplcli.dpl.match import Match, Rejection
+    from dplcli.dpl.shapes.terms import Number
     from dplcli.dpl.transforms.attention_reading import AttentionParts
     from dplcli.ir import Value
-    from dplcli.ir.symbolic import Extent
 
 _DOMAIN = "com.microsoft"
 _HEADS_RANK = 4
@@ -181,18 +181,19 @@ def _shared(parts: AttentionParts) -> _SharedHeads | None:
     return None
 
 
-def _unrepeated(parts: AttentionParts) -> tuple[Value, Value, Extent] | None:
+def _unrepeated(parts: AttentionParts) -> tuple[Value, Value, Number] | None:
     key, value = parts.key.seen_as(_KEYS_HEADS_FIRST), parts.value.seen_as(_HEADS_FIRST)
     return None if key is None or value is None else (key.value, value.value, parts.key.shape[1])
 
 
-def _objection_to_grouping(parts: AttentionParts, heads: Extent | None) -> str:
+def _objection_to_grouping(parts: AttentionParts, heads: Number | None) -> str:
     """Say why GroupQueryAttention does not compute it, or ""."""
     size = parts.query.shape[-1]
     if not isinstance(heads, int):
         return "the number of key heads is not known"
     if not isinstance(size, int) or size % _GROUPED_UNIT or size != parts.value.shape[-1]:
-        return f"heads of {size} and {parts.value.shape[-1]} are not a multiple of {_GROUPED_UNIT}"
+        told = [described(parts.value.value, n) for n in (size, parts.value.shape[-1])]
+        return f"heads of {told[0]} and {told[1]} are not a multiple of {_GROUPED_UNIT}"
     if parts.scores[-2] != parts.scores[-1]:
         return "there are not known to be as many keys as queries"
     return ""

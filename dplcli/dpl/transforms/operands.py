@@ -9,18 +9,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from dplcli.dpl.shapes import items_of, shape_of
+from dplcli.dpl.shapes.terms import multiply
 from dplcli.ir.operators import attribute_of
-from dplcli.ir.symbolic import Size, items_of, shape_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
     from dplcli.dpl.draft import GraphBuilder, Operand
+    from dplcli.dpl.shapes.view import Dims
     from dplcli.ir import Node, Value
-    from dplcli.ir.symbolic import Extents
 
     Perm = tuple[int, ...]
 
 _MOST_STEPS = 16
+_FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
 
 
 class Origin(NamedTuple):
@@ -47,7 +55,7 @@ class Followed(NamedTuple):
     """
 
     value: Value
-    shape: Extents
+    shape: Dims
     origins: tuple[Origin, ...]
 
     @property
@@ -106,10 +114,22 @@ def follow(value: Value) -> Followed | None:
 def number_of(value: Value | None) -> float | None:
     """Return the only element of a tensor that holds one known float."""
     items = None if value is None else items_of(value)
-    if items is None or items.size != 1:
-        return None
-    item = items.reshape(-1)[0]
+    if items is None and value is not None:
+        items = _converted(value)
+    item = items.reshape(-1)[0] if items is not None and items.size == 1 else None
     return item if isinstance(item, float) else None
+
+
+def _converted(value: Value) -> NDArray[Any] | None:
+    """Return numbers that are converted to the type of a value which is not known itself."""
+    node = behind_identities(value).producer
+    known = value.known_type()
+    if node is None or node.op_type != "CastLike" or node.domain or node.inputs[0] is None:
+        return None
+    items = items_of(node.inputs[0])
+    if items is None or known is None or known.dtype not in _FLOATS:
+        return None
+    return items.astype(np.dtype(known.dtype)).astype(np.float64).astype(object)
 
 
 def _above(origin: Origin) -> Origin | None:
@@ -223,7 +243,7 @@ def ungrouped(value: Value, axis: int) -> tuple[Value, int] | None:
         return None
     before, after = few[: axis + 1], few[axis + 1 :]
     expected = [(*before, 1, *after), (*before, times, *after)]
-    joined = (*few[:axis], few[axis] * times, *after)
+    joined = (*few[:axis], multiply(few[axis], times), *after)
     return (source, times) if [one, many, merged] == [*expected, joined] else None
 
 
@@ -231,8 +251,3 @@ def _first_input(node: Node, op_types: set[str]) -> Value | None:
     if node.domain or node.op_type not in op_types or node.inputs[0] is None:
         return None
     return behind_identities(node.inputs[0])
-
-
-def is_one_of(extent: object, *others: object) -> bool:
-    """Tell whether a dimension is provably one of *others*."""
-    return isinstance(extent, (int, Size)) and any(extent == other for other in others)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.draft import BuildError
+from dplcli.dpl.draft_attributes import BuildError
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplcli.dpl.draft import BuildError
+from dplcli.dpl.draft_attributes import BuildError
 from dplcli.dpl.transforms.ort_common import (
     MICROSOFT,
     array_of,

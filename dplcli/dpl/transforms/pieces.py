@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from dplcli.dpl.shapes import items_of, shape_of
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.parameters import inputs_of
-from dplcli.ir.symbolic import items_of, shape_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:

@@ -12,17 +12,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from dplcli.dpl.shapes import shape_of
+from dplcli.dpl.shapes.terms import multiply
 from dplcli.dpl.transforms.operands import follow
 from dplcli.dpl.transforms.pieces import Piece, piece_of
 from dplcli.dpl.transforms.rotary_tables import Table, read_table
 from dplcli.ir.operators import attribute_of
-from dplcli.ir.symbolic import shape_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
     from dplcli.dpl.match import Match, Rejection
+    from dplcli.dpl.shapes.terms import Number
+    from dplcli.dpl.shapes.view import Dims
     from dplcli.ir import Value
-    from dplcli.ir.symbolic import Extent, Extents
 
 _RANK = 4
 _DTYPES = {"float32", "float16", "bfloat16"}
@@ -61,7 +63,7 @@ class RotaryParts:
     """
 
     source: Value
-    shape: Extents
+    shape: Dims
     heads_axis: int
     width: int
     is_interleaved: bool
@@ -69,12 +71,12 @@ class RotaryParts:
     sin: Table
 
     @property
-    def batch(self) -> Extent:
+    def batch(self) -> Number:
         """The number of sequences."""
         return self.shape[0]
 
     @property
-    def heads(self) -> Extent:
+    def heads(self) -> Number:
         """The number of heads."""
         return self.shape[self.heads_axis]
 
@@ -181,7 +183,7 @@ def _check_pairs(match: Match) -> None:
     shape = shape_of(real)
     if shape is None or shape_of(paired) != (*shape, 2):
         _refuse("real and imaginary parts do not become pairs", paired)
-    if shape_of(flat) != (*shape[:-1], shape[-1] * 2):
+    if shape_of(flat) != (*shape[:-1], multiply(shape[-1], 2)):
         _refuse("the pairs are not laid one after the other", flat)
 
 
@@ -216,7 +218,7 @@ def _check_types(match: Match, source: Value) -> None:
         _refuse("x, cosines and sines are not known to be of one type that can be turned", source)
 
 
-def _heads_axis(cos: Value, shape: Extents) -> int:
+def _heads_axis(cos: Value, shape: Dims) -> int:
     """Tell which axis of x the cosines are the same for."""
     own = shape_of(cos)
     if own is None:

@@ -8,10 +8,10 @@ import numpy as np
 
 from dplcli.dpl.draft import DraftOutput
 from dplcli.dpl.nodewise import far_sighted
+from dplcli.dpl.shapes import shape_of
 from dplcli.dpl.transforms.rotary import NotRotaryError, read_rotary
 from dplcli.dpl.transforms.rotary_tables import for_batch
 from dplcli.dpl.transforms.tensor_layouts import merged_heads, split_heads
-from dplcli.ir.symbolic import shape_of
 
 if TYPE_CHECKING:
     from dplcli.dpl.draft import GraphBuilder, Operand

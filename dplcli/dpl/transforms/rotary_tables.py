@@ -8,19 +8,20 @@ import numpy as np
 
 from dplcli.dpl.draft import DraftOutput
 from dplcli.dpl.nodewise import far_sighted
+from dplcli.dpl.shapes import described, shape_of
 from dplcli.dpl.transforms.attention_masks import node_of
 from dplcli.dpl.transforms.operands import number_of
 from dplcli.dpl.transforms.pieces import piece_of
 from dplcli.dpl.transforms.tensor_layouts import length_of
 from dplcli.ir.operators import attribute_of
-from dplcli.ir.symbolic import shape_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
     from dplcli.dpl.draft import GraphBuilder, Operand
     from dplcli.dpl.match import Match
+    from dplcli.dpl.shapes.terms import Number
+    from dplcli.dpl.shapes.view import Dims
     from dplcli.ir import Value
-    from dplcli.ir.symbolic import Extent, Extents
 
 _MATRIX = 2
 _RANK = 4
@@ -44,7 +45,7 @@ class Table(NamedTuple):
     half: int | None
     rows: Value | None
     positions: Value | None
-    batch: Extent
+    batch: Number
 
     def build_rows(self, build: GraphBuilder) -> Operand:
         """Return the matrix that holds a row for every position."""
@@ -70,7 +71,7 @@ class Table(NamedTuple):
         return made
 
 
-def read_table(value: Value, heads_axis: int, shape: Extents, width: int) -> Table | str:
+def read_table(value: Value, heads_axis: int, shape: Dims, width: int) -> Table | str:
     """Read the factors that x of *shape* is multiplied by, or say why they are no such table."""
     length = shape[3 - heads_axis]
     found, axis = _without_heads(behind_identities(value), heads_axis)
@@ -86,13 +87,14 @@ def read_table(value: Value, heads_axis: int, shape: Extents, width: int) -> Tab
     flat = _flat(shape_of(found) or (), axis)
     wanted = (length, width // 2 if half is None else width)
     if len(flat) != _RANK - 1 or flat[1:] != wanted:
-        return f"it is not known to have {length} rows of {width} or {width // 2} numbers"
+        told = described(value, length)
+        return f"it is not known to have {told} rows of {width} or {width // 2} numbers"
     if flat[0] not in {1, shape[0]}:
-        return f"it is not known to be for one sequence, or for {shape[0]}"
+        return f"it is not known to be for one sequence, or for {described(value, shape[0])}"
     return Table(found, axis, half, rows, positions, flat[0])
 
 
-def _flat(shape: Extents, axis: int | None) -> Extents:
+def _flat(shape: Dims, axis: int | None) -> Dims:
     """Leave out the axis of the heads, and put in that of the batch."""
     flat = shape if axis is None else shape[:axis] + shape[axis + 1 :]
     return (1, *flat) if len(flat) == _MATRIX else flat
@@ -169,7 +171,7 @@ def _rows(value: Value) -> tuple[Value | None, Value | None]:
     return (table, positions) if known is not None and known.dtype == "int64" else (None, None)
 
 
-def for_batch(build: GraphBuilder, table: Operand, batch: Extent, owner: Value) -> Operand:
+def for_batch(build: GraphBuilder, table: Operand, batch: Number, owner: Value) -> Operand:
     """Repeat a table for one sequence for each sequence of *owner*."""
     if isinstance(batch, int):
         return build.op("Expand", table, build.constant(np.array([batch, 1, 1])))
@@ -178,7 +180,7 @@ def for_batch(build: GraphBuilder, table: Operand, batch: Extent, owner: Value) 
     return build.op("Expand", table, build.op("Concat", count, ones, axis=0))
 
 
-def _batched(build: GraphBuilder, batch: Extent, owner: Value) -> Value:
+def _batched(build: GraphBuilder, batch: Number, owner: Value) -> Value:
     """Return a value whose first dimension is the batch: an input of the graph, if there is one."""
     for value in build.graph.inputs:
         if (shape_of(value) or (None,))[0] == batch:

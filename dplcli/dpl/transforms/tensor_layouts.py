@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dplcli.dpl.shapes import shape_of
+from dplcli.dpl.shapes.terms import multiply
 from dplcli.ir import Value
-from dplcli.ir.symbolic import shape_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
     from dplcli.dpl.draft import GraphBuilder, Operand
-    from dplcli.ir.symbolic import Extent
+    from dplcli.dpl.shapes.terms import Number
 
 _HEADS_RANK = 4
 _FIRST_WITH_BOUNDS = 15
 """The first opset whose Shape can be asked for one dimension."""
 
 
-def merged_heads(build: GraphBuilder, value: Operand, width: Extent | None = None) -> Operand:
+def merged_heads(build: GraphBuilder, value: Operand, width: Number | None = None) -> Operand:
     """Return ``(batch, length, heads, size)`` as ``(batch, length, heads * size)``.
 
     That is what it was reshaped from, or a Reshape of it.
@@ -32,7 +33,7 @@ def merged_heads(build: GraphBuilder, value: Operand, width: Extent | None = Non
     node = value.producer if isinstance(value, Value) else None
     shape = shape_of(value) if isinstance(value, Value) else None
     if shape is not None and len(shape) == _HEADS_RANK:
-        width = shape[2] * shape[3]
+        width = multiply(shape[2], shape[3])
     if shape is not None and node is not None and node.op_type == "Reshape" and not node.domain:
         source = node.inputs[0]
         if source is not None and shape_of(source) == (*shape[:2], width):
@@ -41,7 +42,7 @@ def merged_heads(build: GraphBuilder, value: Operand, width: Extent | None = Non
     return build.op("Reshape", value, build.constant(np.array([0, 0, last])))
 
 
-def split_heads(build: GraphBuilder, value: Operand, heads: Extent) -> Operand:
+def split_heads(build: GraphBuilder, value: Operand, heads: Number) -> Operand:
     """Return ``(batch, length, heads * size)`` as ``(batch, length, heads, size)``."""
     return build.op("Reshape", value, build.constant(np.array([0, 0, heads, -1])))
 
