@@ -89,7 +89,6 @@ PRODUCTS = {
     "MatMul": ("QLinearMatMul", "r = MatMul (da, db)", (2, 3, 16), 1),
 }
 FLOATING = {
-    "Conv": "Add Cast ConvInteger Mul",
     "Gemm": "QGemm",
     "MatMul": "MatMulIntegerToFloat",
 }

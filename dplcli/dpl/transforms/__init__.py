@@ -57,7 +57,6 @@ _FUNCTIONS: dict[str, tuple[str, ...]] = {
     ),
     "ort_nbits": ("ort_matmul_nbits",),
     "ort_quantized": (
-        "ort_conv_integer",
         "ort_dequantized_matmul",
         "ort_dynamic_quantize_matmul",
         "ort_matmul_bias",

@@ -153,23 +153,22 @@ def _move_batch(match: Match, product: _Product, slot: int, rank: int, *, transp
 
 
 def ort_fused_matmul_scale(match: Match, build: GraphBuilder) -> Operand:
-    """Let the product ``m`` multiply by what it, or an operand of it, is scaled by (``c``)."""
+    """Let the product ``m`` multiply by what it, or its operand ``x``, is scaled by (``c``)."""
     product = _Product(node_called(match, "m"))
     scaled = match.node("s")
-    factor = number_called(match, "c")
-    if factor is None:
-        raise BuildError("'c' took no part in the match")
+    factor = number_called(match, "c") or 0.0
     divides = (match.root if scaled is None else scaled).op_type == "Div"
+    typed = value_called(match, "a" if scaled is None else "x")
     with np.errstate(all="ignore"):
         scale = float(np.float64(1) / np.float64(factor)) if divides else factor
-        alpha = float(np.float32(product.alpha * scale))
-    exact = product.alpha * scale
-    if not np.isfinite(alpha) or (alpha != exact and dtype_of(match.outputs[0]) == "float64"):
+        exact = product.alpha * scale
+        product.alpha = float(np.float32(exact))
+    if not product.alpha or not np.isfinite(product.alpha):
+        raise BuildError(f"alpha cannot be {exact}")
+    if product.alpha != exact and dtype_of(typed) == "float64":
         raise BuildError(f"alpha is a float32, which {exact} is not")
-    product.alpha = alpha
     if scaled is not None:
-        slot = 1 if match.value("b") is None else 0
-        product.inputs[slot] = value_called(match, "x")
+        product.inputs[0 if match.value("a") is None else 1] = value_called(match, "x")
     return product.made_by(build)
 
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from dplcli.ir import Node, Value
 
 _BIAS_TOLERANCE = 1e-5
-_FLOAT = 1
 _FIRST_OPSET_OF_ONE_AXIS = 13
 
 
@@ -279,55 +278,8 @@ def ort_matmul_bias(match: Match, build: GraphBuilder) -> Operand:
     return build.op(node.op_type, *inputs, bias, domain=MICROSOFT, **node.attributes)
 
 
-def ort_conv_integer(match: Match, build: GraphBuilder) -> Sequence[Operand]:
-    """Make a ConvInteger of ``da`` and the weights ``db``, converted and scaled."""
-    node = node_called(match, "r")
-    da, db = node_called(match, "da"), node_called(match, "db")
-    weights = _required(db, 0)
-    rank = len(_dims_of(weights))
-    scale = (_scale_of(da).reshape(()) * _scale_of(db)).astype(np.float32)
-    product = build.op(
-        "ConvInteger",
-        *(_required(da, 0), weights, input_of(da, 2), _common_zero(db, build)),
-        domain="",
-        **node.attributes,
-    )
-    made = build.op("Cast", product, to=_FLOAT)
-    made = build.op("Mul", made, build.constant(_along_channels(scale, rank)))
-    bias = input_of(node, 2)
-    if bias is None:
-        return in_first_place(match, made)
-    made = build.op("Add", made, build.constant(_along_channels(_constant(bias, build), rank)))
-    return in_first_place(match, made)
-
-
-def _constant(bias: Value, build: GraphBuilder) -> NDArray[Any]:
-    """Return a constant, or what a node makes of constants alone."""
-    data = array_of(bias)
-    found = None if bias.producer is None or data is not None else build.evaluate(bias.producer)
-    if data is None and found is None:
-        raise BuildError("the bias is not constant")
-    return found[0] if data is None and found is not None else np.asarray(data)
-
-
-def _common_zero(node: Node, build: GraphBuilder) -> Operand | None:
-    """Return the zero point that all channels share, as a scalar; None if it is omitted."""
-    stated = input_of(node, 2)
-    data = array_of(stated)
-    if stated is None or data is None:
-        return stated
-    if (data != data.flat[0]).any():
-        raise BuildError("ConvInteger takes one zero point for all channels")
-    return build.constant(data.reshape(-1)[0])
-
-
 def _dims_of(value: Value) -> tuple[object, ...]:
     known = value.known_type()
     if known is None or known.shape is None:
         raise BuildError(f"the rank of {value.name!r} is unknown")
     return known.shape
-
-
-def _along_channels(data: NDArray[Any], rank: int) -> NDArray[Any]:
-    """Lay a vector along axis 1 of *rank*; a single number stays as it is."""
-    return data.reshape(()) if data.size == 1 else data.reshape(1, -1, *(1,) * (rank - 2))
