@@ -343,9 +343,8 @@ class _Follower:
 
     def output(self, node: onnx.NodeProto, index: int, depth: int) -> str:
         op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        args = ", ".join(self.value(name, depth - 1) for name in node.input)
-        waived = ", **_" if op == "Split" else ""
-        return f"{op}({args}{waived})" + (f"[{index}]" if len(node.output) > 1 else "")
+        args = [self.value(name, depth - 1) if name else "None" for name in node.input]
+        return f"{op}({', '.join(args)})" + (f"[{index}]" if len(node.output) > 1 else "")
 
     def value(self, name: str, depth: int) -> str:
         node = self.maker.get(name)

@@ -170,7 +170,7 @@ def attention_causal(match: Match, build: GraphBuilder) -> Sequence[Operand] | N
     node = match.root
     causal = attribute_of(node, "is_causal")
     scores = _scores(node)
-    if scores is None or causal is None or causal.value:
+    if scores is None or causal is None or causal.value or not match.outputs:
         return None
     stripped = _without_causal(build, node, scores, _past_length(node))
     if stripped is None:

@@ -210,7 +210,7 @@ def _softcap(match: Match) -> tuple[float, float]:
     cap, uncap = number_of(match.value("cap")), number_of(match.value("uncap"))
     inner = uncap if uncap is not None else 1 / cap if cap else None
     outer = number_of(again)
-    if inner is None or outer is None or not outer > 0:
+    if inner is None or outer is None or not 0 < outer < math.inf:
         _refuse("what the scores are capped at is not a known positive number", again)
     factor = inner * outer
     return outer, 1.0 if abs(factor - 1) <= _ROUNDING else factor
@@ -251,6 +251,10 @@ def _is_guarded(match: Match) -> bool:
 def _softmax_type(match: Match, dtype: str) -> str:
     """Return the type that the softmax is computed in, if it is another one."""
     wide = _dtype(match.value("wide"))
+    allowed = (("scores", {dtype}), ("wide", {dtype, wide}), ("narrow", {dtype, wide}))
+    for name, types in allowed:
+        if not _converted_types(match.value(name)) <= types:
+            _refuse("scores are converted to another type on the way", match.value(name))
     if _dtype(match.value("scores")) != dtype or _dtype(match.value("narrow")) != dtype:
         _refuse("conversions round the softmax do not cancel out", match.value("wide"))
     if wide == dtype:
@@ -258,6 +262,19 @@ def _softmax_type(match: Match, dtype: str) -> str:
     if wide not in {"float32", "float64"} or dtype == "float64":
         _refuse(f"the softmax is computed in {wide}", match.value("wide"))
     return wide
+
+
+def _converted_types(value: Value | None) -> set[str]:
+    """Return the types that a value has on its way through conversions, the first one included."""
+    found = set()
+    while value is not None:
+        value = behind_identities(value)
+        found.add(_dtype(value))
+        node = value.producer
+        if node is None or node.op_type != "Cast" or node.domain:
+            break
+        value = node.inputs[0]
+    return found
 
 
 def grouped_heads(parts: AttentionParts) -> tuple[Value, Value, Number] | None:

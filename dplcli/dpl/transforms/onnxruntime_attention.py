@@ -133,7 +133,9 @@ def _bias(
     scores = parts.scores
     shape = joint_shape(tensors, scores)
     made = build_float(build, parts.mask, parts.dtype)
-    of_keys = parts.value.source_of(parts.rank - 2) if shared is None else (shared.value, 2)
+    of_keys = parts.value.source_of(parts.rank - 2)
+    if shared is not None and shared.before is not None:
+        of_keys = (shared.before[1], 2)
     owners = (parts.query.source_of(parts.rank - 2), of_keys)
     made = rows_and_columns(build, made, shape, scores, owners)
     rank = max(len(shape), 2)
@@ -148,17 +150,16 @@ def _bias(
 
 
 class _SharedHeads(NamedTuple):
-    """Keys and values of which each head serves several query heads.
+    """Keys and values of which each head may serve several query heads.
 
     Attributes:
-        key: The keys, ``(batch, heads, length, size)``.
-        value: The values.
         heads: How many heads they have.
+        before: Keys and values before they were repeated, ``(batch, heads, length, size)``; None
+            if they were not.
     """
 
-    key: Value
-    value: Value
     heads: int
+    before: tuple[Value, Value] | None
 
 
 def _shared(parts: AttentionParts) -> _SharedHeads | None:
@@ -167,26 +168,25 @@ def _shared(parts: AttentionParts) -> _SharedHeads | None:
     Raises:
         NotAttentionError: It takes the former, but that does not compute it.
     """
-    is_needed = bool(parts.softcap)
-    found, objection = None, "the heads are not apart"
-    if parts.rank == _HEADS_RANK:
-        is_needed = is_needed or parts.key.shape[1] != parts.scores[1]
-        found = grouped_heads(parts) or (_unrepeated(parts) if is_needed else None)
-        objection = _objection_to_grouping(parts, None if found is None else found[2])
-    if not objection and found is not None and isinstance(found[2], int):
-        return _SharedHeads(found[0], found[1], found[2])
+    if parts.rank < _HEADS_RANK:
+        if parts.softcap:
+            raise NotAttentionError("scores are capped, and heads are not apart", parts.query.value)
+        return None
+    repeated = grouped_heads(parts)
+    is_needed = bool(parts.softcap) or parts.key.shape[1] != parts.scores[1]
+    if repeated is None and not is_needed:
+        return None
+    heads = parts.key.shape[1] if repeated is None else repeated[2]
+    objection = _objection_to_grouping(parts, heads)
+    if isinstance(heads, int) and not objection:
+        return _SharedHeads(heads, None if repeated is None else repeated[:2])
     if is_needed:
         reason = f"heads share keys, or scores are capped, and {objection}"
         raise NotAttentionError(reason, parts.query.value)
     return None
 
 
-def _unrepeated(parts: AttentionParts) -> tuple[Value, Value, Number] | None:
-    key, value = parts.key.seen_as(_KEYS_HEADS_FIRST), parts.value.seen_as(_HEADS_FIRST)
-    return None if key is None or value is None else (key.value, value.value, parts.key.shape[1])
-
-
-def _objection_to_grouping(parts: AttentionParts, heads: Number | None) -> str:
+def _objection_to_grouping(parts: AttentionParts, heads: Number) -> str:
     """Say why GroupQueryAttention does not compute it, or ""."""
     size = parts.query.shape[-1]
     if not isinstance(heads, int):
@@ -204,11 +204,14 @@ def _grouped(
 ) -> Operand:
     """Describe GroupQueryAttention; every sequence is as long as the tensors are."""
     rows = [merged_heads(build, parts.query.build(build, _LENGTHS_FIRST))]
-    for tensor in (shared.key, shared.value):
+    if shared.before is None:
+        rows.append(merged_heads(build, parts.key.build(build, _KEYS_LENGTHS_FIRST)))
+        rows.append(merged_heads(build, parts.value.build(build, _LENGTHS_FIRST)))
+    for tensor in shared.before or ():
         followed = follow(tensor)
         assert followed is not None  # noqa: S101  # its shape is known
         rows.append(merged_heads(build, followed.without_scaling().build(build, _LENGTHS_FIRST)))
-    lengths, total = _lengths(parts, build, shared.value)
+    lengths, total = _lengths(parts, build)
     attributes: dict[str, object] = {
         "num_heads": parts.scores[1],
         "kv_num_heads": shared.heads,
@@ -220,15 +223,16 @@ def _grouped(
     return DraftOutput(build.node("GroupQueryAttention", _DOMAIN, inputs, attributes, 3))
 
 
-def _lengths(parts: AttentionParts, build: GraphBuilder, value: Value) -> tuple[Operand, Operand]:
+def _lengths(parts: AttentionParts, build: GraphBuilder) -> tuple[Operand, Operand]:
     """Return the last place of each sequence, and the number of places, in int32."""
     batch, length = parts.scores[0], parts.scores[-1]
     if isinstance(batch, int) and isinstance(length, int):
         last = np.full(batch, length - 1, np.int32)
         return build.constant(last), build.constant(np.array(length, np.int32))
-    counted = build.op("Cast", length_of(build, value, 2), to=_INT32)
+    # there are as many keys as queries
+    counted = build.op("Cast", length_of(build, *parts.query.source_of(2)), to=_INT32)
     last_place = build.op("Sub", counted, build.constant(np.array([1], np.int32)))
-    lengths = build.op("Expand", last_place, length_of(build, value, 0))
+    lengths = build.op("Expand", last_place, length_of(build, *parts.query.source_of(0)))
     return lengths, build.op("Squeeze", counted)
 
 
