@@ -161,7 +161,7 @@ def judge(model: Path, result: Path, limit: float) -> Verdict:
 
 def _equivalence(model: Path, result: Path) -> Verdict:
     from dplcli.errors import DplError  # noqa: PLC0415  # the parent process stays small
-    from dplcli.pipeline import compare  # noqa: PLC0415
+    from dplcli.pipeline import compare  # noqa: PLC0415  # the parent process stays small
 
     try:
         found = compare(model, result, None, None)

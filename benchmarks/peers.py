@@ -52,8 +52,8 @@ def onnxslim(model: Path, output: Path) -> Counts:
 
 def onnxsim(model: Path, output: Path) -> Counts:
     """Run onnxsim."""
-    import onnx  # noqa: PLC0415
-    import onnxsim  # noqa: PLC0415
+    import onnx  # noqa: PLC0415  # a process loads one tool only
+    import onnxsim  # noqa: PLC0415  # a process loads one tool only
 
     simplified, _ = onnxsim.simplify(onnx.load(model))
     onnx.save(simplified, output)
@@ -62,7 +62,7 @@ def onnxsim(model: Path, output: Path) -> Counts:
 
 def onnxscript(model: Path, output: Path) -> Counts:
     """Run onnxscript's optimizer and then its rewriter, both with their default rules."""
-    from onnxscript import ir, optimizer, rewriter  # noqa: PLC0415
+    from onnxscript import ir, optimizer, rewriter  # noqa: PLC0415  # a process loads one tool only
 
     loaded = ir.load(model)
     optimizer.optimize(loaded)
@@ -81,7 +81,7 @@ def ort_extended(model: Path, output: Path) -> Counts:
 
 
 def _onnxruntime(model: Path, output: Path, level: str) -> Counts:
-    import onnxruntime  # noqa: PLC0415
+    import onnxruntime  # noqa: PLC0415  # a process loads one tool only
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
@@ -92,9 +92,9 @@ def _onnxruntime(model: Path, output: Path, level: str) -> Counts:
 
 def dpl(model: Path, output: Path, *, catalogs: tuple[str, ...]) -> Counts:
     """Apply the rules of *catalogs* until none matches, as ``dpl rewrite --no-verify`` does."""
-    from dplcli.dpl import read_catalogs  # noqa: PLC0415
-    from dplcli.onnx_io import load_model, paused_gc, staged  # noqa: PLC0415
-    from dplcli.passes.rewriting import rewrite  # noqa: PLC0415
+    from dplcli.dpl import read_catalogs  # noqa: PLC0415  # a process loads one tool only
+    from dplcli.onnx_io import load_model, paused_gc, staged  # noqa: PLC0415  # a process loads one tool only
+    from dplcli.passes.rewriting import rewrite  # noqa: PLC0415  # a process loads one tool only
 
     with paused_gc():
         loaded = load_model(model)

@@ -49,7 +49,7 @@ def dpl_rewrite(model: Path, output: Path, *, catalog: str) -> None:
 def onnxscript_rewrite(model: Path, output: Path) -> None:
     """Apply the same rule with onnxscript's rewriter."""
     from onnxscript import ir  # noqa: PLC0415  # not what is timed
-    from onnxscript.rewriter import RewriteRule, RewriteRuleSet  # noqa: PLC0415
+    from onnxscript.rewriter import RewriteRule, RewriteRuleSet  # noqa: PLC0415  # not what is timed
 
     def added(op: Any, x: Any, w: Any, b: Any) -> Any:  # noqa: ANN401
         return op.Add(op.Conv(x, w, _outputs=["conv"]), b)

@@ -16,7 +16,12 @@ from dplcli.dpl.builders import (
     wildcard,
 )
 from dplcli.dpl.catalog import Catalog, load_catalog, load_catalogs, read_catalogs
-from dplcli.dpl.catalog_files import find_catalog, shipped_catalogs, shipped_targets
+from dplcli.dpl.catalog_files import (
+    find_catalog,
+    is_shipped_target,
+    shipped_catalogs,
+    shipped_targets,
+)
 from dplcli.dpl.conditions import Condition
 from dplcli.dpl.match import Match, Rejection
 from dplcli.dpl.matcher import Matcher
@@ -45,6 +50,7 @@ __all__ = [
     "is_if",
     "is_input",
     "is_op",
+    "is_shipped_target",
     "is_value",
     "load_catalog",
     "load_catalogs",

@@ -64,8 +64,13 @@ def exists(question: Callable[[], bool]) -> bool:
 
 def shipped_targets() -> list[str]:
     """Name the shipped catalogues that are complete for the target they are named after."""
+    return [name for name in shipped_catalogs() if is_shipped_target(name)]
+
+
+def is_shipped_target(name: str) -> bool:
+    """Tell whether a shipped catalogue is complete for the target *name*; no other one is read."""
     folder = _shipped_folder()
-    if folder is None:
-        return []
-    named = ((name, Source(folder / f"{name}.yaml").plain()) for name in shipped_catalogs())
-    return [name for name, data in named if data.get("target") == name]
+    if folder is None or name not in shipped_catalogs():
+        return False
+    data = Source(folder / f"{name}.yaml").plain()
+    return bool(data.get("target") == name)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dplcli.dpl import PatternRule, RewriteRule, read_catalogs, shipped_targets
+from dplcli.dpl import (
+    PatternRule,
+    RewriteRule,
+    is_shipped_target,
+    read_catalogs,
+    shipped_targets,
+)
 from dplcli.dpl.catalog import check_distinct
 from dplcli.errors import CatalogError, UsageError, did_you_mean
 from dplcli.pipeline.function_catalogs import READERS
@@ -90,9 +96,9 @@ def _read(source: RuleSource, model: Model) -> Catalog:
     names = [*source.patterns, *source.targets]
     if not names and not source.rules:
         raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")
-    known = shipped_targets() if source.targets else []
     for target in source.targets:
-        if target not in known:
+        if not is_shipped_target(target):
+            known = shipped_targets()
             hint = did_you_mean(target, known) or f"there are: {', '.join(known)}"
             raise CatalogError(f"--target {target}: no such catalogue", hint=hint)
     return read_catalogs(names, model.codec.schemas, allow_code=source.allow_code, readers=READERS)
