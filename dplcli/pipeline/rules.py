@@ -52,10 +52,8 @@ def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set
     catalog = _read(source, model)
     given = [rule for rule in source.rules if isinstance(rule, PatternRule)]
     rules = [*catalog.patterns, *given]
-    if not rules:
-        hint = "its rules replace: dpl rewrite applies them" if catalog.rewrites else None
-        raise CatalogError(f"{_names(source)}: no rules to apply", hint=hint)
-    check_distinct(rules)
+    hint = "its rules replace: dpl rewrite applies them" if catalog.rewrites else None
+    _check(rules, source, "no rules to apply", hint)
     return rules, catalog.files
 
 
@@ -69,10 +67,8 @@ def load_rewrites(source: RuleSource, model: Model) -> tuple[list[RewriteRule], 
     catalog = _read(source, model)
     given = [rule for rule in source.rules if isinstance(rule, RewriteRule)]
     rules = [*catalog.rewrites, *given]
-    if not rules:
-        hint = "its rules outline: dpl partition applies them" if catalog.patterns else None
-        raise CatalogError(f"{_names(source)}: no rules that replace", hint=hint)
-    check_distinct(rules)
+    hint = "its rules outline: dpl partition applies them" if catalog.patterns else None
+    _check(rules, source, "no rules that replace", hint)
     return rules, catalog.files
 
 
@@ -86,9 +82,7 @@ def load_any_rules(source: RuleSource, model: Model) -> tuple[list[Rule], set[Pa
     catalog = _read(source, model)
     found: list[Rule] = [*catalog.patterns, *catalog.rewrites, *source.rules]
     rules = [rule for rule in found if not (isinstance(rule, RewriteRule) and rule.is_nodewise)]
-    if not rules:
-        raise CatalogError(f"{_names(source)}: no rules with a pattern")
-    check_distinct(rules)
+    _check(rules, source, "no rules with a pattern")
     return rules, catalog.files
 
 
@@ -104,5 +98,11 @@ def _read(source: RuleSource, model: Model) -> Catalog:
     return read_catalogs(names, model.codec.schemas, allow_code=source.allow_code, readers=READERS)
 
 
-def _names(source: RuleSource) -> str:
-    return ", ".join([*source.patterns, *source.targets])
+def _check(
+    rules: Sequence[Rule], source: RuleSource, problem: str, hint: str | None = None
+) -> None:
+    """Refuse to go on without rules, or with two of one name."""
+    if not rules:
+        names = ", ".join([*source.patterns, *source.targets])
+        raise CatalogError(f"{names}: {problem}", hint=hint)
+    check_distinct(rules)
