@@ -48,6 +48,11 @@ def _rules(outcome: Rewritten) -> RenderableType:
         counts = {r: count for r, count in outcome.counts.items() if r not in outcome.untried}
         if not counts:
             return Text("No rule was to be tried.")
+        if outcome.is_stopped:  # of rules that were not reached nothing is known
+            met = {item.rule.qualified_name for item in outcome.refused}
+            counts = {rule: count for rule, count in counts.items() if count or rule in met}
+        if not counts:
+            return Text("Stopped before any rule was applied.")
         return rule_table(counts, outcome.refused, counted="applied")
     named = {entry.rule for entry in plan.entries}
     if not named:

@@ -184,6 +184,8 @@ def test_only_skip_and_limit_narrow_what_is_done(
         (("--skip", "never@a"), "1 more rule matches nothing."),
         (("--only", "never"), "The rule matches nothing."),
         (("--skip", "to_mul", "--skip", "never"), "No rule was to be tried."),
+        (("--limit", "1"), ""),
+        (("--limit", "0"), "Stopped before any rule was applied."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -194,7 +196,11 @@ def test_rules_that_were_not_to_be_tried_are_not_said_to_match_nothing(
     answer = dpl(*REWRITE, *OUT, *options)
 
     assert answer.code == 0
-    shown = [line for line in answer.out.splitlines() if "nothing" in line or "No rule" in line]
+    shown = [
+        line
+        for line in answer.out.splitlines()
+        if "nothing" in line or "ny rule" in line or "No rule" in line
+    ]
     assert shown == ([told] if told else [])
 
 
