@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from dplcli.dpl.draft import DraftNode
 from dplcli.ir import Value
-from dplcli.ir.traversal import dependents_before, enclosing_node, is_identity, needed_within
+from dplcli.ir.traversal import dependents_before, enclosing_node, is_identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from dplcli.dpl.draft import Draft, Operand
     from dplcli.dpl.match import Match
@@ -18,19 +19,22 @@ if TYPE_CHECKING:
     Pairs = Sequence[tuple[Operand, Value]]
 
 
-def object_to_draft(match: Match, draft: Draft, read: Sequence[Value]) -> str:
+def object_to_draft(
+    match: Match, draft: Draft, read: Sequence[Value], kept: AbstractSet[Node]
+) -> str:
     """Say why *draft* cannot take the place of *match*, or "".
 
     Args:
         match: The match.
         draft: What is to take its place.
         read: The existing values that *draft* reads or returns.
+        kept: The nodes of the match that those need.
     """
     every = zip(draft.outputs, match.outputs, strict=True)
     pairs = [(new, old) for new, old in every if new is not old]
     return (
         _object_to_operands(match, pairs, read)
-        or _object_to_kept_nodes(match, draft, pairs, read)
+        or _object_to_kept_nodes(match, draft, pairs, kept)
         or _object_to_copies(match, pairs)
     )
 
@@ -63,9 +67,8 @@ def _is_defined_before(value: Value, anchor: Node) -> bool:
     return maker is None or maker is anchor or maker.position < here.position
 
 
-def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, read: Sequence[Value]) -> str:
+def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, kept: AbstractSet[Node]) -> str:
     """Refuse to keep a node that makes what is replaced, and to put something before its maker."""
-    kept = needed_within(match.nodes, read)
     for _, old in pairs:
         maker = old.producer
         if maker is not None and maker in kept:

@@ -54,10 +54,11 @@ def replace_match(
         What was done; or why it cannot be done here, and then nothing has been changed.
     """
     read = operands_of(draft)
-    objection = object_to_draft(match, draft, read) or _object_to_calls(match, draft, names)
+    kept = needed_within(match.nodes, read)
+    objection = object_to_draft(match, draft, read, kept) or _object_to_calls(match, draft, names)
     if objection:
         return match.reject(objection)
-    return _Replacer(match, draft, names, listener).replace(read)
+    return _Replacer(match, draft, kept, names, listener).replace(read)
 
 
 def _object_to_calls(match: Match, draft: Draft, names: NewNames) -> str:
@@ -71,7 +72,12 @@ def _object_to_calls(match: Match, draft: Draft, names: NewNames) -> str:
 
 class _Replacer:
     def __init__(
-        self, match: Match, draft: Draft, names: NewNames, listener: RewriteListener | None
+        self,
+        match: Match,
+        draft: Draft,
+        kept: set[Node],
+        names: NewNames,
+        listener: RewriteListener | None,
     ) -> None:
         self.match = match
         self.draft = draft
@@ -79,13 +85,12 @@ class _Replacer:
         self.graph: Graph = match.root.graph
         self.rewriter = GraphRewriter(self.graph, listener)
         self.anchor = match.nodes[-1]
-        self.kept: set[Node] = set()
+        self.kept = kept
         self.made: dict[int, Value | Node] = {}
         self.added: list[Node] = []
         self.origin = self._origin()
 
     def replace(self, operands: Sequence[Value]) -> Change:
-        self.kept = needed_within(self.match.nodes, operands)
         outputs = list(zip(self.draft.outputs, self.match.outputs, strict=True))
         if len(outputs) > 1:
             moved = dependents_before(self.anchor, self.match.outputs, self.match.nodes)
