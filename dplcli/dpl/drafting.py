@@ -105,12 +105,13 @@ class _Drafter:
         self.builder = builder
         self.made: dict[int, DraftNode] = {}
 
-    def part(self, part: Part, dtype: str | None = None) -> Operand:
+    def part(self, part: Part, reader: NewNode | None = None, slot: int = 0) -> Operand:
+        """Describe *part*, which *reader* reads in its input *slot*."""
         match part:
             case Captured():
                 return self._captured(part)
             case NewConstant():
-                return self.builder.constant(self._array(part, dtype))
+                return self.builder.constant(self._array(part, reader, slot))
             case NewNode():
                 return DraftOutput(self._node(part))
             case NewOutput():
@@ -126,13 +127,8 @@ class _Drafter:
         known = self.made.get(id(node))
         if known is not None:
             return known
-        dtype = self._dtype_of(node)
-        version = self.builder.graph.opset_imports.get(node.domain, 0)
-        schemas = self.builder.graph.model.codec.schemas
-        schema = schemas.find(node.op_type, node.domain, version)
-        whole = frozenset() if schema is None else schema.integer_inputs
         inputs = [
-            None if arg is None else self.part(arg, "int64" if slot in whole else dtype)
+            None if arg is None else self.part(arg, node, slot)
             for slot, arg in enumerate(node.args)
         ]
         made = self.made[id(node)] = self.builder.node(
@@ -152,8 +148,18 @@ class _Drafter:
             attributes[name] = self._evaluate(expression)
         return attributes
 
-    def _dtype_of(self, node: NewNode) -> str | None:
-        """Return the element type of the operands beside a number, else of the match's output."""
+    def _dtype_of(self, node: NewNode | None, slot: int) -> str | None:
+        """Return the element type of a number in an input of a new node.
+
+        What the schema says, else that of the operands beside it, else of the match's output.
+        """
+        if node is None:
+            return None
+        version = self.builder.graph.opset_imports.get(node.domain, 0)
+        schemas = self.builder.graph.model.codec.schemas
+        schema = schemas.find(node.op_type, node.domain, version)
+        if schema is not None and slot in schema.integer_inputs:
+            return "int64"
         for arg in node.args:
             found = self._dtype_of_part(arg)
             if found is not None:
@@ -177,7 +183,7 @@ class _Drafter:
         known = None if value is None else value.known_type()
         return None if known is None else known.dtype
 
-    def _array(self, part: NewConstant, dtype: str | None) -> NDArray[Any]:
+    def _array(self, part: NewConstant, reader: NewNode | None, slot: int) -> NDArray[Any]:
         text = part.expression.text
         value = self._evaluate(part.expression)
         if isinstance(value, (np.ndarray, np.generic)):
@@ -185,6 +191,7 @@ class _Drafter:
         items = value if isinstance(value, (list, tuple)) else [value]
         if not all(isinstance(item, (bool, int, float)) for item in items):
             raise BuildError(f"{text!r} is no number and no array")
+        dtype = self._dtype_of(reader, slot)
         if dtype is None:
             raise BuildError(f"the element type of {text!r} is not known")
         return _numbers(text, value, dtype)

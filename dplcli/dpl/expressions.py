@@ -18,12 +18,15 @@ from dplcli.errors import PatternSyntaxError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from dplcli.ir import Value
 
 
 _LARGEST_EXPONENT = 64
 _FACTS = ("dtype", "shape", "rank", "name", "is_const", "value", "uses", "attrs")
+_TYPE_FACTS = frozenset({"dtype", "shape", "rank"})
+_MOST_ANSWERS = 10_000
 _ALLOWED = (
     *(ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Slice, ast.BoolOp),
     *(ast.UnaryOp, ast.BinOp, ast.Compare, ast.List, ast.Tuple, ast.Set, ast.IfExp),
@@ -143,6 +146,8 @@ class Expression:
         optional = {id(node) for node in optional_names(self._tree)}
         self._needed = {node.id for node in used if id(node) not in optional} - self._local
         self._helper = _helper_call(self._tree)
+        self._asked = _type_facts(self._tree, self._used)
+        self._answers: dict[tuple[object, ...], object] = {}
         self._evaluator = EvalWithCompoundTypes(functions={}, operators=_OPERATORS)
         self._evaluator.functions = FUNCTIONS
 
@@ -235,10 +240,31 @@ class Expression:
         if self._helper is not None:
             function, arguments = self._helper
             return function(*[facts[name] for name in arguments])
+        key = self._key(facts) if tree is self._tree else None
+        if key in self._answers:
+            return self._answers[key]
         self._evaluator.names = facts
         with np.errstate(all="ignore"), limited():
             answer: object = self._evaluator.eval(self.text, previously_parsed=tree)
+        if key is not None and isinstance(answer, (bool, int, float, str)):
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
+            self._answers[key] = answer
         return answer
+
+    def _key(self, facts: Mapping[str, ValueFacts | None]) -> tuple[object, ...] | None:
+        """Return what the answer depends on; None if there is more than types, or not all known.
+
+        The same types come again and again in one model.
+        """
+        if not self._asked:
+            return None
+        try:
+            key = tuple([getattr(facts[name], fact) for name, fact in self._asked])
+            hash(key)
+        except (UnknownFactError, AttributeError, KeyError):
+            return None
+        return key
 
 
 def names_in(tree: ast.expr) -> list[ast.Name]:
@@ -247,6 +273,21 @@ def names_in(tree: ast.expr) -> list[ast.Name]:
     return [
         node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called
     ]
+
+
+def _type_facts(tree: ast.expr, used: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
+    """Return each name of *used* with what is asked of its type; none if more is asked."""
+    mentions = [node for node in names_in(tree) if node.id in used]
+    facts = {
+        id(part.value): (part.value.id, part.attr)
+        for part in ast.walk(tree)
+        if isinstance(part, ast.Attribute)
+        and isinstance(part.value, ast.Name)
+        and part.attr in _TYPE_FACTS
+    }
+    if any(id(node) not in facts for node in mentions):
+        return ()
+    return tuple(sorted({facts[id(node)] for node in mentions}))
 
 
 def optional_names(tree: ast.expr) -> list[ast.Name]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.call_steps import Attributes
+from dplcli.dpl.call_steps import Attributes, CallStep
 from dplcli.dpl.logic_steps import SETTLE
 from dplcli.dpl.steps import ConstantStep
 from dplcli.ir import Node, Value
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dplcli.dpl.state import State
-    from dplcli.dpl.steps import Goals, LeafStep, Step
+    from dplcli.dpl.steps import Goals, LeafStep, OpKey, Step
     from dplcli.ir import Attribute
 
 
@@ -59,6 +59,21 @@ class Program:
     def other_slots(self) -> tuple[int, ...]:
         """The slots of the leaves that are not constants."""
         return tuple(leaf.slot for leaf in self.leaves if not isinstance(leaf, ConstantStep))
+
+    @cached_property
+    def inner_operators(self) -> frozenset[OpKey] | None:
+        """The operators of the nodes that a match has besides its root; None for any.
+
+        Those of chains and regions are not listed.
+        """
+        found: set[OpKey] = set()
+        for step in self.steps.values():
+            if not isinstance(step, CallStep) or step is self.root:
+                continue
+            if step.ops is None or step.functions:
+                return None
+            found |= step.ops
+        return frozenset(found)
 
     def bindings(self, slots: Sequence[object]) -> dict[str, Value]:
         """Return what each name is bound to; names that took no part are missing."""

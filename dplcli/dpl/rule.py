@@ -294,6 +294,11 @@ class RewriteRule(Rule):
         return reach_of(self.pattern)
 
     @property
+    def inner_operators(self) -> frozenset[tuple[str, str]] | None:
+        """The operators of the nodes that a match has besides its root; None for any."""
+        return None if self.is_nodewise else self.matcher.program.inner_operators
+
+    @property
     def largest_match(self) -> int:
         """The number of nodes that a match has at most, chains, regions and copies aside."""
         return sum(isinstance(part, CallPattern) for part in all_parts(self.pattern))

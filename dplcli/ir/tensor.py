@@ -1,7 +1,9 @@
 """Constant tensors, read only when somebody looks at the numbers."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,7 +43,7 @@ class Tensor(ABC):
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
 
 class ArrayTensor(Tensor):
@@ -57,11 +59,7 @@ class ArrayTensor(Tensor):
     @property
     def dtype(self) -> str:
         """Name of the element type."""
-        name = self._array.dtype.name.replace("_", "")
-        for name_of_ours in (name, name.removesuffix("fn"), name.removesuffix("fnu")):
-            if name_of_ours in DTYPE_NAMES:
-                return name_of_ours
-        return "string"
+        return _name_of(self._array.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,6 +74,15 @@ class ArrayTensor(Tensor):
     def numpy(self) -> NDArray[Any]:
         """Return the array itself."""
         return self._array
+
+
+@cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    name = dtype.name.replace("_", "")
+    for name_of_ours in (name, name.removesuffix("fn"), name.removesuffix("fnu")):
+        if name_of_ours in DTYPE_NAMES:
+            return name_of_ours
+    return "string"
 
 
 _NUMPY_TYPES: dict[str, type[np.generic]] = {

@@ -16,7 +16,7 @@ from dplcli.passes.applications import Application
 from dplcli.passes.judgement import judge
 from dplcli.passes.names import NewNames
 from dplcli.passes.replace import Change, replace_match
-from dplcli.passes.worklist import Worklist
+from dplcli.passes.worklist import Concern, Worklist
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,13 +96,7 @@ class RewriteDriver:
         self.model = model
         self.observer = observer
         self.turns = [Turn(rule) for rule in rules]
-        reaches = [rule.reach or 0 for rule in rules]
-        self.worklist = Worklist(
-            model,
-            max(reaches, default=0),
-            largest=max((rule.largest_match for rule in rules), default=0),
-            counts_uses=any(rule.counts_uses for rule in rules),
-        )
+        self.worklist = Worklist(model, Concern.of(rules))
         self.names = NewNames(model, self.worklist.graph_added)
         self.loops = loops
         self.counts = {rule.qualified_name: 0 for rule in rules}
@@ -201,22 +195,21 @@ class RewriteDriver:
             if not rule.holds_for(graph):
                 continue
             for root in roots if rule.producers_first else reversed(roots):
-                if self.worklist.is_listed(root) and self.observer.admits(rule, root):
-                    self._rewrite_at(turn, root)
-                if self.observer.is_over:
+                if not self.worklist.is_listed(root) or not self.observer.admits(rule, root):
+                    continue
+                if self._rewrite_at(turn, root) and self.observer.is_over:
                     return
 
     def apply_at(self, rule: RewriteRule, root: Node) -> bool:
         """Try one of the rules at one node, out of turn; tell whether it was applied."""
         turn = next(turn for turn in self.turns if turn.rule is rule)
         self.made = set()
-        before = self.applied
         self.observer.turn_started(self.round, rule, 1)
-        self._rewrite_at(turn, root)
-        self.observer.turn_ended(rule, self.applied - before)
-        return self.applied > before
+        applied = self._rewrite_at(turn, root)
+        self.observer.turn_ended(rule, int(applied))
+        return applied
 
-    def _rewrite_at(self, turn: Turn, root: Node) -> None:
+    def _rewrite_at(self, turn: Turn, root: Node) -> bool:
         rule = turn.rule
         key = (rule.qualified_name, root)
         self.refused.pop(key, None)
@@ -227,13 +220,14 @@ class RewriteDriver:
                 outcome = self._attempt(turn, match)
                 if isinstance(outcome, Change):
                     self._note(Application(self.applied + 1, self.round, was, outcome), outcome)
-                    return
+                    return True
                 first = first or outcome
         except StepBudgetExceededError as error:
             first = Rejection(rule, root, "budget", error.message, root)
         if first is not None:
             self.refused[key] = first
             self.observer.refused(first)
+        return False
 
     def _matches(self, rule: RewriteRule, root: Node) -> Iterator[Match]:
         if rule.is_nodewise:

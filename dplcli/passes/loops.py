@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from dplcli.errors import PassError
 
@@ -74,24 +74,30 @@ class LoopDetector:
             if count > _PATIENCE:
                 self._compare(value, match.rule.qualified_name)
 
-        self._check_generation(match)
-
     def note_birth(self, match: Match, nodes: Iterable[Node]) -> None:
-        """Remember that *nodes* were made from *match*."""
+        """Remember that *nodes* were made from *match*.
+
+        Raises:
+            RewriteLimitError: They have too many forebears; names the rules that made those.
+        """
         parent = self._youngest(match)
         generation = 1 if parent is None else parent.generation + 1
         birth = Birth(generation, match.rule.qualified_name, parent)
-        self._births.update(dict.fromkeys(nodes, birth))
+        for node in nodes:
+            self._births[node] = birth
+        if generation > self.oldest:
+            self._refuse(birth, match)
 
     def _youngest(self, match: Match) -> Birth | None:
-        births = [self._births[node] for node in match.nodes if node in self._births]
-        return max(births, key=lambda birth: birth.generation, default=None)
+        youngest: Birth | None = None
+        for node in match.nodes:
+            birth = self._births.get(node)
+            if birth is not None and (youngest is None or birth.generation > youngest.generation):
+                youngest = birth
+        return youngest
 
-    def _check_generation(self, match: Match) -> None:
-        birth = self._youngest(match)
-        if birth is None or birth.generation < self.oldest:
-            return
-        names = {match.rule.qualified_name: None}
+    def _refuse(self, birth: Birth | None, match: Match) -> NoReturn:
+        names: dict[str, None] = {}
         while birth is not None:
             names[birth.rule] = None
             birth = birth.parent

@@ -61,7 +61,11 @@ class NewNames:
         What is made from something made is named after the same source.
         """
         origin = self._origins.get(source, source)
-        name = self._numbered(f"{origin}_{what}", lambda found: _is_visible(graph, found))
+        scopes = _scopes_round(graph)
+        name = self._numbered(
+            f"{origin}_{what}",
+            lambda found: any(found in scope.values or found in scope.erased for scope in scopes),
+        )
         self._origins[name] = origin
         return name
 
@@ -77,11 +81,11 @@ class NewNames:
         return name
 
 
-def _is_visible(graph: Graph, name: str) -> bool:
-    """Tell whether a name means something in *graph*, outside or in a body inside, or has."""
-    graphs = [graph, *graph.and_inner()]
+def _scopes_round(graph: Graph) -> list[Graph]:
+    """List the graphs in which names may clash with those of *graph*: outside it and inside."""
+    graphs = [*graph.and_inner()] if graph.inner else [graph]
     owner = graph.owner
     while owner is not None:
         graphs.append(owner.graph)
         owner = owner.graph.owner
-    return any(name in other.values or name in other.erased for other in graphs)
+    return graphs

@@ -89,6 +89,9 @@ class _Replacer:
         self.made: dict[int, Value | Node] = {}
         self.added: list[Node] = []
         self.origin = self._origin()
+        self.gone = {node.name: node.op_type for node in match.nodes if node not in kept}
+        self.gone.pop("", None)
+        self.source = next(reversed(self.gone), "")
 
     def replace(self, operands: Sequence[Value]) -> Change:
         outputs = list(zip(self.draft.outputs, self.match.outputs, strict=True))
@@ -183,15 +186,13 @@ class _Replacer:
 
     def _note(self, node: Node, op_type: str) -> None:
         """Name the node after one of the match that it takes the place of."""
-        gone = [other for other in self.match.nodes if other not in self.kept and other.name]
-        alike = [other.name for other in gone if other.op_type == op_type]
-        taken = [other.name for other in self.added]
-        wanted = next((name for name in alike if name not in taken), "")
+        gone = self.gone
+        wanted = next((name for name, other in gone.items() if other == op_type), "")
         if wanted:
-            own = {other.name for other in gone} - set(taken)
-            node.name = self.names.node(wanted, own)
-        elif gone:
-            node.name = self.names.node_from(gone[-1].name, op_type)
+            node.name = self.names.node(wanted, gone)
+            del gone[wanted]
+        elif self.source:
+            node.name = self.names.node_from(self.source, op_type)
         self.added.append(node)
 
     def _stand_in(self, value: Value, old: Value) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from dplcli.errors import InvalidGraphError
 from dplcli.ir import Node, TensorType, Value
 from dplcli.ir.node import NO_ATTRIBUTES
-from dplcli.ir.traversal import captured_values, enclosing_node
+from dplcli.ir.traversal import enclosing_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,13 +19,19 @@ class RewriteListener(Protocol):
     """Somebody who wants to know of every edit."""
 
     def node_inserted(self, node: Node) -> None:
-        """*node* has just been put in."""
+        """*node* has just been put in: what it reads has one more reader."""
 
     def node_erased(self, node: Node) -> None:
-        """*node* has just been taken out; its fields are as they were."""
+        """*node* has just been taken out; its fields are as they were.
+
+        What it and its bodies read has fewer readers.
+        """
 
     def value_changed(self, value: Value) -> None:
         """Another node makes *value* than before, or it is data now."""
+
+    def constant_made(self, value: Value) -> None:
+        """*value* is data that a pass has made."""
 
     def inputs_changed(self, node: Node) -> None:
         """*node* reads another value than before."""
@@ -71,9 +77,6 @@ class GraphRewriter:
         self.graph.modified = True
         if self.listener is not None:
             self.listener.node_inserted(node)
-            for value in inputs:
-                if value is not None:
-                    self.listener.readers_changed(value)
         return node
 
     def make_value(self, name: str, node: Node | None = None, index: int = 0) -> Value:
@@ -86,6 +89,8 @@ class GraphRewriter:
         value = self.make_value(name)
         value.set_initializer(tensor)
         self.graph.modified = True
+        if self.listener is not None:
+            self.listener.constant_made(value)
         return value
 
     def make_initializer(self, value: Value, tensor: Tensor) -> None:
@@ -96,6 +101,8 @@ class GraphRewriter:
         value.type_source = TensorType(tensor.dtype, tensor.shape)
         self.graph.modified = True
         self._changed(value)
+        if self.listener is not None:
+            self.listener.constant_made(value)
 
     def replace_uses(self, old: Value, new: Value) -> None:
         """Let every node that reads *old* read *new* instead, inside bodies too.
@@ -172,9 +179,7 @@ class GraphRewriter:
         members = set(nodes)
         names = [value.name for value in _made_and_unused(nodes, members)]
         graph = self.graph
-        freed: list[Value] = []
         for node in nodes:
-            freed += captured_values(node)
             for slot, read in enumerate(node.inputs):
                 if read is not None and read.producer not in members:
                     read.remove_use(node, slot)
@@ -189,9 +194,6 @@ class GraphRewriter:
         if self.listener is not None:
             for node in nodes:
                 self.listener.node_erased(node)
-                freed += [read for read in node.inputs if read is not None]
-            for read in freed:
-                self.listener.readers_changed(read)
 
     def drop_initializer(self, value: Value) -> None:
         """Take out an initializer that nothing reads.

@@ -82,7 +82,7 @@ class Narrowed(RewriteObserver):
         """Tell whether the restrictions let *rule* be tried at *root*."""
         if self.only and not any(item.covers(rule, root) for item in self.only):
             return False
-        return not any(item.covers(rule, root) for item in self.skip)
+        return not self.skip or not any(item.covers(rule, root) for item in self.skip)
 
     def applied(self, application: Application) -> None:
         """Keep the log."""

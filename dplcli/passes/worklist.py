@@ -9,16 +9,17 @@ in the journal, since rules take turns in listed order.
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dplcli.ir import Tensor
-from dplcli.ir.traversal import enclosing_node, is_identity
+from dplcli.ir.traversal import captured_values, enclosing_node, is_identity
 from dplcli.passes.selection import matchable_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
+    from dplcli.dpl.rule import RewriteRule
     from dplcli.ir import Graph, Model, Node, Value
 
     OpKey: TypeAlias = tuple[str, str]
@@ -28,6 +29,41 @@ _POSITION = attrgetter("position")
 
 
 _MOST_SIZES = 64
+
+
+class Concern(NamedTuple):
+    """What of a graph a list of rules can see from the nodes that it looks at.
+
+    Attributes:
+        heads: The operators of those nodes; None for all.
+        inner: The operators of the nodes above them that a match may have; None for all.
+        reach: How many nodes lie one above the other in a match, at most.
+        largest: How many nodes a match has, at most.
+        counts_uses: Whether it matters to some rule how often its leaves are read.
+    """
+
+    heads: frozenset[OpKey] | None
+    inner: frozenset[OpKey] | None
+    reach: int
+    largest: int
+    counts_uses: bool
+
+    @classmethod
+    def of(cls, rules: Sequence[RewriteRule]) -> Concern:
+        """Sum up *rules*; those that look further are not asked how far."""
+        local = [rule for rule in rules if rule.reach is not None]
+        return cls(
+            _union([rule.heads for rule in rules]),
+            _union([rule.inner_operators for rule in local]),
+            max((rule.reach or 0 for rule in local), default=0),
+            max((rule.largest_match for rule in rules), default=0),
+            any(rule.counts_uses for rule in rules),
+        )
+
+
+def _union(sets: Sequence[frozenset[OpKey] | None]) -> frozenset[OpKey] | None:
+    known = [ops for ops in sets if ops is not None]
+    return frozenset().union(*known) if len(known) == len(sets) else None
 
 
 class Journal:
@@ -62,25 +98,18 @@ class Worklist:
 
     Args:
         model: The model that is being edited.
-        reach: How many nodes above its root a match may depend on, at most.
-        largest: How many nodes a match may have, at most.
-        counts_uses: Whether some rule depends on how often its leaves are read.
+        concern: What the rules can see.
     """
 
-    def __init__(
-        self, model: Model, reach: int, *, largest: int = 1000, counts_uses: bool = True
-    ) -> None:
+    def __init__(self, model: Model, concern: Concern) -> None:
         """List the nodes of *model*."""
-        self.reach = reach
-        self.largest = largest
-        self.counts_uses = counts_uses
+        self.concern = concern
         self.graphs = matchable_graphs(model)
         self._nodes: dict[Graph, dict[OpKey, dict[Node, None]]] = {}
         self._journals = (Journal(), Journal())
         self._changed: dict[Value, None] = {}
         self._rewired: dict[Node, None] = {}
         self._recounted: dict[Value, None] = {}
-        self._sizes: set[Value] = set()
         self.has_new_sizes = False
         self.edits = 0
         for graph in self.graphs:
@@ -98,6 +127,7 @@ class Worklist:
         key = (node.domain, node.op_type)
         self._nodes[node.graph].setdefault(key, {})[node] = None
         self._journals[0].add(node)
+        self._recount(node)
         self.edits += 1
 
     def node_erased(self, node: Node) -> None:
@@ -106,7 +136,17 @@ class Worklist:
         for body in node.subgraphs.values():
             for graph in body.and_inner():
                 self._nodes.pop(graph, None)
+        self._recount(node)
         self.edits += 1
+
+    def _recount(self, node: Node) -> None:
+        """Remember that what *node* reads has other readers."""
+        recounted = self._recounted
+        for value in node.inputs:
+            if value is not None:
+                recounted[value] = None
+        if node.subgraphs:
+            recounted.update(dict.fromkeys(captured_values(node)))
 
     def graph_added(self, graph: Graph) -> None:
         """List a new function's body, and let every rule look at it."""
@@ -119,7 +159,6 @@ class Worklist:
     def value_changed(self, value: Value) -> None:
         """Remember that what lies below *value* must be looked at again."""
         self._changed[value] = None
-        self._note_size(value)
 
     def inputs_changed(self, node: Node) -> None:
         """Remember that *node* must be looked at again, and what lies below it."""
@@ -128,12 +167,10 @@ class Worklist:
     def readers_changed(self, value: Value) -> None:
         """Remember that what depends on how often *value* is read must be looked at again."""
         self._recounted[value] = None
-        self._note_size(value)
 
-    def _note_size(self, value: Value) -> None:
-        if value.producer is None and value not in self._sizes and _is_size(value):
-            self._sizes.add(value)
-            self.has_new_sizes = True
+    def constant_made(self, value: Value) -> None:
+        """Remember that shapes may be known that were not, if *value* can be a size."""
+        self.has_new_sizes = self.has_new_sizes or _is_size(value)
 
     def takes_new_sizes(self) -> bool:
         """Tell whether constants that may be sizes were made since this was asked last."""
@@ -193,18 +230,20 @@ class Worklist:
         recounted, self._recounted = self._recounted, {}
         inner = [value for value in recounted if self._may_be_inner(value)]
         self._note_below([*changed, *inner], rewired, self._journals[0])
-        if self.counts_uses:
+        if self.concern.counts_uses:
             self._note_below([*recounted], (), self._journals[1])
 
     def _may_be_inner(self, value: Value) -> bool:
         """Tell whether all that read *value* may lie in one match: it has not too many readers."""
         if value.producer is None or value.returned_by:
             return False
+        if value.use_count <= self.concern.largest:
+            return True
         readers: set[Node | None] = set()
         for node, _slot in value.iter_uses():
             if not is_identity(node):
                 readers.add(enclosing_node(node, value.graph))
-                if len(readers) > self.largest:
+                if len(readers) > self.concern.largest:
                     return False
         return True
 
@@ -222,19 +261,30 @@ class Worklist:
         below: list[Value] = []
         for node in readers:
             self._note(node, noted, journal)
-            (level if is_identity(node) else below).extend(_new_outputs(node, seen))
-        for _ in range(self.reach):
+            self._pass(node, seen, level, below)
+        for _ in range(self.concern.reach):
             while level:
                 for node, _slot in level.pop().iter_uses():
                     if node not in noted:
                         self._note(node, noted, journal)
-                        (level if is_identity(node) else below).extend(_new_outputs(node, seen))
+                        self._pass(node, seen, level, below)
             level, below = below, []
 
     def _note(self, node: Node, noted: set[Node], journal: Journal) -> None:
         noted.add(node)
-        if node.graph in self._nodes:
+        heads = self.concern.heads
+        if (heads is None or (node.domain, node.op_type) in heads) and node.graph in self._nodes:
             journal.add(node)
+
+    def _pass(
+        self, node: Node, seen: dict[Value, None], level: list[Value], below: list[Value]
+    ) -> None:
+        """Go on from *node* to what reads it, if a match can hold both."""
+        inner = self.concern.inner
+        if is_identity(node):
+            level += _new_outputs(node, seen)
+        elif inner is None or (node.domain, node.op_type) in inner:
+            below += _new_outputs(node, seen)
 
 
 def _new_outputs(node: Node, seen: dict[Value, None]) -> list[Value]:
