@@ -1,9 +1,10 @@
 """Measure a rewrite on a long Conv-Add-Relu net, beside protobuf's floor and onnxscript.
 
-One rule puts another operator in the place of each Relu: what the engine costs. Another merges the
-Add of a constant into the bias of the Conv before it, which takes a condition on shapes and a
-computed constant each time. Both apply once in each block. Reading, rewriting and writing are timed, a check of the result is not part of it. How the
-time and memory are taken, and the net, are those of :mod:`benchmarks.partition`.
+One rule puts another operator in the place of each Relu: what the engine costs. Another merges
+the Add of a constant into the bias of the Conv before it, which takes a condition on shapes and a
+computed constant each time. Both apply once in each block. Reading, rewriting and writing are
+timed, a check of the result is not part of it. How the time and memory are taken, and the net,
+are those of :mod:`benchmarks.partition`.
 
 Run it from the root of the repository, with dplcli and its ``benchmark`` extra installed::
 
