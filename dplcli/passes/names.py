@@ -77,7 +77,8 @@ class NewNames:
             name = f"{wanted}_{number}"
             if not is_taken(name):
                 break
-        self._numbers[wanted] = number
+        if number:
+            self._numbers[wanted] = number
         return name
 
 
