@@ -1,15 +1,10 @@
 """Random values for weights that a model makes by ConstantOfShape, alike in two models.
 
 Such a model (the `light_*` nets of the onnx package) computes the same number whatever it is fed,
-so comparing its outputs proves nothing. Refilled are nodes of the main graph that make a float
-tensor of a constant shape, with two elements or more, whose every use is one as a weight:
+so comparing its outputs proves nothing. Refilled is what :mod:`dplcli.ir.placeholders` takes for a
+weight, in the main graph, also where it is read inside a local function.
 
-- an operand that only holds weights (the kernel of a Conv, the scale of a BatchNormalization …),
-  directly, through a reshape, or inside a local function;
-- an operand of Add, Sub, Mul or Div, if the fill value is neither 0 nor 1.
-
-So a causal mask, an initial state or a neutral element stays what it is, and so does what has a
-dynamic shape. Matrices and kernels get normal values scaled by their fan-in (after He), so that
+Matrices and kernels get normal values scaled by their fan-in (after He), so that
 activations stay sane in deep nets; vectors get uniform values in [0.5, 1.5], because one of them
 may be a variance.
 """
@@ -22,26 +17,19 @@ from zlib import crc32
 import numpy as np
 import onnx
 
+from dplcli.ir.placeholders import (
+    MOVES,
+    OPERANDS,
+    WEIGHT_DTYPES,
+    can_stand_for_weight,
+    is_weight_use,
+)
 from dplcli.verify.dataflow import Dataflow, Frame, attribute, leaving, small_values
 from dplcli.verify.sessions import Array
 
-_WEIGHT_SLOTS: dict[str, frozenset[int]] = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "InstanceNormalization"), frozenset({1, 2})),
-    **dict.fromkeys(("LayerNormalization", "GroupNormalization"), frozenset({1, 2})),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), frozenset({1, 2, 3})),
-    **dict.fromkeys(("PRelu", "RMSNormalization"), frozenset({1})),
-    "Gemm": frozenset({0, 1, 2}),
-    "MatMul": frozenset({0, 1}),
-    "BatchNormalization": frozenset({1, 2, 3, 4}),
-}
 _MATRIX_PRODUCTS = frozenset({"Gemm", "MatMul"})
-_OPERANDS = frozenset({"Add", "Sub", "Mul", "Div"})
-_MOVES = frozenset({"Reshape", "Unsqueeze", "Squeeze", "Transpose", "Identity", "Flatten", "Cast"})
-_NEUTRAL = frozenset({0.0, 1.0})
-_LARGEST_FILL = 1e3
 _MATRIX_RANK = 2
-_FEWEST = 2
-_DTYPES = frozenset({np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)})
+_DTYPES = frozenset(map(np.dtype, WEIGHT_DTYPES))
 
 # Factors on matrices, tried in turn while an output stays blind: activations that grow in every
 # block of a deep residual net drive the last softmax to exactly 0 and 1 otherwise.
@@ -75,11 +63,10 @@ def find_weights(flow: Dataflow) -> list[Weight]:
     found = []
     for node in flow.model.graph.node:
         shape, dtype, fill = _made_by(flow, node)
-        if math.prod(shape) < _FEWEST or not abs(fill) <= _LARGEST_FILL:
+        if not can_stand_for_weight(math.prod(shape), fill):
             continue
         uses = list(_uses(flow, node.output[0]))
-        neutral = fill in _NEUTRAL
-        if uses and all(_is_weight(use, neutral=neutral) for use in uses):
+        if uses and all(is_weight_use(user.op_type, slot, fill) for user, slot in uses):
             fan_in = _fan_in(shape, *uses[0])
             matrix = uses[0][0].op_type in _MATRIX_PRODUCTS
             found.append(Weight(node.output[0], shape, dtype, fan_in, matrix))
@@ -154,21 +141,14 @@ def _uses(flow: Dataflow, name: str) -> Iterator[tuple[onnx.NodeProto, int]]:
         for node, slot in frame.body.consumers.get(current, ()):
             if (entered := flow.enter(frame, node)) is not None:
                 pending.extend((entered[0], formal) for formal in entered[1][slot : slot + 1])
-            elif node.op_type in _MOVES and slot == 0:
+            elif node.op_type in MOVES and slot == 0:
                 pending.append((frame, node.output[0]))
             else:
                 yield node, slot
 
 
-def _is_weight(use: tuple[onnx.NodeProto, int], *, neutral: bool) -> bool:
-    node, slot = use
-    if node.op_type in _OPERANDS:
-        return not neutral
-    return slot in _WEIGHT_SLOTS.get(node.op_type, ())
-
-
 def _fan_in(shape: tuple[int, ...], node: onnx.NodeProto, slot: int) -> int:
-    if node.op_type in _OPERANDS or math.prod(shape) == max(shape):
+    if node.op_type in OPERANDS or math.prod(shape) == max(shape):
         return 0
     transposed = attribute(node, "transB")
     columns = node.op_type == "MatMul" or (

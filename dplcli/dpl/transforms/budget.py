@@ -1,4 +1,9 @@
-"""How many bytes the folding of constants may add to a model."""
+"""How many bytes the folding of constants may add to a model.
+
+Each fold is judged by itself, and by what stands in the model: a budget that a run spends would
+be there anew in the next run, which would then fold what this one refused. While other rules only
+take nodes out, what is refused once is refused for good.
+"""
 
 from __future__ import annotations
 
@@ -7,59 +12,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dplcli.ir import Model, Node, Tensor, Value
 
-_SHARE = 32
-"""A model may grow by one part in so many."""
+_BYTES_PER_NODE = 4
+"""What one fold may add for each node of the model: a small part of what a node takes."""
+
+MOST_BYTES = 4096
+"""What one fold may add to any model."""
 
 _NODE = 40
 """What a node takes in a file besides its names."""
 
 _BITS = {"complex128": 128, "complex64": 64, "bool": 8}
-_MOST_LOOKS = 64
 
 
-class SizeBudget:
-    """The bytes that one model may take: a little more than it took at first."""
-
-    def __init__(self) -> None:
-        """Measure the model when first asked."""
-        self._most = 0
-        self._size = 0
-        self._nodes = 0
-        self._looks = 0
-
-    def allows(self, node: Node, size: int) -> bool:
-        """Tell whether *node* may become constants of *size* bytes."""
-        growth = size - freed_by(node)
-        if growth <= 0:
-            return True
-        model = node.graph.model
-        if not self._most:
-            self._look(model)
-            self._most = self._size + self._size // _SHARE
-        if self._size + growth > self._most and self._may_have_shrunk(model):
-            self._look(model)
-        return self._size + growth <= self._most
-
-    def spend(self, node: Node, size: int) -> None:
-        """Note that *node* becomes constants of *size* bytes."""
-        self._size += max(size - freed_by(node), 0)
-
-    def _look(self, model: Model) -> None:
-        self._size = measure(model)
-        self._nodes = _node_count(model)
-        self._looks += 1
-
-    def _may_have_shrunk(self, model: Model) -> bool:
-        return self._looks < _MOST_LOOKS and _node_count(model) < self._nodes
-
-
-def measure(model: Model) -> int:
-    """Estimate the bytes of a model's constants and nodes."""
-    total = 0
-    for graph in model.graphs():
-        total += sum(bytes_of(value) for value in graph.initializers)
-        total += sum(_bytes_of_node(node) for node in graph)
-    return total
+def may_become(node: Node, size: int) -> bool:
+    """Tell whether *node* may become constants of *size* bytes."""
+    growth = size - freed_by(node)
+    if growth <= 0 or growth > MOST_BYTES:
+        return growth <= 0
+    return growth <= _BYTES_PER_NODE * _node_count(node.graph.model)
 
 
 def freed_by(node: Node) -> int:

@@ -2,8 +2,8 @@
 
 Before: ``y = Mul(a, b)`` with constants *a* and *b*
 After:  ``y`` is a constant
-Holds when: the operator always gives the same, has no body, and the result fits the size budget:
-what it takes, less the constants that nothing reads afterwards.
+Holds when: the operator always gives the same, has no body, is no placeholder of a weight, and the
+result takes hardly more than what goes: the node, and the constants that nothing reads afterwards.
 Numerics: onnx's reference evaluator computes each node in its own element type.
 """
 
@@ -16,8 +16,9 @@ from dplcli.dpl.shapes import Knowledge
 from dplcli.dpl.shapes.content_rules import CONTENT_RULES, MEASURING
 from dplcli.dpl.shapes.foldable import FOLDABLE
 from dplcli.dpl.shapes.view import WHOLE
-from dplcli.dpl.transforms.budget import SizeBudget, size_in_bytes
+from dplcli.dpl.transforms.budget import may_become, size_in_bytes
 from dplcli.ir import ArrayTensor
+from dplcli.ir.placeholders import is_placeholder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,11 +36,10 @@ _MOST_WORK = 1 << 24
 
 @nodewise(reach=3)
 class fold_constants:  # noqa: N801  # catalogues call it by this name
-    """Folds the nodes of one model, within one budget."""
+    """Folds the nodes of one model."""
 
     def __init__(self) -> None:
-        """Start with the whole budget."""
-        self.budget = SizeBudget()
+        """Begin where no shape has been asked for."""
         self.meets_shapes = False
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
@@ -52,12 +52,13 @@ class fold_constants:  # noqa: N801  # catalogues call it by this name
         size = _expected_size(node, match.outputs)
         if size is None or size > _MOST_WORK:
             return match.reject("how large the result is cannot be told, or it is too large")
-        if not self.budget.allows(node, size):
-            return match.reject(f"{size:,} bytes of constants are more than the file may grow by")
+        if not may_become(node, size):
+            return match.reject(
+                f"{size:,} bytes of constants are more than the file may grow by for one node"
+            )
         arrays = arrays or _computed(node, match.outputs, build)
         if arrays is None:
             return match.reject("onnx's reference evaluator cannot compute it as it should be")
-        self.budget.spend(node, size)
         return [build.constant(array) for array in arrays]
 
 
@@ -89,8 +90,13 @@ def _known(node: Node, outputs: Sequence[Value]) -> list[NDArray[Any]] | None:
 
 
 def is_foldable(node: Node) -> bool:
-    """Tell whether *node* is one to compute: constant inputs, the same result each time."""
+    """Tell whether *node* is one to compute: constant inputs, the same result each time.
+
+    A placeholder is none: folded, a weight that was left out of the file would be in it.
+    """
     if node.domain or node.op_type not in FOLDABLE or node.subgraphs:
+        return False
+    if is_placeholder(node):
         return False
     inputs = [value for value in node.inputs if value is not None]
     if not inputs or not all(value.is_constant for value in inputs):

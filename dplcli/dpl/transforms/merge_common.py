@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from dplcli.dpl.nodewise import nodewise
 from dplcli.ir import Tensor
+from dplcli.ir.placeholders import is_placeholder
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -46,7 +47,7 @@ class merge_common:  # noqa: N801  # catalogues call it by this name
         node = match.root
         if node.op_type in _RANDOM or node.subgraphs or node.domain not in _DOMAINS:
             return None
-        if node.op_type == "ConstantOfShape" and _is_placeholder(node):
+        if is_placeholder(node):  # weights of equal shape are different weights
             return None
         alike = self._known.setdefault(_signature(node), [])
         for other in alike:
@@ -107,15 +108,3 @@ def _outputs_of(node: Node, wanted: Sequence[Value]) -> list[Value] | None:
             return None
         found.append(output)
     return found
-
-
-def _is_placeholder(node: Node) -> bool:
-    """Tell whether a ConstantOfShape may stand for a weight that was left out of the file.
-
-    Weights of equal shape are different weights.
-    """
-    known = None if node.outputs[0] is None else node.outputs[0].known_type()
-    if known is None or known.dtype is None:
-        return True
-    is_fixed = node.inputs[0] is not None and node.inputs[0].is_constant
-    return is_fixed and "float" in known.dtype
