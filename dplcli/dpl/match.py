@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from dplcli.ir import Node, Value
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Stage: TypeAlias = Literal["where", "check", "escape", "convexity", "overlap", "budget"]
 
 
-class Match(NamedTuple):
-    """One place where a rule's pattern fits.
+class Match:
+    """One place where a rule's pattern fits; it does not change.
 
     Attributes:
         rule: The rule.
@@ -34,15 +34,51 @@ class Match(NamedTuple):
         slots: What each step of the compiled pattern is bound to.
     """
 
-    rule: Rule
-    root: Node
-    nodes: tuple[Node, ...]
-    bindings: Mapping[str, Value]
-    constants: tuple[Value, ...]
-    attributes: Mapping[str, Mapping[str, Attribute]]
-    outputs: tuple[Value, ...]
-    escaping: tuple[Value, ...] = ()
-    slots: tuple[object, ...] = ()
+    __slots__ = (
+        *("rule", "root", "nodes", "bindings", "constants", "attributes", "outputs"),
+        *("escaping", "slots"),
+    )
+
+    def __init__(  # noqa: PLR0913, PLR0917  # made once for every find, so without detours
+        self,
+        rule: Rule,
+        root: Node,
+        nodes: tuple[Node, ...],
+        bindings: Mapping[str, Value],
+        constants: tuple[Value, ...],
+        attributes: Mapping[str, Mapping[str, Attribute]],
+        outputs: tuple[Value, ...],
+        escaping: tuple[Value, ...] = (),
+        slots: tuple[object, ...] = (),
+    ) -> None:
+        """Note what was found."""
+        self.rule: Final = rule
+        self.root: Final = root
+        self.nodes: Final = nodes
+        self.bindings: Final = bindings
+        self.constants: Final = constants
+        self.attributes: Final = attributes
+        self.outputs: Final = outputs
+        self.escaping: Final = escaping
+        self.slots: Final = slots
+
+    def __repr__(self) -> str:
+        """Name the rule and the root."""
+        return f"<Match of {self.rule.qualified_name} at {self.root.op_type} {self.root.label!r}>"
+
+    def with_escaping(self, escaping: tuple[Value, ...]) -> Match:
+        """Return the same match with other escaping values."""
+        return Match(
+            self.rule,
+            self.root,
+            self.nodes,
+            self.bindings,
+            self.constants,
+            self.attributes,
+            self.outputs,
+            escaping,
+            self.slots,
+        )
 
     @property
     def roots(self) -> tuple[Node, ...]:
@@ -68,16 +104,12 @@ class Match(NamedTuple):
         found = step.bound_values_in(self.slots)
         return found[0] if found else None
 
-    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401  # a tuple's items are of many kinds
+    def __getitem__(self, key: DFPattern | str) -> Value:
         """Return the value that a pattern object, or a name, is bound to: ``match["x"]``.
-
-        A number is a place in the tuple, as ever.
 
         Raises:
             KeyError: It took no part in the match, or the rule's pattern does not bind it.
         """
-        if isinstance(key, (int, slice)):
-            return tuple.__getitem__(self, key)
         found = self.value(key)
         if found is None:
             raise KeyError(f"{key!r} took no part in this match of {self.rule.name!r}")

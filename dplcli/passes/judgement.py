@@ -37,7 +37,7 @@ def judge(
     escaping = escaping_values(match, claimed)
     if escaping:
         objection = _object_to_escape(match, escaping, claimed)
-        match = match._replace(escaping=tuple(escaping))
+        match = match.with_escaping(tuple(escaping))
     objection = objection or _object_to_facts(match)
     if objection is not None:
         return objection
