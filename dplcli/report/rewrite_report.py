@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from dplcli.dpl.reach import reach_of
 from dplcli.passes.applications import list_nodes
 from dplcli.report.records import refusals
 from dplcli.report.tables import plain_table, refusal_list, rule_table, verification_report
@@ -29,7 +30,7 @@ def rewrite_report(outcome: Rewritten, *, is_verified: bool, verbose: bool) -> l
         is_verified: Whether the result was to be verified.
         verbose: Whether to list every application and refusal.
     """
-    parts: list[RenderableType] = [_rules(outcome)]
+    parts: list[RenderableType] = [_rules(outcome, verbose=verbose)]
     if verbose:
         parts += _listing(outcome)
     is_whole = outcome.broken is None and (outcome.may_miss or not outcome.missing)
@@ -41,7 +42,7 @@ def rewrite_report(outcome: Rewritten, *, is_verified: bool, verbose: bool) -> l
     return parts + _ending(outcome, is_verified=is_verified)
 
 
-def _rules(outcome: Rewritten) -> RenderableType:
+def _rules(outcome: Rewritten, *, verbose: bool) -> RenderableType:
     """Return one row per rule; where a plan is applied only of the rules that it names."""
     plan = outcome.plan
     if plan is None:
@@ -53,7 +54,8 @@ def _rules(outcome: Rewritten) -> RenderableType:
             counts = {rule: count for rule, count in counts.items() if count or rule in met}
         if not counts:
             return Text("Stopped before any rule was applied.")
-        return rule_table(counts, outcome.refused, counted="applied")
+        hidden = set() if verbose else _unremarkable(outcome) & counts.keys()
+        return rule_table(counts, outcome.refused, counted="applied", hidden=hidden)
     named = {entry.rule for entry in plan.entries}
     if not named:
         return Text("The plan lists nothing.")
@@ -63,6 +65,21 @@ def _rules(outcome: Rewritten) -> RenderableType:
             listed = sum(entry.rule == rule for entry in plan.entries)
             table.add_row(rule, str(listed), str(count))
     return table
+
+
+def _unremarkable(outcome: Rewritten) -> set[str]:
+    """Name the rules that did nothing, and fit nowhere.
+
+    A pattern of one node is found at every node of its operator: what its conditions refuse is no
+    match that almost was, as it is with a pattern of several nodes.
+    """
+    rules = {item.rule.qualified_name: item.rule for item in outcome.refused}
+    others = {item.rule.qualified_name for item in outcome.refused if item.stage != "where"}
+    return {
+        name
+        for name, rule in rules.items()
+        if name not in others and not outcome.counts[name] and reach_of(rule.pattern) == 1
+    }
 
 
 def _listing(outcome: Rewritten) -> list[RenderableType]:

@@ -19,7 +19,7 @@ from dplcli.report.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -46,18 +46,21 @@ def rule_table(
     functions: Mapping[str, Sequence[str]] | None = None,
     *,
     counted: str = "matches",
+    hidden: Collection[str] = (),
 ) -> RenderableType:
-    """Return one row per rule that matched or was refused, and how many rules did neither.
+    """Return one row per rule that matched or was refused, and how many rules have no row.
 
     Args:
         counts: Matches by rule.
         rejections: What was refused.
         functions: The functions written by rule; None if none were to be written.
         counted: What *counts* counts.
+        hidden: Rules to leave out although they were refused.
     """
     refused: dict[str, list[Rejection]] = {}
     for item in rejections:
-        refused.setdefault(item.rule.qualified_name, []).append(item)
+        if item.rule.qualified_name not in hidden:
+            refused.setdefault(item.rule.qualified_name, []).append(item)
     columns = [counted, *(["functions"] if functions is not None else []), "refused"]
     reasons = ["most frequent reason"] if refused else []
     table = plain_table("rule", *columns, *reasons, right=columns)
@@ -69,13 +72,23 @@ def rule_table(
         reason = [_main_reason(of_rule)] if refused else []
         table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
     silent = len(counts) - table.row_count
-    if not table.row_count:
-        none = f"None of the {len(counts)} rules matches anything."
-        return Text(none if len(counts) > 1 else "The rule matches nothing.")
     if not silent:
         return table
-    what = "rule matches" if silent == 1 else "rules match"
-    return Group(table, Text(f"{silent} more {what} nothing.", style="dim"))
+    said = _say_silent(silent, is_all=not table.row_count, verb=counted, hidden=len(hidden))
+    return Group(table, Text(said, style="dim")) if table.row_count else Text(said)
+
+
+def _say_silent(count: int, *, is_all: bool, verb: str, hidden: int) -> str:
+    """Say how many rules have no row; *hidden* of them were refused."""
+    plural, singular = ("match", "matches") if verb == "matches" else ("apply", "applies")
+    was = "was" if hidden == 1 else "were"
+    why = f"; {hidden} of them {was} refused (--verbose shows why)" if hidden else ""
+    if not is_all:
+        others = "1 other rule does" if count == 1 else f"{count} other rules do"
+        return f"{others} not {plural}{why}."
+    if count == 1:
+        return f"The rule does not {plural}{' (--verbose shows why)' if hidden else ''}."
+    return f"None of the {count} rules {singular}{why}."
 
 
 def _main_reason(refused: Iterable[Rejection]) -> str:

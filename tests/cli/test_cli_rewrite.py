@@ -56,7 +56,7 @@ def ops(path: Path) -> list[str]:
 TABLE = """\
 rule    applied  refused
 to_mul        2        0
-1 more rule matches nothing.
+1 other rule does not apply.
 
 operator   before  after
 Add             2      0
@@ -121,7 +121,7 @@ def test_without_a_match_the_output_is_a_copy(
     answer = dpl(*REWRITE, *OUT)
 
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out == "The rule matches nothing.\nWrote out.onnx, unchanged.\n"
+    assert answer.out == "The rule does not apply.\nWrote out.onnx, unchanged.\n"
     assert (folder / "out.onnx").read_bytes() == twice.read_bytes()
 
 
@@ -177,19 +177,19 @@ def test_only_skip_and_limit_narrow_what_is_done(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ((), "1 more rule matches nothing."),
+        ((), "1 other rule does not apply."),
         (("--only", "to_mul"), ""),
-        (("--only", "@a"), "1 more rule matches nothing."),
+        (("--only", "@a"), "1 other rule does not apply."),
         (("--skip", "never"), ""),
-        (("--skip", "never@a"), "1 more rule matches nothing."),
-        (("--only", "never"), "The rule matches nothing."),
+        (("--skip", "never@a"), "1 other rule does not apply."),
+        (("--only", "never"), "The rule does not apply."),
         (("--skip", "to_mul", "--skip", "never"), "No rule was to be tried."),
         (("--limit", "1"), ""),
         (("--limit", "0"), "Stopped before any rule was applied."),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_rules_that_were_not_to_be_tried_are_not_said_to_match_nothing(
+def test_of_rules_that_were_not_to_be_tried_nothing_is_said(
     dpl: Dpl, options: tuple[str, ...], told: str
 ) -> None:
     """Nobody has looked whether they do."""
@@ -199,7 +199,7 @@ def test_rules_that_were_not_to_be_tried_are_not_said_to_match_nothing(
     shown = [
         line
         for line in answer.out.splitlines()
-        if "nothing" in line or "ny rule" in line or "No rule" in line
+        if "not apply" in line or "ny rule" in line or "No rule" in line
     ]
     assert shown == ([told] if told else [])
 
@@ -700,7 +700,7 @@ def test_a_dry_run_writes_and_verifies_nothing(dpl: Dpl, folder: Path) -> None:
     assert "Nothing was verified or written, as asked." in answer.out
     assert {name: data for name, data in contents(folder).items() if name != "out.onnx"} == before
     shown, done = (
-        text.partition("\n1 more rule")[2].splitlines()[:9] for text in (answer.out, real.out)
+        text.partition("\n1 other rule")[2].splitlines()[:9] for text in (answer.out, real.out)
     )
     assert shown == done
 

@@ -108,7 +108,7 @@ def test_sentences_agree_in_number(dpl: Dpl, folder: Path, count: int) -> None:
 
     assert answer.code == 0
     assert "the 1 rules" not in answer.out
-    assert "1 more rules" not in answer.out
+    assert "1 other rules" not in answer.out
 
 
 @pytest.mark.usefixtures("model")
