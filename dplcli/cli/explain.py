@@ -16,6 +16,7 @@ from dplcli.cli.options import (
     output_options,
     progress,
 )
+from dplcli.cli.policy_options import policy_options
 from dplcli.report.explanation_records import explain_record
 from dplcli.report.explanation_tables import explanation_report
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @model_argument
 @catalog_options
 @allow_code_option
+@policy_options("escape", "order")
 @click.option(
     "--rule",
     "only",
@@ -46,6 +48,8 @@ def command(  # noqa: PLR0913  # one parameter per option
     patterns: tuple[str, ...],
     targets: tuple[str, ...],
     allow_code: bool,
+    escape: tuple[str, ...],
+    order: tuple[str, ...],
     only: tuple[str, ...],
     node: str | None,
     json_path: str | None,
@@ -68,6 +72,7 @@ def command(  # noqa: PLR0913  # one parameter per option
             only=only,
             node=node,
             allow_code=allow_code,
+            policies=pipeline.Policies(escape=escape, order=order),
         )
     emit(
         explanation_report(outcome.rules, outcome.verdicts, outcome.notes, verbose=verbose),

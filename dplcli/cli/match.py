@@ -20,6 +20,7 @@ from dplcli.cli.options import (
     output_options,
     progress,
 )
+from dplcli.cli.policy_options import policy_options
 from dplcli.report.records import match_record
 from dplcli.report.tables import listing, rule_table
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 @catalog_options
 @expect_option
 @allow_code_option
+@policy_options("escape", "order")
 @output_options("Also list every match and refusal.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
@@ -42,6 +44,8 @@ def command(  # noqa: PLR0913  # one parameter per option
     targets: tuple[str, ...],
     expectations: tuple[str, ...],
     allow_code: bool,
+    escape: tuple[str, ...],
+    order: tuple[str, ...],
     json_path: str | None,
     quiet: bool,
     verbose: bool,
@@ -59,6 +63,7 @@ def command(  # noqa: PLR0913  # one parameter per option
             targets=targets,
             expectations=expectations,
             allow_code=allow_code,
+            policies=pipeline.Policies(escape=escape, order=order),
         )
     selection = outcome.selection
     parts: list[RenderableType] = [rule_table(outcome.counts, selection.refused)]

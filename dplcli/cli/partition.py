@@ -21,6 +21,7 @@ from dplcli.cli.options import (
     output_options,
     progress,
 )
+from dplcli.cli.policy_options import policy_options
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import UsageError
 from dplcli.report.records import partition_record
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @catalog_options
 @expect_option
 @allow_code_option
+@policy_options("constants", "escape", "order")
 @click.option(
     "-o",
     "--output",
@@ -63,6 +65,9 @@ def command(  # noqa: PLR0913  # one parameter per option
     targets: tuple[str, ...],
     expectations: tuple[str, ...],
     allow_code: bool,
+    constants: tuple[str, ...],
+    escape: tuple[str, ...],
+    order: tuple[str, ...],
     output: Path | None,
     in_place: bool,
     keep_failed: bool,
@@ -96,6 +101,7 @@ def command(  # noqa: PLR0913  # one parameter per option
             targets=targets,
             settings=settings,
             allow_code=allow_code,
+            policies=pipeline.Policies(constants=constants, escape=escape, order=order),
             progress=say,
         )
     emit(

@@ -253,9 +253,11 @@ class _Writer:
             return [source.SerializeToString()]
         changed = FunctionProto()
         _add_opsets(changed, source.opset_import, body.opset_imports)
+        gone = body.erased - body.values.keys()
+        changed.value_info.extend(info for info in source.value_info if info.name not in gone)
         return [
             *wire.embedded(_FUNCTION_NODE, map(self.node, body)),
-            *wire.fields(source, without={"node", "opset_import"}),
+            *wire.fields(source, without={"node", "opset_import", "value_info"}),
             changed.SerializeToString(),
         ]
 

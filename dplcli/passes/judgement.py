@@ -8,6 +8,7 @@ from dplcli.dpl.match import Match, Rejection
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import DplError, PassError
 from dplcli.ir.traversal import enclosing_node, needed_within, path_through_outside, users
+from dplcli.passes.written import is_leaf_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,13 +54,29 @@ def _object_to_nodes(
         if owner is not None and all(owner is not match for match in absorbed):
             reason = f"{node.label!r} is in another match, of {owner.rule.qualified_name}"
             return Rejection(rule, root, "overlap", reason, node)
-        if node.subgraphs and isinstance(rule, PatternRule):
-            reason = f"{node.label!r} has a body of its own, which a function cannot take along"
+        reason = _object_to_member(node, rule) if isinstance(rule, PatternRule) else ""
+        if reason:
             return Rejection(rule, root, "check", reason, node)
     if "" not in root.graph.opset_imports and not all(node.domain for node in match.nodes):
         reason = "the model does not say which opset of the standard operators it uses"
         return Rejection(rule, root, "check", reason, root)
     return None
+
+
+def _object_to_member(node: Node, rule: PatternRule) -> str:
+    """Say why *node* cannot go into a function, or ""."""
+    if node.subgraphs:
+        return f"{node.label!r} has a body of its own, which a function cannot take along"
+    if node.overload:
+        return f"{node.label!r} calls an overload, which onnxruntime does not find in a function"
+    if is_leaf_call(node, rule):
+        return f"{node.label!r} calls a function that a partition wrote"
+    graph = node.graph
+    if graph.owner is not None:
+        for value in node.inputs:
+            if value is not None and graph.values.get(value.name, value) is not value:
+                return f"{node.label!r} reads {value.name!r} from round it, which is also made here"
+    return ""
 
 
 def escaping_values(match: Match, claimed: Mapping[Node, Match]) -> list[Value]:

@@ -75,7 +75,13 @@ class _Outliner:
     def __init__(self, model: Model, reserved: set[str]) -> None:
         self.model = model
         self.reserved = reserved
-        self.node_names = {node.name for graph in model.graphs() for node in graph}
+        self.node_names: set[str] = set()
+        self.taken: set[tuple[str, str]] = {key[:2] for key in model.functions}
+        for graph in model.graphs():
+            for node in graph:
+                self.node_names.add(node.name)
+                if node.domain:
+                    self.taken.add((node.domain, node.op_type))
         self.functions: dict[tuple[str, str, str], Function] = {}
         self.replaced: dict[Graph, list[Node]] = {}
 
@@ -95,15 +101,16 @@ class _Outliner:
         return made
 
     def _add_function(self, kind: Kind) -> Function:
+        """Write the function under a name that nothing goes by, an operator of others included."""
         rule = rule_of(kind.outlines[0].match)
 
         def is_taken(name: str) -> bool:
-            key = (rule.target, name, "")
-            if key in self.functions or key in self.model.functions:
+            if (rule.target, name) in self.taken:
                 return True
             return name in self.reserved and name != rule.name
 
         name = unique(rule.name, is_taken)
+        self.taken.add((rule.target, name))
         function = make_function(self.model, kind, name)
         self.functions[function.key] = function
         return function

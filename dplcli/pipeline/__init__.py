@@ -25,6 +25,7 @@ from dplcli.pipeline.partitioning import (
     partition,
 )
 from dplcli.pipeline.plans import plan_schema
+from dplcli.pipeline.policies import POLICIES, Policies
 from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
 from dplcli.pipeline.rewriting import apply_plan, rewrite
 from dplcli.pipeline.rules import RuleSource, load_rules
@@ -35,11 +36,13 @@ from dplcli.verify import Settings as VerifySettings
 
 __all__ = [
     "LEVELS",
+    "POLICIES",
     "ExplainOutcome",
     "LearnOutcome",
     "MatchOutcome",
     "PartitionOutcome",
     "PartitionSettings",
+    "Policies",
     "RewriteOutcome",
     "RewriteSettings",
     "RuleSource",

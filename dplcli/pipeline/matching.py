@@ -11,6 +11,7 @@ from dplcli.onnx_io import load_model, paused_gc
 from dplcli.passes.explanation import Explainer
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.inspecting import find_nodes
+from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_any_rules
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def match(  # noqa: PLR0913  # all by keyword
     rules: Sequence[Rule] = (),
     expectations: Sequence[str] = (),
     allow_code: bool = False,
+    policies: Policies | None = None,
 ) -> MatchOutcome:
     """Find what :func:`partition` would outline, without changing anything.
 
@@ -85,12 +87,15 @@ def match(  # noqa: PLR0913  # all by keyword
         rules: Rules made in Python; they come after those of the catalogues.
         expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
         allow_code: Whether YAML may name Python functions to import.
+        policies: What to use instead of the policies that rules state.
 
     Raises:
         DplError: The model or a catalogue cannot be used.
     """
     model = load_model(model_path)
-    tried, _ = load_any_rules(RuleSource(patterns, targets, rules, allow_code), model)
+    tried, _ = load_any_rules(
+        RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
+    )
     expected = parse_expectations(expectations, tried)
     selection = select_matches(model, tried)
     outcome = MatchOutcome(model_path.name, tuple(tried), selection, notes=tuple(model.notes))
@@ -107,6 +112,7 @@ def explain(  # noqa: PLR0913  # all by keyword
     only: Sequence[str] = (),
     node: str | None = None,
     allow_code: bool = False,
+    policies: Policies | None = None,
 ) -> ExplainOutcome:
     """Say why rules match where they do, and why not elsewhere.
 
@@ -118,12 +124,15 @@ def explain(  # noqa: PLR0913  # all by keyword
         only: Names of the rules to explain, with or without their target; empty for all.
         node: Name of a node, or of a value it makes, to be asked about; None for the whole model.
         allow_code: Whether YAML may name Python functions to import.
+        policies: What to use instead of the policies that rules state.
 
     Raises:
         DplError: The model or a catalogue cannot be used, or there is no such rule or node.
     """
     model = load_model(model_path)
-    tried, _ = load_any_rules(RuleSource(patterns, targets, rules, allow_code), model)
+    tried, _ = load_any_rules(
+        RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
+    )
     asked = _named_rules(tried, only)
     nodes = [] if node is None else find_nodes(model, node)
     explainer = Explainer(model, tried)

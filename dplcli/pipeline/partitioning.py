@@ -10,6 +10,7 @@ from dplcli.onnx_io import check_external_data, load_model, paused_gc
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.matching import MatchOutcome
+from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.writing import (
     Verdict,
@@ -79,6 +80,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     rules: Sequence[PatternRule] = (),
     settings: PartitionSettings | None = None,
     allow_code: bool = False,
+    policies: Policies | None = None,
     progress: Progress | None = None,
 ) -> PartitionOutcome:
     """Outline every match as a function call, verify the result, and write it.
@@ -96,7 +98,9 @@ def partition(  # noqa: PLR0913  # all by keyword
     say(f"reading {model_path.name}")
     model = load_model(model_path)
     check_external_data(model)
-    tried, files = load_rules(RuleSource(patterns, targets, rules, allow_code), model)
+    tried, files = load_rules(
+        RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
+    )
     protect_files(model, output, settings.failed_path(output), files)
     expected = parse_expectations(settings.expectations, tried)
     outcome = _outline(model, tried, say)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dplcli.dpl import (
@@ -15,6 +15,7 @@ from dplcli.dpl import (
 from dplcli.dpl.catalog import check_distinct
 from dplcli.errors import CatalogError, UsageError, did_you_mean
 from dplcli.pipeline.function_catalogs import READERS
+from dplcli.pipeline.policies import Policies
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,19 +35,21 @@ class RuleSource:
         targets: Names of shipped catalogues that are complete for a target.
         rules: Rules made in Python.
         allow_code: Whether YAML may name Python functions to import.
+        policies: What to use instead of the rules' own policies.
     """
 
     patterns: Sequence[str] = ()
     targets: Sequence[str] = ()
     rules: Sequence[Rule] = ()
     allow_code: bool = False
+    policies: Policies = field(default_factory=Policies)
 
 
 def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set[Path]]:
     """Gather the rules of *source* that outline, and the files that they were read from.
 
     Raises:
-        UsageError: No rule is named.
+        UsageError: No rule is named, or a policy names none.
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
     catalog = _read(source, model)
@@ -54,7 +57,7 @@ def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set
     rules = [*catalog.patterns, *given]
     hint = "its rules replace: dpl rewrite applies them" if catalog.rewrites else None
     _check(rules, source, "no rules to apply", hint)
-    return rules, catalog.files
+    return source.policies.apply_to(rules), catalog.files
 
 
 def load_rewrites(source: RuleSource, model: Model) -> tuple[list[RewriteRule], set[Path]]:
@@ -76,14 +79,14 @@ def load_any_rules(source: RuleSource, model: Model) -> tuple[list[Rule], set[Pa
     """Gather the rules of *source* that look for patterns, of both kinds.
 
     Raises:
-        UsageError: No rule is named.
+        UsageError: No rule is named, or a policy names none.
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
     catalog = _read(source, model)
     found: list[Rule] = [*catalog.patterns, *catalog.rewrites, *source.rules]
     rules = [rule for rule in found if not (isinstance(rule, RewriteRule) and rule.is_nodewise)]
     _check(rules, source, "no rules with a pattern")
-    return rules, catalog.files
+    return source.policies.apply_to(rules), catalog.files
 
 
 def _read(source: RuleSource, model: Model) -> Catalog:

@@ -1,0 +1,83 @@
+"""Random models under random rules and policies: sound, final and deterministic in every scope."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import onnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dplcli.errors import PatternSyntaxError
+from dplcli.pipeline.policies import POLICIES
+from tests.helpers import HEADER, check_idempotent, check_sound, partitioned, proto_from_text, rule
+from tests.scoped import RICH, named, scoped_models
+from tests.strategies import near_patterns, rich_graphs, rich_patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dplcli.dpl import PatternRule
+
+
+@st.composite
+def policed(draw: st.DrawFn, pattern: str, number: int) -> PatternRule | None:
+    """Draw the policies of a rule; None if its pattern makes no sense."""
+    drawn = {name: draw(st.sampled_from(values)) for name, values in POLICIES.items()}
+    try:
+        return rule(pattern, name=f"r{number}", **drawn)
+    except PatternSyntaxError:
+        return None
+
+
+def check_all(model: onnx.ModelProto, rules: Sequence[PatternRule | None]) -> None:
+    """Partition twice, and check what must hold of every result."""
+    usable = [item for item in rules if item is not None]
+    data = model.SerializeToString()
+    _, selection, written = partitioned(usable, data)
+    assert partitioned(usable, data)[2] == written
+    result = onnx.ModelProto.FromString(written)
+    assert len(selection.matches) == sum(_is_call(node) for node in _nodes(result))
+    check_sound(model, result)
+    check_idempotent(usable, written)
+
+
+def _is_call(node: onnx.NodeProto) -> bool:
+    return bool(node.domain == "t")
+
+
+def _nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """List the nodes of every graph and of every function that no partition wrote."""
+    pending = [*model.graph.node, *(n for f in model.functions if f.domain != "t" for n in f.node)]
+    found = []
+    while pending:
+        node = pending.pop()
+        found.append(node)
+        pending += [inner for item in node.attribute for inner in item.g.node]
+    return found
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.data())
+def test_in_branches_and_functions(data: st.DataObject) -> None:
+    """Rules that follow some scope of a model, which captures values of those round it."""
+    model = data.draw(scoped_models())
+    scopes = model.graphs()
+    rules = []
+    for number in range(data.draw(st.integers(1, 3)) if scopes else 0):
+        graph = data.draw(st.sampled_from(scopes))
+        rules.append(data.draw(policed(data.draw(near_patterns(graph)).text(), number)))
+    check_all(named(proto_from_text(model.text())), rules)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.data())
+def test_with_several_outputs(data: st.DataObject) -> None:
+    """Rules that use the whole language, on nodes and matches of several outputs."""
+    graph = data.draw(rich_graphs(max_nodes=9))
+    rules = []
+    for number in range(data.draw(st.integers(1, 3))):
+        features = data.draw(st.lists(st.sampled_from(RICH), max_size=2, unique=True))
+        pattern = data.draw(rich_patterns(graph, features))
+        rules.append(data.draw(policed(pattern.text(), number)))
+    check_all(proto_from_text(HEADER + graph.text()), rules)
