@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from dplcli.dpl.rule import Check
-    from dplcli.ir import Node, Value
+    from dplcli.ir import Graph, Node, Value
 
 
 def judge(
@@ -71,12 +71,24 @@ def _object_to_member(node: Node, rule: PatternRule) -> str:
         return f"{node.label!r} calls an overload, which onnxruntime does not find in a function"
     if is_leaf_call(node, rule):
         return f"{node.label!r} calls a function that a partition wrote"
-    graph = node.graph
-    if graph.owner is not None:
+    value = _ambiguous_input(node)
+    if value is not None:
+        return f"{node.label!r} reads {value.name!r}, which is the name of two values there"
+    return ""
+
+
+def _ambiguous_input(node: Node) -> Value | None:
+    """Return what *node*, in a body, reads by a name that another value has inside or round it.
+
+    The standard forbids such names, and runtimes differ in which value they take.
+    """
+    graph: Graph | None = node.graph if node.graph.owner is not None else None
+    while graph is not None:
         for value in node.inputs:
             if value is not None and graph.values.get(value.name, value) is not value:
-                return f"{node.label!r} reads {value.name!r} from round it, which is also made here"
-    return ""
+                return value
+        graph = None if graph.owner is None else graph.owner.graph
+    return None
 
 
 def escaping_values(match: Match, claimed: Mapping[Node, Match]) -> list[Value]:
