@@ -14,6 +14,7 @@ from dplcli.dpl.rule import PatternRule
 from dplcli.ir import Attribute, Function, Graph, Node, Value
 from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.ir.traversal import behind_identities
+from dplcli.passes.judgement import replaced_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,6 +45,7 @@ class Outline:
         inputs: What the call reads: each value once, in order of first use.
         outputs: What the call makes.
         embedded: The constants that go into the body.
+        replaced: The nodes that the call takes the place of.
         structure: Equal for structurally equal matches of one rule, whatever their attributes.
         attributes: By node number and name, the attributes to give at the call.
         completed: Which of them the file left out.
@@ -53,6 +55,7 @@ class Outline:
     inputs: list[Value]
     outputs: list[Value]
     embedded: list[Value]
+    replaced: list[Node]
     structure: Structure
     attributes: dict[AttributeKey, Attribute] = field(default_factory=dict)
     completed: list[AttributeKey] = field(default_factory=list)
@@ -120,7 +123,7 @@ def outline(match: Match) -> Outline:
     structure += [opsets.get(node.domain, 0) for node in match.nodes]
     outputs = _outputs_of(match)
     structure += [(numbers[output.producer], output.index) for output in outputs]
-    return Outline(match, read, outputs, embedded, tuple(structure))
+    return Outline(match, read, outputs, embedded, replaced_nodes(match), tuple(structure))
 
 
 def _outputs_of(match: Match) -> list[Value]:

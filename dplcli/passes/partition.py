@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.ir.traversal import dependents_before
 from dplcli.passes.ir_version import raise_ir_version
-from dplcli.passes.judgement import replaced_nodes
 from dplcli.passes.outline import Kind, Outline, group, make_function, outline, rule_of, unique
 from dplcli.passes.rewriter import GraphRewriter
 from dplcli.passes.selection import in_program_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from dplcli.dpl.match import Match
     from dplcli.ir import Function, Graph, Model, Node, Value
@@ -85,10 +84,11 @@ class _Outliner:
         self.functions: dict[tuple[str, str, str], Function] = {}
         self.replaced: dict[Graph, list[Node]] = {}
 
-    def replace_all(self, kinds: Iterable[Kind]) -> dict[int, Partition]:
+    def replace_all(self, kinds: Sequence[Kind]) -> dict[int, Partition]:
+        """Write all functions from the graphs as they are, then put the calls in."""
         made = {}
-        for kind in kinds:
-            function = self._add_function(kind)
+        functions = [self._add_function(kind) for kind in kinds]
+        for kind, function in zip(kinds, functions, strict=True):
             version = self.model.opset_imports.setdefault(function.domain, 1)
             for number, item in enumerate(kind.outlines):
                 scope = item.match.root.graph
@@ -134,7 +134,7 @@ class _Outliner:
             metadata={NODES_KEY: describe_nodes(item)},
         )
         rewriter.take_over_outputs(call, item.outputs)
-        self.replaced.setdefault(graph, []).extend(replaced_nodes(match))
+        self.replaced.setdefault(graph, []).extend(item.replaced)
         return call
 
 

@@ -128,17 +128,16 @@ def test_no_name_is_captured_by_accident() -> None:
 
 
 def test_constants_of_one_name() -> None:
-    """The checker allows it; onnxruntime takes the outer one, though the inner one is nearer."""
+    """The checker allows it; which one onnxruntime takes depends on who else reads the outer."""
     text = """g (float[2] x, bool c) => (float[2] o) <float[2] k = {1, 2}> {
         o = If (c) <
           then_branch = t () => (float[2] q) <float[2] k = {3, 4}> { q = Add (x, k) },
-          else_branch = e () => (float[2] r) { r = Add (x, k) }> }"""
-    rules = rule("Add(x, const(c))")
-    assert describe_refusals(selected(rules, text)) == [
-        "r at q: check: 'q' reads 'k', which is the name of two values there"
-    ]
-    result = check_outcome(rules, text)
-    assert [function.name for function in result.functions] == ["r"]
+          else_branch = e () => (float[2] r) { r = Abs (x) }> }"""
+    check_partition(
+        "Add(x, const(c))",
+        text,
+        refused=["r at q: check: 'q' reads 'k', which is the name of two values there"],
+    )
 
 
 # -- functions -------------------------------------------------------------------------------------
@@ -358,3 +357,32 @@ def test_nodes_in_any_order() -> None:
     result = onnx.ModelProto.FromString(written)
     onnx.checker.check_model(result, full_check=True)
     check_idempotent(NEG_RELU, written)
+
+
+# -- matches that touch ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("constants", ["auto", "embed", "lift"])
+def test_an_identity_in_a_function_and_looked_through(constants: str) -> None:
+    """One rule outlines the Identity that another has looked through to its input."""
+    rules = [
+        rule("Identity(x)", name="copy", constants=constants),
+        rule("Add(Relu(x), Neg(c))", name="sum", constants=constants),
+    ]
+    text = """g (float[2] a) => (float[2] o) <float[2] k = {1, 2}> {
+        i = Identity (a) j = Identity (k) r = Relu (i) n = Neg (j) o = Add (r, n) }"""
+    for order in (rules, rules[::-1]):
+        result = check_outcome(order, text)
+        assert [node.op_type for node in result.graph.node if node.op_type == "sum"] == ["sum"]
+
+
+def test_what_one_match_duplicates_another_may_take() -> None:
+    """The Split is computed again inside the first rule's function, and is the second's."""
+    text = """g (float[2] a) => (float[1] o) {
+        p, q = Split (a) r = Relu (p) o = Sum (q, r, p) }"""
+    rules = [
+        rule("s = Split(x)\nSum(s[1], y, s[0])", name="sum", escape="duplicate"),
+        rule("(Split | Relu)(x)", name="one"),
+    ]
+    result = check_outcome(rules, text)
+    assert [node.op_type for node in result.graph.node] == ["one", "one_1", "sum"]
