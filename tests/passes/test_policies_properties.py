@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import PatternRule
 
+# A node that became part of a call is no Relu any more, say, and a call reads past an Identity, so
+# that nobody else may read it.
+_SHY = ("~", "Identity")
+
 
 @st.composite
 def policed(draw: st.DrawFn, pattern: str, number: int) -> PatternRule | None:
@@ -39,7 +43,7 @@ def check_all(model: onnx.ModelProto, rules: Sequence[PatternRule | None]) -> No
     result = onnx.ModelProto.FromString(written)
     assert len(selection.matches) == sum(_is_call(node) for node in _nodes(result))
     check_sound(model, result)
-    if not any("~" in repr(item.pattern) for item in usable):  # a call is no Relu, say
+    if not any(word in repr(item.pattern) for item in usable for word in _SHY):
         check_idempotent(usable, written)
 
 
