@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.ir.traversal import dependents_before
+from dplcli.ir.traversal import dependents_before, is_identity
 from dplcli.passes.ir_version import raise_ir_version
 from dplcli.passes.outline import Kind, Outline, group, make_function, outline, rule_of, unique
 from dplcli.passes.rewriter import GraphRewriter
@@ -166,15 +166,19 @@ def _drop_unread_constants(kinds: Iterable[Kind]) -> None:
 
 
 def _drop_if_unread(value: Value) -> None:
+    """Take out a constant, and the copies of it that led to where it was read."""
     while not (value.use_count or value.returned_by or value.is_graph_input):
         if value.graph.values.get(value.name) is not value:
             return
         rewriter = GraphRewriter(value.graph)
-        if value.producer is None:
+        producer = value.producer
+        if producer is None:
             rewriter.drop_initializer(value)
             return
-        before = value.producer.inputs
-        rewriter.erase([value.producer])
-        if not before or before[0] is None:
+        origin = producer.inputs[0] if is_identity(producer) else None
+        if origin is None and not value.is_constant:
+            return  # a call has taken the place of the copy
+        rewriter.erase([producer])
+        if origin is None:
             return
-        value = before[0]
+        value = origin

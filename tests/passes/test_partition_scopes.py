@@ -386,3 +386,16 @@ def test_what_one_match_duplicates_another_may_take() -> None:
     ]
     result = check_outcome(rules, text)
     assert [node.op_type for node in result.graph.node] == ["one", "one_1", "sum"]
+
+
+def test_a_copy_that_is_a_partition_stays_one() -> None:
+    """Its constant is embedded by another match, which leaves the call without a reader."""
+    rules = [
+        rule("Identity(x)", name="copy", constants="embed"),
+        rule("Sub(x, y)", name="sub", constants="embed"),
+    ]
+    text = """g (float[2] a) => (float[2] o) <float[2] k = {1, 2}> {
+        i = Identity (k) o = Sub (i, i) }"""
+    result = check_outcome(rules, text)
+    assert [node.op_type for node in result.graph.node] == ["copy", "sub"]
+    assert not result.graph.initializer
