@@ -58,8 +58,8 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
         by_rule.setdefault(match.rule.qualified_name, []).append(outline(match))
     kinds = [kind for outlines in by_rule.values() for kind in group(outlines)]
     made = _Outliner(model, {rule.name for rule in selection.rules}).replace_all(kinds)
-    _drop_unread_constants(kinds)
     raise_ir_version(model)
+    _drop_unread_constants(kinds)
     return [made[id(match)] for match in matches]
 
 

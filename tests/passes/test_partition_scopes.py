@@ -331,6 +331,7 @@ def test_every_ir_version(ir_version: int, constants: str) -> None:
     assert result.ir_version == max(ir_version, 8)
     assert [info.name for info in result.graph.input] == ["a"]
     assert [node.op_type for node in result.graph.node] == ["r"]
+    assert len(result.graph.initializer) == (constants == "lift")
 
 
 def test_an_initializer_that_a_caller_may_override_is_no_constant() -> None:

@@ -1,0 +1,92 @@
+"""One cell of the matrix: a model, a target, and a way to write its partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dplcli import pipeline
+from dplcli.errors import VerificationError
+from dplcli.onnx_io import check_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TARGETS = ("dnnl",)
+"""What is tried; one word more is one column more."""
+
+FORMS = {"plain": pipeline.PartitionSettings()}
+"""Ways to write partitions, by name: each is tried with every policy for constants."""
+
+CONSTANTS = ("lift", "embed")
+
+LARGEST_GROWTH = 0.05
+"""How much a file may grow with lifted constants, as a part of its size."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What became of a model.
+
+    Attributes:
+        partitions: How many calls were written.
+        growth: By how much the file grew, as a part of its size.
+        ran: Whether onnxruntime runs the original, so that both could be compared.
+    """
+
+    partitions: int
+    growth: float
+    ran: bool
+
+
+def fill(  # noqa: PLR0913  # by keyword
+    model: Path,
+    folder: Path,
+    *,
+    target: str,
+    constants: str,
+    form: str = "plain",
+    verify: bool = True,
+    refill: bool = False,
+) -> Cell:
+    """Partition *model* and check what must hold of every cell.
+
+    onnx.checker and the comparison in onnxruntime, without optimisation and with all of it, are
+    the partition's own: it fails if they do. A second run must copy the file.
+
+    Args:
+        model: The model.
+        folder: Where to write.
+        target: The catalogue.
+        constants: What becomes of constants, in every rule.
+        form: One of :data:`FORMS`.
+        verify: Whether to compare numbers.
+        refill: Whether weights that are made at run time get random values.
+    """
+    verification = pipeline.VerifySettings(seeds=(0,), refill_weights=refill)
+    policies = pipeline.Policies(constants=(constants,))
+    once, twice = folder / "once.onnx", folder / "twice.onnx"
+
+    def run(source: Path, output: Path, *, verified: bool) -> pipeline.PartitionOutcome:
+        settings = replace(FORMS[form], verify=verified, verification=verification)
+        return pipeline.partition(
+            source, output=output, targets=[target], settings=settings, policies=policies
+        )
+
+    try:
+        outcome = run(model, once, verified=verify)
+        ran = verify
+    except VerificationError:
+        outcome, ran = run(model, once, verified=False), False
+    assert outcome.is_success
+    if outcome.is_changed and check_model(model) == "":
+        assert check_model(once) == ""
+    assert outcome.is_changed == (once.read_bytes() != model.read_bytes())
+    if outcome.is_changed and ran:
+        assert outcome.verification is not None
+        levels = {output.level for output in outcome.verification.outputs}
+        assert levels == {"disable", "all"}
+    assert not run(once, twice, verified=False).is_changed
+    assert twice.read_bytes() == once.read_bytes()
+    size = model.stat().st_size
+    return Cell(len(outcome.partitions), once.stat().st_size / size - 1, ran)

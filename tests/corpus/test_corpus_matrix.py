@@ -1,0 +1,62 @@
+"""Every real model for every target, with constants lifted and embedded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.corpus.matrix import CONSTANTS, FORMS, LARGEST_GROWTH, TARGETS, fill
+from tests.corpus.nets import LIGHT_NETS, SHARED, light_net, manifest
+
+SAMPLES = sorted((Path(__file__).parents[2] / "sample_models").glob("*.onnx"))
+MODELS = manifest()
+
+# One session takes onnxruntime two minutes; the structure is checked all the same.
+UNVERIFIED = {"gru_unrolled-legacy17.onnx"}
+# Too small for a function of a few hundred bytes not to count: nets without weights, or nearly so.
+SMALLEST = 10_000
+
+cells = pytest.mark.parametrize(
+    ("target", "constants", "form"), [(t, c, f) for t in TARGETS for c in CONSTANTS for f in FORMS]
+)
+
+
+def check_growth(model: Path, growth: float, constants: str) -> None:
+    """Check that the file hardly grew; weights that are embedded make functions of their own."""
+    if constants == "lift" and model.stat().st_size >= SMALLEST:
+        assert growth <= LARGEST_GROWTH
+
+
+@cells
+@pytest.mark.parametrize("model", SAMPLES, ids=lambda path: path.stem)
+def test_samples(model: Path, tmp_path: Path, target: str, constants: str, form: str) -> None:
+    """The models that come with dpl."""
+    cell = fill(model, tmp_path, target=target, constants=constants, form=form)
+    assert cell.ran
+    check_growth(model, cell.growth, constants)
+
+
+@pytest.mark.corpus
+@cells
+@pytest.mark.parametrize("name", LIGHT_NETS)
+def test_light_nets(name: str, tmp_path: Path, target: str, constants: str, form: str) -> None:
+    """The nets of the onnx package, with weights that mean something."""
+    model = light_net(name)
+    cell = fill(model, tmp_path, target=target, constants=constants, form=form, refill=True)
+    assert cell.ran
+    check_growth(model, cell.growth, constants)
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not MODELS, reason="the models are not beside the checkout")
+@cells
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_corpus(name: str, tmp_path: Path, target: str, constants: str, form: str) -> None:
+    """Exported and hand-made nets of every kind."""
+    model = SHARED / name
+    verify = name not in UNVERIFIED
+    cell = fill(model, tmp_path, target=target, constants=constants, form=form, verify=verify)
+    runs = MODELS[name]["checks"]["onnxruntime_cpu"] == "ok"
+    assert cell.ran == (verify and (runs or not cell.partitions))
+    check_growth(model, cell.growth, constants)
