@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dplcli.dpl.match import Match, Rejection
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import DplError, PassError
+from dplcli.ir.randomness import draws_random
 from dplcli.ir.traversal import enclosing_node, needed_within, path_through_outside, users
 from dplcli.passes.written import is_leaf_call
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from dplcli.dpl.rule import Check
+    from dplcli.dpl.rule import Check, Rule
     from dplcli.ir import Graph, Node, Value
 
 
@@ -49,22 +50,26 @@ def _object_to_nodes(
     match: Match, claimed: Mapping[Node, Match], absorbed: Sequence[Match]
 ) -> Rejection | None:
     rule, root = match.rule, match.root
+    is_inner = root.graph.owner is not None
     for node in match.nodes:
         owner = claimed.get(node)
         if owner is not None and all(owner is not match for match in absorbed):
             reason = f"{node.label!r} is in another match, of {owner.rule.qualified_name}"
             return Rejection(rule, root, "overlap", reason, node)
-        reason = _object_to_member(node, rule) if isinstance(rule, PatternRule) else ""
-        if reason:
-            return Rejection(rule, root, "check", reason, node)
+        if is_inner or node.domain or node.subgraphs:
+            reason = _object_to_member(node, rule)
+            if reason:
+                return Rejection(rule, root, "check", reason, node)
     if "" not in root.graph.opset_imports and not all(node.domain for node in match.nodes):
         reason = "the model does not say which opset of the standard operators it uses"
         return Rejection(rule, root, "check", reason, root)
     return None
 
 
-def _object_to_member(node: Node, rule: PatternRule) -> str:
-    """Say why *node* cannot go into a function, or ""."""
+def _object_to_member(node: Node, rule: Rule) -> str:
+    """Say why *node* cannot go into a function, or "", as if it need not."""
+    if not isinstance(rule, PatternRule):
+        return ""
     if node.subgraphs:
         return f"{node.label!r} has a body of its own, which a function cannot take along"
     if node.overload:
@@ -146,6 +151,10 @@ def _object_to_escape(
             if not _leads_into(value, match, claimed):
                 reason = f"{describe_escape(value, match.nodes)}, which does not lead to the root"
                 return _escape(match, value, reason)
+        for node in needed_within(match.nodes, escaping):
+            if draws_random(node):
+                reason = f"{node.label!r} draws random numbers, which would be drawn twice"
+                return Rejection(match.rule, match.root, "escape", reason, node)
     return None
 
 

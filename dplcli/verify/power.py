@@ -4,14 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dplcli.ir.randomness import RANDOM_OPS
 from dplcli.verify.compare import Judge
 from dplcli.verify.dataflow import Dataflow, attribute
 from dplcli.verify.sessions import Outputs
-
-_RANDOM = frozenset(
-    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"}
-    | {"Multinomial", "Bernoulli"}
-)
 
 
 def blind_outputs(judge: Judge, runs: Sequence[Outputs]) -> tuple[str, ...]:
@@ -56,6 +52,6 @@ def value_warnings(runs: Sequence[Outputs], blind: Sequence[str]) -> list[str]:
 def random_warnings(flow: Dataflow) -> list[str]:
     """Name an operator that draws numbers without a seed: no comparison is fair to that."""
     for node in flow.main.body.nodes():
-        if node.op_type in _RANDOM and attribute(node, "seed") is None:
+        if node.op_type in RANDOM_OPS and attribute(node, "seed") is None:
             return [f"the model draws random numbers ({node.op_type} {node.output[0]!r})"]
     return []

@@ -400,3 +400,36 @@ def test_a_copy_that_is_a_partition_stays_one() -> None:
     result = check_outcome(rules, text)
     assert [node.op_type for node in result.graph.node] == ["copy", "sub"]
     assert not result.graph.initializer
+
+
+# -- random numbers --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("draw", "pattern", "is_random"),
+    [
+        ("RandomUniformLike (x)", "RandomUniformLike(_)", True),
+        ("f.noise (x)", "f.noise(_)", True),
+        ("f.calm (x)", "f.calm(_)", False),
+        ("Dropout (x, half, yes)", "Dropout(_, _, _)", True),
+        ("Dropout (x, half, no)", "Dropout(_, _, _)", False),
+        ("Dropout (x, half)", "Dropout(_, _)", False),
+        ("Exp (x)", "Exp(_)", False),
+    ],
+)
+def test_random_numbers_are_drawn_once(draw: str, pattern: str, *, is_random: bool) -> None:
+    """To compute a node again inside a function is no harm, unless it makes something else then."""
+    text = f"""{LOCAL}g (float[2] x) => (float[2] o)
+        <float half = {{0.5}}, bool yes = {{1}}, bool no = {{0}}> {{
+          r = {draw} n = Neg (r) a = Abs (r) o = Sub (n, a) }}
+        {FUNCTION} noise (x) => (y) {{ r = RandomUniformLike (x) y = Add (x, r) }}
+        {FUNCTION} calm (x) => (y) {{ y = Add (x, x) }}"""
+    rules = rule(f"Sub(Neg({pattern}), y)", escape="duplicate")
+    selection = selected(rules, text)
+    if is_random:
+        assert describe_refusals(selection) == [
+            "r at o: escape: 'r' draws random numbers, which would be drawn twice"
+        ]
+        return
+    assert taken(selection) == ["r: r, n, o"]
+    check_outcome(rules, text)

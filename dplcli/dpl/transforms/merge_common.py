@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from dplcli.dpl.nodewise import nodewise
 from dplcli.ir import Tensor
 from dplcli.ir.placeholders import is_placeholder
+from dplcli.ir.randomness import RANDOM_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
 
     Signature: TypeAlias = tuple[Hashable, ...]
 
-_RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial"}
-    | {"Bernoulli", "Dropout", "Constant", "Identity"}
-)
+_RANDOM = RANDOM_OPS | {"Dropout", "Constant", "Identity"}
 """Operators that may give something else each time; and two that other rules see to."""
 
 _DOMAINS = frozenset({"", "ai.onnx.ml"})
