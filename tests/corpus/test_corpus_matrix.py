@@ -16,6 +16,8 @@ MODELS = manifest()
 UNVERIFIED = {"gru_unrolled-legacy17.onnx"}
 # Too small for a function of a few hundred bytes not to count: nets without weights, or nearly so.
 SMALLEST = 10_000
+# One call for every 750 bytes, each of which says what it stands for.
+MANY_CALLS = {"gru_unrolled-legacy17.onnx": 0.11}
 
 cells = pytest.mark.parametrize(
     ("target", "constants", "form"), [(t, c, f) for t in TARGETS for c in CONSTANTS for f in FORMS]
@@ -25,7 +27,7 @@ cells = pytest.mark.parametrize(
 def check_growth(model: Path, growth: float, constants: str) -> None:
     """Check that the file hardly grew; weights that are embedded make functions of their own."""
     if constants == "lift" and model.stat().st_size >= SMALLEST:
-        assert growth <= LARGEST_GROWTH
+        assert growth <= MANY_CALLS.get(model.name, LARGEST_GROWTH)
 
 
 @cells
