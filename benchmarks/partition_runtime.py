@@ -11,7 +11,8 @@ Run it from the root of the repository, with dplcli installed::
     python -m benchmarks.partition_runtime sample_models/*.onnx
     python -m benchmarks.partition_runtime model.onnx --target dnnl --constants embed --rounds 50
 
-The exit code is 1 if a model is slower by more than ``--limit``, and by more than it strays.
+The exit code is 1 if a model is slower by more than ``--limit``, and by more than it strays; 2 if
+one cannot be measured.
 """
 
 import argparse
@@ -141,12 +142,14 @@ def main(arguments: Sequence[str]) -> int:
     width = max(len(model.name) for model in asked.models)
     print(f"{'model':{width}}  partitions  original ms   ratio  to itself")
     slow = []
+    is_measured = True
     for model in asked.models:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 found = measure(model, Path(folder), asked.target, asked.constants, asked.rounds)
             except (DplError, RunError) as error:
                 print(f"{model.name:{width}}  {error}")
+                is_measured = False
                 continue
         print(
             f"{model.name:{width}}  {found.partitions:10}  {found.seconds * 1e3:11.3f}"
@@ -157,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
             slow.append(model.name)
     if slow:
         print(f"slower than {asked.limit} times the original: {', '.join(slow)}")
-    return 1 if slow else 0
+    return 1 if slow else 0 if is_measured else 2
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ def print_node(node: Node) -> str:
     )
     attributes = f" <{stated}>" if stated else ""
     name = f"[{node.name}] " if node.name else ""
-    return f"{name}{outputs} = {node.qualified_op}{attributes} ({inputs})"
+    op = f"{node.qualified_op}:{node.overload}" if node.overload else node.qualified_op
+    return f"{name}{outputs} = {op}{attributes} ({inputs})"
 
 
 def print_window(node: Node, *, radius: int = 3) -> str:

@@ -22,6 +22,7 @@ CHAIN = (
         ("y = Clip (x, , x)", 'y = Clip (x, "", x)'),
         ("y, z = Foo ()", "y, z = Foo ()"),
         ("y = com.acme.Op (x)", "y = com.acme.Op (x)"),
+        ("y = com.acme.Op:one (x)", "y = com.acme.Op:one (x)"),
         (
             "y = Conv <pads = [0, 1], group = 2> (x, x)",
             "y = Conv <pads = [0, 1], group = 2> (x, x)",
