@@ -43,4 +43,5 @@ def _drops_out(node: Node) -> bool:
     training = node.inputs[_TRAINING_SLOT]
     if training is None:
         return False
-    return training.constant is None or bool(training.constant.numpy().any())
+    data = training.constant if training.is_constant else None
+    return data is None or bool(data.numpy().any())

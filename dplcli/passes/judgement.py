@@ -8,7 +8,13 @@ from dplcli.dpl.match import Match, Rejection
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import DplError, PassError
 from dplcli.ir.randomness import draws_random
-from dplcli.ir.traversal import enclosing_node, needed_within, path_through_outside, users
+from dplcli.ir.traversal import (
+    behind_identities,
+    enclosing_node,
+    needed_within,
+    path_through_outside,
+    users,
+)
 from dplcli.passes.written import is_leaf_call
 
 if TYPE_CHECKING:
@@ -67,7 +73,7 @@ def _object_to_nodes(
 
 
 def _object_to_member(node: Node, rule: Rule) -> str:
-    """Say why *node* cannot go into a function, or "", as if it need not."""
+    """Say why *node* cannot go into a function; "" if it can, or if *rule* is to replace it."""
     if not isinstance(rule, PatternRule):
         return ""
     if node.subgraphs:
@@ -85,12 +91,15 @@ def _object_to_member(node: Node, rule: Rule) -> str:
 def _ambiguous_input(node: Node) -> Value | None:
     """Return what *node*, in a body, reads by a name that another value has inside or round it.
 
-    The standard forbids such names, and runtimes differ in which value they take.
+    The standard forbids such names, and runtimes differ in which value they take. What a value is
+    a copy of counts as well, since that is what a call reads.
     """
+    read = [value for value in node.inputs if value is not None]
+    read += [origin for value in read if (origin := behind_identities(value)) is not value]
     graph: Graph | None = node.graph if node.graph.owner is not None else None
     while graph is not None:
-        for value in node.inputs:
-            if value is not None and graph.values.get(value.name, value) is not value:
+        for value in read:
+            if graph.values.get(value.name, value) is not value:
                 return value
         graph = None if graph.owner is None else graph.owner.graph
     return None

@@ -127,6 +127,20 @@ def test_no_name_is_captured_by_accident() -> None:
     ]
 
 
+def test_a_copy_of_a_hidden_value() -> None:
+    """A call reads what a copy is made of, so the name of that must not be hidden either."""
+    text = """g (float[2] x, bool c) => (float[2] o) <float[2] k = {1, 2}> {
+        i = Identity (k)
+        o = If (c) <
+          then_branch = t () => (float[2] q) <float[2] k = {3, 4}> { q = Add (x, i) },
+          else_branch = e () => (float[2] r) { r = Add (x, i) }> }"""
+    selection = selected(rule("Add(v, w)"), text)
+    assert taken(selection) == ["r: r"]
+    assert describe_refusals(selection) == [
+        "r at q: check: 'q' reads 'k', which is the name of two values there"
+    ]
+
+
 def test_constants_of_one_name() -> None:
     """The checker allows it; which one onnxruntime takes depends on who else reads the outer."""
     text = """g (float[2] x, bool c) => (float[2] o) <float[2] k = {1, 2}> {
