@@ -118,7 +118,7 @@ def encode_attribute(name: str, attribute: Attribute) -> AttributeProto:
 def _encodable(value: object) -> Any:  # noqa: ANN401  # whatever protobuf's field takes
     if isinstance(value, str):
         return value.encode()
-    if isinstance(value, ProtoTensor):
+    if type(value) is ProtoTensor:
         return value.proto
     if isinstance(value, Tensor):
         return tensor_to_proto(value, "")

@@ -107,8 +107,11 @@ class SparseTensor(ProtoTensor):
 
 
 def tensor_to_proto(tensor: Tensor, name: str) -> TensorProto:
-    """Write *tensor* under *name*; what came from a file is copied, not re-encoded."""
-    if isinstance(tensor, ProtoTensor):
+    """Write *tensor* under *name*; what came from a file is copied, not re-encoded.
+
+    A sparse tensor becomes a dense one.
+    """
+    if type(tensor) is ProtoTensor:
         proto = TensorProto()
         proto.CopyFrom(tensor.proto)
         proto.name = name

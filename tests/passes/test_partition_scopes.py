@@ -448,3 +448,20 @@ def test_random_numbers_are_drawn_once(draw: str, pattern: str, *, is_random: bo
         return
     assert taken(selection) == ["r: r, n, o"]
     check_outcome(rules, text)
+
+
+@pytest.mark.parametrize("constants", ["auto", "embed"])
+def test_a_sparse_constant_is_dense_inside(constants: str) -> None:
+    """Functions have no sparse initializers, and what is stored are only some of the numbers."""
+    proto = proto_from_text("g (float[2] x) => (float[2] o) { o = Add (x, k) }")
+    values = onnx.helper.make_tensor("k", onnx.TensorProto.FLOAT, [1], [5.0])
+    indices = onnx.helper.make_tensor("i", onnx.TensorProto.INT64, [1], [1])
+    sparse = onnx.helper.make_sparse_tensor(values, indices, [2])
+    proto.graph.sparse_initializer.append(sparse)
+    rules = rule("Add(x, const())", constants=constants)
+    _, _, written = partitioned(rules, proto.SerializeToString())
+    result = onnx.ModelProto.FromString(written)
+    assert [node.op_type for node in result.functions[0].node] == ["Constant", "Add"]
+    assert not result.graph.sparse_initializer
+    check_sound(proto, result)
+    check_idempotent(rules, written)
