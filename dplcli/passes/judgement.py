@@ -255,9 +255,9 @@ def _object_to_shape(match: Match, contracted: Mapping[Node, Sequence[Value]]) -
     return Rejection(match.rule, match.root, "convexity", reason, outside)
 
 
-def replaced_nodes(match: Match) -> list[Node]:
+def replaced_nodes(match: Match) -> Sequence[Node]:
     """Return the nodes that a call takes the place of: all but those that others still need."""
     if not match.escaping or match.rule.escape != "duplicate":
-        return list(match.nodes)
+        return match.nodes
     needed = needed_within(match.nodes, match.escaping)
     return [node for node in match.nodes if node not in needed]

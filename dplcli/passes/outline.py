@@ -55,7 +55,7 @@ class Outline:
     inputs: list[Value]
     outputs: list[Value]
     embedded: list[Value]
-    replaced: list[Node]
+    replaced: Sequence[Node]
     structure: Structure
     attributes: dict[AttributeKey, Attribute] = field(default_factory=dict)
     completed: list[AttributeKey] = field(default_factory=list)

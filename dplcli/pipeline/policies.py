@@ -66,7 +66,7 @@ def _read(policy: str, texts: Iterable[str], rules: Sequence[Rule]) -> dict[str,
     """Return what *policy* shall be, by qualified name of each rule that a text is about."""
     for_all: dict[str, str] = {}
     for_one: dict[str, str] = {}
-    for text in texts:
+    for text in [texts] if isinstance(texts, str) else texts:
         name, value = _split(policy, text)
         known = for_one if name else for_all
         for qualified in _rules_meant(f"--{policy} {text!r}", name, rules):
