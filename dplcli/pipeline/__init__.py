@@ -11,6 +11,7 @@ from dplcli.pipeline.catalogs import (
     load_catalog_rules,
     try_catalogs,
 )
+from dplcli.pipeline.contracts import Contract, catalog_contract, model_contract, write_bindings
 from dplcli.pipeline.inspecting import find_nodes, inspect
 from dplcli.pipeline.learning import LearnOutcome, learn
 from dplcli.pipeline.matching import (
@@ -35,6 +36,7 @@ from dplcli.verify import Settings as VerifySettings
 
 __all__ = [
     "LEVELS",
+    "Contract",
     "ExplainOutcome",
     "LearnOutcome",
     "MatchOutcome",
@@ -47,6 +49,7 @@ __all__ = [
     "VerificationResult",
     "VerifySettings",
     "apply_plan",
+    "catalog_contract",
     "catalog_schema",
     "check_catalogs",
     "check_output",
@@ -60,10 +63,12 @@ __all__ = [
     "load_catalog_rules",
     "load_rules",
     "match",
+    "model_contract",
     "partition",
     "plan_schema",
     "rewrite",
     "try_catalogs",
     "verify",
+    "write_bindings",
     "write_text",
 ]
