@@ -36,7 +36,7 @@ def contract_files(command: Command) -> Command:
     )(command)
 
 
-def emit_contract(
+def emit_contract(  # noqa: PLR0913  # the files of a command
     contract: pipeline.Contract,
     others: tuple[Path | str, ...],
     *,

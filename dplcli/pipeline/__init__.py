@@ -11,7 +11,7 @@ from dplcli.pipeline.catalogs import (
     load_catalog_rules,
     try_catalogs,
 )
-from dplcli.pipeline.contracts import Contract, catalog_contract, model_contract, write_bindings
+from dplcli.pipeline.contracts import catalog_contract, model_contract, write_bindings
 from dplcli.pipeline.inspecting import find_nodes, inspect
 from dplcli.pipeline.learning import LearnOutcome, learn
 from dplcli.pipeline.matching import (
@@ -31,6 +31,7 @@ from dplcli.pipeline.rewriting import apply_plan, rewrite
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_output, default_output, write_text
+from dplcli.targets import Contract
 from dplcli.verify import LEVELS, VerificationResult
 from dplcli.verify import Settings as VerifySettings
 

@@ -298,4 +298,5 @@ def _plain(value: object) -> Plain:
             return value
         case bytes():
             return value.decode("utf-8", "backslashreplace")
-    return str(value)
+        case _:
+            return str(value)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 
-_C_WORDS = frozenset(
-    """
+_C_WORDS = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t
     char8_t class compl concept const const_cast consteval constexpr constinit continue co_await
     co_return co_yield decltype default delete do double dynamic_cast else enum explicit export
@@ -15,8 +14,7 @@ _C_WORDS = frozenset(
     restrict return short signed sizeof static static_assert static_cast struct switch template
     this thread_local throw true try typedef typeid typename typeof union unsigned using virtual
     void volatile wchar_t while xor xor_eq linux unix
-    """.split()
-)
+"""
 _PYTHON_WORDS = frozenset([*keyword.kwlist, "self", "np", "npt"])
 _OTHER = re.compile(r"[^0-9A-Za-z_]")
 
@@ -51,7 +49,7 @@ def identifier(name: str) -> str:
 
 def c_scope() -> Identifiers:
     """Return a scope for members or parameters that are valid in C and in C++."""
-    return Identifiers(_C_WORDS)
+    return Identifiers(frozenset(_C_WORDS.split()))
 
 
 def python_scope() -> Identifiers:

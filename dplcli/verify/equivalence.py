@@ -184,7 +184,9 @@ class _Check:
             if attempt.libraries and _SHARED_LIBRARIES not in self._warnings:
                 self._warnings.append(_SHARED_LIBRARIES)
             return attempt, runner
-        raise VerificationError(f"onnxruntime does not run the original model: {problem}") from problem
+        raise VerificationError(
+            f"onnxruntime does not run the original model: {problem}"
+        ) from problem
 
     def _judge(self, level: str, baseline: str, seed: int) -> Judge:
         rtol, atol = self._settings.rtol, self._settings.atol
