@@ -50,6 +50,7 @@ def _function(function: FunctionContract) -> Json:
             "inputs": list(function.parts.inputs),
         },
         "conditions": list(function.conditions),
+        "variations": list(function.variations),
     }
 
 

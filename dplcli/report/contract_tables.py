@@ -41,6 +41,7 @@ def _heading(function: FunctionContract) -> RenderableType:
     if own:
         lines.append(Text(f"  not in every function of the rule: {', '.join(own)}"))
     lines += [Text(f"  where {condition}") for condition in function.conditions]
+    lines += [Text(f"  {variation}") for variation in function.variations]
     return Group(*lines)
 
 

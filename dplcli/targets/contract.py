@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
 
 from dplcli.ir import Tensor
 from dplcli.ir.printer import print_attribute
@@ -126,6 +129,7 @@ class FunctionContract:
         body: Its operators, in order.
         parts: What sets it off from others of its rule.
         conditions: What the rule asks besides, as text; only where it is known.
+        variations: What a match may have beyond this, in sentences; only without a model.
         doc: What the rule is, for a reader; only where it is known.
     """
 
@@ -141,6 +145,7 @@ class FunctionContract:
     body: tuple[BodyNode, ...]
     parts: Parts = Parts()
     conditions: tuple[str, ...] = ()
+    variations: tuple[str, ...] = ()
     doc: str = ""
 
 
@@ -292,9 +297,9 @@ def _plain(value: object) -> Plain:
     match value:
         case tuple():
             return tuple(_plain(item) for item in value)
-        case float() if value - value != 0:
-            return str(value)
-        case bool() | int() | float() | str():
+        case float():
+            return float(str(np.float32(value))) if math.isfinite(value) else str(value)
+        case int() | str():
             return value
         case bytes():
             return value.decode("utf-8", "backslashreplace")

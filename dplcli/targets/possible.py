@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.callee import OpName
-from dplcli.dpl.pattern import CallPattern, ConstantPattern, TypedPattern
+import numpy as np
+
+from dplcli.dpl.callee import OpKind, OpName
+from dplcli.dpl.pattern import (
+    CallPattern,
+    ConstantPattern,
+    DominatorPattern,
+    RepeatPattern,
+    TypedPattern,
+)
 from dplcli.dpl.scoping import all_parts
-from dplcli.ir.operators import schema_of
+from dplcli.ir import Tensor
+from dplcli.ir.operators import COMMUTATIVE, schema_of
 from dplcli.targets.contract import (
     AttributeContract,
+    BodyNode,
     FunctionContract,
     PortContract,
     body_node,
@@ -47,18 +58,73 @@ def possible_function(rule: PatternRule, function: Function, call: Node) -> Func
         tuple(known.get(name, PortContract(name)) for name in inputs),
         tuple(_attributes(rule, function, call)),
         tuple(PortContract(name) for name in outputs),
-        tuple(body_node(node) for node in function.body),
-        conditions=(*(condition.text for condition in rule.where), *_opsets(rule)),
+        tuple(_body_node(node, rule.pattern) for node in function.body),
+        conditions=tuple(_conditions(rule)),
+        variations=tuple(dict.fromkeys(_variations(rule, function))),
         doc=rule.doc,
     )
 
 
-def _opsets(rule: PatternRule) -> Iterable[str]:
+def _body_node(node: Node, pattern: DFPattern) -> BodyNode:
+    """Describe a node; of a constant that was made up, too, nothing is known."""
+    found = body_node(node)
+    if node.op_type != "Constant" or node.domain:
+        return found
+    value = node.attributes.get("value")
+    tensor = None if value is None else value.value
+    if isinstance(tensor, Tensor) and _is_fixed(tensor, pattern):
+        return found
+    return replace(found, attributes={"value": "as in the model"})
+
+
+def _is_fixed(tensor: Tensor, pattern: DFPattern) -> bool:
+    """Tell whether the pattern asks for the number, or for the very data."""
+    data = tensor.numpy()
+    for part in all_parts(pattern):
+        if not isinstance(part, ConstantPattern):
+            continue
+        if part.exact is not None and part.exact.data == data.tobytes():
+            return True
+        if part.value is not None and data.size == 1 and data.item() == np.float32(part.value):
+            return True
+    return False
+
+
+def _conditions(rule: PatternRule) -> Iterable[str]:
+    """Say what bounds the matches besides the pattern."""
+    yield from (condition.text for condition in rule.where)
     first, last = rule.opsets
     if first is not None:
         yield f"opset >= {first}"
     if last is not None:
         yield f"opset <= {last}"
+    if rule.check is not None:
+        yield "a Python function accepts it"
+
+
+def _variations(rule: PatternRule, function: Function) -> Iterable[str]:
+    """Say what a match may have beyond the made-up one."""
+    for node in function.body:
+        if not node.domain and node.op_type in COMMUTATIVE:
+            yield f"the operands of {node.op_type} may be swapped"
+    for part in all_parts(rule.pattern):
+        yield from _variations_of(part)
+
+
+def _variations_of(part: DFPattern) -> Iterable[str]:
+    match part:
+        case RepeatPattern():
+            yield f"{part.step.op.alternatives(repr)} may be repeated"
+        case DominatorPattern():
+            yield "the region may have further operators"
+        case CallPattern():
+            if part.rest:
+                op = part.op.alternatives(repr)
+                yield f"{op} may have further inputs, which the function has, too"
+            kinds = [choice for choice in part.op.choices if isinstance(choice, OpKind)]
+            yield from (f"any operator may stand for {kind.spelled()}" for kind in kinds)
+        case _:
+            return
 
 
 def _known_ports(pattern: DFPattern) -> Mapping[str, PortContract]:
@@ -97,7 +163,7 @@ def _attributes(rule: PatternRule, function: Function, call: Node) -> Iterable[A
     fixed = _fixed_attributes(rule.pattern)
     taken: set[str] = set()
     for number, node, schema in _known_operators(function):
-        for reads, kind in schema.attributes.items():
+        for reads, kind in sorted(schema.attributes.items()):
             if kind in _GRAPHS:
                 continue
             name = _unique(reads, taken)
