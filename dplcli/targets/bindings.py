@@ -67,6 +67,7 @@ class _Field:
         type: Its type in the language.
         note: What is known of it, for a comment.
         is_given: Whether every call gives it.
+        flag: Identifier of what says whether a call gives it, where not every call does.
     """
 
     name: str
@@ -75,6 +76,7 @@ class _Field:
     type: str
     note: str
     is_given: bool = True
+    flag: str = ""
 
 
 @dataclass(frozen=True)
@@ -194,16 +196,18 @@ def _c_attributes(
     function: FunctionContract, prefix: str, names: Identifiers
 ) -> tuple[_Field, ...]:
     scope = c_scope()
+    words = [scope.take(attribute.name) for attribute in function.attributes]
     return tuple(
         _Field(
             attribute.name,
-            scope.take(attribute.name),
+            word,
             names.take(prefix + attribute.name.upper()),
             _C_TYPES.get(attribute.kind, "const void *"),
             _attribute_note(function, attribute),
             attribute.is_given,
+            "" if attribute.is_given else scope.take(f"has_{word}"),
         )
-        for attribute in function.attributes
+        for attribute, word in zip(function.attributes, words, strict=True)
     )
 
 

@@ -97,7 +97,9 @@ def test_the_record_says_all_a_kernel_must_know() -> None:
     }  # fmt: skip
 
 
-def port(name: str, dtypes: list[str], ranks: list[int], *, constant: bool | None) -> dict[str, Any]:
+def port(
+    name: str, dtypes: list[str], ranks: list[int], *, constant: bool | None
+) -> dict[str, Any]:
     """Return the record of an input or output."""
     return {"name": name, "dtypes": dtypes, "ranks": ranks, "unknown": 0, "constant": constant}
 
@@ -223,7 +225,8 @@ def test_a_catalogue_knows_attributes_constants_and_types(tmp_path: Path) -> Non
     """What the pattern fixes is a value, what it leaves open a default, if there is one."""
     path = tmp_path / "own.yaml"
     path.write_text(
-        "dpl: 1\ntarget: t\nconstants: lift\npatterns:\n  - name: k\n    opsets: [13, 20]\n    pattern: |\n"
+        "dpl: 1\ntarget: t\nconstants: lift\npatterns:\n"
+        "  - name: k\n    opsets: [13, 20]\n    pattern: |\n"
         '      Cast(Conv(x.has_dtype("float32"), const(w), group=2), to=10)\n'
     )
     (function,) = pipeline.catalog_contract([str(path)]).functions

@@ -16,6 +16,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Compile = Callable[..., Path]
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 ORIGINAL = ROOT / "sample_models" / "residual_block.onnx"
@@ -27,8 +29,6 @@ pytestmark = [
 ]
 
 CONVOLUTIONS, SEEDS, LEVELS = 2, 2, 2
-
-Compile = Callable[..., Path] if TYPE_CHECKING else object
 
 
 def dpl(*args: object, calls: Path | None = None) -> subprocess.CompletedProcess[str]:
