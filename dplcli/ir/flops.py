@@ -256,7 +256,7 @@ _REDUCTIONS = {
     ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceLogSum"), 1
 )
 
-_STANDARD: Mapping[str, Formula] = {
+STANDARD: Mapping[str, Formula] = {
     **dict.fromkeys(OP_KINDS["elementwise"] | OP_KINDS["broadcast"], _per_made),
     **dict.fromkeys(_FREE, _nothing),
     **{op: partial(_per_read, per_element=count) for op, count in _REDUCTIONS.items()},
@@ -306,6 +306,7 @@ _STANDARD: Mapping[str, Formula] = {
     "RNN": _recurrent,
     "DFT": _transform,
 }
+"""The formula of each standard operator that has one."""
 
 _MICROSOFT: Mapping[str, Formula] = {
     "FusedConv": _convolution,
@@ -356,4 +357,4 @@ def flops(node: Node, shapes: Shapes) -> int | None:
 def _formula_of(node: Node) -> Formula | None:
     if node.domain == "com.microsoft":
         return _MICROSOFT.get(node.op_type)
-    return None if node.domain else _STANDARD.get(node.op_type)
+    return None if node.domain else STANDARD.get(node.op_type)
