@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.dpl.callee import OpKind, OpName
-from dplcli.dpl.pattern import CallPattern, DominatorPattern, RepeatPattern
+from dplcli.dpl.pattern import CallPattern, RepeatPattern
 from dplcli.dpl.rule import PatternRule
 from dplcli.dpl.scoping import all_parts
 from dplcli.ir.flops import flops
@@ -209,11 +209,6 @@ class _Mentions:
 
 def _callees(rule: Rule) -> Iterable[object]:
     for part in all_parts(rule.pattern):
-        calls: tuple[object, ...] = (part,)
-        if isinstance(part, RepeatPattern):
-            calls = (part.step,)
-        elif isinstance(part, DominatorPattern):
-            calls = part.parts
-        for call in calls:
-            if isinstance(call, CallPattern):
-                yield from call.op.choices
+        call = part.step if isinstance(part, RepeatPattern) else part
+        if isinstance(call, CallPattern):
+            yield from call.op.choices

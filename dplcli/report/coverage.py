@@ -75,7 +75,8 @@ def coverage_report(measured: Coverage, *, verbose: bool = False) -> RenderableT
     if shown:
         parts += [Text(), _left_table(shown, measured)]
     if rest := (0 if verbose else len(heavy) - len(shown)):
-        parts.append(Text(f"{rest} more kinds of node are left out (--verbose).", style="dim"))
+        more = "kind of node is" if rest == 1 else "kinds of node are"
+        parts.append(Text(f"{rest} more {more} left out (--verbose).", style="dim"))
     return Group(*parts)
 
 

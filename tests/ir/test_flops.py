@@ -99,6 +99,12 @@ def cost(text: str, opset: int = 23) -> int | None:
         (("(float[1,3,8] q, float[1,5,8] k, float[1,5,8] v) => (y)"
          " { y = Attention <q_num_heads = 2, kv_num_heads = 2> (q, k, v) }"),
          2 * (2 * 15 * 8 + 6 * 15)),
+        # 4 keys of the past and 5 new ones
+        (
+            "(float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v, float[1,2,4,4] p,"
+            " float[1,2,4,4] r) => (y) { y, k1, v1 = Attention (q, k, v, , p, r) }",
+            2 * (2 * 27 * 8 + 6 * 27),
+        ),
         # pools, reductions
         ("(float[1,2,8,8] x) => (y) { y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x) }",
          2 * 16 * 4),
@@ -188,6 +194,14 @@ def test_a_cost_is_the_formulas(text: str, expected: int) -> None:
 def test_what_cannot_be_known_is_unknown(text: str) -> None:
     """Never zero: a symbol, a foreign operator, a missing attribute, nonsense."""
     assert cost(text) is None
+
+
+def test_a_negative_size_is_unknown() -> None:
+    """Files have them; a cost below zero would make shares above 100 %."""
+    (node,) = model_from_text("g (float[2] x) => (y) { y = Relu (x) }").graph
+
+    assert flops(node, lambda _: (-1, 3)) is None
+    assert flops(node, lambda _: (0, 3)) == 0
 
 
 def test_every_operator_that_fuses_or_reduces_has_a_formula() -> None:

@@ -71,6 +71,14 @@ def test_a_refusal_is_the_reason() -> None:
     assert "x.rank" in item.reason
 
 
+def test_of_several_refusals_the_first_rule_speaks() -> None:
+    """It has the higher priority."""
+    rules = [rule("Relu(x)", f"x.rank == {rank}", name=f"k{rank}") for rank in (2, 3)]
+    (item,) = measured("g (float[2] x) => (y) { y = Relu (x) }", *rules).left_out
+
+    assert item.rule == "t.k2"
+
+
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
@@ -79,6 +87,7 @@ def test_a_refusal_is_the_reason() -> None:
         ('Relu(op(kind="reduction")(x))', NO_RULE),
         ("Relu(~Sigmoid(x))", NO_ROOT),
         ("Relu(repeat(Sigmoid, Neg(x), min=1))", NO_ROOT),
+        ("dominates(Neg(_), Sigmoid(_), Relu(_))", NO_ROOT),
         ("Tanh(x) | Sigmoid(Neg(x))", NO_FIT),
         ('op(kind="reduction")(x)', NO_RULE),
     ],
@@ -110,14 +119,13 @@ def test_two_targets_have_shares_of_their_own() -> None:
 
 # -- sizes -----------------------------------------------------------------------------------------
 
-SYMBOLIC = (
-    "g (float[n, 3] x, float[3, 5] w, float[?, 2] v) => (y, z) { y = MatMul (x, w) z = Relu (v) }"
-)
+SYMBOLIC = """g (float[n, 3] x, float[3, 5] w, float[m, 2] v) => (y, z) {
+    y = MatMul (x, w) z = Relu (v) }"""
 
 
 def test_sizes_that_are_missing_are_asked_for() -> None:
     """By the name that --size takes; no share is told of what is mostly unknown."""
-    found = measured(SYMBOLIC.replace("?", "m"))
+    found = measured(SYMBOLIC)
     lines = printed(found)
 
     assert lines[0] == (
@@ -129,16 +137,16 @@ def test_sizes_that_are_missing_are_asked_for() -> None:
 
 def test_given_sizes_make_costs_known() -> None:
     """Of symbols, each on its own."""
-    found = measured(SYMBOLIC.replace("?", "m"), n=7, m=1)
+    found = measured(SYMBOLIC, n=7, m=1)
 
     assert (found.total.whole.flops, found.total.whole.unknown) == (2 * 7 * 15 + 2, 0)
-    assert measured(SYMBOLIC.replace("?", "m"), n=7).symbols == ("m",)
+    assert measured(SYMBOLIC, n=7).symbols == ("m",)
 
 
 def test_a_size_that_no_input_has_is_refused() -> None:
     """A slip of the pen is no silent guess."""
     with pytest.raises(UsageError, match="no input has a dimension 'k'"):
-        measured(SYMBOLIC.replace("?", "m"), k=7)
+        measured(SYMBOLIC, k=7)
 
 
 def test_an_axis_without_a_name_is_given_by_input_and_number() -> None:
@@ -241,7 +249,7 @@ def test_the_report_shows_the_biggest_and_verbose_everything() -> None:
 
     assert short[0] == "They do 0 % of the work, 0 of 2.02 kFLOP."
     assert short[3].split()[:4] == ["Abs", "1", "2.00", "kFLOP"]
-    assert short[-1] == "1 more kinds of node are left out (--verbose)."
+    assert short[-1] == "1 more kind of node is left out (--verbose)."
     assert not any("Identity" in line for line in short)
     assert sum("Identity" in line for line in full) == 2
 

@@ -139,6 +139,19 @@ def test_what_is_given_is_followed_through_the_functions_round_a_call() -> None:
     assert (y.dtypes, y.ranks, y.is_constant) == (("float64", "float32"), (1, 2), True)
 
 
+def test_an_attribute_that_a_call_leaves_out_is_optional() -> None:
+    """Somebody may have edited the file."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "t" : 1]>
+        g (float[2] a) => (b, c) { b = t.k <alpha = 0.5> (a) c = t.k (a) }
+        <domain: "t", opset_import: ["" : 17]> k <alpha> (x) => (y)
+        { y = LeakyRelu <alpha: float = @alpha> (x) }"""
+    model = model_from_text(text)
+    model.functions["t", "k", ""].metadata = {"Composite": "t.k"}
+    (alpha,) = the_only(contract_of(model, "test")).attributes
+
+    assert (alpha.is_given, alpha.values, alpha.kind) == (False, (0.5,), "float")
+
+
 def test_an_embedded_constant_is_shown_with_its_numbers() -> None:
     """A kernel is not given what is inside the body, so it has to be told."""
     text = "g (float[2] a) => (o) <float c = {0.5}> { o = Mul (a, c) }"
