@@ -101,8 +101,8 @@ def cost(text: str, opset: int = 23) -> int | None:
          2 * (2 * 15 * 8 + 6 * 15)),
         # 4 keys of the past and 5 new ones
         (
-            "(float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v, float[1,2,4,4] p,"
-            " float[1,2,4,4] r) => (y) { y, k1, v1 = Attention (q, k, v, , p, r) }",
+            ("(float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v, float[1,2,4,4] p,"
+            " float[1,2,4,4] r) => (y) { y, k1, v1 = Attention (q, k, v, , p, r) }"),
             2 * (2 * 27 * 8 + 6 * 27),
         ),
         # pools, reductions
