@@ -27,6 +27,7 @@ _INFERENCE_ERRORS = (
     onnx.shape_inference.InferenceError,
     onnx.defs.SchemaError,
     onnx.checker.ValidationError,
+    MemoryError,
     RuntimeError,
     ValueError,
     TypeError,

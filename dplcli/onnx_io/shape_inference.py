@@ -27,6 +27,7 @@ _LENGTH = "dpl length "
 _PROBLEMS = (
     onnx.shape_inference.InferenceError,
     onnx.checker.ValidationError,
+    MemoryError,
     RuntimeError,
     ValueError,
 )

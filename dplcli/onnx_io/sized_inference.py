@@ -8,11 +8,13 @@ anew, node by node, with these values at hand.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dplcli.errors import UsageError
+from dplcli.ir import TensorType
 from dplcli.ir.model import is_exact
 from dplcli.onnx_io.evaluation import evaluate
 from dplcli.onnx_io.node_inference import infer_node
@@ -23,12 +25,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Graph, Model, Node, TensorType, Value
+    from dplcli.ir import Graph, Model, Node, Value
 
 _SHORT = 1024
 """Most elements of a value that is evaluated."""
 
 _OPAQUE = frozenset({"If", "Loop", "Scan"})
+
+_BOUNDED = frozenset({"Compress", "NonZero", "Unique"})
+"""Operators whose result is as short as what they read, though no inference says so."""
 
 
 def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:
@@ -124,12 +129,16 @@ class _Walk:
             if value is not None and array is None:
                 return
             inputs.append(array)
-        if not inputs or not all(self._is_short(value) for value in node.outputs):
+        is_bounded = node.op_type in _BOUNDED or all(map(self._is_short, node.outputs))
+        if not inputs or not is_bounded:
             return
         arrays = evaluate(node, inputs)
         for value, made in zip(node.outputs, arrays or (), strict=False):
             if value is not None and made.size <= _SHORT:
+                known = self._type(value)
+                dtype = made.dtype.name if known is None else known.dtype
                 self.data[value] = made
+                self.types[value] = TensorType(dtype, made.shape)
 
     def _evaluate_shape(self, node: Node) -> None:
         read, made = node.inputs[0], node.outputs[0]
@@ -164,11 +173,9 @@ class _Walk:
         return known is not None and known.shape is not None
 
     def _is_short(self, value: Value | None) -> bool:
-        """Tell whether what a node makes may be worth computing: it is not known to be long."""
+        """Tell whether a value is known to be short."""
         known = None if value is None else self._type(value)
-        if known is None or known.shape is None or not is_exact(known):
-            return True
-        count = 1
-        for dim in known.shape:
-            count *= dim if isinstance(dim, int) else 1
-        return count <= _SHORT
+        if known is None or known.shape is None:
+            return False
+        sizes = [dim for dim in known.shape if isinstance(dim, int)]
+        return len(sizes) == len(known.shape) and prod(sizes) <= _SHORT

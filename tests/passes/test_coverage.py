@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from dplcli.report.coverage import coverage_record, coverage_report
 from tests.helpers import model_from_text, rule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dplcli.dpl import PatternRule
     from dplcli.ir import Model
     from dplcli.passes.coverage import Coverage
@@ -260,3 +263,47 @@ def test_an_empty_model_is_no_error() -> None:
 
     assert found.total.whole.nodes == 0
     assert printed(found) in ([], [""])
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "r = Constant <value = int64[2] {30000, 30000}> () y = Expand (a, r)",
+        "r = Constant <value = int64[1] {1000000000}> () y = Tile (a, r)",
+        "r = Constant <value = int64[1] {100000000000}> () y = ConstantOfShape (r)",
+        "r = Constant <value = int64[1] {-7}> () y = ConstantOfShape (r)",
+        "r = Constant <value = int64 {99999999999}> () t = Squeeze (r) y = Range (t, r, t)",
+        "y = Constant () r = Identity (y)",
+    ],
+)
+def test_hostile_arithmetic_on_shapes_takes_no_time(nodes: str) -> None:
+    """What would be long, or is nonsense, is not computed."""
+    text = f"""g (float[2] x) => (y, z) {{
+        a = Constant <value = int64[2] {{0, 1}}> () {nodes} z = Relu (x) }}"""
+    peak = tracemalloc_peak(lambda: exact_types(model_from_text(text), {}))
+
+    assert peak < 50_000_000
+    assert measured(text).by_op["Relu"].whole.flops == 2
+
+
+def tracemalloc_peak(work: Callable[[], object]) -> int:
+    """Return how many bytes of Python's and numpy's memory *work* takes at most."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_values_found_by_place_are_followed() -> None:
+    """NonZero says nothing of its length; that of a short value is computed."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 4] x) => (y) {
+            s = Shape (x) ones = ConstantOfShape <value = int64[1] {1}> (s)
+            flat = Constant <value = int64[1] {-1}> () line = Reshape (ones, flat)
+            places = NonZero (line) y = Transpose (places) }"""
+    model = model_from_text(text)
+    types, _ = exact_types(model, {"n": 3})
+
+    assert types[model.graph.values["y"]].shape == (12, 1)
