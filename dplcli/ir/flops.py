@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     Formula: TypeAlias = Callable[[Operation], int]
 
+_LARGEST = 10**24
+"""Beyond any computer: sizes that give more are slips, or malice."""
+
 _SOFTMAX = 5
 """For each element: largest, difference, exponential, sum, quotient."""
 _STANDARDISE = 5
@@ -349,9 +352,10 @@ def flops(node: Node, shapes: Shapes) -> int | None:
     if formula is None:
         return None
     try:
-        return formula(Operation(node, shapes))
-    except (UnknownCostError, IndexError, TypeError, ValueError, ZeroDivisionError):
+        found = formula(Operation(node, shapes))
+    except (UnknownCostError, ArithmeticError, IndexError, TypeError, ValueError):
         return None  # a shape is not known, or does not fit the operator
+    return found if 0 <= found <= _LARGEST else None
 
 
 def _formula_of(node: Node) -> Formula | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplcli.errors import UsageError
+from dplcli.errors import DplError, UsageError
 from dplcli.ir import TensorType
 from dplcli.ir.model import is_exact
 from dplcli.onnx_io.evaluation import evaluate
@@ -103,8 +103,11 @@ class _Walk:
         for node in graph:
             if node.op_type in _OPAQUE or any(value is None for value in node.outputs):
                 continue
-            self._infer(node)
-            self._evaluate(node)
+            try:
+                self._infer(node)
+                self._evaluate(node)
+            except DplError:  # a constant that cannot be read: what depends on it stays unknown
+                continue
 
     def _infer(self, node: Node) -> None:
         """Infer what *node* makes, unless it is known, as far as its inputs are."""

@@ -204,6 +204,13 @@ def test_a_negative_size_is_unknown() -> None:
     assert flops(node, lambda _: (0, 3)) == 0
 
 
+def test_a_size_beyond_all_bounds_is_unknown() -> None:
+    """Nor is it printed with three hundred digits."""
+    (node,) = model_from_text("g (float[2] x) => (y) { y = Relu (x) }").graph
+
+    assert flops(node, lambda _: (2**62,) * 40) is None
+
+
 def test_every_operator_that_fuses_or_reduces_has_a_formula() -> None:
     """What onnx's heavy classes hold is counted, but for three that nobody meets."""
     named = OP_KINDS["out-fusable"] | OP_KINDS["reduction"] | OP_KINDS["broadcast"]

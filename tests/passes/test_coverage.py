@@ -307,3 +307,17 @@ def test_values_found_by_place_are_followed() -> None:
     types, _ = exact_types(model, {"n": 3})
 
     assert types[model.graph.values["y"]].shape == (12, 1)
+
+
+def test_a_constant_that_cannot_be_read_makes_costs_unknown() -> None:
+    """Estimating never keeps a model from being partitioned."""
+    text = """g (float[n, 4] x) => (y, z) <int64[2] shape = {2, 2}> {
+        z = Relu (x) r = Reshape (x, shape) y = Neg (r) }"""
+    model = model_from_text(text)
+    tensor = model.source.graph.initializer[0]  # type: ignore[attr-defined]
+    tensor.ClearField("int64_data")
+    tensor.raw_data = b"123"
+    found = measured(load_anew(model), n=3)
+
+    assert found.by_op["Relu"].whole.flops == 12
+    assert found.by_op["Neg"].whole.unknown == 1
