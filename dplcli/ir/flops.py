@@ -270,6 +270,7 @@ STANDARD: Mapping[str, Formula] = {
     "DynamicQuantizeLinear": partial(_per_made, per_element=4),
     "ArgMax": _per_read,
     "ArgMin": _per_read,
+    "TopK": _per_read,
     "Conv": _convolution,
     "ConvInteger": partial(_convolution, bias=4),
     "QLinearConv": partial(_convolution, weight=3, bias=8),

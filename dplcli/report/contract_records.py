@@ -61,6 +61,8 @@ def _port(port: PortContract) -> Json:
         "ranks": list(port.ranks),
         "unknown": port.unknown,
         "constant": port.is_constant,
+        "values": list(port.values),
+        "distinct": port.distinct,
     }
 
 

@@ -49,8 +49,7 @@ def _interface(function: FunctionContract) -> RenderableType:
     table = plain_table("", "", "name", "type", "of" if function.calls is None else "values")
     table.show_header = False
     for number, port in enumerate(function.inputs):
-        constant = "constant" if port.is_constant else ""
-        table.add_row("  input", str(number), port.name, _type(port), constant)
+        table.add_row("  input", str(number), port.name, _type(port), _constant(port))
     for attribute in function.attributes:
         given = attribute.kind if attribute.is_given else f"{attribute.kind}, optional"
         reader = f"{function.body[attribute.node].op_type}.{attribute.reads}"
@@ -71,10 +70,21 @@ def _type(port: PortContract) -> str:
     return f"{dtypes}{ranks}{partly}"
 
 
+def _constant(port: PortContract) -> str:
+    if not port.is_constant:
+        return ""
+    return f"constant: {_some(port)}" if port.values else "constant"
+
+
+def _some(listed: AttributeContract | PortContract) -> str:
+    """Write the first values, and how many more there are."""
+    shown = [json.dumps(value, ensure_ascii=False) for value in listed.values[:_SHOWN_VALUES]]
+    more = listed.distinct - len(shown)
+    return " | ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
 def _values(attribute: AttributeContract) -> str:
-    shown = [json.dumps(value, ensure_ascii=False) for value in attribute.values[:_SHOWN_VALUES]]
-    more = attribute.distinct - len(shown)
-    text = " | ".join(shown) + (f" and {more} more" if more > 0 else "")
+    text = _some(attribute)
     if text or attribute.default is None:
         return text
     return f"default {json.dumps(attribute.default, ensure_ascii=False)}"

@@ -254,7 +254,7 @@ def _port_note(port: PortContract) -> str:
     if port.unknown:
         words.append("others not known")
     if port.is_constant:
-        words.append("constant")
+        words.append(f"always {_text(port.values[0])}" if port.distinct == 1 else "constant")
     return ", ".join(words)
 
 

@@ -39,6 +39,9 @@ class PortContract:
         ranks: Its ranks, likewise.
         unknown: Of how many values that it gets its type or its rank is not known.
         is_constant: Whether it is constant in every call; None if that is not known.
+        values: The numbers that it is, each once, if it is a constant of one element in every call;
+            at most sixteen.
+        distinct: How many different ones there are.
     """
 
     name: str
@@ -46,6 +49,8 @@ class PortContract:
     ranks: tuple[int, ...] = ()
     unknown: int = 0
     is_constant: bool | None = None
+    values: tuple[Plain, ...] = ()
+    distinct: int = 0
 
 
 @dataclass(frozen=True)
@@ -220,7 +225,26 @@ def _input(formal: Value, slot: int, calls: Sequence[Node], sites: CallSites) ->
     given = [value for call in calls for value in sites.origins(call, slot)]
     types = [None if value is None else value.known_type() for value in given]
     constant = bool(given) and all(value is not None and value.is_constant for value in given)
-    return replace(_port(formal.name, types), is_constant=constant if calls else None)
+    values = dict.fromkeys(_numbers(given) if constant else ())
+    return replace(
+        _port(formal.name, types),
+        is_constant=constant if calls else None,
+        values=tuple(values)[:_MOST_VALUES],
+        distinct=len(values),
+    )
+
+
+def _numbers(given: Iterable[Value | None]) -> list[Plain]:
+    """Return the numbers that constants of one element are; none if one of them has more."""
+    numbers: list[Plain] = []
+    for value in given:
+        tensor = None if value is None else value.constant
+        if tensor is None or tensor.is_external or tensor.size != 1:
+            return []
+        number = tensor.numpy().reshape(-1).tolist()[0]
+        is_exact = tensor.dtype == "float64" and math.isfinite(number)
+        numbers.append(float(number) if is_exact else _plain(number))
+    return numbers
 
 
 def _output(inner: Value, index: int, calls: Sequence[Node]) -> PortContract:
@@ -253,13 +277,21 @@ def _attributes(function: Function, calls: Sequence[Node]) -> Iterable[Attribute
 
 
 def _readers(body: Graph) -> Iterable[tuple[str, tuple[str, int, str]]]:
-    """Say for each attribute of the function its kind, and who reads it as what."""
+    """Say for each attribute of the function its kind, and who reads it as what.
+
+    A node inside the body of an If or a Loop counts as that If or Loop.
+    """
+    numbers = {node: number for number, node in enumerate(body)}
     seen = set()
-    for number, node in enumerate(body):
-        for reads, attribute in node.attributes.items():
-            if attribute.ref and attribute.ref not in seen:
-                seen.add(attribute.ref)
-                yield attribute.ref, (attribute.kind, number, reads)
+    for graph in body.and_inner():
+        for node in graph:
+            outer = node
+            while outer.graph is not body and outer.graph.owner is not None:
+                outer = outer.graph.owner
+            for reads, attribute in node.attributes.items():
+                if attribute.ref and attribute.ref not in seen:
+                    seen.add(attribute.ref)
+                    yield attribute.ref, (attribute.kind, numbers[outer], reads)
 
 
 def body_node(node: Node) -> BodyNode:

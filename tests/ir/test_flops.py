@@ -115,6 +115,7 @@ def cost(text: str, opset: int = 23) -> int | None:
         ("(float[2,8] x) => (y) { y = ReduceMean <keepdims = 0> (x) }", 16),
         ("(float[2,8] x) => (y) { y = ReduceL2 (x) }", 32),
         ("(float[2,8] x) => (y) { y = ArgMax (x) }", 16),
+        ("(float[2,8] x, int64[1] k) => (y) { y, i = TopK (x, k) }", 16),
         # normalisations: 5 to standardise, scale and shift 1 each
         (("(float[1,2,4,4] x, float[2] s, float[2] b, float[2] m, float[2] v) => (y)"
          " { y = BatchNormalization (x, s, b, m, v) }"), 64),

@@ -101,7 +101,8 @@ def port(
     name: str, dtypes: list[str], ranks: list[int], *, constant: bool | None
 ) -> dict[str, Any]:
     """Return the record of an input or output."""
-    return {"name": name, "dtypes": dtypes, "ranks": ranks, "unknown": 0, "constant": constant}
+    known = {"name": name, "dtypes": dtypes, "ranks": ranks, "unknown": 0, "constant": constant}
+    return known | {"values": [], "distinct": 0}
 
 
 def test_variants_say_what_sets_them_apart() -> None:
@@ -150,6 +151,52 @@ def test_an_attribute_that_a_call_leaves_out_is_optional() -> None:
     (alpha,) = the_only(contract_of(model, "test")).attributes
 
     assert (alpha.is_given, alpha.values, alpha.kind) == (False, (0.5,), "float")
+
+
+def test_an_attribute_that_is_read_inside_an_if_has_its_kind() -> None:
+    """It is said of the If that has the reader inside."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "t" : 1]>
+        g (float[2] a, bool c) => (b) { b = t.k <alpha = 0.5> (a, c) }
+        <domain: "t", opset_import: ["" : 17]> k <alpha> (x, c) => (y) {
+            n = Neg (x)
+            y = If (c) <then_branch = p () => (float[2] o) { o = Elu <alpha: float = @alpha> (n) },
+                        else_branch = q () => (float[2] o) { o = Relu (n) }> }"""
+    model = model_from_text(text)
+    model.functions["t", "k", ""].metadata = {"Composite": "t.k"}
+    (alpha,) = the_only(contract_of(model, "test")).attributes
+
+    assert (alpha.kind, alpha.node, alpha.reads) == ("float", 1, "alpha")
+
+
+def test_a_lifted_number_is_shown() -> None:
+    """A kernel for Gelu has to know whether it is one; a weight of more elements is only data."""
+    text = """g (float[2] x) => (y, z) <float h = {0.1}, float[1] k = {0.5}, float[2] w = {1, 2}> {
+        a = Mul (x, h) b = Add (a, w) y = Relu (b) c = Mul (x, k) d = Add (c, w) z = Relu (d) }"""
+    found = contract(text, rule("Relu(x * h + w)", constants="lift"))
+    x, h, w = the_only(found).inputs
+
+    assert (h.values, h.distinct, h.is_constant, h.ranks) == ((0.1, 0.5), 2, True, (0, 1))
+    assert (w.values, w.is_constant) == ((), True)
+    assert (x.values, x.is_constant) == ((), False)
+
+
+def test_a_lifted_number_is_shown_in_its_own_precision() -> None:
+    """A double is not rounded to what a float holds; infinity is text."""
+    text = """g (double[2] x, float[2] u) => (y, z) <double h = {0.1234567890123}> {
+        i = Constant <value = float {inf}> () a = Mul (x, h) y = Relu (a) c = Mul (u, i) z = Relu (c)
+    }"""
+    (_, h) = the_only(contract(text, rule("Relu(x * h)", constants="lift"))).inputs
+
+    assert h.values == (0.1234567890123, "inf")
+
+
+def test_a_number_that_is_not_constant_everywhere_is_not_shown() -> None:
+    """One call computes it."""
+    text = """g (float[2] x, float n) => (y, z) <float h = {0.5}> {
+        a = Mul (x, h) y = Relu (a) c = Mul (x, n) z = Relu (c) }"""
+    (_, h) = the_only(contract(text, rule("Relu(x * h)", constants="lift"))).inputs
+
+    assert (h.values, h.is_constant) == ((), False)
 
 
 def test_an_embedded_constant_is_shown_with_its_numbers() -> None:
