@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from dplcli.ir.operators import attribute_of
 
@@ -94,7 +94,7 @@ class Operation:
         shape = None if value is None else self._shapes(value)
         if shape is None:
             raise UnknownCostError
-        sizes = tuple(dim for dim in shape if isinstance(dim, int) and dim >= 0)
-        if len(sizes) != len(shape):
-            raise UnknownCostError
-        return sizes
+        for dim in shape:
+            if type(dim) is not int or dim < 0:
+                raise UnknownCostError
+        return cast("tuple[int, ...]", shape)

@@ -54,11 +54,22 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
     if sizes:
         types, problem = infer_types_for_sizes(model, sizes)
     else:
-        types, problem = dict(model.inferred_types()), ""
+        types, problem = {} if _is_declared(model) else dict(model.inferred_types()), ""
     walk = _Walk(types)
     for graph in model.graph.and_inner():
         walk.go_through(graph)
     return types, problem
+
+
+def _is_declared(model: Model) -> bool:
+    """Tell whether the file says all there is to know; then nothing is to be inferred."""
+    for graph in model.graph.and_inner():
+        for node in graph:
+            for value in node.outputs:
+                known = None if value is None else value.declared_type
+                if value is not None and (known is None or not is_exact(known)):
+                    return False
+    return True
 
 
 def open_sizes(model: Model) -> list[str]:

@@ -42,13 +42,13 @@ class Work:
     flops: int = 0
     unknown: int = 0
 
-    def add(self, cost: int | None) -> None:
-        """Count one more node."""
-        self.nodes += 1
+    def add(self, cost: int | None, count: int = 1) -> None:
+        """Count more nodes that cost the same."""
+        self.nodes += count
         if cost is None:
-            self.unknown += 1
+            self.unknown += count
         else:
-            self.flops += cost
+            self.flops += cost * count
 
 
 class Share(NamedTuple):
@@ -128,20 +128,31 @@ def measure(
     targets = _targets(selection)
     refused = {item.root: item for item in reversed(selection.refused)}
     mentions = _Mentions(selection.rules)
+    alike: dict[tuple[str, str, str | None, int | None], int] = {}
     for graph in matchable_graphs(model):
         for node in graph:
             cost = flops(node, shapes)
-            op = tally.by_op.setdefault(node.qualified_op, Share(Work(), Work()))
-            op.whole.add(cost)
-            tally.total.whole.add(cost)
-            if node not in targets:
+            target = targets.get(node)
+            key = (node.domain, node.op_type, target, cost)
+            alike[key] = alike.get(key, 0) + 1
+            if target is None:
                 _leave_out(tally, node, refused.get(node), mentions, cost)
-                continue
-            op.inside.add(cost)
-            tally.total.inside.add(cost)
-            tally.by_target.setdefault(targets[node], Work()).add(cost)
+    for (domain, op_type, target, cost), count in alike.items():
+        op = f"{domain}.{op_type}" if domain else op_type
+        _count(tally, op, target, cost, count)
     left = sorted(tally.left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))
     return Coverage(tally.total, tally.by_op, tally.by_target, tuple(left), symbols)
+
+
+def _count(tally: _Tally, op: str, target: str | None, cost: int | None, count: int) -> None:
+    """Count *count* nodes of one operator that cost the same; without a target they are outside."""
+    of_op = tally.by_op.setdefault(op, Share(Work(), Work()))
+    for share in (of_op, tally.total):
+        share.whole.add(cost, count)
+        if target is not None:
+            share.inside.add(cost, count)
+    if target is not None:
+        tally.by_target.setdefault(target, Work()).add(cost, count)
 
 
 def _targets(selection: Selection) -> dict[Node, str]:

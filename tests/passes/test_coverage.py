@@ -321,3 +321,18 @@ def test_a_constant_that_cannot_be_read_makes_costs_unknown() -> None:
 
     assert found.by_op["Relu"].whole.flops == 12
     assert found.by_op["Neg"].whole.unknown == 1
+
+
+def test_what_a_file_declares_is_not_inferred_again() -> None:
+    """Inference takes longer than all the rest, for a large model."""
+    text = "g (float[2, 3] x) => (float[2, 3] y) <float[2, 3] r> { r = Relu (x) y = Neg (r) }"
+    model = model_from_text(text)
+    asked: list[bool] = []
+    model.on_inference = lambda: asked.append(True)
+
+    assert measured_coverage(model, select_matches(model, []), {}).total.whole.flops == 12
+    assert not asked
+    model = model_from_text(text.replace("<float[2, 3] r>", ""))
+    model.on_inference = lambda: asked.append(True)
+    assert measured_coverage(model, select_matches(model, []), {}).total.whole.flops == 12
+    assert asked

@@ -183,8 +183,8 @@ def test_a_lifted_number_is_shown() -> None:
 def test_a_lifted_number_is_shown_in_its_own_precision() -> None:
     """A double is not rounded to what a float holds; infinity is text."""
     text = """g (double[2] x, float[2] u) => (y, z) <double h = {0.1234567890123}> {
-        i = Constant <value = float {inf}> () a = Mul (x, h) y = Relu (a) c = Mul (u, i) z = Relu (c)
-    }"""
+        i = Constant <value = float {inf}> ()
+        a = Mul (x, h) y = Relu (a) c = Mul (u, i) z = Relu (c) }"""
     (_, h) = the_only(contract(text, rule("Relu(x * h)", constants="lift"))).inputs
 
     assert h.values == (0.1234567890123, "inf")
