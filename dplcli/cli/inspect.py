@@ -8,7 +8,9 @@ import click
 from rich.console import Group
 
 from dplcli import pipeline
+from dplcli.cli.contract_options import contract_files, emit_contract
 from dplcli.cli.options import check_json_path, emit, model_argument, output_options
+from dplcli.errors import UsageError
 from dplcli.report.records import inspect_record, nodes_record
 from dplcli.report.tables import model_report, node_report
 
@@ -24,13 +26,36 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Show one node, found by its name or by an output's, and its neighbours.",
 )
+@click.option(
+    "--contract",
+    "is_contract",
+    is_flag=True,
+    help="Show what kernels for the functions of a target have to keep to.",
+)
+@contract_files
 @output_options("No effect: the report has one length.")
-def command(
-    *, model: Path, name: str | None, json_path: str | None, quiet: bool, verbose: bool
+def command(  # noqa: PLR0913  # one parameter per option
+    *,
+    model: Path,
+    name: str | None,
+    is_contract: bool,
+    header: Path | None,
+    stub: Path | None,
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
 ) -> None:
     """Show what MODEL is made of: interface, operators, weights, functions."""
     del verbose  # the report has one length
-    check_json_path(json_path, model)
+    check_json_path(json_path, model, header, stub)
+    if is_contract or header is not None or stub is not None:
+        if name is not None:
+            raise UsageError("--node and --contract contradict each other", hint="pass one of them")
+        contract = pipeline.model_contract(model)
+        emit_contract(
+            contract, (model,), header=header, stub=stub, json_path=json_path, quiet=quiet
+        )
+        return
     loaded = pipeline.inspect(model)
     if name is None:
         report = model_report(loaded, model.name)

@@ -24,6 +24,7 @@ from dplcli.cli.options import (
 from dplcli.cli.policy_options import policy_options
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import UsageError
+from dplcli.report.coverage import coverage_record, coverage_report
 from dplcli.report.records import partition_record
 from dplcli.report.tables import (
     functions_by_rule,
@@ -92,6 +93,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         expectations=expectations,
         in_place=in_place,
         keep_failed=keep_failed,
+        measure=True,
     )
     with progress(quiet=quiet, verbose=verbose) as say:
         outcome = pipeline.partition(
@@ -106,13 +108,16 @@ def command(  # noqa: PLR0913  # one parameter per option
         )
     emit(
         _report(outcome, verify=not no_verify, verbose=verbose),
-        lambda: partition_record(
-            outcome.counts,
-            outcome.partitions,
-            outcome.selection,
-            outcome.verification,
-            unmet=outcome.unmet,
-            objection=outcome.objection,
+        lambda: (
+            partition_record(
+                outcome.counts,
+                outcome.partitions,
+                outcome.selection,
+                outcome.verification,
+                unmet=outcome.unmet,
+                objection=outcome.objection,
+            )
+            | {"coverage": coverage_record(outcome.selection, outcome.coverage)}
         ),
         json_path,
         quiet=quiet,
@@ -130,6 +135,8 @@ def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) 
     if verbose:
         parts += listing(selection)
     parts += [Text(), summary_line(outcome.nodes, selection)]
+    if outcome.coverage is not None:
+        parts += [coverage_report(outcome.coverage, verbose=verbose)]
     parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
     if outcome.verification is not None:
         parts += [Text(), verification_report(outcome.verification)]

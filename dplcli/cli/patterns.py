@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import pipeline
+from dplcli.cli.contract_options import contract_files, emit_contract
 from dplcli.cli.funnel import EXIT_NO
 from dplcli.cli.options import allow_code_option, check_json_path, emit, output_options, progress
 from dplcli.report.catalog_records import (
@@ -20,6 +21,7 @@ from dplcli.report.catalog_tables import catalog_list, problem_list, rule_texts,
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from typing import Any
 
 _CATALOGUES = click.argument("catalogues", nargs=-1, metavar="CATALOGUE...")
@@ -130,6 +132,35 @@ def test(  # noqa: PLR0913  # one parameter per option
     )
     if any(trial.verdict == "failed" for trial in trials):
         raise click.exceptions.Exit(EXIT_NO)
+
+
+@_catalogue_command(
+    "contract", "Show what kernels have to keep to.", "No effect: everything is shown."
+)
+@contract_files
+def contract(  # noqa: PLR0913  # one parameter per option
+    *,
+    catalogues: tuple[str, ...],
+    only: tuple[str, ...],
+    allow_code: bool,
+    header: Path | None,
+    stub: Path | None,
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Show the functions that CATALOGUEs may write, for whoever supplies kernels.
+
+    One for each form of a pattern (alternatives, optional parts), with what is known of its
+    inputs, attributes and operators without a model; dpl inspect MODEL --contract says what the
+    functions of a model are. Swapped operands of Add, Mul and the like give further functions.
+    """
+    del verbose
+    check_json_path(json_path, *catalogues, header, stub)
+    with progress(quiet=quiet, verbose=False) as say:
+        say("making graphs up")
+        found = pipeline.catalog_contract(catalogues, only=only, allow_code=allow_code)
+    emit_contract(found, catalogues, header=header, stub=stub, json_path=json_path, quiet=quiet)
 
 
 @command.command("schema")

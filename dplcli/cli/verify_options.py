@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -50,6 +51,14 @@ def verify_options(command: Command) -> Command:
             is_flag=True,
             help="Give weights made by ConstantOfShape seeded random values, in both models.",
         ),
+        click.option(
+            "--custom-ops",
+            type=click.Path(path_type=Path),
+            multiple=True,
+            metavar="LIBRARY",
+            help="Register custom operators from this shared library with onnxruntime: for the "
+            "result, and for the original if it does not run without. Repeatable.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -64,6 +73,7 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
     sizes: tuple[str, ...],
     *,
     refill_weights: bool,
+    custom_ops: tuple[Path, ...] = (),
 ) -> pipeline.VerifySettings:
     """Gather the options of :func:`verify_options`."""
     default = pipeline.VerifySettings()
@@ -74,6 +84,7 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
         atol=atol,
         refill_weights=refill_weights,
         sizes=dict(_parse_size(text) for text in sizes),
+        custom_ops=tuple(dict.fromkeys(custom_ops)),
     )
 
 

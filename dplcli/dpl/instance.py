@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Rule
     from dplcli.ir import SchemaLibrary
 
-_MOST_VARIANTS = 16
+MOST_VARIANTS = 16
+"""Most variants of a pattern that are made up."""
+
 _MOST_CHOICES = 8
 _MOST_OUTPUTS = 4
 _MOST_GUESSES = 48
@@ -123,7 +125,7 @@ def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]
             outputs = sketch.values_of(rule.pattern)
         except RecursionError as error:
             raise NoInstanceError("the pattern is nested too deeply") from error
-        if sketch.nodes not in seen and len(seen) < _MOST_VARIANTS:
+        if sketch.nodes not in seen and len(seen) < MOST_VARIANTS:
             seen.append(sketch.nodes)
             yield _guesses(rule, sketch, outputs)
 

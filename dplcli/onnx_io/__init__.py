@@ -13,6 +13,7 @@ from dplcli.onnx_io.external_data import check_external_data, external_files
 from dplcli.onnx_io.loader import load_model, model_from_proto, paused_gc
 from dplcli.onnx_io.opset_raising import AdaptedNode, RaisedOpset, raise_opset
 from dplcli.onnx_io.schemas import OnnxSchemas
+from dplcli.onnx_io.sized_inference import exact_types, open_sizes
 
 __all__ = [
     "AdaptedNode",
@@ -22,10 +23,12 @@ __all__ = [
     "check_destination",
     "check_external_data",
     "check_model",
+    "exact_types",
     "external_files",
     "is_modified",
     "load_model",
     "model_from_proto",
+    "open_sizes",
     "paused_gc",
     "raise_opset",
     "staged",

@@ -13,7 +13,12 @@ from dplcli.onnx_io.exporter import encode_node
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
-    from dplcli.ir import Node, TensorType
+    from collections.abc import Mapping
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from dplcli.ir import Node, TensorType, Value
 
 _SHORT = 1024
 """Most elements of a constant that inference may look at."""
@@ -22,16 +27,26 @@ _INFERENCE_ERRORS = (
     onnx.shape_inference.InferenceError,
     onnx.defs.SchemaError,
     onnx.checker.ValidationError,
+    MemoryError,
     RuntimeError,
     ValueError,
     TypeError,
 )
 
 
-def infer_node(node: Node) -> list[TensorType | None]:
+def infer_node(
+    node: Node,
+    types: Mapping[Value, TensorType] | None = None,
+    data: Mapping[Value, NDArray[Any]] | None = None,
+) -> list[TensorType | None]:
     """Infer the types of the outputs of *node* from those of its inputs; empty if unknown.
 
     The schema's own inference is used; it sees short constant inputs.
+
+    Args:
+        node: The node.
+        types: What is known of values beyond what the model says.
+        data: Values that are known beyond the model's constants.
     """
     try:
         version = node.graph.opset_imports[node.domain]
@@ -40,8 +55,8 @@ def infer_node(node: Node) -> list[TensorType | None]:
         found = onnx.shape_inference.infer_node_outputs(
             schema,
             proto,
-            _input_types(node),
-            _input_data(node),
+            _input_types(node, types or {}),
+            _input_data(node, data or {}),
             opset_imports=[helper.make_opsetid(*item) for item in node.graph.opset_imports.items()],
             ir_version=max(node.graph.model.ir_version, 8),
         )
@@ -53,18 +68,21 @@ def infer_node(node: Node) -> list[TensorType | None]:
     ]
 
 
-def _input_types(node: Node) -> dict[str, TypeProto]:
+def _input_types(node: Node, known_types: Mapping[Value, TensorType]) -> dict[str, TypeProto]:
     types = {}
     for value in node.inputs:
-        known = None if value is None else value.settled_type()
+        known = None if value is None else known_types.get(value) or value.settled_type()
         if value is not None and known is not None and known.dtype is not None:
             types[value.name] = helper.make_tensor_type_proto(DTYPE_CODES[known.dtype], known.shape)
     return types
 
 
-def _input_data(node: Node) -> dict[str, onnx.TensorProto]:
+def _input_data(node: Node, known: Mapping[Value, NDArray[Any]]) -> dict[str, onnx.TensorProto]:
     data = {}
     for value in node.inputs:
+        if value is not None and value in known:
+            data[value.name] = numpy_helper.from_array(known[value], value.name)
+            continue
         tensor = None if value is None else value.constant
         if value is not None and tensor is not None and tensor.size <= _SHORT:
             data[value.name] = numpy_helper.from_array(np.asarray(tensor.numpy()), value.name)

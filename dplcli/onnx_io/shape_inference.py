@@ -27,6 +27,7 @@ _LENGTH = "dpl length "
 _PROBLEMS = (
     onnx.shape_inference.InferenceError,
     onnx.checker.ValidationError,
+    MemoryError,
     RuntimeError,
     ValueError,
 )
@@ -53,18 +54,57 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     return types, reason
 
 
-def inferred_graph(source: ModelProto) -> tuple[GraphProto | None, str]:
+def inferred_graph(
+    source: ModelProto, sizes: Mapping[str, int] | None = None
+) -> tuple[GraphProto | None, str]:
     """Infer the types of a model's values.
+
+    Args:
+        source: The model.
+        sizes: Numbers for symbolic dimensions of the inputs, and for ``input:axis``.
 
     Returns:
         The main graph with its types and without its weights, or None and why there is none. A
         long vector's length is a symbol in it.
     """
     skeleton = _without_weights(source)
+    if sizes:
+        _set_sizes(skeleton.graph, sizes)
     try:
         return _infer(skeleton).graph, ""
     except _PROBLEMS as error:
         return None, _explain(error)
+
+
+def infer_types_for_sizes(
+    model: Model, sizes: Mapping[str, int]
+) -> tuple[dict[Value, TensorType], str]:
+    """Infer the types of a loaded model's values, with numbers for symbolic dimensions.
+
+    Args:
+        model: The model, as it was loaded.
+        sizes: A number per symbol of the inputs, or per ``input:axis``.
+
+    Returns:
+        As :func:`infer_types`, inputs included.
+    """
+    types: dict[Value, TensorType] = {}
+    if not isinstance(model.source, ModelProto):
+        return types, ""
+    inferred, reason = inferred_graph(model.source, sizes)
+    if inferred is not None:
+        _collect(model.graph, model.source.graph, inferred, types)
+        _collect_values(model.graph, inferred.input, types)
+    return types, reason
+
+
+def _set_sizes(graph: GraphProto, sizes: Mapping[str, int]) -> None:
+    """Put numbers in the place of the inputs' symbols; what else is declared stays."""
+    for value in graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            size = sizes.get(dim.dim_param or f"{value.name}:{axis}")
+            if size is not None and dim.WhichOneof("value") != "dim_value":
+                dim.dim_value = size
 
 
 def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
@@ -149,7 +189,7 @@ def _known(found: TensorType) -> TensorType:
 def _collect(
     graph: Graph, source: GraphProto, inferred: GraphProto, types: dict[Value, TensorType]
 ) -> None:
-    _collect_values(graph, inferred, types)
+    _collect_values(graph, (*inferred.value_info, *inferred.output), types)
     by_source = {id(inner.source): inner for node in graph for inner in node.subgraphs.values()}
     if not by_source:
         return
@@ -162,7 +202,7 @@ def _collect(
 
 def _collect_edited(graph: Graph, inferred: GraphProto, types: dict[Value, TensorType]) -> None:
     """Collect types from the graph as it was exported: its nodes are in the same order."""
-    _collect_values(graph, inferred, types)
+    _collect_values(graph, (*inferred.value_info, *inferred.output), types)
     if not graph.inner:
         return
     for node, proto in zip(graph, inferred.node, strict=True):
@@ -170,8 +210,10 @@ def _collect_edited(graph: Graph, inferred: GraphProto, types: dict[Value, Tenso
             _collect_edited(node.subgraphs[name], body, types)
 
 
-def _collect_values(graph: Graph, inferred: GraphProto, types: dict[Value, TensorType]) -> None:
-    for info in (*inferred.value_info, *inferred.output):
+def _collect_values(
+    graph: Graph, infos: Iterable[ValueInfoProto], types: dict[Value, TensorType]
+) -> None:
+    for info in infos:
         value = graph.values.get(info.name)
         found = None if value is None else decode_type(info.type)
         if value is not None and found is not None:

@@ -11,6 +11,7 @@ from dplcli.pipeline.catalogs import (
     load_catalog_rules,
     try_catalogs,
 )
+from dplcli.pipeline.contracts import catalog_contract, model_contract, write_bindings
 from dplcli.pipeline.inspecting import find_nodes, inspect
 from dplcli.pipeline.learning import LearnOutcome, learn
 from dplcli.pipeline.matching import (
@@ -31,12 +32,14 @@ from dplcli.pipeline.rewriting import apply_plan, rewrite
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import check_output, default_output, write_text
+from dplcli.targets import Contract
 from dplcli.verify import LEVELS, VerificationResult
 from dplcli.verify import Settings as VerifySettings
 
 __all__ = [
     "LEVELS",
     "POLICIES",
+    "Contract",
     "ExplainOutcome",
     "LearnOutcome",
     "MatchOutcome",
@@ -50,6 +53,7 @@ __all__ = [
     "VerificationResult",
     "VerifySettings",
     "apply_plan",
+    "catalog_contract",
     "catalog_schema",
     "check_catalogs",
     "check_output",
@@ -63,10 +67,12 @@ __all__ = [
     "load_catalog_rules",
     "load_rules",
     "match",
+    "model_contract",
     "partition",
     "plan_schema",
     "rewrite",
     "try_catalogs",
     "verify",
+    "write_bindings",
     "write_text",
 ]

@@ -10,6 +10,7 @@ from dplcli.onnx_io import check_external_data, load_model, paused_gc
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.matching import MatchOutcome
+from dplcli.pipeline.measuring import measured_coverage
 from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.writing import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import PatternRule
     from dplcli.ir import Model
+    from dplcli.passes.coverage import Coverage
     from dplcli.passes.partition import Partition
     from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult
@@ -44,6 +46,7 @@ class PartitionOutcome(MatchOutcome):
         nodes: Nodes of the model before and after, function bodies not counted.
         objection: What onnx.checker says of the result though it accepts the original, or "".
         verification: The numerical check; None if it was not made.
+        coverage: How much of the work is inside the functions; None if it was not measured.
     """
 
     partitions: tuple[Partition, ...] = ()
@@ -52,6 +55,7 @@ class PartitionOutcome(MatchOutcome):
     nodes: tuple[int, int] = (0, 0)
     objection: str = ""
     verification: VerificationResult | None = None
+    coverage: Coverage | None = None
 
     @property
     def is_changed(self) -> bool:
@@ -67,7 +71,13 @@ class PartitionOutcome(MatchOutcome):
 
 @dataclass(frozen=True)
 class PartitionSettings(WriteSettings):
-    """How :func:`partition` should go about it."""
+    """How :func:`partition` should go about it.
+
+    Attributes:
+        measure: Whether to estimate how much of the work is inside the functions.
+    """
+
+    measure: bool = False
 
 
 @paused_gc()
@@ -103,7 +113,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     )
     protect_files(model, output, settings.failed_path(output), files)
     expected = parse_expectations(settings.expectations, tried)
-    outcome = _outline(model, tried, say)
+    outcome = _outline(model, tried, say, settings)
     outcome = replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
 
     def check(written: Path) -> Verdict:
@@ -123,10 +133,17 @@ def partition(  # noqa: PLR0913  # all by keyword
     )
 
 
-def _outline(model: Model, rules: Sequence[PatternRule], say: Progress) -> PartitionOutcome:
+def _outline(
+    model: Model, rules: Sequence[PatternRule], say: Progress, settings: PartitionSettings
+) -> PartitionOutcome:
     before = model.graph.node_count
     say("matching")
     selection = select_matches(model, rules)
+    coverage = None
+    if settings.measure:
+        say("measuring")
+        sizes = {} if settings.verification is None else settings.verification.sizes
+        coverage = measured_coverage(model, selection, sizes)
     say("outlining")
     partitions = outline_matches(model, selection)
     return PartitionOutcome(
@@ -136,4 +153,5 @@ def _outline(model: Model, rules: Sequence[PatternRule], say: Progress) -> Parti
         notes=tuple(model.notes),
         partitions=tuple(partitions),
         nodes=(before, model.graph.node_count),
+        coverage=coverage,
     )

@@ -85,7 +85,7 @@ class Trier:
     def find_conflicts(self, rules: Sequence[AnyRule]) -> list[Problem]:
         """Look for rules that cannot be reached, and for rewrites without an end."""
         problems: list[Problem] = []
-        models = {id(rule): list(self._models(rule)) for rule in rules}
+        models = {id(rule): list(self.models(rule)) for rule in rules}
         for kind in (PatternRule, RewriteRule):
             same = [rule for rule in rules if isinstance(rule, kind)]
             for number, rule in enumerate(same):
@@ -95,7 +95,8 @@ class Trier:
             problems += _endless(rule, rewrites, models[id(rule)])
         return problems
 
-    def _models(self, rule: AnyRule) -> Iterator[Model]:
+    def models(self, rule: AnyRule) -> Iterator[Model]:
+        """Make up one model for each variant of the pattern of *rule* that it takes."""
         if isinstance(rule, RewriteRule) and rule.is_nodewise:
             return
         try:

@@ -9,7 +9,7 @@ that is not the candidate's doing. Each comparison names the baseline that it wa
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dplcli.errors import VerificationError
@@ -26,7 +26,7 @@ from dplcli.verify.refill import (
     replace_weights,
 )
 from dplcli.verify.result import OutputComparison, Settings, VerificationResult
-from dplcli.verify.sessions import Outputs, RunError, Runner, Source
+from dplcli.verify.sessions import Outputs, RunError, Runner, Source, check_libraries
 from dplcli.verify.stimulus import Stimulus, find_stimulus
 from dplcli.verify.tolerance import working_type
 
@@ -34,6 +34,7 @@ Progress = Callable[[str], None]
 DEFAULT_SETTINGS = Settings()
 
 _REFERENCE = "disable"
+_SHARED_LIBRARIES = "the original does not run without the custom operators, so it uses them, too"
 
 
 def verify_equivalence(
@@ -58,8 +59,10 @@ def verify_equivalence(
         ModelLoadError: A file is missing or holds no model.
         VerificationError: No verdict: onnxruntime does not run the original, or no inputs were
             found that it accepts.
-        UsageError: A size was given for a dimension that the original does not have.
+        UsageError: A size was given for a dimension that the original does not have, or a
+            library of custom operators cannot be loaded.
     """
+    check_libraries(settings.custom_ops)
     ours, theirs = read_model(original), read_model(candidate)
     if differences := signature_differences(ours.graph, theirs.graph):
         return VerificationResult(
@@ -125,7 +128,7 @@ class _Check:
             reference = self._reference(self._source(original, gain))
         outputs: list[OutputComparison] = []
         reasons: list[str] = []
-        source = self._source(candidate, gain)
+        source = replace(self._source(candidate, gain), libraries=self._settings.custom_ops)
         for level in self._settings.levels:
             try:
                 runs = self._run_candidate(source, level, reference.stimulus)
@@ -160,18 +163,30 @@ class _Check:
 
     def _reference(self, source: Source) -> _Reference:
         ports = input_ports(self._flow.model.graph)
-        try:
-            runner = self._session(source, "original", _REFERENCE)
-        except RunError as error:
-            raise VerificationError(
-                f"onnxruntime does not run the original model: {error}",
-            ) from error
+        source, runner = self._open_original(source)
         self._say("looking for inputs that the original accepts")
         seeds = _with_a_second(self._settings.seeds)
         stimulus, outputs = find_stimulus(self._flow, ports, runner, seeds, self._settings.sizes)
         judge = self._judge(_REFERENCE, _REFERENCE, seeds[0])
         blind = blind_outputs(judge, list(outputs.values())) if ports else ()
         return _Reference(source, stimulus, outputs, blind)
+
+    def _open_original(self, source: Source) -> tuple[Source, Runner]:
+        """Create the session that is right by definition, without custom operators if it can be."""
+        libraries = self._settings.custom_ops
+        problem: RunError | None = None
+        for attempt in [source, replace(source, libraries=libraries)][: 1 + bool(libraries)]:
+            try:
+                runner = self._session(attempt, "original", _REFERENCE)
+            except RunError as error:
+                problem = error
+                continue
+            if attempt.libraries and _SHARED_LIBRARIES not in self._warnings:
+                self._warnings.append(_SHARED_LIBRARIES)
+            return attempt, runner
+        raise VerificationError(
+            f"onnxruntime does not run the original model: {problem}"
+        ) from problem
 
     def _judge(self, level: str, baseline: str, seed: int) -> Judge:
         rtol, atol = self._settings.rtol, self._settings.atol

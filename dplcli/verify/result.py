@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dplcli.errors import UsageError
 
@@ -21,6 +22,8 @@ class Settings:
         atol: Replaces the derived absolute tolerance of every float output.
         refill_weights: Give weights that ConstantOfShape nodes make random values, in both models.
         sizes: A number per symbolic dimension, or per ``input:axis``.
+        custom_ops: Libraries of custom operators to register with onnxruntime for the candidate,
+            and for the original if it does not run without.
 
     Raises:
         UsageError: No seed, a negative one, no or an unknown level, a negative tolerance or size.
@@ -32,6 +35,7 @@ class Settings:
     atol: float | None = None
     refill_weights: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
+    custom_ops: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, before any work is done."""

@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
+from dplcli.errors import UsageError
 from dplcli.verify.interface import dtype_name
 
 Array = npt.NDArray[np.generic]
@@ -88,11 +89,13 @@ class Source:
         path: The file; external data is looked up beside it.
         content: What to run instead of the file's own bytes, if set.
         weights: Values of initializers of *content* that are declared external.
+        libraries: Libraries of custom operators that it may use.
     """
 
     path: Path
     content: bytes | None = None
     weights: Mapping[str, Array] | None = None
+    libraries: tuple[Path, ...] = ()
 
 
 class Runner:
@@ -115,6 +118,7 @@ class Runner:
             model = source.content
             _add_weights(options, source)
         try:
+            _register(options, source.libraries)
             self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except _ERRORS as error:
             raise RunError(one_line(str(error))) from error
@@ -138,6 +142,30 @@ class Runner:
             return {n: (_unwrap(v),) for n, v in zip(names, results, strict=True)}
         except _ERRORS as error:
             raise RunError(one_line(str(error))) from error
+
+
+def check_libraries(libraries: Sequence[Path]) -> None:
+    """Refuse, before any work is done, what onnxruntime cannot load custom operators from.
+
+    Raises:
+        UsageError: A file is missing, no library, or one without ``RegisterCustomOps``.
+    """
+    ort.set_default_logger_severity(_SILENT)
+    for library in libraries:
+        if not library.is_file():
+            raise UsageError(f"--custom-ops {library}: there is no such file")
+        try:
+            _register(ort.SessionOptions(), (library,))
+        except _ERRORS as error:
+            raise UsageError(
+                f"--custom-ops {library}: onnxruntime does not load it: {one_line(str(error))}",
+                hint="it must be a shared library that exports RegisterCustomOps",
+            ) from error
+
+
+def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
+    for library in libraries:
+        options.register_custom_ops_library(str(library.resolve()))
 
 
 def one_line(message: str) -> str:

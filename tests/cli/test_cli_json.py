@@ -20,6 +20,24 @@ VERIFY = [
     *("schema", "equivalent", "reasons", "seeds", "levels", "inputs", "outputs", "power"),
     *("refilled", "warnings"),
 ]
+KNOWN = {"covered": 0, "of": 0}
+COVERAGE = {
+    "nodes": 2,
+    "of": 4,
+    "by_op": {
+        "Conv": {"covered": 1, "of": 2, "flops": {"covered": 32, "of": 64, "unknown": KNOWN}},
+        "Relu": {"covered": 1, "of": 2, "flops": {"covered": 16, "of": 32, "unknown": KNOWN}},
+    },
+    "flops": {"covered": 48, "of": 96, "unknown": KNOWN},
+    "symbols": [],
+    "by_target": {"t": {"nodes": 2, "flops": 48, "unknown": 0}},
+    "left_out": [
+        {"op": "Conv", "nodes": 1, "flops": 32, "unknown": 0, "rule": "", "stage": "",
+         "reason": "no rule is rooted at this operator"},
+        {"op": "Relu", "nodes": 1, "flops": 16, "unknown": 0, "rule": "t.r", "stage": "escape",
+         "reason": "'c' is a graph output"},
+    ],
+}  # fmt: skip
 COMMANDS = {
     "match": ("match", "m.onnx", "--target", "dnnl"),
     "partition": ("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx"),
@@ -94,11 +112,7 @@ def test_partition_has_the_keys_of_the_contract(dpl: Dpl, net: Path, catalogue: 
     assert [list(node) for node in item["nodes"]] == [NODE, NODE]
     assert (item["inputs"], item["outputs"]) == (["d", "w"], ["y"])
     assert [list(refusal) for refusal in found["refused"]] == [REFUSAL]
-    assert found["coverage"] == {
-        "nodes": 2,
-        "of": 4,
-        "by_op": {"Conv": {"covered": 1, "of": 2}, "Relu": {"covered": 1, "of": 2}},
-    }
+    assert found["coverage"] == COVERAGE
     assert list(found["verification"]) == VERIFY
 
 

@@ -1,0 +1,195 @@
+"""Shapes as numbers: of inputs of given sizes, and of all that is computed from them.
+
+onnx's inference of a whole model follows some of the arithmetic that exporters do with shapes, and
+gives up where it meets the rest (Div, Where, Range, …). Here the nodes are gone through in order:
+what is computed from shapes and constants alone is evaluated, and what onnx left open is inferred
+anew, node by node, with these values at hand.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dplcli.errors import DplError, UsageError
+from dplcli.ir import TensorType
+from dplcli.ir.model import is_exact
+from dplcli.onnx_io.evaluation import evaluate
+from dplcli.onnx_io.node_inference import infer_node
+from dplcli.onnx_io.shape_inference import infer_types_for_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from dplcli.ir import Graph, Model, Node, Value
+
+_SHORT = 1024
+"""Most elements of a value that is evaluated."""
+
+_OPAQUE = frozenset({"If", "Loop", "Scan"})
+
+_BOUNDED = frozenset({"Compress", "NonZero", "Unique"})
+"""Operators whose result is as short as what they read, though no inference says so."""
+
+
+def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:
+    """Find the types of a loaded model's values, for inputs of given sizes.
+
+    Args:
+        model: The model, as it was loaded.
+        sizes: A number per symbolic dimension of the inputs, or per ``input:axis``.
+
+    Returns:
+        What is known of the values of the main graph and of graphs inside it, and why there is
+        not more ("" if nothing went wrong).
+
+    Raises:
+        UsageError: No input has such a dimension.
+    """
+    _check_sizes(model.graph, sizes)
+    if sizes:
+        types, problem = infer_types_for_sizes(model, sizes)
+    else:
+        types, problem = {} if _is_declared(model) else dict(model.inferred_types()), ""
+    walk = _Walk(types)
+    for graph in model.graph.and_inner():
+        walk.go_through(graph)
+    return types, problem
+
+
+def _is_declared(model: Model) -> bool:
+    """Tell whether the file says all there is to know; then nothing is to be inferred."""
+    for graph in model.graph.and_inner():
+        for node in graph:
+            for value in node.outputs:
+                known = None if value is None else value.declared_type
+                if value is not None and (known is None or not is_exact(known)):
+                    return False
+    return True
+
+
+def open_sizes(model: Model) -> list[str]:
+    """Name the dimensions of the inputs that the model leaves open: by symbol, or input:axis."""
+    found: dict[str, None] = {}
+    for value in model.graph.inputs:
+        known = None if value.is_initializer else value.declared_type
+        for axis, dim in enumerate(known.shape or () if known is not None else ()):
+            if not isinstance(dim, int):
+                found[dim or f"{value.name}:{axis}"] = None
+    return list(found)
+
+
+def _check_sizes(graph: Graph, sizes: Mapping[str, int]) -> None:
+    known = open_sizes(graph.model)
+    for name in sizes:
+        if name not in known and not _has_open_rank(graph, name):
+            there = ", ".join(sorted(known)) or "none"
+            raise UsageError(f"no input has a dimension {name!r}", hint=f"there are: {there}")
+
+
+def _has_open_rank(graph: Graph, name: str) -> bool:
+    """Tell whether *name* is an axis of an input whose rank is not declared."""
+    value = graph.values.get(name.rpartition(":")[0])
+    if value is None or not value.is_graph_input:
+        return False
+    return value.declared_type is None or value.declared_type.shape is None
+
+
+class _Walk:
+    """Goes through graphs, and adds to *types*.
+
+    Args:
+        types: What is known; nested graphs see what the graphs round them found.
+    """
+
+    def __init__(self, types: dict[Value, TensorType]) -> None:
+        self.types = types
+        self.data: dict[Value, NDArray[Any]] = {}
+
+    def go_through(self, graph: Graph) -> None:
+        for node in graph:
+            if node.op_type in _OPAQUE or any(value is None for value in node.outputs):
+                continue
+            try:
+                self._infer(node)
+                self._evaluate(node)
+            except DplError:  # a constant that cannot be read: what depends on it stays unknown
+                continue
+
+    def _infer(self, node: Node) -> None:
+        """Infer what *node* makes, unless it is known, as far as its inputs are."""
+        if all(self._is_exact(value) for value in node.outputs):
+            return
+        if not all(value is None or self._is_known(value) for value in node.inputs):
+            return
+        for value, found in zip(
+            node.outputs, infer_node(node, self.types, self.data), strict=False
+        ):
+            if value is not None and found is not None and found.shape is not None:
+                self.types[value] = found
+
+    def _evaluate(self, node: Node) -> None:
+        """Compute a short value that depends on shapes and constants only."""
+        if node.op_type == "Shape" and not node.domain:
+            self._evaluate_shape(node)
+            return
+        inputs = []
+        for value in node.inputs:
+            array = None if value is None else self._value(value)
+            if value is not None and array is None:
+                return
+            inputs.append(array)
+        is_bounded = node.op_type in _BOUNDED or all(map(self._is_short, node.outputs))
+        if not inputs or not is_bounded:
+            return
+        arrays = evaluate(node, inputs)
+        for value, made in zip(node.outputs, arrays or (), strict=False):
+            if value is not None and made.size <= _SHORT:
+                known = self._type(value)
+                dtype = made.dtype.name if known is None else known.dtype
+                self.data[value] = made
+                self.types[value] = TensorType(dtype, made.shape)
+
+    def _evaluate_shape(self, node: Node) -> None:
+        read, made = node.inputs[0], node.outputs[0]
+        known = None if read is None else self._type(read)
+        if made is None or known is None or known.shape is None or not is_exact(known):
+            return
+        stated = [node.attributes.get(name) for name in ("start", "end")]
+        ends = [None if end is None else end.value for end in stated]
+        part = slice(*(end if isinstance(end, int) else None for end in ends))
+        self.data[made] = np.array(known.shape[part], dtype=np.int64)
+
+    def _value(self, value: Value) -> NDArray[Any] | None:
+        known = self.data.get(value)
+        if known is not None:
+            return known
+        tensor = value.constant if value.is_constant else None
+        if tensor is None or tensor.is_external or tensor.size > _SHORT:
+            return None
+        array = np.asarray(tensor.numpy())
+        self.data[value] = array
+        return array
+
+    def _type(self, value: Value) -> TensorType | None:
+        return self.types.get(value) or value.declared_type
+
+    def _is_exact(self, value: Value | None) -> bool:
+        known = None if value is None else self._type(value)
+        return known is not None and is_exact(known)
+
+    def _is_known(self, value: Value) -> bool:
+        known = self._type(value)
+        return known is not None and known.shape is not None
+
+    def _is_short(self, value: Value | None) -> bool:
+        """Tell whether a value is known to be short."""
+        known = None if value is None else self._type(value)
+        if known is None or known.shape is None:
+            return False
+        sizes = [dim for dim in known.shape if isinstance(dim, int)]
+        return len(sizes) == len(known.shape) and prod(sizes) <= _SHORT

@@ -1,0 +1,225 @@
+"""How much of a model's work is inside matches, and what was left out and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from dplcli.dpl.callee import OpKind, OpName
+from dplcli.dpl.pattern import CallPattern, RepeatPattern
+from dplcli.dpl.rule import PatternRule
+from dplcli.dpl.scoping import all_parts
+from dplcli.ir.flops import flops
+from dplcli.ir.op_kinds import kind_of
+from dplcli.passes.selection import matchable_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dplcli.dpl import Rejection
+    from dplcli.dpl.rule import Rule
+    from dplcli.ir import Model, Node
+    from dplcli.ir.operation import Shapes
+    from dplcli.passes.selection import Selection
+
+NO_RULE = "no rule has this operator"
+NO_ROOT = "no rule is rooted at this operator"
+NO_FIT = "no rule fits here"
+
+
+@dataclass
+class Work:
+    """Some nodes, and what they compute.
+
+    Attributes:
+        nodes: How many they are.
+        flops: Floating-point operations of those whose cost is known.
+        unknown: How many have a cost that is not known.
+    """
+
+    nodes: int = 0
+    flops: int = 0
+    unknown: int = 0
+
+    def add(self, cost: int | None, count: int = 1) -> None:
+        """Count more nodes that cost the same."""
+        self.nodes += count
+        if cost is None:
+            self.unknown += count
+        else:
+            self.flops += cost * count
+
+
+class Share(NamedTuple):
+    """What is inside matches, of how much.
+
+    Attributes:
+        inside: The part inside.
+        whole: All of it.
+    """
+
+    inside: Work
+    whole: Work
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Nodes of one operator that were left out for one reason.
+
+    Attributes:
+        op: The operator.
+        reason: Why, in one sentence; of several refusals, the first one's.
+        rule: The rule that refused them, or "".
+        stage: The stage at which it did, or "".
+        work: The nodes.
+    """
+
+    op: str
+    reason: str
+    rule: str
+    stage: str
+    work: Work
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of a model is inside matches.
+
+    Attributes:
+        total: All nodes.
+        by_op: The nodes by operator.
+        by_target: What is inside, by target.
+        left_out: What is not, biggest first.
+        symbols: The dimensions of inputs that are not known: what makes costs unknown.
+        problem: Why shape inference found nothing, or "".
+    """
+
+    total: Share
+    by_op: Mapping[str, Share]
+    by_target: Mapping[str, Work]
+    left_out: tuple[LeftOut, ...]
+    symbols: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass
+class _Tally:
+    """Counts under way."""
+
+    total: Share = field(default_factory=lambda: Share(Work(), Work()))
+    by_op: dict[str, Share] = field(default_factory=dict)
+    by_target: dict[str, Work] = field(default_factory=dict)
+    left_out: dict[tuple[str, str, str, str], LeftOut] = field(default_factory=dict)
+
+
+def measure(
+    model: Model, selection: Selection, shapes: Shapes, symbols: tuple[str, ...] = ()
+) -> Coverage:
+    """Say how much of *model* the matches of *selection* cover; before they are outlined.
+
+    Args:
+        model: The model that was matched.
+        selection: What was found.
+        shapes: Tells the shape of a value.
+        symbols: The dimensions of inputs whose sizes are not known.
+    """
+    tally = _Tally()
+    targets = _targets(selection)
+    refused = {item.root: item for item in reversed(selection.refused)}
+    mentions = _Mentions(selection.rules)
+    alike: dict[tuple[str, str, str | None, int | None], int] = {}
+    for graph in matchable_graphs(model):
+        for node in graph:
+            cost = flops(node, shapes)
+            target = targets.get(node)
+            key = (node.domain, node.op_type, target, cost)
+            alike[key] = alike.get(key, 0) + 1
+            if target is None:
+                _leave_out(tally, node, refused.get(node), mentions, cost)
+    for (domain, op_type, target, cost), count in alike.items():
+        op = f"{domain}.{op_type}" if domain else op_type
+        _count(tally, op, target, cost, count)
+    left = sorted(tally.left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))
+    return Coverage(tally.total, tally.by_op, tally.by_target, tuple(left), symbols)
+
+
+def _count(tally: _Tally, op: str, target: str | None, cost: int | None, count: int) -> None:
+    """Count *count* nodes of one operator that cost the same; without a target they are outside."""
+    of_op = tally.by_op.setdefault(op, Share(Work(), Work()))
+    for share in (of_op, tally.total):
+        share.whole.add(cost, count)
+        if target is not None:
+            share.inside.add(cost, count)
+    if target is not None:
+        tally.by_target.setdefault(target, Work()).add(cost, count)
+
+
+def _targets(selection: Selection) -> dict[Node, str]:
+    """Return the target of each node that is in a match."""
+    return {
+        node: found.rule.target if isinstance(found.rule, PatternRule) else ""
+        for found in selection.matches
+        for node in found.nodes
+    }
+
+
+def _leave_out(
+    tally: _Tally, node: Node, refusal: Rejection | None, mentions: _Mentions, cost: int | None
+) -> None:
+    op = node.qualified_op
+    if refusal is None:
+        rule, stage, reason = "", "", mentions.reason(node)
+    else:
+        rule, stage, reason = refusal.rule.qualified_name, refusal.stage, refusal.reason
+    key = (op, rule, stage, "" if rule else reason)
+    if key not in tally.left_out:
+        tally.left_out[key] = LeftOut(op, reason, rule, stage, Work())
+    tally.left_out[key].work.add(cost)
+
+
+def _weight(item: LeftOut, *, by_nodes: bool) -> tuple[object, ...]:
+    """Order what is left out: by cost; where sizes are missing, heavy operators come first."""
+    work = item.work
+    sizes: tuple[object, ...] = (-work.flops, -work.unknown)
+    if by_nodes:
+        sizes = (kind_of(item.op) != "out-fusable", -work.unknown)
+    return (*sizes, -work.nodes, item.op, item.rule, item.stage, item.reason)
+
+
+class _Mentions:
+    """Which operators the rules are rooted at, and which they have anywhere.
+
+    Args:
+        rules: The rules.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.roots: set[tuple[str, str]] = set()
+        self.names: set[tuple[str, str]] = set()
+        self.kinds: set[str] = set()
+        self.has_open_root = False
+        for rule in rules:
+            heads = rule.matcher.program.root.heads
+            self.has_open_root |= heads is None
+            self.roots |= heads or set()
+            for callee in _callees(rule):
+                if isinstance(callee, OpName):
+                    self.names.add((callee.domain, callee.op_type))
+                elif isinstance(callee, OpKind):
+                    self.kinds.add(callee.kind)
+
+    def reason(self, node: Node) -> str:
+        """Say why no rule took *node*, though none refused it."""
+        key = (node.domain, node.op_type)
+        if key in self.roots or self.has_open_root:
+            return NO_FIT
+        of_kind = not node.domain and kind_of(node.op_type) in self.kinds
+        return NO_ROOT if key in self.names or of_kind or "" in self.kinds else NO_RULE
+
+
+def _callees(rule: Rule) -> Iterable[object]:
+    for part in all_parts(rule.pattern):
+        call = part.step if isinstance(part, RepeatPattern) else part
+        if isinstance(call, CallPattern):
+            yield from call.op.choices

@@ -1,0 +1,275 @@
+"""Contracts as source text: a header for kernels in C or C++, abstract classes for Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from dplcli.ir.types import DTYPE_NAMES
+from dplcli.targets.identifiers import (
+    Identifiers,
+    c_scope,
+    c_string,
+    camel,
+    comment,
+    identifier,
+    python_scope,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dplcli.targets.contract import (
+        AttributeContract,
+        Contract,
+        FunctionContract,
+        PortContract,
+    )
+
+_C_TYPES = {
+    "int": "int64_t ",
+    "float": "float ",
+    "string": "struct dpl_string ",
+    "ints": "struct dpl_ints ",
+    "floats": "struct dpl_floats ",
+    "strings": "struct dpl_strings ",
+    "tensor": "const struct dpl_tensor *",
+}
+_PYTHON_TYPES = {
+    "int": "int",
+    "float": "float",
+    "string": "str",
+    "ints": "Sequence[int]",
+    "floats": "Sequence[float]",
+    "strings": "Sequence[str]",
+    "tensor": "npt.NDArray[np.generic]",
+}
+_NUMPY_TYPES = {"bool": "np.bool_", "string": "np.object_"} | {
+    name: f"np.{name}"
+    for name in (
+        *("float16", "float32", "float64", "complex64", "complex128"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class _Field:
+    """An input, output or attribute as the templates see it.
+
+    Attributes:
+        name: Its name in the function.
+        word: Its identifier as a member or parameter.
+        macro: Its identifier as an enumerator or macro.
+        type: Its type in the language.
+        note: What is known of it, for a comment.
+        is_given: Whether every call gives it.
+        flag: Identifier of what says whether a call gives it, where not every call does.
+    """
+
+    name: str
+    word: str
+    macro: str
+    type: str
+    note: str
+    is_given: bool = True
+    flag: str = ""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A function as the templates see it.
+
+    Attributes:
+        contract: What is to be said.
+        stem: Its identifier: of the C function, or of the class.
+        macro: What its macros begin with.
+        inputs: Its inputs.
+        outputs: Its outputs.
+        attributes: Its attributes.
+        macros: Further macros: name to text.
+    """
+
+    contract: FunctionContract
+    stem: str
+    macro: str
+    inputs: tuple[_Field, ...]
+    outputs: tuple[_Field, ...]
+    attributes: tuple[_Field, ...]
+    macros: dict[str, str]
+
+
+def c_header(contract: Contract, guard: str) -> str:
+    """Return a header that compiles as C11 and as C++17.
+
+    Args:
+        contract: The functions.
+        guard: What its include guard is made of: the file's name.
+    """
+    names = Identifiers()
+    entries = [_c_entry(f, stem, names) for f, stem in _stems(contract)]
+    return _render(
+        "contract.h.j2",
+        contract=contract,
+        entries=entries,
+        guard=f"DPL_{identifier(guard).upper()}",
+        dtypes=list(enumerate(DTYPE_NAMES)),
+    )
+
+
+def python_stub(contract: Contract) -> str:
+    """Return a module with one abstract class per function, typed for ``mypy --strict``."""
+    reserved = {"ABC", "ClassVar", "Sequence", "abstractmethod"}
+    names = Identifiers(frozenset(reserved))
+    entries = [_python_entry(f, names.take(camel(stem))) for f, stem in _stems(contract)]
+    return _render("contract.py.j2", contract=contract, entries=entries)
+
+
+def _render(template: str, **values: object) -> str:
+    environment = Environment(
+        loader=PackageLoader("dplcli.targets"),
+        autoescape=False,  # noqa: S701  # it is no HTML; the filters escape
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"comment": comment, "c_string": c_string, "literal": _literal}
+    return environment.get_template(template).render(**values)
+
+
+def _literal(text: object) -> str:
+    """Return *text* as a Python string literal of ASCII."""
+    return ascii(str(text))
+
+
+def _stems(contract: Contract) -> list[tuple[FunctionContract, str]]:
+    """Give each function a name of its own.
+
+    What only may be written has no name but the rule's, which the forms of the rule share; there
+    the operators of the body tell them apart.
+    """
+    count = Counter((function.domain, function.name) for function in contract.functions)
+    stems = []
+    for function in contract.functions:
+        stem = f"{function.domain}_{function.name}"
+        if count[function.domain, function.name] > 1:
+            stem += "_" + "_".join(node.op_type.lower() for node in function.body)
+        stems.append((function, stem))
+    return stems
+
+
+# -- C ---------------------------------------------------------------------------------------------
+
+
+def _c_entry(function: FunctionContract, stem: str, names: Identifiers) -> _Entry:
+    name = names.take(f"dpl_{stem}")
+    macro = name.upper()
+    texts = {
+        "DOMAIN": function.domain,
+        "RULE": function.rule,
+        "NAME": function.name,
+        "BODY": " ".join(node.qualified_op for node in function.body),
+    }
+    return _Entry(
+        function,
+        name,
+        macro,
+        _c_ports(function.inputs, f"{macro}_INPUT_", names),
+        _c_ports(function.outputs, f"{macro}_OUTPUT_", names),
+        _c_attributes(function, f"{macro}_ATTRIBUTE_", names),
+        {names.take(f"{macro}_{key}"): text for key, text in texts.items()},
+    )
+
+
+def _c_ports(ports: Iterable[PortContract], prefix: str, names: Identifiers) -> tuple[_Field, ...]:
+    return tuple(
+        _Field(port.name, "", names.take(prefix + port.name.upper()), "", _port_note(port))
+        for port in ports
+    )
+
+
+def _c_attributes(
+    function: FunctionContract, prefix: str, names: Identifiers
+) -> tuple[_Field, ...]:
+    scope = c_scope()
+    words = [scope.take(attribute.name) for attribute in function.attributes]
+    return tuple(
+        _Field(
+            attribute.name,
+            word,
+            names.take(prefix + attribute.name.upper()),
+            _C_TYPES.get(attribute.kind, "const void *"),
+            _attribute_note(function, attribute),
+            attribute.is_given,
+            "" if attribute.is_given else scope.take(f"has_{word}"),
+        )
+        for attribute, word in zip(function.attributes, words, strict=True)
+    )
+
+
+# -- Python ----------------------------------------------------------------------------------------
+
+
+def _python_entry(function: FunctionContract, name: str) -> _Entry:
+    scope = python_scope()
+    inputs = tuple(
+        _Field(port.name, scope.take(port.name), "", _numpy(port), _port_note(port))
+        for port in function.inputs
+    )
+    attributes = [
+        _Field(
+            attribute.name,
+            scope.take(attribute.name),
+            "",
+            _PYTHON_TYPES.get(attribute.kind, "object"),
+            _attribute_note(function, attribute),
+            attribute.is_given,
+        )
+        for attribute in function.attributes
+    ]
+    outputs = tuple(
+        _Field(port.name, "", "", _numpy(port), _port_note(port)) for port in function.outputs
+    )
+    return _Entry(function, name, "", inputs, outputs, tuple(attributes), {})
+
+
+def _numpy(port: PortContract) -> str:
+    known = [_NUMPY_TYPES.get(dtype, "np.generic") for dtype in port.dtypes]
+    if not known or port.unknown or "np.generic" in known:
+        return "npt.NDArray[np.generic]"
+    return f"npt.NDArray[{' | '.join(known)}]"
+
+
+# -- notes -----------------------------------------------------------------------------------------
+
+
+def _port_note(port: PortContract) -> str:
+    words = [" or ".join(port.dtypes) or "any type"]
+    if port.ranks:
+        words.append(f"rank {_either(port.ranks)}")
+    if port.unknown:
+        words.append("others not known")
+    if port.is_constant:
+        words.append(f"always {_text(port.values[0])}" if port.distinct == 1 else "constant")
+    return ", ".join(words)
+
+
+def _attribute_note(function: FunctionContract, attribute: AttributeContract) -> str:
+    note = f"{function.body[attribute.node].op_type}.{attribute.reads}"
+    if attribute.distinct == 1:
+        return f"{note}, always {_text(attribute.values[0])}"
+    if attribute.default is not None:
+        return f"{note}, default {_text(attribute.default)}"
+    return note
+
+
+def _text(value: object) -> str:
+    return str(list(value)) if isinstance(value, tuple) else str(value)
+
+
+def _either(numbers: Sequence[int]) -> str:
+    return " or ".join(map(str, numbers))

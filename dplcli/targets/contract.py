@@ -1,0 +1,339 @@
+"""What whoever supplies a kernel for a function has to know: the contract, as frozen values."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from dplcli.ir import Tensor
+from dplcli.ir.printer import print_attribute
+from dplcli.targets.calls import CallSites
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dplcli.ir import Attribute, Function, Graph, Model, Node, TensorType, Value
+
+    Plain: TypeAlias = "int | float | str | tuple[Plain, ...]"
+    """What an attribute can hold, as JSON can say it."""
+
+RULE_KEY = "Composite"
+TARGET_KEY = "Codegen"
+"""Metadata keys of a function that a partition wrote."""
+
+_MOST_VALUES = 16
+_PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
+
+
+@dataclass(frozen=True)
+class PortContract:
+    """An input or an output of a function.
+
+    Attributes:
+        name: Its name in the function.
+        dtypes: The element types it has in the calls; those allowed, where there are no calls.
+        ranks: Its ranks, likewise.
+        unknown: Of how many values that it gets its type or its rank is not known.
+        is_constant: Whether it is constant in every call; None if that is not known.
+        values: The numbers that it is, each once, if it is a constant of one element in every call;
+            at most sixteen.
+        distinct: How many different ones there are.
+    """
+
+    name: str
+    dtypes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    unknown: int = 0
+    is_constant: bool | None = None
+    values: tuple[Plain, ...] = ()
+    distinct: int = 0
+
+
+@dataclass(frozen=True)
+class AttributeContract:
+    """An attribute that a call gives.
+
+    Attributes:
+        name: Name under which the function declares it.
+        kind: ``int``, ``floats``, …, as ONNX calls it.
+        node: Number of the body's node that reads it.
+        reads: As which of its attributes.
+        values: The values given, each once, in order of appearance; at most sixteen.
+        distinct: How many different values there are.
+        default: What the operator does without it, where the standard says so.
+        is_given: Whether every call gives it.
+    """
+
+    name: str
+    kind: str
+    node: int
+    reads: str
+    values: tuple[Plain, ...] = ()
+    distinct: int = 0
+    default: Plain | None = None
+    is_given: bool = True
+
+
+@dataclass(frozen=True)
+class BodyNode:
+    """One operator of a function's body.
+
+    Attributes:
+        op_type: Operator.
+        domain: Its domain; "" is the standard one.
+        inputs: Names of what it reads; "" is an omitted input.
+        outputs: Names of what it makes.
+        references: The function's attribute behind each attribute of the operator.
+        attributes: The attributes that are the same in every call, as text.
+    """
+
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    references: Mapping[str, str]
+    attributes: Mapping[str, str]
+
+    @property
+    def qualified_op(self) -> str:
+        """``Conv``, or ``com.microsoft.Gelu``."""
+        return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a function has that not every function of its rule has.
+
+    Attributes:
+        operators: Operators of its body.
+        inputs: Inputs of it.
+    """
+
+    operators: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FunctionContract:
+    """A function that a kernel can stand for.
+
+    Attributes:
+        domain: Its domain.
+        name: Its name; of what only may be written, the rule's.
+        rule: The rule it was made by (TVM's *Composite*).
+        target: Who is to supply the kernel (TVM's *Codegen*).
+        calls: How many nodes call it; None where there is no model.
+        opsets: The opsets that its body is written in.
+        inputs: Its inputs, in order.
+        attributes: Its attributes.
+        outputs: Its outputs, in order.
+        body: Its operators, in order.
+        parts: What sets it off from others of its rule.
+        conditions: What the rule asks besides, as text; only where it is known.
+        variations: What a match may have beyond this, in sentences; only without a model.
+        doc: What the rule is, for a reader; only where it is known.
+    """
+
+    domain: str
+    name: str
+    rule: str
+    target: str
+    calls: int | None
+    opsets: Mapping[str, int]
+    inputs: tuple[PortContract, ...]
+    attributes: tuple[AttributeContract, ...]
+    outputs: tuple[PortContract, ...]
+    body: tuple[BodyNode, ...]
+    parts: Parts = Parts()
+    conditions: tuple[str, ...] = ()
+    variations: tuple[str, ...] = ()
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class Contract:
+    """Every function of a model, or that catalogues may write, in order.
+
+    Attributes:
+        label: Name of the model, or names of the catalogues.
+        functions: The functions.
+        is_of_model: Whether the functions are in a file; else they are what rules may write.
+        notes: By rule, what is not known of it without a model, and why.
+    """
+
+    label: str
+    functions: tuple[FunctionContract, ...]
+    is_of_model: bool = True
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def contract_of(model: Model, label: str) -> Contract:
+    """Return the contract of every function of *model* that a partition wrote."""
+    written = [f for f in model.functions.values() if {RULE_KEY, TARGET_KEY} & f.metadata.keys()]
+    sites = CallSites(model)
+    found = [_function(function, sites) for function in written]
+    return Contract(label, with_parts(found))
+
+
+def with_parts(functions: Iterable[FunctionContract]) -> tuple[FunctionContract, ...]:
+    """Tell the functions of each rule apart: note what not all of them have."""
+    functions = list(functions)
+    by_rule: dict[tuple[str, str], list[FunctionContract]] = {}
+    for function in functions:
+        by_rule.setdefault((function.domain, function.rule), []).append(function)
+    return tuple(
+        replace(function, parts=_parts(function, by_rule[function.domain, function.rule]))
+        for function in functions
+    )
+
+
+def _parts(function: FunctionContract, siblings: Sequence[FunctionContract]) -> Parts:
+    operators = Counter(node.qualified_op for node in function.body)
+    common = operators.copy()
+    for other in siblings:
+        common &= Counter(node.qualified_op for node in other.body)
+    shared = set.intersection(*({port.name for port in other.inputs} for other in siblings))
+    own = operators - common
+    return Parts(
+        tuple(own.elements()),
+        tuple(port.name for port in function.inputs if port.name not in shared),
+    )
+
+
+def _function(function: Function, sites: CallSites) -> FunctionContract:
+    body = function.body
+    calls = sites.calls(function.key)
+    return FunctionContract(
+        function.domain,
+        function.name,
+        function.metadata.get(RULE_KEY, ""),
+        function.metadata.get(TARGET_KEY, function.domain),
+        len(calls),
+        dict(sorted(body.opset_imports.items())),
+        tuple(_input(value, slot, calls, sites) for slot, value in enumerate(body.inputs)),
+        tuple(_attributes(function, calls)),
+        tuple(_output(value, index, calls) for index, value in enumerate(body.outputs)),
+        tuple(body_node(node) for node in body),
+    )
+
+
+def _input(formal: Value, slot: int, calls: Sequence[Node], sites: CallSites) -> PortContract:
+    given = [value for call in calls for value in sites.origins(call, slot)]
+    types = [None if value is None else value.known_type() for value in given]
+    constant = bool(given) and all(value is not None and value.is_constant for value in given)
+    values = dict.fromkeys(_numbers(given) if constant else ())
+    return replace(
+        _port(formal.name, types),
+        is_constant=constant if calls else None,
+        values=tuple(values)[:_MOST_VALUES],
+        distinct=len(values),
+    )
+
+
+def _numbers(given: Iterable[Value | None]) -> list[Plain]:
+    """Return the numbers that constants of one element are; none if one of them has more."""
+    numbers: list[Plain] = []
+    for value in given:
+        tensor = None if value is None else value.constant
+        if tensor is None or tensor.is_external or tensor.size != 1:
+            return []
+        number = tensor.numpy().reshape(-1).tolist()[0]
+        is_exact = tensor.dtype == "float64" and math.isfinite(number)
+        numbers.append(float(number) if is_exact else _plain(number))
+    return numbers
+
+
+def _output(inner: Value, index: int, calls: Sequence[Node]) -> PortContract:
+    made = [call.outputs[index] if index < len(call.outputs) else None for call in calls]
+    return _port(inner.name, [None if value is None else value.known_type() for value in made])
+
+
+def _port(name: str, types: Sequence[TensorType | None]) -> PortContract:
+    dtypes = dict.fromkeys(known.dtype for known in types if known and known.dtype)
+    ranks = {len(known.shape) for known in types if known and known.shape is not None}
+    unknown = sum(known is None or known.dtype is None or known.shape is None for known in types)
+    return PortContract(name, tuple(dtypes), tuple(sorted(ranks)), unknown)
+
+
+def _attributes(function: Function, calls: Sequence[Node]) -> Iterable[AttributeContract]:
+    readers = dict(_readers(function.body))
+    for name in function.attributes:
+        kind, node, reads = readers.get(name, ("", 0, name))
+        given = [call.attributes.get(name) for call in calls]
+        values = dict.fromkeys(plain(attribute) for attribute in given if attribute is not None)
+        yield AttributeContract(
+            name,
+            kind,
+            node,
+            reads,
+            tuple(values)[:_MOST_VALUES],
+            len(values),
+            is_given=None not in given,
+        )
+
+
+def _readers(body: Graph) -> Iterable[tuple[str, tuple[str, int, str]]]:
+    """Say for each attribute of the function its kind, and who reads it as what.
+
+    A node inside the body of an If or a Loop counts as that If or Loop.
+    """
+    numbers = {node: number for number, node in enumerate(body)}
+    seen = set()
+    for graph in body.and_inner():
+        for node in graph:
+            outer = node
+            while outer.graph is not body and outer.graph.owner is not None:
+                outer = outer.graph.owner
+            for reads, attribute in node.attributes.items():
+                if attribute.ref and attribute.ref not in seen:
+                    seen.add(attribute.ref)
+                    yield attribute.ref, (attribute.kind, numbers[outer], reads)
+
+
+def body_node(node: Node) -> BodyNode:
+    """Describe one node of a function's body."""
+    return BodyNode(
+        node.op_type,
+        node.domain,
+        tuple("" if value is None else value.name for value in node.inputs),
+        tuple("" if value is None else value.name for value in node.outputs),
+        {name: a.ref for name, a in node.attributes.items() if a.ref},
+        {name: _fixed(a) for name, a in node.attributes.items() if not a.ref},
+    )
+
+
+def _fixed(attribute: Attribute) -> str:
+    """Write an attribute of the body as text.
+
+    A short tensor is written with its numbers: a kernel has to know them, and is not given them.
+    """
+    tensor = attribute.value
+    text = print_attribute(attribute)
+    if not isinstance(tensor, Tensor) or tensor.is_external or tensor.size > _MOST_VALUES:
+        return text
+    return f"{text} = {tensor.numpy().tolist()}"
+
+
+def plain(attribute: Attribute) -> Plain:
+    """Return the value of an attribute as JSON can say it; of a tensor or graph, its text."""
+    if attribute.kind not in _PLAIN_KINDS:
+        return print_attribute(attribute)
+    return _plain(attribute.value)
+
+
+def _plain(value: object) -> Plain:
+    match value:
+        case tuple():
+            return tuple(_plain(item) for item in value)
+        case float():
+            return float(str(np.float32(value))) if math.isfinite(value) else str(value)
+        case int() | str():
+            return value
+        case bytes():
+            return value.decode("utf-8", "backslashreplace")
+        case _:
+            return str(value)

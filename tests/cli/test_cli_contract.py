@@ -1,0 +1,154 @@
+"""``dpl inspect --contract``, ``dpl patterns contract`` and the files that they write."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.support import SAMPLES, contents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.support import Dpl
+
+CONV = "dnnl::conv2d_bias_relu"
+
+
+@pytest.fixture
+def model(folder: Path, dpl: Dpl) -> Path:
+    """Return a partitioned model."""
+    path = folder / "p.onnx"
+    source = SAMPLES / "residual_block.onnx"
+    answer = dpl("partition", source, "-p", "conv_relu", "-o", path, "--no-verify", "-q")
+    assert answer.code == 0, answer.err
+    return path
+
+
+def test_the_table_of_a_model(dpl: Dpl, model: Path) -> None:
+    """One block per function, for a reader."""
+    answer = dpl("inspect", model, "--contract")
+
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.splitlines() == [
+        CONV,
+        "  rule dnnl.conv2d_bias_relu, 2 calls, body: Conv Relu",
+        "  input      0  x             float32 rank 4",
+        "  input      1  w             float32 rank 4  constant",
+        "  input      2  b             float32 rank 1  constant",
+        "  attribute     dilations     ints            Conv.dilations: [1, 1]",
+        "  attribute     kernel_shape  ints            Conv.kernel_shape: [3, 3]",
+        "  attribute     pads          ints            Conv.pads: [1, 1, 1, 1]",
+        "  attribute     strides       ints            Conv.strides: [1, 1]",
+        "  output     0  relu_1_out    float32 rank 4",
+    ]
+
+
+def test_the_record_of_a_model(dpl: Dpl, model: Path) -> None:
+    """The same for programs, without paths, in stable bytes."""
+    first, second = (dpl("inspect", model, "--contract", "--json", "-").out for _ in range(2))
+    record = json.loads(first)
+
+    assert first == second
+    assert (record["schema"], record["of"], record["model"]) == (
+        "dpl.contract/1",
+        "model",
+        "p.onnx",
+    )
+    assert [(f["domain"], f["name"], f["calls"]) for f in record["functions"]] == [
+        ("dnnl", "conv2d_bias_relu", 2)
+    ]
+
+
+def test_a_model_without_functions_has_an_empty_contract(dpl: Dpl, folder: Path) -> None:
+    """That is no error, and the header is still one."""
+    header = folder / "none.h"
+    answer = dpl("inspect", SAMPLES / "residual_block.onnx", "--c-header", header)
+
+    assert answer.code == 0
+    assert answer.out == "residual_block.onnx has no function of a target.\n"
+    assert header.read_text().startswith("/* Kernels for")
+
+
+def test_the_files_are_written_and_written_again(dpl: Dpl, model: Path, folder: Path) -> None:
+    """What dpl wrote it may replace; the bytes are the same."""
+    files = ("--c-header", folder / "k.h", "--python", folder / "k.py", "--json", folder / "k.json")
+    assert dpl("inspect", model, *files).code == 0
+    first = contents(folder)
+    assert dpl("inspect", model, *files, "-q").out == ""
+
+    assert contents(folder) == first
+    assert {"k.h", "k.py", "k.json"} < first.keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--c-header", "p.onnx"), "is another file of this command"),
+        (("--python", "p.onnx"), "is another file of this command"),
+        (("--c-header", "same", "--python", "same"), "is another file of this command"),
+        (("--c-header", "k.json", "--json", "k.json"), "is another file of this command"),
+        (("--c-header", "new.h", "--python", "mine.py"), "was not written by dpl, so it is kept"),
+        (("--c-header", "no/folder.h"), "its folder does not exist"),
+        (("--c-header", "."), "is not a file"),
+        (("--contract", "--node", "Relu_0"), "contradict each other"),
+        (("--c-header", "new.h", "--node", "Relu_0"), "contradict each other"),
+    ],
+)
+def test_what_must_not_be_overwritten_is_kept(
+    options: tuple[str, ...], message: str, dpl: Dpl, model: Path, folder: Path
+) -> None:
+    """One message, exit code 2, and nothing is written, not even the file that could be."""
+    assert model.is_file()
+    (folder / "mine.py").write_text("print('mine')\n")
+    before = contents(folder)
+    answer = dpl("inspect", "p.onnx", *options)
+
+    assert answer.code == 2
+    assert message in answer.message
+    assert contents(folder) == before
+
+
+def test_a_catalogue_shows_what_it_may_write(dpl: Dpl, folder: Path) -> None:
+    """Each form of the pattern, with the rule's conditions; --rule narrows it down."""
+    header = folder / "k.h"
+    rules = ("--rule", "conv2d_bias_relu")
+    answer = dpl("patterns", "contract", "conv_relu", *rules, "--c-header", header)
+    blocks = answer.out.split("\n\n")
+
+    assert (answer.code, answer.err, len(blocks)) == (0, "", 2)
+    assert blocks[1].splitlines()[:5] == [
+        CONV,
+        "  rule dnnl.conv2d_bias_relu, body: Conv Add Relu",
+        "  not in every function of the rule: Add",
+        "  where per_channel(b, conv)",
+        "  the operands of Add may be swapped",
+    ]
+    assert "int dpl_dnnl_conv2d_bias_relu_conv_add_relu(" in header.read_text()
+
+
+def test_a_catalogue_of_rewrites_writes_no_functions(dpl: Dpl) -> None:
+    """Rewrites have no contract."""
+    answer = dpl("patterns", "contract", "prepare")
+
+    assert (answer.code, answer.out) == (0, "prepare outlines nothing.\n")
+
+
+def test_an_unknown_rule_or_catalogue_is_refused(dpl: Dpl) -> None:
+    """As everywhere."""
+    assert dpl("patterns", "contract", "conv_relu", "--rule", "conv2d_bais").code == 2
+    assert dpl("patterns", "contract", "conv_rleu").code == 2
+    assert dpl("patterns", "contract").code == 2
+
+
+def test_a_catalogue_is_not_overwritten(dpl: Dpl, folder: Path) -> None:
+    """Not by its own header."""
+    path = folder / "own.yaml"
+    path.write_text("dpl: 1\ntarget: t\npatterns: [{name: k, pattern: Relu(x)}]\n")
+    before = contents(folder)
+    answer = dpl("patterns", "contract", path, "--c-header", path)
+
+    assert answer.code == 2
+    assert contents(folder) == before
