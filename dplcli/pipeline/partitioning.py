@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.expectation import parse_expectations, unmet_expectations
 from dplcli.onnx_io import check_external_data, load_model, paused_gc
+from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.matching import MatchOutcome
+from dplcli.pipeline.merging import check_merge, light_matches, without_matches
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.writing import (
     Verdict,
@@ -22,11 +25,12 @@ from dplcli.pipeline.writing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from dplcli.dpl import PatternRule
     from dplcli.ir import Model
+    from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
     from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult
@@ -43,6 +47,7 @@ class PartitionOutcome(MatchOutcome):
         nodes: Nodes of the model before and after, function bodies not counted.
         objection: What onnx.checker says of the result though it accepts the original, or "".
         verification: The numerical check; None if it was not made.
+        regions: What the targets are handed, in program order; None if nothing was to be merged.
     """
 
     partitions: tuple[Partition, ...] = ()
@@ -51,11 +56,12 @@ class PartitionOutcome(MatchOutcome):
     nodes: tuple[int, int] = (0, 0)
     objection: str = ""
     verification: VerificationResult | None = None
+    regions: tuple[Region, ...] | None = None
 
     @property
     def is_changed(self) -> bool:
         """Whether the result differs from the model at all."""
-        return bool(self.partitions)
+        return bool(self.partitions) or any(region.members for region in self.regions or ())
 
     @property
     def is_success(self) -> bool:
@@ -66,7 +72,15 @@ class PartitionOutcome(MatchOutcome):
 
 @dataclass(frozen=True)
 class PartitionSettings(WriteSettings):
-    """How :func:`partition` should go about it."""
+    """How :func:`partition` should go about it.
+
+    Attributes:
+        merge: Whether to merge neighbouring partitions of one target into regions.
+        prune: Whether to leave out what would be in regions without a heavy operator.
+    """
+
+    merge: bool = False
+    prune: bool = False
 
 
 @paused_gc()
@@ -91,6 +105,7 @@ def partition(  # noqa: PLR0913  # all by keyword
             verdict on the result can be reached.
     """
     settings = settings or PartitionSettings()
+    check_merge(merge=settings.merge, prune=settings.prune)
     say = progress or say_nothing
     check_output(model_path, output, in_place=settings.in_place)
     say(f"reading {model_path.name}")
@@ -100,6 +115,8 @@ def partition(  # noqa: PLR0913  # all by keyword
     protect_files(model, output, settings.failed_path(output), files)
     expected = parse_expectations(settings.expectations, tried)
     outcome = _outline(model, tried, say)
+    if settings.merge:
+        model, outcome = _merged(model, tried, outcome, say, prune=settings.prune)
     outcome = replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
 
     def check(written: Path) -> Verdict:
@@ -119,10 +136,38 @@ def partition(  # noqa: PLR0913  # all by keyword
     )
 
 
-def _outline(model: Model, rules: Sequence[PatternRule], say: Progress) -> PartitionOutcome:
+def _merged(
+    model: Model,
+    rules: Sequence[PatternRule],
+    outcome: PartitionOutcome,
+    say: Progress,
+    *,
+    prune: bool,
+) -> tuple[Model, PartitionOutcome]:
+    """Merge what was outlined; begin anew without the matches that make light regions only."""
+    light: dict[int, str] = {}
+    while True:
+        say("merging")
+        regions = merge_partitions(model, {rule.name for rule in rules})
+        found = light_matches(outcome.selection, outcome.partitions, regions, light)
+        if not found or not prune:
+            nodes = (outcome.nodes[0], model.graph.node_count)
+            return model, replace(outcome, regions=tuple(regions), nodes=nodes)
+        light |= found
+        assert model.path is not None  # noqa: S101  # partition() has read it
+        model = load_model(model.path)
+        outcome = _outline(model, rules, say, light)
+
+
+def _outline(
+    model: Model,
+    rules: Sequence[PatternRule],
+    say: Progress,
+    light: Mapping[int, str] = MappingProxyType({}),
+) -> PartitionOutcome:
     before = model.graph.node_count
     say("matching")
-    selection = select_matches(model, rules)
+    selection = without_matches(select_matches(model, rules), light)
     say("outlining")
     partitions = outline_matches(model, selection)
     return PartitionOutcome(
