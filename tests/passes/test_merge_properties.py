@@ -1,0 +1,73 @@
+"""Random models under random rules of two targets, merged: sound, largest, undoable, settled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import rule
+from tests.merged import check_merge
+from tests.scoped import HEADER, scoped_models
+from tests.strategies import BINARY, UNARY, graphs, near_patterns, rich_graphs, subgraph_patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dplcli.dpl import PatternRule
+    from tests.strategies import RandomGraph
+
+_ARGUMENTS = dict.fromkeys(UNARY, "x") | dict.fromkeys(BINARY, "x, y") | {"Sum": "x, y, z"}
+_SINGLE = [f"{op}({args})" for op, args in _ARGUMENTS.items() if op != "Identity"]
+
+
+@st.composite
+def two_targets(draw: st.DrawFn, found: Sequence[RandomGraph]) -> list[PatternRule]:
+    """Draw rules of two targets: parts of the graphs, and single operators."""
+    patterns = draw(st.lists(st.sampled_from(_SINGLE), min_size=1, max_size=5, unique=True))
+    if found and draw(st.booleans()):
+        graph = draw(st.sampled_from(list(found)))
+        part = draw(subgraph_patterns(graph))[0] if draw(st.booleans()) else ""
+        patterns.insert(0, part or draw(near_patterns(graph)).text())
+    escape = draw(st.sampled_from(("refuse", "refuse", "outputs", "duplicate")))
+    return [
+        rule(
+            pattern,
+            name=f"r{number}",
+            target=draw(st.sampled_from("st")),
+            constants=draw(st.sampled_from(("auto", "embed", "lift"))),
+            escape=escape if number == 0 else "refuse",
+        )
+        for number, pattern in enumerate(patterns)
+    ]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.data())
+def test_flat_graphs(data: st.DataObject) -> None:
+    """Regions of one graph."""
+    graph = data.draw(graphs(14))
+    check_merge(data.draw(two_targets([graph])), graph.text())
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.data())
+def test_branches_and_functions(data: st.DataObject) -> None:
+    """Regions in branches that capture, and in the bodies of functions."""
+    model = data.draw(scoped_models())
+    check_merge(data.draw(two_targets(model.graphs())), model.text())
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.data())
+def test_nodes_of_several_outputs(data: st.DataObject) -> None:
+    """Regions of calls that make more than one value."""
+    graph = data.draw(rich_graphs(max_nodes=12))
+    patterns = ["Split(x)", "Concat(x, y)", "Relu(x)", "Neg(x)", "Add(x, y)", "LeakyRelu(x)"]
+    chosen = data.draw(st.lists(st.sampled_from(patterns), min_size=2, unique=True))
+    rules = [
+        rule(pattern, name=f"r{number}", target=data.draw(st.sampled_from("sst")))
+        for number, pattern in enumerate(chosen)
+    ]
+    check_merge(rules, HEADER + graph.text())
