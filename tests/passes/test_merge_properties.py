@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import rule
-from tests.merged import check_merge
+from tests.helpers import partitioned, rule
+from tests.merged import check_largest, check_merge, merged
 from tests.scoped import HEADER, scoped_models
 from tests.strategies import BINARY, UNARY, graphs, near_patterns, rich_graphs, subgraph_patterns
 
@@ -71,3 +73,61 @@ def test_nodes_of_several_outputs(data: st.DataObject) -> None:
         for number, pattern in enumerate(chosen)
     ]
     check_merge(rules, HEADER + graph.text())
+
+
+_OPERATORS = {
+    ("s", 1): "Relu",
+    ("s", 2): "Add",
+    ("t", 1): "Neg",
+    ("t", 2): "Mul",
+    ("", 1): "Sigmoid",
+    ("", 2): "Sub",
+}
+_TARGETS = [
+    rule(f"{op}(x)" if count == 1 else f"{op}(x, y)", name=op.lower(), target=target)
+    for (target, count), op in _OPERATORS.items()
+    if target
+]
+
+
+def dense_graph(random: Random) -> str:
+    """Write a graph with many ways from node to node: two targets, other nodes, and captures."""
+    values = ["a", "b"]
+    lines = []
+    mostly = random.choice(("s", "st", "sst"))
+    outside = random.choice((0.1, 0.3, 0.5))
+    for number in range(random.randint(4, 16)):
+        near = values[-random.randint(2, 6) :]
+        reads = [random.choice(near) for _ in range(random.randint(1, 2))]
+        name = f"v{number}"
+        if random.random() < outside / 4:
+            branches = [f"{side}{number}" for side in "pq"]
+            bodies = [f"{side} = Abs ({random.choice(near)})" for side in branches]
+            then, other = (
+                f"g{side} () => (float[2] {side}) {{ {body} }}"
+                for side, body in zip(branches, bodies, strict=True)
+            )
+            if random.random() < 0.3:
+                other = f"g{number} () => (float[2] {reads[0]}) {{ }}"
+            lines.append(f"{name} = If (c) <then_branch = {then}, else_branch = {other}>")
+        else:
+            target = "" if random.random() < outside else random.choice(mostly)
+            lines.append(f"{name} = {_OPERATORS[target, len(reads)]} ({', '.join(reads)})")
+        values.append(name)
+    made = values[2:]
+    outputs = sorted({made[-1], random.choice(made)})
+    return (
+        f"g (float[2] a, float[2] b, bool c) => ({', '.join(f'float[2] {o}' for o in outputs)}) "
+        f"{{ {' '.join(lines)} }}"
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_dense_graphs(seed: int) -> None:
+    """Regions never form a cycle, and no two neighbours are left that could be one."""
+    random = Random(seed)
+    for _ in range(250):
+        text = dense_graph(random)
+        plain, _, _ = partitioned(_TARGETS, text)
+        _, regions, _ = merged(_TARGETS, text)
+        check_largest(plain, regions)
