@@ -1,4 +1,4 @@
-"""What the tests of regions share: merging, undoing it by the book, and looking for more to merge."""
+"""What the tests of regions share: merging, undoing it, and looking for more to merge."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ def groups(rules: Rules, before: str) -> list[str]:
 
 def check_largest(plain: Model, regions: Sequence[Region]) -> None:
     """Check that regions form no cycle in *plain*, and that no two neighbours could be one."""
-    group_of = {
-        name: number for number, region in enumerate(regions) for name in region.partitions
-    }
+    group_of = {name: number for number, region in enumerate(regions) for name in region.partitions}
     targets = {str(number): region.function.domain for number, region in enumerate(regions)}
     bodies = {f.body for f in plain.functions.values() if "Composite" in f.metadata}
     found = set()
@@ -113,7 +111,8 @@ def check_largest(plain: Model, regions: Sequence[Region]) -> None:
         found |= {label for label in labels.values() if label in targets}
         edges, direct = _edges(graph, labels)
         assert not _has_cycle(edges)
-        for first, last in permutations(sorted({l for l in labels.values() if l in targets}), 2):
+        here = sorted({label for label in labels.values() if label in targets})
+        for first, last in permutations(here, 2):
             if (first, last) in direct and targets[first] == targets[last]:
                 joined = {(_joined(a, first, last), _joined(b, first, last)) for a, b in edges}
                 assert _has_cycle({(a, b) for a, b in joined if a != b}), (first, last)
@@ -161,7 +160,7 @@ def check_undone(plain: onnx.ModelProto, result: onnx.ModelProto) -> None:
         for function in result.functions
         if {item.key for item in function.metadata_props} == {"Codegen"}
     }
-    found = {}
+    found: dict[tuple[tuple[str, str], tuple[str, ...]], bytes] = {}
     for scope, node in _nodes(result):
         if scope not in regions:
             function = regions.get((node.domain, node.op_type))

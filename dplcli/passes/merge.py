@@ -70,10 +70,11 @@ def merge_partitions(model: Model, reserved: Iterable[str] = ()) -> list[Region]
 def sets_in(graph: Graph) -> list[tuple[list[Node], Node]]:
     """Say which calls of partitions and regions in *graph* may become one call, and where.
 
-    Calls are taken in program order; each is joined with the sets before it that it reads from,
-    the latest first. So when a set and a call are looked at, what stands between them are other
-    nodes, or sets that will not be joined with one of the two: what is refused is refused for good,
-    and no two neighbouring sets are left that could be one. Nodes may be moved for that.
+    Calls are taken in program order, each joined with the sets before it that it reads from, where
+    that makes no cycle. All that leads to a call has been looked at by then. So what stands between
+    it and such a set is, somewhere, a node that will never be in a set with the two, and what is
+    refused is refused for good: no two neighbouring sets are left that could be one. Nodes may be
+    moved for that.
 
     Returns:
         Each set in program order, with the node in whose place its call has to stand.
@@ -82,7 +83,7 @@ def sets_in(graph: Graph) -> list[tuple[list[Node], Node]]:
     ranks = {node: rank for rank, node in enumerate(functions)}
     contraction = Contraction(graph)
     for node in functions:
-        for source in _sources(node, functions, contraction):
+        for source in _sources(node, functions):
             contraction.merge(source, node)
     found = {contraction.find(node): contraction.place(node) for node in functions}
     ordered = sorted(found.items(), key=lambda item: item[1].position)
@@ -96,18 +97,10 @@ def _unit_called(node: Node) -> Function | None:
     return function if is_partition(function) or is_region(function) else None
 
 
-def _sources(
-    node: Node, functions: Mapping[Node, Function], contraction: Contraction
-) -> list[Node]:
-    """Return the sets of the same target that *node* reads from, the latest first."""
-    makers = {
-        value.producer: None
-        for value in node.inputs
-        if value is not None and value.producer is not None
-    }
-    near = [maker for maker in makers if maker in functions and maker.domain == node.domain]
-    sets = {contraction.find(maker): None for maker in near}
-    return sorted(sets, key=contraction.position, reverse=True)
+def _sources(node: Node, functions: Mapping[Node, Function]) -> list[Node]:
+    """Return the calls of the same target that *node* reads from, each once."""
+    makers = {value.producer: None for value in node.inputs if value is not None}
+    return [m for m in makers if m is not None and m in functions and m.domain == node.domain]
 
 
 class _Merger:
