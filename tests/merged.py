@@ -208,7 +208,9 @@ def _inlined(call: onnx.NodeProto, function: onnx.FunctionProto) -> Iterator[onn
         copy.input.extend(names[value] for value in node.input)
         copy.output.extend(outputs)
         for item in node.attribute:
-            copy.attribute.add().CopyFrom(given[item.ref_attr_name] if item.ref_attr_name else item)
+            attribute = copy.attribute.add()
+            attribute.CopyFrom(given[item.ref_attr_name] if item.ref_attr_name else item)
+            attribute.name = item.name
         text = json.dumps(inner, ensure_ascii=False, separators=(",", ":"))
         copy.metadata_props.add(key="dpl.nodes", value=text)
         yield copy
