@@ -25,8 +25,9 @@ _BY_DOMAIN = {
         Conv ConvTranspose ConvInteger QLinearConv DeformConv CausalConvWithState
         Gemm MatMul MatMulInteger QLinearMatMul Einsum
         LayerNormalization RMSNormalization SimplifiedLayerNormalization GlobalAveragePool
-        Attention FlexAttention LinearAttention LSTM GRU RNN
+        Attention LinearAttention LSTM GRU RNN
         """,
+    "ai.onnx.preview": "FlexAttention",
     "com.microsoft": """
         FusedConv NhwcConv NhwcFusedConv QLinearConv ConvTransposeWithDynamicPads WordConvEmbedding
         FusedGemm FusedMatMul FusedMatMulActivation TransposeMatMul SparseToDenseMatMul
@@ -46,31 +47,24 @@ HEAVY = frozenset((domain, name) for domain, names in _BY_DOMAIN.items() for nam
 """Domain and name of the operators that make a region worth it."""
 
 
-def is_heavy(node: Node, known: dict[Function, bool]) -> bool:
-    """Tell whether *node* is such an operator, or calls a function that has one at any depth.
-
-    Args:
-        node: The node.
-        known: The functions that were looked into before; added to.
-    """
-    if (node.domain, node.op_type) in HEAVY:
-        return True
-    function = function_of(node)
-    if function is None:
-        return False
-    if function not in known:
-        known[function] = False
-        inside = (inner for graph in function.body.and_inner() for inner in graph)
-        known[function] = any(is_heavy(inner, known) for inner in inside)
-    return known[function]
+def is_heavy(node: Node) -> bool:
+    """Tell whether *node* is such an operator, or calls a function that has one at any depth."""
+    pending = [node]
+    seen: set[Function] = set()
+    while pending:
+        current = pending.pop()
+        if (current.domain, current.op_type) in HEAVY:
+            return True
+        function = function_of(current)
+        if function is not None and function not in seen:
+            seen.add(function)
+            pending += [inner for graph in function.body.and_inner() for inner in graph]
+    return False
 
 
 def light_regions(regions: Sequence[Region]) -> list[Region]:
     """Return the regions without such an operator, but none that is its target's only one."""
     counts = Counter(region.call.domain for region in regions)
-    known: dict[Function, bool] = {}
     return [
-        region
-        for region in regions
-        if counts[region.call.domain] > 1 and not is_heavy(region.call, known)
+        region for region in regions if counts[region.call.domain] > 1 and not is_heavy(region.call)
     ]
