@@ -194,14 +194,15 @@ def _content(node: onnx.NodeProto) -> bytes:
 
 def _inlined(call: onnx.NodeProto, function: onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """Yield the calls that a call of a region stands for, named and described as they were."""
-    entries = json.loads(next(p.value for p in call.metadata_props if p.key == "dpl.nodes"))
+    notes = {item.key: json.loads(item.value) for item in call.metadata_props}
+    entries, undo = notes["dpl.nodes"], notes["dpl.undo"]
     assert len(entries) == len(function.node)
     names = dict(zip(function.input, call.input, strict=True))
     names |= dict(zip(function.output, call.output, strict=True))
     given = {item.name: item for item in call.attribute}
-    for node, (op, name, outputs, completed, inner) in zip(function.node, entries, strict=True):
+    for number, (node, entry) in enumerate(zip(function.node, entries, strict=True)):
+        op, name, outputs = entry
         assert op == f"{node.domain}.{node.op_type}"
-        assert completed == []
         copy = onnx.NodeProto(op_type=node.op_type, domain=node.domain, name=name)
         for inside, outside in zip(node.output, outputs, strict=True):
             assert names.setdefault(inside, outside) == outside
@@ -211,6 +212,6 @@ def _inlined(call: onnx.NodeProto, function: onnx.FunctionProto) -> Iterator[onn
             attribute = copy.attribute.add()
             attribute.CopyFrom(given[item.ref_attr_name] if item.ref_attr_name else item)
             attribute.name = item.name
-        text = json.dumps(inner, ensure_ascii=False, separators=(",", ":"))
-        copy.metadata_props.add(key="dpl.nodes", value=text)
+        for key, text in undo["remarks"][str(number)]["metadata"].items():
+            copy.metadata_props.add(key=key, value=text)
         yield copy

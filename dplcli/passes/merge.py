@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from dplcli.passes.contraction import Contraction
 from dplcli.passes.marks import function_of, is_partition, is_region
 from dplcli.passes.outline import unique
-from dplcli.passes.partition import NODES_KEY
-from dplcli.passes.region import make_region, outline_region, steps_of
+from dplcli.passes.region import make_region, outline_region
+from dplcli.passes.region_order import arranged
+from dplcli.passes.region_steps import run_of, steps_of
 from dplcli.passes.rewriter import GraphRewriter
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Function, Graph, Model, Node
     from dplcli.passes.region import RegionOutline, Structure
+    from dplcli.passes.region_order import Place
 
 REGION_NAME = "region"
 """Name of the functions that regions become: ``dnnl::region``, ``dnnl::region_1``, …
@@ -62,13 +64,13 @@ def merge_partitions(model: Model, reserved: Iterable[str] = ()) -> list[Region]
     written = {f.body for f in model.functions.values() if is_partition(f) or is_region(f)}
     scopes = [graph for graph in model.graphs() if graph not in written]
     merger = _Merger(model, scopes, reserved)
-    regions = [merger.settle(calls, place) for graph in scopes for calls, place in sets_in(graph)]
+    regions = [region for graph in scopes for region in merger.merge(graph)]
     merger.add_functions()
     return regions
 
 
-def sets_in(graph: Graph) -> list[tuple[list[Node], Node]]:
-    """Say which calls of partitions and regions in *graph* may become one call, and where.
+def sets_in(graph: Graph) -> list[list[Node]]:
+    """Say which calls of partitions and regions in *graph* may become one call.
 
     Calls are taken in program order, each joined with the sets before it that it reads from, where
     that makes no cycle. All that leads to a call has been looked at by then. So what stands between
@@ -77,17 +79,17 @@ def sets_in(graph: Graph) -> list[tuple[list[Node], Node]]:
     moved for that.
 
     Returns:
-        Each set in program order, with the node in whose place its call has to stand.
+        Each set in the order of the program.
     """
     functions = {node: function for node in graph if (function := _unit_called(node)) is not None}
-    ranks = {node: rank for rank, node in enumerate(functions)}
     contraction = Contraction(graph)
     for node in functions:
         for source in _sources(node, functions):
             contraction.merge(source, node)
-    found = {contraction.find(node): contraction.place(node) for node in functions}
-    ordered = sorted(found.items(), key=lambda item: item[1].position)
-    return [(sorted(contraction.members(node), key=ranks.__getitem__), at) for node, at in ordered]
+    sets: dict[Node, list[Node]] = {}
+    for node in functions:
+        sets.setdefault(contraction.find(node), []).append(node)
+    return list(sets.values())
 
 
 def _unit_called(node: Node) -> Function | None:
@@ -101,6 +103,13 @@ def _sources(node: Node, functions: Mapping[Node, Function]) -> list[Node]:
     """Return the calls of the same target that *node* reads from, each once."""
     makers = {value.producer: None for value in node.inputs if value is not None}
     return [m for m in makers if m is not None and m in functions and m.domain == node.domain]
+
+
+def _alone(call: Node) -> Region:
+    """Return the region that a call is by itself."""
+    function = function_of(call)
+    assert function is not None  # noqa: S101  # see sets_in
+    return Region(function, call, (), tuple([step.name for step in steps_of(call)]))
 
 
 class _Merger:
@@ -126,22 +135,34 @@ class _Merger:
         self.calls: dict[Function, int] = {}
         self.dissolved: dict[Function, None] = {}
 
-    def settle(self, calls: Sequence[Node], place: Node) -> Region:
-        """Make one call of several; a single one stays as it is."""
-        call = calls[0]
-        if len(calls) == 1:
-            function = function_of(call)
-            assert function is not None  # noqa: S101  # see sets_in
-            return Region(function, call, (), tuple([step.name for step in steps_of(call)]))
+    def merge(self, graph: Graph) -> list[Region]:
+        """Merge in one graph; return its regions in program order."""
+        nodes = list(graph)
+        sets = sets_in(graph)
+        several = [calls for calls in sets if len(calls) > 1]
+        if not several:
+            return [_alone(call) for (call,) in sets]
+        order, places = arranged(nodes, several)
+        graph.arrange(order)
+        run = 1 + max(run_of(call) for calls in sets for call in calls)
+        made = {
+            calls[-1]: self._join(calls, run, places[calls[-1]])
+            if len(calls) > 1
+            else _alone(calls[0])
+            for calls in sets
+        }
+        return [made[node] for node in order if node in made]
+
+    def _join(self, calls: Sequence[Node], run: int, place: Place) -> Region:
+        """Make one call of several, in the place of the last."""
         outline = outline_region(calls)
         function = self._function_for(outline)
         for call in calls:
             called = function_of(call)
             if called is not None and is_region(called):
                 self.dissolved[called] = None
-        call = self._replace(outline, function, place)
-        names = tuple([step.name for step in outline.steps])
-        return Region(function, call, tuple(calls), names)
+        call = self._replace(outline, function, outline.metadata(run, place))
+        return Region(function, call, tuple(calls), tuple([step.name for step in outline.steps]))
 
     def _function_for(self, outline: RegionOutline) -> Function:
         known = self.made.get(outline.structure)
@@ -156,10 +177,13 @@ class _Merger:
         function = self.made[outline.structure] = make_region(self.model, outline, name)
         return function
 
-    def _replace(self, outline: RegionOutline, function: Function, place: Node) -> Node:
+    def _replace(
+        self, outline: RegionOutline, function: Function, metadata: Mapping[str, str]
+    ) -> Node:
         number = self.calls[function] = self.calls.get(function, -1) + 1
         name = unique(f"{function.name}_{number}", self.node_names.__contains__)
         self.node_names.add(name)
+        place = outline.calls[-1]
         rewriter = GraphRewriter(place.graph)
         call = rewriter.insert(
             place,
@@ -168,7 +192,7 @@ class _Merger:
             domain=function.domain,
             name=name,
             attributes=outline.attributes,
-            metadata={NODES_KEY: outline.description},
+            metadata=metadata,
         )
         rewriter.take_over_outputs(call, outline.outputs)
         rewriter.erase(outline.calls)

@@ -1,146 +1,45 @@
 """Write a region, which is a set of calls of one target, as a function that makes those calls.
 
-What a call of such a function carries under ``dpl.nodes`` has one entry per call inside::
+A call of such a function carries what any call of dpl's functions does: under ``dpl.nodes`` one
+entry per node of the body, which here is a call of a partition: what it calls, its name, the names
+of what it makes. Under ``dpl.undo``, by the number of the entry, is what else there was of it:
 
-    ["dnnl.conv2d_relu", "conv2d_relu_0", ["r1"], [], [["Conv", "conv1", ["c1"]], …]]
+==============  ==================================================================================
+``run``         how many runs of dpl the graph had been through before: calls of a later run are
+                undone first
+``remarks``     ``{"0": {"metadata": {…}}}``: what each call carried, its own ``dpl.nodes`` and
+                ``dpl.undo`` included
+``types``       what the file stated of values that only the region reads: element type and shape
+``offsets``     how many nodes before the last one each lay, unless they stood in one row
+``moved``       nodes that had to move behind the region's call: first output, and how many nodes
+                before the last one of the region they lay
+==============  ==================================================================================
 
-that is the function called, the call's name, the names of what it makes, no attribute that is left
-to its default, and last what the call itself had under ``dpl.nodes``. The calls in the body say
-nothing: they stand for other nodes each time that the function is called.
+The calls in the body carry nothing: they stand for other nodes each time the function is called.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
-from dplcli.passes.marks import CODEGEN_KEY, function_of, is_partition
+from dplcli.passes.marks import CODEGEN_KEY
 from dplcli.passes.partition import NODES_KEY
+from dplcli.passes.region_steps import UNDO_KEY, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dplcli.ir import Model
-
-    Source: TypeAlias = Value | tuple[Node, Value]
-    """A value of the graph, or one inside a region that a call inside the new one stands for."""
+    from dplcli.passes.region_order import Place
+    from dplcli.passes.region_steps import Source, Step
 
     Structure: TypeAlias = tuple[object, ...]
 
 _SHORT_TENSOR = 64
 """Most elements of an attribute's tensor that is compared by its data."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One call inside a region.
-
-    Attributes:
-        function: The function that it calls.
-        inputs: What it reads.
-        outputs: What it makes.
-        attributes: Its attributes, by reference only where the graph's own function supplies them.
-        name: The name that it has, or had, in the graph.
-        entry: What ``dpl.nodes`` of the new call says of it.
-    """
-
-    function: Function
-    inputs: tuple[Source | None, ...]
-    outputs: tuple[Source | None, ...]
-    attributes: Mapping[str, Attribute]
-    name: str
-    entry: str
-
-
-def steps_of(call: Node) -> list[Step]:
-    """Return what *call* does inside a region: itself, or the calls of the region it stands for."""
-    function = function_of(call)
-    assert function is not None  # noqa: S101  # the caller has looked
-    if is_partition(function):
-        entry = _entry(call)
-        return [Step(function, call.inputs, call.outputs, call.attributes, call.name, entry)]
-    return _inlined(call, function)
-
-
-def _entry(call: Node) -> str:
-    outputs = [value.name if value is not None else "" for value in call.outputs]
-    entry = _dump([call.qualified_op, call.name, outputs])
-    known = _description_of(call)
-    return f"{entry[:-1]},[],{known}]" if known else entry
-
-
-def _description_of(call: Node) -> str:
-    """Return what *call* has under ``dpl.nodes``; "" if that is nothing, or no list."""
-    if call.source is None:
-        return call.metadata.get(NODES_KEY, "")
-    known = described_nodes(call)
-    return "" if known is None else _dump(known)
-
-
-def described_nodes(call: Node) -> list[object] | None:
-    """Read what *call* has under ``dpl.nodes``; None if that is nothing, or no list."""
-    metadata = call.metadata if call.source is None else call.graph.model.codec.metadata(call)
-    try:
-        known = json.loads(metadata.get(NODES_KEY, ""))
-    except (ValueError, RecursionError):
-        return None
-    return known if isinstance(known, list) else None
-
-
-def _dump(entry: object) -> str:
-    return json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
-
-
-def _inlined(call: Node, region: Function) -> list[Step]:
-    """Return the steps of *region* as *call* has them."""
-    body = region.body
-    given = [*call.inputs, *[None] * len(body.inputs)]
-    known: dict[Value, Source | None] = dict(zip(body.inputs, given, strict=False))
-    made = zip(body.outputs, call.outputs, strict=False)
-    known |= {inner: outer for inner, outer in made if outer is not None}
-    described = described_nodes(call) or []
-
-    def outside(value: Value | None) -> Source | None:
-        return None if value is None else known.get(value, (call, value))
-
-    steps = []
-    for number, node in enumerate(body):
-        function = function_of(node)
-        assert function is not None  # noqa: S101  # see is_region
-        entry = described[number] if len(described) == body.node_count else None
-        steps.append(
-            Step(
-                function,
-                tuple(map(outside, node.inputs)),
-                tuple(map(outside, node.outputs)),
-                _supplied(node.attributes, call.attributes),
-                _name_in(entry) or node.name,
-                _dump([node.qualified_op, node.name, []] if entry is None else entry),
-            )
-        )
-    return steps
-
-
-def _name_in(entry: object) -> str:
-    match entry:
-        case [_, str(name), *_]:
-            return name
-        case _:
-            return ""
-
-
-def _supplied(
-    attributes: Mapping[str, Attribute], given: Mapping[str, Attribute]
-) -> Mapping[str, Attribute]:
-    """Put in what a caller gives for attributes that are its affair."""
-    if not any(item.ref for item in attributes.values()):
-        return attributes
-    supplied = {
-        name: given.get(item.ref) if item.ref else item for name, item in attributes.items()
-    }
-    return {name: item for name, item in supplied.items() if item is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +67,42 @@ class RegionOutline:
         """The target."""
         return self.calls[0].domain
 
-    @property
-    def description(self) -> str:
-        """What the new call has under ``dpl.nodes``."""
-        return f"[{','.join([step.entry for step in self.steps])}]"
+    def metadata(self, run: int, place: Place) -> Mapping[str, str]:
+        """Return what the new call carries.
+
+        Args:
+            run: How many runs of dpl the graph has been through.
+            place: Where the calls were.
+        """
+        steps = self.steps
+        nodes = [[step.function_name, step.name, step.output_names] for step in steps]
+        remarks = {
+            str(i): {"metadata": dict(s.metadata)} for i, s in enumerate(steps) if s.metadata
+        }
+        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": self._types()}
+        if len(steps) == len(self.calls):
+            rest["offsets"] = [] if place.is_row else place.offsets
+            rest["moved"] = place.moved
+        rest = {key: value for key, value in rest.items() if value}
+        return {NODES_KEY: _dump(nodes), UNDO_KEY: _dump(rest)}
+
+    def _types(self) -> dict[str, object]:
+        """Write down what the file states of values that are inside from now on."""
+        found: dict[str, object] = {}
+        leaving = set(self.outputs)
+        for number, step in enumerate(self.steps):
+            for index, value in enumerate(step.outputs):
+                if not isinstance(value, Value) or value in leaving or value.type_source is None:
+                    continue
+                known = value.declared_type
+                if known is not None:
+                    shape = None if known.shape is None else list(known.shape)
+                    found[f"{number}.{index}" if index else f"{number}"] = [known.dtype, shape]
+        return found
+
+
+def _dump(item: object) -> str:
+    return json.dumps(item, ensure_ascii=False, separators=(",", ":"))
 
 
 def outline_region(calls: Sequence[Node]) -> RegionOutline:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import pytest
@@ -27,11 +27,15 @@ A = "float[2] a"
 O = "float[2] o"  # noqa: E741  # the output
 
 
-def entries(model: onnx.ModelProto, name: str) -> object:
-    """Return what the call of that name has under ``dpl.nodes``."""
+def notes(model: onnx.ModelProto, name: str) -> dict[str, Any]:
+    """Return what the call of that name carries."""
     (node,) = [node for node in model.graph.node if node.name == name]
-    (text,) = [item.value for item in node.metadata_props if item.key == "dpl.nodes"]
-    return json.loads(text)
+    return {item.key: json.loads(item.value) for item in node.metadata_props}
+
+
+def remark(op: str, name: str, output: str) -> dict[str, dict[str, str]]:
+    """Return what is noted of a call of a partition of one node."""
+    return {"metadata": {"dpl.nodes": f'[["{op}","{name}",["{output}"]]]'}}
 
 
 def names(model: onnx.ModelProto) -> list[str]:
@@ -59,10 +63,13 @@ s.region (x) => (relu_1_out) {
   [relu_1] relu_1_out = s.relu (leaky_0_out)
 }""",
     )
-    assert entries(result, "region_0") == [
-        ["s.leaky", "leaky_0", ["h"], [], [["LeakyRelu", "first", ["h"]]]],
-        ["s.relu", "relu_0", ["o"], [], [["Relu", "second", ["o"]]]],
-    ]
+    assert notes(result, "region_0") == {
+        "dpl.nodes": [["s.leaky", "leaky_0", ["h"]], ["s.relu", "relu_0", ["o"]]],
+        "dpl.undo": {
+            "run": 1,
+            "remarks": {"0": remark("LeakyRelu", "first", "h"), "1": remark("Relu", "second", "o")},
+        },
+    }
     (region,) = [function for function in result.functions if function.name == "region"]
     assert [(item.key, item.value) for item in region.metadata_props] == [("Codegen", "s")]
     assert [(item.domain, item.version) for item in region.opset_import] == [("s", 1)]
@@ -95,10 +102,13 @@ def test_regions_that_do_the_same_share_a_function() -> None:
         ("", "Abs"),
         ("region_1", "region"),
     ]
-    assert entries(result, "region_1") == [
-        ["s.leaky", "leaky_1", ["k"], [], [["LeakyRelu", "k", ["k"]]]],
-        ["s.relu", "relu_1", ["o"], [], [["Relu", "o", ["o"]]]],
-    ]
+    assert notes(result, "region_1") == {
+        "dpl.nodes": [["s.leaky", "leaky_1", ["k"]], ["s.relu", "relu_1", ["o"]]],
+        "dpl.undo": {
+            "run": 1,
+            "remarks": {"0": remark("LeakyRelu", "k", "k"), "1": remark("Relu", "o", "o")},
+        },
+    }
 
 
 @pytest.mark.parametrize(
@@ -352,13 +362,25 @@ def test_regions_of_an_earlier_run_grow() -> None:
     assert names(result) == ["s::leaky", "s::relu", "s::region_1"]
     (call,) = result.graph.node
     assert call.op_type == "region_1"
-    assert entries(result, call.name) == [
-        ["s.relu", "relu_0", ["h"], [], [["Relu", "h", ["h"]]]],
-        ["s.relu", "relu_1", ["i"], [], [["Relu", "i", ["i"]]]],
-        ["s.leaky", "leaky_0", ["j"], [], [["LeakyRelu", "j", ["j"]]]],
-        ["s.relu", "relu_2", ["k"], [], [["Relu", "k", ["k"]]]],
-        ["s.relu", "relu_3", ["o"], [], [["Relu", "o", ["o"]]]],
-    ]
+    assert notes(result, call.name) == {
+        "dpl.nodes": [
+            ["s.relu", "relu_0", ["h"]],
+            ["s.relu", "relu_1", ["i"]],
+            ["s.leaky", "leaky_0", ["j"]],
+            ["s.relu", "relu_2", ["k"]],
+            ["s.relu", "relu_3", ["o"]],
+        ],
+        "dpl.undo": {
+            "run": 2,
+            "remarks": {
+                "0": remark("Relu", "h", "h"),
+                "1": remark("Relu", "i", "i"),
+                "2": remark("LeakyRelu", "j", "j"),
+                "3": remark("Relu", "k", "k"),
+                "4": remark("Relu", "o", "o"),
+            },
+        },
+    }
 
 
 def test_regions_of_an_earlier_run_that_others_need() -> None:
@@ -385,20 +407,65 @@ def test_regions_in_functions_grow() -> None:
     assert [node.op_type for node in region.node] == ["leaky", "relu", "add"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "7", "[[[", '[["s.relu"', "null"])
-def test_calls_that_do_not_say_what_they_stand_for(text: str) -> None:
-    """What is no list under dpl.nodes is left out, and no reason to stop."""
+def test_where_nodes_were() -> None:
+    """The call stands where the last one did; what reads from it follows, and that is noted."""
+    result = check_merge(
+        RULES,
+        f"""g ({A}) => ({O}, float[2] p, float[2] q) {{
+            h = Relu (a) n = Abs (h) p = Neg (n) b = Abs (a) i = Add (h, b) q = Abs (b)
+            o = Relu (i) }}""",
+    )
+    assert [node.output[0] for node in result.graph.node] == ["b", "q", "h", "n", "p"]
+    undo = notes(result, "region_0")["dpl.undo"]
+    assert undo["offsets"] == [6, 2, 0]
+    assert undo["moved"] == {"n": 5, "p": 4}
+
+
+def test_types_that_the_file_states_of_inner_values() -> None:
+    """They go with the values, and are noted."""
+    text = f"g ({A}) => ({O}) {{ h = Relu (a) o = Relu (h) }}"
+    proto = proto_from_text(text)
+    proto.graph.value_info.append(
+        onnx.helper.make_tensor_value_info("h", onnx.TensorProto.FLOAT, [2, "n", None])
+    )
+    _, _, written = merged(RULES, proto.SerializeToString())
+    result = onnx.ModelProto.FromString(written)
+    assert list(result.graph.value_info) == []
+    assert notes(result, "region_0")["dpl.undo"]["types"] == {"0": ["float32", [2, "n", None]]}
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", "[[[", '[["s.relu"', "null", "[1]", "[[]]", "{}"])
+@pytest.mark.parametrize("key", ["dpl.nodes", "dpl.undo"])
+def test_calls_that_do_not_say_what_they_stand_for(key: str, text: str) -> None:
+    """What a call of a partition carries goes with it, whatever it is."""
     before = onnx.ModelProto.FromString(merged([RELU], f"g ({A}) => ({O}) {{ o = Relu (a) }}")[2])
     second = before.graph.node.add()
     second.CopyFrom(before.graph.node[0])
     before.graph.node[0].output[0] = second.input[0] = "h"
     before.graph.node[0].name = "first"
+    before.graph.node[0].metadata_props[0].key = key
     before.graph.node[0].metadata_props[0].value = text
     result = again([RELU], before)
-    assert entries(result, "region_0") == [
-        ["s.relu", "first", ["h"]],
-        ["s.relu", "relu_0", ["o"], [], [["Relu", "", ["o"]]]],
-    ]
+    undo = notes(result, "region_0")["dpl.undo"]
+    assert undo["remarks"]["0"] == {"metadata": {key: text}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "7", "[7,7]", "[[],[]]", '[["s.relu","a"],["s.relu",7,["x"]]]', "null", "{}"],
+)
+@pytest.mark.parametrize("key", ["dpl.nodes", "dpl.undo"])
+def test_regions_that_do_not_say_what_they_stand_for(key: str, text: str) -> None:
+    """What cannot be read is as good as missing; what is in the graph has its name for certain."""
+    first = onnx.ModelProto.FromString(
+        merged([RELU], f"g ({A}) => ({O}) {{ h = Relu (a) i = Relu (h) o = LeakyRelu (i) }}")[2]
+    )
+    (item,) = [item for item in first.graph.node[0].metadata_props if item.key == key]
+    item.value = text
+    nodes = notes(again([LEAKY], first), "region_1_0")["dpl.nodes"]
+    inner = "h" if key == "dpl.undo" else "region_0/relu_0_out"
+    assert [outputs for _, _, outputs in nodes] == [[inner], ["i"], ["o"]]
+    assert len({name for _, name, _ in nodes}) == 3
 
 
 def test_what_only_looks_like_a_region() -> None:
