@@ -112,6 +112,7 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
     made: dict[Source, object] = {}
     inputs: dict[Source, int] = {}
     passed: dict[str, Attribute] = {}
+    known: dict[int, object] = {}
     structure: list[object] = []
     for number, step in enumerate(steps):
         wires = []
@@ -123,7 +124,10 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
             if source is not None:
                 made[source] = (number, index)
         present = tuple([source is not None for source in step.outputs])
-        structure += [step.function.key, tuple(wires), present, _frozen(step.attributes)]
+        frozen = known.get(id(step.attributes))
+        if frozen is None:
+            frozen = known[id(step.attributes)] = _frozen(step.attributes)
+        structure += [step.function.key, tuple(wires), present, frozen]
         passed |= {item.ref: item for item in step.attributes.values() if item.ref}
     structure += [made[value] for value in outputs]
     structure.append(calls[0].graph.opset_imports.get(calls[0].domain, 0))
@@ -178,10 +182,7 @@ def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
     for number, step in enumerate(outline.steps):
         node = Node(body, step.function.name, domain, f"{step.function.name}_{number}")
         node.overload = step.function.overload
-        node.attributes = {
-            key: Attribute(item.kind, None, item.ref) if item.ref else item
-            for key, item in step.attributes.items()
-        }
+        node.attributes = step.attributes
         node.inputs = tuple([None if read is None else values[read] for read in step.inputs])
         for slot, value in enumerate(node.inputs):
             if value is not None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import partitioned, rule
+from dplcli import pipeline
+from dplcli.passes import weight
+from dplcli.pipeline import PartitionSettings
+from tests.helpers import check_sound, partitioned, proto_from_text, rule
 from tests.merged import check_largest, check_merge, merged
 from tests.scoped import HEADER, scoped_models
 from tests.strategies import BINARY, UNARY, graphs, near_patterns, rich_graphs, subgraph_patterns
@@ -132,3 +136,38 @@ def test_dense_graphs(seed: int) -> None:
         plain, _, _ = partitioned(_TARGETS, text)
         _, regions, _ = merged(_TARGETS, text)
         check_largest(plain, regions)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_pruned(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is left is heavy, or its target's only region; a second run leaves the same out."""
+    folder = tmp_path_factory.mktemp("pruned")
+    graph = data.draw(graphs(14))
+    rules = [
+        rule("Sum(x, y, z)", name="sum", target="s"),
+        *(rule(p, name=f"r{i}", target="s") for i, p in enumerate(("Relu(x)", "Add(x, y)"))),
+        rule("Neg(x)", name="neg", target="t"),
+    ]
+    options = PartitionSettings(verify=False, merge=True, prune=True)
+    model = proto_from_text(graph.text())
+    onnx.save(model, folder / "m.onnx")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weight, "HEAVY", frozenset({("", "Sum")}))
+        first = pipeline.partition(
+            folder / "m.onnx", output=folder / "a.onnx", rules=rules, settings=options
+        )
+        pipeline.partition(
+            folder / "a.onnx", output=folder / "b.onnx", rules=rules, settings=options
+        )
+    check_sound(model, onnx.load(folder / "a.onnx"))
+    assert (folder / "b.onnx").read_bytes() == (folder / "a.onnx").read_bytes()
+    assert first.regions is not None
+    sums = {match.nodes[-1] for match in first.selection.matches if match.rule.name == "sum"}
+    heavy = {item.call.name for item in first.partitions if item.match.root in sums}
+    for target in "st":
+        regions = [region for region in first.regions if region.function.domain == target]
+        light = [region for region in regions if not heavy.intersection(region.partitions)]
+        assert not light or len(regions) == 1
+    pruned = [item for item in first.selection.refused if item.stage == "prune"]
+    assert not {item.root for item in pruned} & {item.root for item in first.selection.matches}
