@@ -82,10 +82,6 @@ def arranged(
 
 
 def _makers(node: Node) -> set[Node]:
-    """Return what makes the values that *node* or a body of it reads."""
+    """Return what makes the values that *node* or a body of it reads, in whatever graph."""
     read = (*node.inputs, *captured_values(node)) if node.subgraphs else node.inputs
-    return {
-        value.producer
-        for value in read
-        if value is not None and value.producer is not None and value.graph is node.graph
-    }
+    return {value.producer for value in read if value is not None and value.producer is not None}

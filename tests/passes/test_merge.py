@@ -468,6 +468,55 @@ def test_regions_that_do_not_say_what_they_stand_for(key: str, text: str) -> Non
     assert len({name for _, name, _ in nodes}) == 3
 
 
+def test_a_region_that_gets_its_attributes_from_its_caller() -> None:
+    """What a call states takes the place of the reference when the region is taken apart."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g ({A}) => ({O}) {{ h = own.f <slope = 0.5> (a) o = Add (h, h) }}
+        <domain: "own", opset_import: ["" : 17]> f <slope> (x) => (y) {{
+            h = LeakyRelu <alpha: float = @slope> (x) y = Relu (h) }}"""
+    first = onnx.ModelProto.FromString(merged([LEAKY, RELU], text)[2])
+    first.graph.node[0].op_type, first.graph.node[0].domain = "region", "s"
+    result = again([ADD], first)
+    (region,) = [function for function in result.functions if function.name == "region_1"]
+    assert list(region.attribute) == []
+    (alpha,) = region.node[0].attribute
+    assert (alpha.name, alpha.f, alpha.ref_attr_name) == ("alpha", 0.5, "")
+
+
+def test_bodies_of_regions_are_not_matched() -> None:
+    """A rule that asks for calls by name finds those in the graphs of the model alone."""
+    text = f"g ({A}) => ({O}) {{ g = Relu (a) h = Relu (g) i = Abs (h) o = Relu (i) }}"
+    _, _, written = merged([RELU], text)
+    outer = rule("s.relu(x)", name="outer", target="u")
+    found = select_matches(model_from_bytes(written), [outer]).matches
+    assert [match.root.outputs[0].name for match in found if match.root.outputs[0]] == ["o"]
+
+
+@pytest.mark.parametrize("outputs", ["twice", "an-input"])
+def test_a_region_whose_outputs_are_not_its_own(outputs: str) -> None:
+    """A function that returns a value twice, or what it is given, is one like any other."""
+    before = onnx.ModelProto.FromString(
+        merged([RELU], f"g ({A}) => ({O}) {{ h = Relu (a) i = Relu (h) o = LeakyRelu (i) }}")[2]
+    )
+    (region,) = [function for function in before.functions if function.name == "region"]
+    region.output.append(region.output[0] if outputs == "twice" else region.input[0])
+    before.graph.node[0].output.append("more")
+    _, regions, _ = merged([LEAKY], before.SerializeToString())
+    assert [item.function.name for item in regions] == ["leaky", "region_1"]
+    assert [len(item.partitions) for item in regions] == [1, 2]
+
+
+def test_a_call_that_brings_a_body() -> None:
+    """A call with a graph for an attribute is left alone, whoever wrote that."""
+    before = onnx.ModelProto.FromString(
+        merged([RELU], f"g ({A}) => ({O}) {{ h = Relu (a) o = LeakyRelu (h) }}")[2]
+    )
+    body = onnx.helper.make_graph([], "body", [], [])
+    before.graph.node[0].attribute.append(onnx.helper.make_attribute("body", body))
+    _, regions, _ = merged([LEAKY], before.SerializeToString())
+    assert [item.function.name for item in regions] == ["leaky"]
+
+
 def test_what_only_looks_like_a_region() -> None:
     """A function with other nodes than calls of partitions is no region: it is left alone."""
     before = onnx.ModelProto.FromString(merged([RELU], CHAIN)[2])
