@@ -245,12 +245,17 @@ def floor(model: Path, output: Path) -> None:
 
 
 def dpl_partition(
-    model: Path, output: Path, *, first: str = CATALOGUE, further: tuple[str, ...] = ()
+    model: Path,
+    output: Path,
+    *,
+    first: str = CATALOGUE,
+    further: tuple[str, ...] = (),
+    merge: bool = False,
 ) -> None:
     """Partition as the command line does, without the numerical check."""
     from dplcli.pipeline import PartitionSettings, partition  # noqa: PLC0415  # not what is timed
 
-    settings = PartitionSettings(verify=False)
+    settings = PartitionSettings(verify=False, merge=merge)
     partition(model, output=output, patterns=[first, *further], settings=settings)
 
 
@@ -357,6 +362,7 @@ def make_jobs(folder: Path, blocks: int) -> list[Job]:
         Job("dpl-3", partial(dpl_partition, first=str(three)), big),
         Job("dpl-300", partial(dpl_partition, first=str(three), further=(str(many),)), big),
         Job("dpl", dpl_partition, big),
+        Job("dpl-merge", partial(dpl_partition, merge=True), big),
         Job("dpl-absent", partial(dpl_partition, further=(str(absent),)), big),
         Job("dpl-near", partial(dpl_partition, further=(str(near),)), big),
         Job("dpl-small", dpl_partition, small),
@@ -371,7 +377,7 @@ def make_jobs(folder: Path, blocks: int) -> list[Job]:
 
 def check_calls(best: dict[str, Measurement], blocks: int) -> None:
     """Refuse to compare programs that did not find the same matches: one in each block."""
-    expected = {"floor": 0, "dpl-external": 1}
+    expected = {"floor": 0, "dpl-external": 1, "dpl-merge": 1}
     expected |= dict.fromkeys(("dpl-small", "onnxscript-function"), blocks // 10)
     for name, found in best.items():
         if found.calls != expected.get(name, blocks):
@@ -394,6 +400,7 @@ def figures(best: dict[str, Measurement], blocks: int) -> Iterator[Figure]:
         ),
         (f"growth from {few} to {nodes} nodes", "dpl", "dpl-small", 12.0, False),
         ("300 rules : 3 rules, the others cannot match", "dpl-300", "dpl-3", 1.5, False),
+        ("merged into one region : not merged", "dpl-merge", "dpl", 2.0, False),
         ("100 further patterns, root op absent", "dpl-absent", "dpl", 1.15, False),
         ("100 further patterns, root op Relu", "dpl-near", "dpl", 1.15, False),
     ]

@@ -26,6 +26,7 @@ from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import UsageError
 from dplcli.report.coverage import coverage_record, coverage_report
 from dplcli.report.records import partition_record
+from dplcli.report.region_report import region_table, regions_record
 from dplcli.report.tables import (
     functions_by_rule,
     listing,
@@ -56,6 +57,17 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-failed", is_flag=True, help="Keep a result that fails, as OUTPUT.failed.onnx."
 )
+@click.option(
+    "--merge",
+    is_flag=True,
+    help="Make one function of neighbouring partitions of one target, whoever wrote them.",
+)
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="With --merge: leave matches alone whose region has no heavy operator (Conv, Gemm, "
+    "MatMul, LayerNormalization, ...), unless it is the target's only region.",
+)
 @click.option("--no-verify", is_flag=True, help="Do not check the result.")
 @verify_options
 @output_options("Also list every match and refusal, and say what is being done.")
@@ -72,6 +84,8 @@ def command(  # noqa: PLR0913  # one parameter per option
     output: Path | None,
     in_place: bool,
     keep_failed: bool,
+    merge: bool,
+    prune: bool,
     no_verify: bool,
     json_path: str | None,
     quiet: bool,
@@ -94,6 +108,8 @@ def command(  # noqa: PLR0913  # one parameter per option
         in_place=in_place,
         keep_failed=keep_failed,
         measure=True,
+        merge=merge,
+        prune=prune,
     )
     with progress(quiet=quiet, verbose=verbose) as say:
         outcome = pipeline.partition(
@@ -118,6 +134,7 @@ def command(  # noqa: PLR0913  # one parameter per option
                 objection=outcome.objection,
             )
             | {"coverage": coverage_record(outcome.selection, outcome.coverage)}
+            | regions_record(outcome.regions)
         ),
         json_path,
         quiet=quiet,
@@ -134,6 +151,8 @@ def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) 
     parts: list[RenderableType] = [rule_table(outcome.counts, selection.refused, functions)]
     if verbose:
         parts += listing(selection)
+    if outcome.regions is not None:
+        parts += [Text(), region_table(outcome.regions)]
     parts += [Text(), summary_line(outcome.nodes, selection)]
     if outcome.coverage is not None:
         parts += [coverage_report(outcome.coverage, verbose=verbose)]

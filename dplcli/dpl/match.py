@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.state import State
     from dplcli.ir import Attribute
 
-Stage: TypeAlias = Literal["where", "check", "escape", "convexity", "overlap", "budget"]
+Stage: TypeAlias = Literal["where", "check", "escape", "convexity", "overlap", "budget", "prune"]
 
 
 class Match:

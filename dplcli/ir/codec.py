@@ -73,6 +73,9 @@ class Codec(Protocol):
     def attributes(self, node: Node) -> dict[str, Attribute]:
         """Decode the attributes of *node*, whose source is set."""
 
+    def metadata(self, node: Node) -> dict[str, str]:
+        """Decode the ``metadata_props`` of *node*, whose source is set."""
+
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
 

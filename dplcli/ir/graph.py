@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from dplcli.ir.model import Model
     from dplcli.ir.node import Node
@@ -171,6 +171,13 @@ class Graph:
             node.next.prev = node.prev
         node.prev = node.next = None
         self.node_count -= 1
+
+    def arrange(self, nodes: Iterable[Node]) -> None:
+        """Put all nodes into another topological order."""
+        self._first = self._last = None
+        self.node_count = 0
+        for node in nodes:
+            self.append(node)
 
     def _make_room(self, node: Node) -> None:
         """Give *node*, which has no position between its neighbours', and those round it new ones.

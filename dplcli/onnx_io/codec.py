@@ -61,6 +61,13 @@ class ProtoCodec:
             attributes[item.name] = decode_attribute(item, node.subgraphs, self.folder)
         return attributes
 
+    def metadata(self, node: Node) -> dict[str, str]:
+        """Decode the ``metadata_props`` of *node*; what is not text is left out."""
+        proto = node.source
+        assert isinstance(proto, onnx.NodeProto)  # noqa: S101  # the loader sets nothing else
+        entries = [(entry.key, entry.value) for entry in proto.metadata_props]
+        return {key: text for key, text in entries if type(key) is type(text) is str}
+
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
         if type(source) is TensorProto:

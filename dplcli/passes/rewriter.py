@@ -157,6 +157,16 @@ class GraphRewriter:
             anchor = node
         self.graph.modified = self.graph.modified or bool(nodes)
 
+    def move_before(self, anchor: Node, nodes: Sequence[Node]) -> None:
+        """Put *nodes*, which are in order, just before *anchor*, which they precede anyway.
+
+        The caller sees to it that they need nothing between.
+        """
+        for node in nodes:
+            self.graph.unlink(node)
+            self.graph.insert_before(anchor, node)
+        self.graph.modified = self.graph.modified or bool(nodes)
+
     def take_over_outputs(self, node: Node, values: Sequence[Value]) -> None:
         """Let *node* make *values*, which keep their names and users."""
         for index, value in enumerate(values):

@@ -18,7 +18,7 @@ from dplcli.dpl.match import Match, Rejection, read_match
 from dplcli.dpl.rule import RewriteRule
 from dplcli.dpl.state import StepBudgetExceededError
 from dplcli.passes.judgement import is_wide, judge, leaving_values, replaced_nodes
-from dplcli.passes.written import is_written
+from dplcli.passes.marks import is_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -80,7 +80,7 @@ def in_program_order(matches: Iterable[Match]) -> list[Match]:
 
 
 def matchable_graphs(model: Model) -> list[Graph]:
-    """Return every graph but the bodies of functions that a partition wrote."""
+    """Return every graph but the bodies of functions that a partition or a merge wrote."""
     written = {f.body for f in model.functions.values() if is_written(f)}
     return [graph for graph in model.graphs() if graph not in written]
 

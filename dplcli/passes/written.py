@@ -1,4 +1,4 @@
-"""Functions that a partition wrote: their bodies are not matched again, and calls are leaves."""
+"""Calls of functions that a partition wrote: leaves, to rules that do not name them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,11 @@ from dplcli.dpl.callee import FunctionName, FunctionPattern, OpName
 from dplcli.dpl.pattern import CallPattern
 from dplcli.dpl.scoping import all_parts
 from dplcli.ir.functions import called_function
+from dplcli.passes.marks import is_written
 
 if TYPE_CHECKING:
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Function, Node
-
-PARTITION_MARK = "Composite"
-"""Metadata key of a function that a partition wrote."""
-
-
-def is_written(function: Function) -> bool:
-    """Tell whether a partition wrote *function*."""
-    return PARTITION_MARK in function.metadata
 
 
 def is_leaf_call(node: Node, rule: Rule) -> bool:

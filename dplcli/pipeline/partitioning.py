@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.expectation import parse_expectations, unmet_expectations
 from dplcli.onnx_io import check_external_data, load_model, paused_gc
+from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.matching import MatchOutcome
 from dplcli.pipeline.measuring import measured_coverage
+from dplcli.pipeline.merging import check_merge, light_matches, without_matches
 from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.writing import (
@@ -24,12 +27,13 @@ from dplcli.pipeline.writing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from dplcli.dpl import PatternRule
     from dplcli.ir import Model
     from dplcli.passes.coverage import Coverage
+    from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
     from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult
@@ -47,6 +51,7 @@ class PartitionOutcome(MatchOutcome):
         objection: What onnx.checker says of the result though it accepts the original, or "".
         verification: The numerical check; None if it was not made.
         coverage: How much of the work is inside the functions; None if it was not measured.
+        regions: What the targets are handed, in program order; None if nothing was to be merged.
     """
 
     partitions: tuple[Partition, ...] = ()
@@ -56,11 +61,12 @@ class PartitionOutcome(MatchOutcome):
     objection: str = ""
     verification: VerificationResult | None = None
     coverage: Coverage | None = None
+    regions: tuple[Region, ...] | None = None
 
     @property
     def is_changed(self) -> bool:
         """Whether the result differs from the model at all."""
-        return bool(self.partitions)
+        return bool(self.partitions) or any(region.members for region in self.regions or ())
 
     @property
     def is_success(self) -> bool:
@@ -75,9 +81,13 @@ class PartitionSettings(WriteSettings):
 
     Attributes:
         measure: Whether to estimate how much of the work is inside the functions.
+        merge: Whether to merge neighbouring partitions of one target into regions.
+        prune: Whether to leave out what would be in regions without a heavy operator.
     """
 
     measure: bool = False
+    merge: bool = False
+    prune: bool = False
 
 
 @paused_gc()
@@ -103,6 +113,7 @@ def partition(  # noqa: PLR0913  # all by keyword
             verdict on the result can be reached.
     """
     settings = settings or PartitionSettings()
+    check_merge(merge=settings.merge, prune=settings.prune)
     say = progress or say_nothing
     check_output(model_path, output, in_place=settings.in_place)
     say(f"reading {model_path.name}")
@@ -114,6 +125,8 @@ def partition(  # noqa: PLR0913  # all by keyword
     protect_files(model, output, settings.failed_path(output), files)
     expected = parse_expectations(settings.expectations, tried)
     outcome = _outline(model, tried, say, settings)
+    if settings.merge:
+        model, outcome = _merged(model, tried, outcome, say, settings)
     outcome = replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
 
     def check(written: Path) -> Verdict:
@@ -133,12 +146,38 @@ def partition(  # noqa: PLR0913  # all by keyword
     )
 
 
+def _merged(
+    model: Model,
+    rules: Sequence[PatternRule],
+    outcome: PartitionOutcome,
+    say: Progress,
+    settings: PartitionSettings,
+) -> tuple[Model, PartitionOutcome]:
+    """Merge what was outlined; begin anew without the matches that make light regions only."""
+    light: dict[int, str] = {}
+    while True:
+        say("merging")
+        regions = merge_partitions(model, {rule.name for rule in rules})
+        found = light_matches(outcome.selection, outcome.partitions, regions, light)
+        if not found or not settings.prune:
+            nodes = (outcome.nodes[0], model.graph.node_count)
+            return model, replace(outcome, regions=tuple(regions), nodes=nodes)
+        light |= found
+        assert model.path is not None  # noqa: S101  # partition() has read it
+        model = load_model(model.path)
+        outcome = _outline(model, rules, say, settings, light)
+
+
 def _outline(
-    model: Model, rules: Sequence[PatternRule], say: Progress, settings: PartitionSettings
+    model: Model,
+    rules: Sequence[PatternRule],
+    say: Progress,
+    settings: PartitionSettings,
+    light: Mapping[int, str] = MappingProxyType({}),
 ) -> PartitionOutcome:
     before = model.graph.node_count
     say("matching")
-    selection = select_matches(model, rules)
+    selection = without_matches(select_matches(model, rules), light)
     coverage = None
     if settings.measure:
         say("measuring")

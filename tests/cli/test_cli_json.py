@@ -99,7 +99,7 @@ def test_partition_has_the_keys_of_the_contract(dpl: Dpl, net: Path, catalogue: 
     found = record(dpl, "partition", net, "-p", catalogue, "-o", "out.onnx")
 
     keys = ["schema", "counts", "unmet", "partitions", "refused", "coverage", "objection"]
-    keys.append("verification")
+    keys += ["verification", "regions"]
     assert [key for key in found if key != "model"] == keys
     assert (found["schema"], found["counts"]) == ("dpl.partition/1", {"t.r": 1})
     (item,) = found["partitions"]
