@@ -230,10 +230,11 @@ def _recurrent(op: Operation) -> int:
 
 def _transform(op: Operation) -> int:
     """Count a fast Fourier transform: 5 N log2 N for each signal of N points, rounded up."""
-    axis = op.number("axis", 1)
-    length = op.made()[axis]
-    points = prod(op.made()[:-1])
-    return 5 * points * max(length - 1, 1).bit_length()
+    if op.has(2):
+        raise UnknownCostError  # the axis is computed
+    read = op.read(0)
+    length = read[op.number("axis", -2)]
+    return 5 * prod(read[:-1]) * max(length - 1, 1).bit_length()
 
 
 # -- the tables ------------------------------------------------------------------------------------

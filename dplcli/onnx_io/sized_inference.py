@@ -112,7 +112,7 @@ class _Walk:
 
     def go_through(self, graph: Graph) -> None:
         for node in graph:
-            if node.op_type in _OPAQUE or any(value is None for value in node.outputs):
+            if node.op_type in _OPAQUE:
                 continue
             try:
                 self._infer(node)
@@ -122,7 +122,7 @@ class _Walk:
 
     def _infer(self, node: Node) -> None:
         """Infer what *node* makes, unless it is known, as far as its inputs are."""
-        if all(self._is_exact(value) for value in node.outputs):
+        if all(value is None or self._is_exact(value) for value in node.outputs):
             return
         if not all(value is None or self._is_known(value) for value in node.inputs):
             return
@@ -178,8 +178,8 @@ class _Walk:
     def _type(self, value: Value) -> TensorType | None:
         return self.types.get(value) or value.declared_type
 
-    def _is_exact(self, value: Value | None) -> bool:
-        known = None if value is None else self._type(value)
+    def _is_exact(self, value: Value) -> bool:
+        known = self._type(value)
         return known is not None and is_exact(known)
 
     def _is_known(self, value: Value) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from dplcli.dpl.pattern import (
     CallPattern,
     ConstantPattern,
     DominatorPattern,
+    NotPattern,
+    OrPattern,
     RepeatPattern,
     TypedPattern,
 )
@@ -28,11 +30,13 @@ from dplcli.targets.contract import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.dpl import PatternRule
     from dplcli.dpl.pattern import DFPattern
     from dplcli.ir import Function, Node, OpSchema
+
+Allowed = TypeVar("Allowed", str, int)
 
 _GRAPHS = frozenset({"graph", "graphs"})
 
@@ -128,34 +132,80 @@ def _variations_of(part: DFPattern) -> Iterable[str]:
 
 
 def _known_ports(pattern: DFPattern) -> Mapping[str, PortContract]:
-    """Return what the pattern says of each value that it names."""
-    parts = all_parts(pattern)
-    constant = {part.name for part in parts if isinstance(part, ConstantPattern)}
-    dtypes: dict[str, tuple[str, ...]] = {}
-    ranks: dict[str, tuple[int, ...]] = {}
-    for part in parts:
-        if not isinstance(part, TypedPattern):
-            continue
-        name = _name_inside(part)
-        if part.dtypes is not None:
-            dtypes[name] = part.dtypes
-        if part.ranks is not None:
-            ranks[name] = part.ranks
-        elif part.shape is not None:
-            ranks[name] = (len(part.shape),)
-    names = [name for name in dict.fromkeys([*constant, *dtypes, *ranks]) if name]
+    """Return what the pattern says of each value that it names, whatever form it takes."""
+    found: dict[str, list[_Occurrence]] = {}
+    certain = _certain_parts(pattern)
+    for part in all_parts(pattern):
+        for child in () if isinstance(part, TypedPattern) else part.parts:
+            occurrence = _occurrence(child, is_certain=id(part) in certain)
+            found.setdefault(occurrence.name, []).append(occurrence)
     return {
         name: PortContract(
-            name, dtypes.get(name, ()), ranks.get(name, ()), 0, name in constant or None
+            name,
+            _agreed([(o.dtypes, o.is_certain) for o in of_name]),
+            _agreed([(o.ranks, o.is_certain) for o in of_name]),
+            0,
+            _is_constant(of_name) or None,
         )
-        for name in names
+        for name, of_name in found.items()
+        if name
     }
 
 
-def _name_inside(part: DFPattern) -> str:
+class _Occurrence(NamedTuple):
+    """A place where a pattern reads a value, and what it says of it there.
+
+    Attributes:
+        name: The value's name, or "".
+        dtypes: The element types allowed; empty if all are.
+        ranks: The ranks allowed; empty if all are.
+        is_constant: Whether it must be constant.
+        is_certain: Whether the place is in every form of the pattern.
+    """
+
+    name: str
+    dtypes: tuple[str, ...]
+    ranks: tuple[int, ...]
+    is_constant: bool
+    is_certain: bool
+
+
+def _occurrence(part: DFPattern, *, is_certain: bool) -> _Occurrence:
+    dtypes: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
     while isinstance(part, TypedPattern) and not part.name:
+        dtypes = part.dtypes or dtypes
+        ranks = part.ranks or (ranks if part.shape is None else (len(part.shape),))
         part = part.pattern
-    return part.name
+    return _Occurrence(part.name, dtypes, ranks, isinstance(part, ConstantPattern), is_certain)
+
+
+def _certain_parts(pattern: DFPattern) -> set[int]:
+    """Return the parts that every form of the pattern has."""
+    found: set[int] = set()
+    pending = [pattern]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, (OrPattern, NotPattern)) or id(part) in found:
+            continue
+        found.add(id(part))
+        pending += part.parts
+    return found
+
+
+def _agreed(said: Sequence[tuple[tuple[Allowed, ...], bool]]) -> tuple[Allowed, ...]:
+    """Return what a certain place allows, else what all places together do; () is everything."""
+    certain = next((allowed for allowed, is_certain in said if allowed and is_certain), ())
+    if certain or not all(allowed for allowed, _ in said):
+        return certain
+    return tuple(dict.fromkeys(one for allowed, _ in said for one in allowed))
+
+
+def _is_constant(places: Iterable[_Occurrence]) -> bool:
+    places = list(places)
+    return any(place.is_constant and place.is_certain for place in places) or all(
+        place.is_constant for place in places
+    )
 
 
 def _attributes(rule: PatternRule, function: Function, call: Node) -> Iterable[AttributeContract]:
@@ -202,12 +252,10 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 def _fixed_attributes(pattern: DFPattern) -> set[tuple[str, str]]:
-    """Return the attributes (of which operator) that the pattern asks to be something."""
-    return {
-        (choice.op_type, name)
-        for part in all_parts(pattern)
-        if isinstance(part, CallPattern)
-        for choice in part.op.choices
-        if isinstance(choice, OpName)
-        for name, _ in part.attributes
-    }
+    """Return the attributes that the pattern asks to be something wherever it has the operator."""
+    stated: dict[str, list[set[str]]] = {}
+    for part in all_parts(pattern):
+        for choice in part.op.choices if isinstance(part, CallPattern) else ():
+            if isinstance(choice, OpName) and isinstance(part, CallPattern):
+                stated.setdefault(choice.op_type, []).append({name for name, _ in part.attributes})
+    return {(op, name) for op, names in stated.items() for name in set.intersection(*names)}

@@ -147,6 +147,10 @@ def cost(text: str, opset: int = 23) -> int | None:
         (("(float[1,1,2,2] x) => (y) { s = Constant <value_floats = [1.0, 1.0, 2.0, 1.0]> ()"
          ' y = Resize <mode = "cubic"> (x, , s) }'), 2 * 8 * 4),
         ("(float[1,2,4,4] x, float[1,3,3,2] g) => (y) { y = GridSample (x, g) }", 2 * 18 * 4),
+        # 3 signals of 8 points: 5 * 8 * 3 each
+        ("(float[3,8,1] x) => (y) { y = DFT (x) }", 360),
+        ("(float[3,8,1] x) => (y) { y = DFT <onesided = 1> (x) }", 360),
+        ("(float[2,8] x) => (y) { y = Hardmax (x) }", 16),
         # recurrent nets: 3 steps, batch 2, 4 features, state of 5
         (("(float[3,2,4] x, float[1,20,4] w, float[1,20,5] r) => (y) { y = LSTM <hidden_size = 5>"
          " (x, w, r) }"), 6 * (2 * 20 * 9 + 20 + 9 * 5)),
@@ -186,6 +190,7 @@ def test_a_cost_is_the_formulas(text: str, expected: int) -> None:
         "(float[2,3] x) => (y) { y = c.Own (x) }",
         "(float[2,3] x) => (y) { y = com.microsoft.Unheard (x) }",
         "(float[4,4] x) => (y) { y = Det (x) }",
+        "(float[3,8,1] x, int64 n, int64 a) => (y) { y = DFT (x, n, a) }",
         '(float[2,3] x, float[3,5] w) => (y) { y = Einsum <equation = "ijk,jk"> (x, w) }',
         ("(float[1,3,8] q, float[1,5,8] k, float[1,5,8] v) => (float[1,3,8] y)"
         " { y = com.microsoft.MultiHeadAttention (q, k, v) }"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dplcli import pipeline
+from dplcli.dpl import shipped_catalogs
 from dplcli.targets import (
     AttributeContract,
     BodyNode,
@@ -83,7 +84,7 @@ def test_a_header_compiles_whatever_the_names(language: str, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr[:2000]
 
 
-@pytest.mark.parametrize("catalogue", ["conv_relu", "dnnl"])
+@pytest.mark.parametrize("catalogue", shipped_catalogs())
 @pytest.mark.parametrize("language", ["// C", "// C++"])
 def test_the_header_of_a_shipped_catalogue_compiles(
     catalogue: str, language: str, tmp_path: Path
@@ -94,7 +95,7 @@ def test_the_header_of_a_shipped_catalogue_compiles(
     done = compiled(tmp_path, header, language + '\n#include "kernels.h"\nint unused;\n')
 
     assert done.returncode == 0, done.stderr[:2000]
-    assert header.count("\nint dpl_dnnl_") == len(contract.functions)
+    assert header.count("\nint dpl_") == len(contract.functions)
 
 
 def test_two_headers_can_be_included_together(tmp_path: Path) -> None:

@@ -302,6 +302,52 @@ def test_a_catalogue_knows_attributes_constants_and_types(tmp_path: Path) -> Non
     assert function.conditions == ("opset >= 13", "opset <= 20")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "dtypes", "ranks", "is_constant"),
+    [
+        ("Relu(Add(x, w.has_rank(2)) | Mul(x, w.has_rank(4)))", (), (2, 4), None),
+        ("Relu(Add(x, w.has_rank(2)) | Mul(x, w))", (), (), None),
+        ("Relu(Add(x, w.has_rank(2)) | Mul(x, w.has_dtype('float32')))", (), (), None),
+        ("Sub(Add(x, w) | Mul(x, w), w.has_rank(1))", (), (1,), None),
+        ("Relu(Add(x, w.has_dtype('float32').has_rank(3)))", ("float32",), (3,), None),
+        ("Relu(Add(x, w.has_shape(4, n)))", (), (2,), None),
+        ("Relu(Add(x, const(w)) | Mul(x, w))", (), (), None),
+        ("Relu(Add(x, const(w)) | Mul(x, const(w)))", (), (), True),
+        ("Relu(Add(x, const(w).has_rank(1)))", (), (1,), True),
+    ],
+)  # fmt: skip
+def test_a_catalogue_promises_only_what_every_form_keeps(
+    pattern: str,
+    dtypes: tuple[str, ...],
+    ranks: tuple[int, ...],
+    tmp_path: Path,
+    *,
+    is_constant: bool | None,
+) -> None:
+    """What one alternative asks for says nothing of the others."""
+    path = tmp_path / "own.yaml"
+    text = pattern.replace("'", '"')
+    rules = f"patterns:\n  - name: k\n    pattern: |\n      {text}\n"
+    path.write_text(f"dpl: 1\ntarget: t\nconstants: lift\n{rules}")
+    functions = pipeline.catalog_contract([str(path)]).functions
+
+    assert functions
+    for function in functions:
+        w = next(port for port in function.inputs if port.name == "w")
+        assert (w.dtypes, w.ranks, w.is_constant) == (dtypes, ranks, is_constant)
+
+
+def test_a_catalogue_promises_no_attribute_that_was_made_up(tmp_path: Path) -> None:
+    """A Cast needs a type to be an example; the pattern leaves that of the inner one open."""
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        "dpl: 1\ntarget: t\npatterns:\n  - {name: k, pattern: 'Relu(Cast(Cast(x, to=1)))'}\n"
+    )
+    (function,) = pipeline.catalog_contract([str(path)]).functions
+
+    assert [a.values for a in function.attributes if a.reads == "to"] == [(), ()]
+
+
 def test_a_catalogue_does_not_tell_made_up_numbers(tmp_path: Path) -> None:
     """What the pattern asks for is a fact; a weight that was made up is not."""
     path = tmp_path / "own.yaml"
