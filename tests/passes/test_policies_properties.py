@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx
@@ -86,3 +87,26 @@ def test_with_several_outputs(data: st.DataObject) -> None:
         pattern = data.draw(rich_patterns(graph, features))
         rules.append(data.draw(policed(pattern.text(), number)))
     check_all(proto_from_text(HEADER + graph.text()), rules)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.data())
+def test_a_second_target(data: st.DataObject) -> None:
+    """Rules of another target on the result: they leave the functions of the first as they are."""
+    model = data.draw(scoped_models())
+    scopes = model.graphs()
+    before = named(proto_from_text(model.text()))
+    written = before.SerializeToString()
+    for target in ("one", "two") if scopes else ():
+        pattern = data.draw(near_patterns(data.draw(st.sampled_from(scopes))))
+        drawn = data.draw(policed(pattern.text(), 0))
+        rules = [] if drawn is None else [replace(drawn, target=target)]
+        known = _functions_of("one", written)
+        written = partitioned(rules, written)[2]
+        assert target == "one" or _functions_of("one", written) == known
+    check_sound(before, onnx.ModelProto.FromString(written))
+
+
+def _functions_of(domain: str, model: bytes) -> list[bytes]:
+    functions = onnx.ModelProto.FromString(model).functions
+    return [item.SerializeToString() for item in functions if item.domain == domain]
