@@ -12,6 +12,7 @@ from dplcli.cli.funnel import run
 COMMANDS = {
     "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",
     "explain": "Say why patterns match where they do, and why not elsewhere.",
+    "inline": "Put functions back in the place of their calls, and verify the result.",
     "inspect": "Show what a model is made of.",
     "learn": "Write a catalogue with a rule for a subgraph that you point at.",
     "match": "Show where patterns match, and why they do not elsewhere.",

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     Check: TypeAlias = Callable[[Match], Rejection | None]
     Locate: TypeAlias = Callable[[Place], str]
 
-RESERVED_METADATA = frozenset({"Composite", "Codegen", "PartitionedFromPattern", "dpl.nodes"})
+RESERVED_METADATA = frozenset(
+    {"Composite", "Codegen", "PartitionedFromPattern", "dpl.nodes", "dpl.undo"}
+)
 """Metadata keys that a partition writes itself."""
 
 ConstantsPolicy: TypeAlias = Literal["auto", "embed", "lift"]

@@ -3,7 +3,7 @@
 It knows nothing of protobuf: :mod:`dplcli.onnx_io` fills it and writes it back.
 """
 
-from dplcli.ir.codec import Codec, OpSchema, SchemaLibrary
+from dplcli.ir.codec import Codec, OpSchema, Remarks, SchemaLibrary, StatedType
 from dplcli.ir.graph import Graph
 from dplcli.ir.model import Function, Model
 from dplcli.ir.node import Node
@@ -21,8 +21,10 @@ __all__ = [
     "Model",
     "Node",
     "OpSchema",
+    "Remarks",
     "SchemaLibrary",
     "Shape",
+    "StatedType",
     "Tensor",
     "TensorType",
     "Value",

@@ -8,7 +8,7 @@ and what nobody touched can be written back as it came.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +16,41 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dplcli.ir.graph import Graph
     from dplcli.ir.model import Model
     from dplcli.ir.node import Node
     from dplcli.ir.tensor import Tensor
     from dplcli.ir.types import Attribute, TensorType
     from dplcli.ir.value import Value
+
+
+class Remarks(NamedTuple):
+    """What a node, or the type of a value, carries for readers and tools.
+
+    Attributes:
+        doc: Its ``doc_string``.
+        metadata: Its ``metadata_props``.
+    """
+
+    doc: str
+    metadata: Mapping[str, str]
+
+
+NO_REMARKS = Remarks("", {})
+
+
+class StatedType(NamedTuple):
+    """What a file states of a value beside the graph's interface.
+
+    Attributes:
+        known: The type, if it is a tensor's.
+        remarks: What is added for readers and tools.
+        encoded: The whole statement as the codec encodes it, if the rest does not say it all.
+    """
+
+    known: TensorType | None
+    remarks: Remarks = NO_REMARKS
+    encoded: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -73,8 +103,14 @@ class Codec(Protocol):
     def attributes(self, node: Node) -> dict[str, Attribute]:
         """Decode the attributes of *node*, whose source is set."""
 
-    def metadata(self, node: Node) -> dict[str, str]:
-        """Decode the ``metadata_props`` of *node*, whose source is set."""
+    def remarks(self, node: Node) -> Remarks:
+        """Read what *node*, whose source is set, carries for readers and tools."""
+
+    def stated_types(self, graph: Graph) -> Mapping[str, object]:
+        """Return what the file states of values beside the graph's interface, not decoded."""
+
+    def stated_type(self, source: object) -> StatedType:
+        """Decode an item of :meth:`stated_types`."""
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""

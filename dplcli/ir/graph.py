@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from dplcli.ir.codec import StatedType
     from dplcli.ir.model import Model
     from dplcli.ir.node import Node
     from dplcli.ir.value import Value
@@ -39,6 +40,7 @@ class Graph:
         modified: Whether anything was edited since loading.
         inner: The bodies that its nodes have, in order of loading.
         erased: Names of the values taken out since loading.
+        stated_types: Types to state in the file for values that passes have made.
         opset_imports: Domain to version, as in force here (shared with the enclosing graph).
     """
 
@@ -56,6 +58,7 @@ class Graph:
         "outputs",
         "owner",
         "source",
+        "stated_types",
         "values",
     )
 
@@ -76,6 +79,7 @@ class Graph:
         self.source: object = None
         self.modified = False
         self.erased: set[str] = set()
+        self.stated_types: dict[str, StatedType] = {}
         self.node_count = 0
         self._first: Node | None = None
         self._last: Node | None = None

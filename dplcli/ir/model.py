@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from dplcli.ir.codec import Codec
     from dplcli.ir.node import Node
-    from dplcli.ir.types import TensorType
+    from dplcli.ir.types import Attribute, TensorType
     from dplcli.ir.value import Value
 
 Memory = TypeVar("Memory")
@@ -27,6 +27,7 @@ class Function:
         overload: Its overload, nearly always "".
         body: Inputs, outputs and nodes.
         attributes: Names of the declared attributes without a default.
+        defaults: The declared attributes that have a default.
         metadata: ``metadata_props``.
         source: The opaque function it was loaded from; None if made by a pass.
     """
@@ -34,6 +35,7 @@ class Function:
     __slots__ = (
         "attributes",
         "body",
+        "defaults",
         "domain",
         "metadata",
         "name",
@@ -48,6 +50,7 @@ class Function:
         self.overload = ""
         self.body = body
         self.attributes: tuple[str, ...] = ()
+        self.defaults: Mapping[str, Attribute] = {}
         self.metadata: Mapping[str, str] = {}
         self.source: object = None
 

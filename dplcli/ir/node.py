@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from dplcli.ir.codec import Remarks
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -31,11 +33,13 @@ class Node:
         subgraphs: Its graph attributes by name; empty for nearly all nodes.
         source: The opaque node it was loaded from; None if made by a pass.
         rewired: Whether its inputs or outputs differ from the source's.
-        metadata: Extra ``metadata_props`` for a node made by a pass.
+        metadata: ``metadata_props`` of a node made by a pass.
+        doc: ``doc_string`` of a node made by a pass.
     """
 
     __slots__ = (
         "_attributes",
+        "doc",
         "domain",
         "graph",
         "inputs",
@@ -67,6 +71,7 @@ class Node:
         self.source = source
         self.rewired = False
         self.metadata: Mapping[str, str] = _NO_METADATA
+        self.doc = ""
         self._attributes: Mapping[str, Attribute] | None = None
         self.position = 0
         self.prev: Node | None = None
@@ -90,6 +95,13 @@ class Node:
     def label(self) -> str:
         """The node's name, else its first output's: what a reader can search for."""
         return self.name or next((out.name for out in self.outputs if out is not None), "")
+
+    @property
+    def remarks(self) -> Remarks:
+        """What it carries for readers and tools, wherever it comes from."""
+        if self.source is None:
+            return Remarks(self.doc, self.metadata)
+        return self.graph.model.codec.remarks(self)
 
     @property
     def attributes(self) -> Mapping[str, Attribute]:

@@ -122,4 +122,6 @@ def _encodable(value: object) -> Any:  # noqa: ANN401  # whatever protobuf's fie
         return value.proto
     if isinstance(value, Tensor):
         return tensor_to_proto(value, "")
-    return value.source if isinstance(value, Graph) else value
+    if isinstance(value, Graph):
+        return GraphProto() if value.source is None else value.source
+    return value

@@ -6,16 +6,28 @@ from typing import Any
 
 import onnx
 from numpy.typing import NDArray
-from onnx import SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
 
 from dplcli.errors import InvalidModelError
-from dplcli.ir import Attribute, Model, Node, SchemaLibrary, Tensor, TensorType, Value
+from dplcli.ir import (
+    Attribute,
+    Graph,
+    Model,
+    Node,
+    Remarks,
+    SchemaLibrary,
+    StatedType,
+    Tensor,
+    TensorType,
+    Value,
+)
+from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import decode_attribute
 from dplcli.onnx_io.node_inference import infer_node
 from dplcli.onnx_io.schemas import OnnxSchemas
 from dplcli.onnx_io.shape_inference import infer_types, infer_types_anew
 from dplcli.onnx_io.tensors import ProtoTensor, SparseTensor
-from dplcli.onnx_io.types import decode_type
+from dplcli.onnx_io.types import decode_statement, decode_type, remarks_of
 
 _SHORT_BYTES = 4096
 """Most bytes of a node's attributes that are remembered."""
@@ -38,6 +50,7 @@ class ProtoCodec:
         self.folder = folder
         self._attributes: dict[tuple[bytes, ...], dict[str, Attribute]] = {}
         self._types: dict[bytes, TensorType | None] = {}
+        self._statements: dict[bytes, StatedType] = {}
 
     def attributes(self, node: Node) -> dict[str, Attribute]:
         """Decode the attributes of *node*."""
@@ -61,12 +74,28 @@ class ProtoCodec:
             attributes[item.name] = decode_attribute(item, node.subgraphs, self.folder)
         return attributes
 
-    def metadata(self, node: Node) -> dict[str, str]:
-        """Decode the ``metadata_props`` of *node*; what is not text is left out."""
+    def remarks(self, node: Node) -> Remarks:
+        """Read the documentation and metadata of a loaded node."""
         proto = node.source
         assert isinstance(proto, onnx.NodeProto)  # noqa: S101  # the loader sets nothing else
-        entries = [(entry.key, entry.value) for entry in proto.metadata_props]
-        return {key: text for key, text in entries if type(key) is type(text) is str}
+        return remarks_of(proto)
+
+    def stated_types(self, graph: Graph) -> Mapping[str, object]:
+        """Return a loaded graph's ``value_info`` by name, and what passes have added."""
+        source = graph.source
+        infos = source.value_info if isinstance(source, GraphProto) else ()
+        return {**{info.name: info for info in infos}, **graph.stated_types}
+
+    def stated_type(self, source: object) -> StatedType:
+        """Decode a ``ValueInfoProto``."""
+        if isinstance(source, StatedType):
+            return source
+        assert isinstance(source, ValueInfoProto)  # noqa: S101  # see stated_types
+        rest = source.SerializeToString()[wire.text_field_size(source.name) :]
+        known = self._statements.get(rest)
+        if known is None:
+            known = self._statements[rest] = decode_statement(source)
+        return known
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""

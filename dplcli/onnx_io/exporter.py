@@ -10,14 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from dplcli.errors import ModelExportError
-from dplcli.ir import Tensor
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import encode_attribute, graphs_of
 from dplcli.onnx_io.external_data import brought_data
-from dplcli.onnx_io.tensors import tensor_to_proto
+from dplcli.onnx_io.made import (
+    made_initializers,
+    new_body,
+    new_function,
+    new_initializers,
+    new_types,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -197,6 +202,7 @@ _MODEL_GRAPH = ModelProto.GRAPH_FIELD_NUMBER
 _MODEL_FUNCTIONS = ModelProto.FUNCTIONS_FIELD_NUMBER
 _GRAPH_NODE = GraphProto.NODE_FIELD_NUMBER
 _GRAPH_INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
+_GRAPH_VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
 _FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
 
 
@@ -206,12 +212,13 @@ def _add_opsets(
     opset_imports: Mapping[str, int],
 ) -> None:
     """List the opsets that are in force: those of the file first, each as it was written."""
-    proto.opset_import.extend(stated)
     listed = set()
-    for opset in proto.opset_import:
+    for opset in stated:
         domain = "" if opset.domain == "ai.onnx" else opset.domain
-        opset.version = opset_imports.get(domain, opset.version)
-        listed.add(domain)
+        if domain in opset_imports:
+            proto.opset_import.add().CopyFrom(opset)
+            proto.opset_import[-1].version = opset_imports[domain]
+            listed.add(domain)
     for domain, version in opset_imports.items():
         if domain not in listed:
             proto.opset_import.add(domain=domain, version=version)
@@ -225,30 +232,34 @@ class _Writer:
 
     def graph(self, graph: Graph) -> list[wire.Part]:
         source = graph.source
-        assert isinstance(source, GraphProto)  # noqa: S101  # no pass makes graphs
+        if not isinstance(source, GraphProto):
+            source = new_body(graph)
         parts: list[wire.Part] = list(wire.embedded(_GRAPH_NODE, map(self.node, graph)))
         gone = graph.erased - graph.values.keys()
+        stored = gone | made_initializers(graph).keys() if graph.modified else gone
+        stated = gone | graph.stated_types.keys()
         inputs = {value.name for value in graph.inputs}
         narrowed = {
             "input": (info for info in source.input if info.name in inputs),
-            "value_info": (info for info in source.value_info if info.name not in gone),
-            "initializer": (item for item in source.initializer if item.name not in gone),
+            "value_info": (info for info in source.value_info if info.name not in stated),
+            "initializer": (item for item in source.initializer if item.name not in stored),
             "sparse_initializer": (
-                item for item in source.sparse_initializer if item.values.name not in gone
+                item for item in source.sparse_initializer if item.values.name not in stored
             ),
         }
         parts += wire.fields(source, without={"node", *narrowed})
         for name, items in narrowed.items():
             parts += wire.later(GraphProto.DESCRIPTOR.fields_by_name[name].number, items)
         if graph.modified:
-            parts += wire.later(_GRAPH_INITIALIZER, _new_initializers(graph))
+            parts += wire.later(_GRAPH_INITIALIZER, new_initializers(graph))
+            parts += wire.later(_GRAPH_VALUE_INFO, new_types(graph))
         return parts
 
     def function(self, function: Function) -> list[bytes]:
         source = function.source
         body = function.body
         if not isinstance(source, FunctionProto):
-            source = _new_function(function)
+            source = new_function(function)
         elif not any(inner.modified for inner in body.and_inner()):
             return [source.SerializeToString()]
         changed = FunctionProto()
@@ -277,6 +288,8 @@ class _Writer:
             proto.domain = node.domain
         if node.overload:
             proto.overload = node.overload
+        if node.doc:
+            proto.doc_string = node.doc
         for key, value in node.metadata.items():
             proto.metadata_props.add(key=key, value=value)
         data = _bytes(proto) + self._encoded(node.attributes)
@@ -314,14 +327,6 @@ def encode_node(node: Node) -> bytes:
     return _Writer().node(node)
 
 
-def _new_initializers(graph: Graph) -> Iterator[TensorProto]:
-    """Encode the initializers that passes have made."""
-    for value in graph.values.values():
-        data = value.initializer_source
-        if isinstance(data, Tensor) and value.producer is None:
-            yield tensor_to_proto(data, value.name)
-
-
 def _rewired(node: Node, source: NodeProto) -> NodeProto:
     """Copy *source* with the inputs and outputs that the node has now."""
     proto = NodeProto()
@@ -335,17 +340,6 @@ def _rewired(node: Node, source: NodeProto) -> NodeProto:
 def _bytes(message: Message) -> bytes:
     data: bytes = message.SerializeToString()
     return data
-
-
-def _new_function(function: Function) -> FunctionProto:
-    """Encode everything of a function made by a pass but its nodes."""
-    proto = FunctionProto(domain=function.domain, name=function.name)
-    proto.input.extend(value.name for value in function.body.inputs)
-    proto.output.extend(value.name for value in function.body.outputs)
-    proto.attribute.extend(function.attributes)
-    for key, value in function.metadata.items():
-        proto.metadata_props.add(key=key, value=value)
-    return proto
 
 
 def _name(value: Value | None) -> str:

@@ -12,11 +12,11 @@ from google.protobuf.message import DecodeError
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from dplcli.errors import InvalidModelError, ModelLoadError
-from dplcli.ir import Function, Graph, Model, Node, Value
+from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
 from dplcli.ir.node import NO_ATTRIBUTES
 from dplcli.ir.operators import schema_of
 from dplcli.ir.value import record_uses
-from dplcli.onnx_io.attributes import graphs_of
+from dplcli.onnx_io.attributes import decode_attribute, graphs_of
 from dplcli.onnx_io.codec import ProtoCodec
 from dplcli.onnx_io.opset_raising import raise_opset
 from dplcli.onnx_io.sorting import sort_nodes
@@ -196,12 +196,18 @@ class _GraphReader:
         function = Function(proto.domain, proto.name, body)
         function.overload = proto.overload
         function.attributes = tuple(proto.attribute)
+        if proto.attribute_proto:
+            function.defaults = self._defaults(proto)
         function.metadata = {entry.key: entry.value for entry in proto.metadata_props}
         function.source = proto
         if function.key in self.model.functions:
             raise self._invalid(body, f"two functions are named {proto.domain}::{proto.name}")
         self._read_sorted_if_needed(body, lambda: self._read_function_body(body, proto))
         self.model.functions[function.key] = function
+
+    def _defaults(self, proto: FunctionProto) -> dict[str, Attribute]:
+        folder = self.model.codec.folder if isinstance(self.model.codec, ProtoCodec) else None
+        return {item.name: decode_attribute(item, {}, folder) for item in proto.attribute_proto}
 
     def _read_sorted_if_needed(self, graph: Graph, read: Callable[[], None]) -> None:
         self.sorting = False

@@ -1,10 +1,12 @@
 """Types between protobuf and the IR."""
 
 import onnx
-from onnx import TypeProto
+from google.protobuf.message import DecodeError
+from onnx import NodeProto, TypeProto, ValueInfoProto
 
-from dplcli.ir import Dim, TensorType
-from dplcli.ir.types import dtype_name
+from dplcli.ir import Dim, Remarks, StatedType, TensorType
+from dplcli.ir.codec import NO_REMARKS
+from dplcli.ir.types import DTYPE_CODES, dtype_name
 
 
 def decode_type(proto: TypeProto) -> TensorType | None:
@@ -16,6 +18,65 @@ def decode_type(proto: TypeProto) -> TensorType | None:
     if not tensor.HasField("shape"):
         return TensorType(dtype, None)
     return TensorType(dtype, tuple(_dim(dim) for dim in tensor.shape.dim))
+
+
+def encode_type(name: str, known: TensorType) -> ValueInfoProto:
+    """Write the type of the value *name*; an element type newer than the table is left out."""
+    proto = ValueInfoProto(name=name)
+    tensor = proto.type.tensor_type
+    tensor.elem_type = 0 if known.dtype is None else DTYPE_CODES.get(known.dtype, 0)
+    if known.shape is None:
+        return proto
+    tensor.shape.SetInParent()
+    for dim in known.shape:
+        entry = tensor.shape.dim.add()
+        if isinstance(dim, int):
+            entry.dim_value = dim
+        elif dim is not None:
+            entry.dim_param = dim
+    return proto
+
+
+def remarks_of(proto: NodeProto | ValueInfoProto) -> Remarks:
+    """Read the documentation and metadata of a message; what is not UTF-8 text is left out."""
+    entries = proto.metadata_props
+    doc = proto.doc_string
+    if not entries and not doc:
+        return NO_REMARKS
+    items = [(item.key, item.value) for item in entries]
+    metadata = {key: text for key, text in items if type(key) is type(text) is str}
+    return Remarks(doc if type(doc) is str else "", metadata)
+
+
+def decode_statement(proto: ValueInfoProto) -> StatedType:
+    """Read what a graph states of a value; what we have no words for stays encoded."""
+    found = StatedType(decode_type(proto.type), remarks_of(proto))
+    try:
+        is_all = encode_statement(proto.name, found) == proto
+    except ValueError:
+        is_all = False  # a symbol is not UTF-8 text
+    return found if is_all else StatedType(None, encoded=proto.SerializeToString())
+
+
+def encode_statement(name: str, stated: StatedType) -> ValueInfoProto | None:
+    """Write what is stated of the value *name*; None if it is not ours and does not read."""
+    if stated.encoded:
+        proto = ValueInfoProto()
+        try:
+            proto.ParseFromString(stated.encoded)
+        except DecodeError:
+            return None
+        proto.name = name
+        return proto
+    if stated.known is None:
+        return None
+    proto = encode_type(name, stated.known)
+    doc, metadata = stated.remarks
+    if doc:
+        proto.doc_string = doc
+    for key, value in metadata.items():
+        proto.metadata_props.add(key=key, value=value)
+    return proto
 
 
 def _dim(proto: onnx.TensorShapeProto.Dimension) -> Dim:

@@ -6,11 +6,11 @@ After Relay's ``pattern.partition`` and Relax's ``FuseOpsByPattern``
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.ir.traversal import dependents_before, is_identity
 from dplcli.passes.ir_version import raise_ir_version
+from dplcli.passes.origin import OriginRecorder, describe_nodes, undo_metadata
 from dplcli.passes.outline import Kind, Outline, group, make_function, outline, rule_of, unique
 from dplcli.passes.rewriter import GraphRewriter
 from dplcli.passes.selection import in_program_order
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from dplcli.dpl.match import Match
     from dplcli.ir import Function, Graph, Model, Node, Value
     from dplcli.passes.selection import Selection
-
-NODES_KEY = "dpl.nodes"
-"""Metadata key of a call: what it stands for (:func:`describe_nodes`)."""
-
-_quote = json.encoder.encode_basestring
 
 
 class Partition(NamedTuple):
@@ -57,7 +52,8 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
     for match in matches:
         by_rule.setdefault(match.rule.qualified_name, []).append(outline(match))
     kinds = [kind for outlines in by_rule.values() for kind in group(outlines)]
-    made = _Outliner(model, {rule.name for rule in selection.rules}).replace_all(kinds)
+    origins = OriginRecorder(model, [item for kind in kinds for item in kind.outlines])
+    made = _Outliner(model, {rule.name for rule in selection.rules}, origins).replace_all(kinds)
     raise_ir_version(model)
     _drop_unread_constants(kinds)
     return [made[id(match)] for match in matches]
@@ -69,18 +65,17 @@ class _Outliner:
     Args:
         model: The model to edit.
         reserved: Names of the rules: a variant's name must not look like another rule's.
+        origins: Knows how the model was.
     """
 
-    def __init__(self, model: Model, reserved: set[str]) -> None:
+    def __init__(self, model: Model, reserved: set[str], origins: OriginRecorder) -> None:
         self.model = model
         self.reserved = reserved
-        self.node_names: set[str] = set()
+        self.origins = origins
+        self.node_names = set(origins.names)
         self.taken: set[tuple[str, str]] = {key[:2] for key in model.functions}
         for graph in model.graphs():
-            for node in graph:
-                self.node_names.add(node.name)
-                if node.domain:
-                    self.taken.add((node.domain, node.op_type))
+            self.taken.update([(node.domain, node.op_type) for node in graph if node.domain])
         self.functions: dict[tuple[str, str, str], Function] = {}
         self.replaced: dict[Graph, list[Node]] = {}
 
@@ -120,8 +115,11 @@ class _Outliner:
         graph = match.root.graph
         rewriter = GraphRewriter(graph)
         anchor = match.nodes[-1]
+        moved: list[Node] = []
         if len(item.outputs) > 1:
-            rewriter.move_behind(anchor, dependents_before(anchor, item.outputs, match.nodes))
+            moved = dependents_before(anchor, item.outputs, match.nodes)
+        rest = self.origins.describe(item, moved)
+        rewriter.move_behind(anchor, moved)
         name = unique(f"{function.name}_{number}", self.node_names.__contains__)
         self.node_names.add(name)
         call = rewriter.insert(
@@ -131,30 +129,12 @@ class _Outliner:
             domain=function.domain,
             name=name,
             attributes=kind.call_attributes(item),
-            metadata={NODES_KEY: describe_nodes(item)},
+            metadata=undo_metadata(describe_nodes(item), rest),
         )
+        self.origins.stand_for(call, anchor)
         rewriter.take_over_outputs(call, item.outputs)
         self.replaced.setdefault(graph, []).extend(item.replaced)
         return call
-
-
-def describe_nodes(item: Outline) -> str:
-    """Write down, as JSON, what a call stands for, so that it can be undone.
-
-    One entry per node of the function's body: operator, node name, names of the outputs, and
-    the attributes that the file left to their defaults.
-    """
-    completed: dict[int, list[str]] = {}
-    for number, name in item.completed:
-        completed.setdefault(number, []).append(name)
-    entries = []
-    for number, node in enumerate(item.match.nodes):
-        outputs = ",".join([_quote(out.name if out is not None else "") for out in node.outputs])
-        entry = f"[{_quote(node.qualified_op)},{_quote(node.name)},[{outputs}]"
-        if number in completed:
-            entry += f",[{','.join(map(_quote, completed[number]))}]"
-        entries.append(entry)
-    return f"[{'],'.join(entries)}]]"
 
 
 def _drop_unread_constants(kinds: Iterable[Kind]) -> None:

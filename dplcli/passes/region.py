@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
+from dplcli.passes.call_records import NODES_KEY, UNDO_KEY
 from dplcli.passes.marks import CODEGEN_KEY
-from dplcli.passes.partition import NODES_KEY
-from dplcli.passes.region_steps import UNDO_KEY, steps_of
+from dplcli.passes.region_steps import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dplcli.ir import Node, Value
 from dplcli.ir.functions import called_function
+from dplcli.passes.call_records import NODES_KEY, UNDO_KEY
 from dplcli.passes.marks import is_partition
-from dplcli.passes.partition import NODES_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     Source: TypeAlias = Value | tuple[Node, Value]
     """A value of the graph, or one inside a region that a call inside the new one stands for."""
-
-UNDO_KEY = "dpl.undo"
-"""Metadata key of a call: what else it takes to put back what it stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +55,8 @@ def steps_of(call: Node) -> list[Step]:
     if not is_partition(function):
         return _inlined(call, function)
     names = tuple([value.name if value is not None else "" for value in call.outputs])
-    attributes, metadata = call.attributes, metadata_of(call)
+    attributes, metadata = call.attributes, call.remarks.metadata
     return [Step(function, call.inputs, call.outputs, attributes, call.name, names, metadata)]
-
-
-def metadata_of(call: Node) -> Mapping[str, str]:
-    """Return what *call* carries, wherever it comes from."""
-    return call.metadata if call.source is None else call.graph.model.codec.metadata(call)
 
 
 def undo_of(metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -75,7 +67,7 @@ def undo_of(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 def run_of(call: Node) -> int:
     """Return how many runs its graph had been through when *call* was written."""
-    metadata = metadata_of(call)
+    metadata = call.remarks.metadata
     run = undo_of(metadata).get("run", 0) if UNDO_KEY in metadata else 0
     return run if type(run) is int and run > 0 else 0
 
@@ -122,7 +114,7 @@ class _Notes:
     """What a call of a region says of the calls that it stands for, as far as it can be read."""
 
     def __init__(self, call: Node, count: int) -> None:
-        metadata = metadata_of(call)
+        metadata = call.remarks.metadata
         entries = _parsed(metadata.get(NODES_KEY, ""))
         fits = isinstance(entries, list) and len(entries) == count
         self.call = call

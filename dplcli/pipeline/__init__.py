@@ -12,6 +12,7 @@ from dplcli.pipeline.catalogs import (
     try_catalogs,
 )
 from dplcli.pipeline.contracts import catalog_contract, model_contract, write_bindings
+from dplcli.pipeline.inlining import InlineChoice, InlineOutcome, inline
 from dplcli.pipeline.inspecting import find_nodes, inspect
 from dplcli.pipeline.learning import LearnOutcome, learn
 from dplcli.pipeline.matching import (
@@ -31,7 +32,7 @@ from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
 from dplcli.pipeline.rewriting import apply_plan, rewrite
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.verifying import compare, verify
-from dplcli.pipeline.writing import check_output, default_output, write_text
+from dplcli.pipeline.writing import WriteSettings, check_output, default_output, write_text
 from dplcli.targets import Contract
 from dplcli.verify import LEVELS, VerificationResult
 from dplcli.verify import Settings as VerifySettings
@@ -41,6 +42,8 @@ __all__ = [
     "POLICIES",
     "Contract",
     "ExplainOutcome",
+    "InlineChoice",
+    "InlineOutcome",
     "LearnOutcome",
     "MatchOutcome",
     "PartitionOutcome",
@@ -52,6 +55,7 @@ __all__ = [
     "Trace",
     "VerificationResult",
     "VerifySettings",
+    "WriteSettings",
     "apply_plan",
     "catalog_contract",
     "catalog_schema",
@@ -61,6 +65,7 @@ __all__ = [
     "default_output",
     "explain",
     "find_nodes",
+    "inline",
     "inspect",
     "learn",
     "list_catalogs",

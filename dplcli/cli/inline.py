@@ -1,0 +1,173 @@
+"""``dpl inline``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Group
+from rich.text import Text
+
+from dplcli import pipeline
+from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.options import PATH, check_json_path, emit, model_argument, output_options, progress
+from dplcli.cli.verify_options import verify_options, verify_settings
+from dplcli.errors import UsageError
+from dplcli.report.inline_report import call_list, inline_record, inline_summary, inline_table
+from dplcli.report.tables import verification_report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+
+@click.command("inline")
+@model_argument
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="NAME",
+    help="Inline the functions of this domain, such as dnnl, whoever wrote them. Repeatable.",
+)
+@click.option(
+    "--function",
+    "functions",
+    multiple=True,
+    metavar="DOMAIN::NAME",
+    help="Inline all calls of this function. Repeatable.",
+)
+@click.option(
+    "--call",
+    "calls",
+    multiple=True,
+    metavar="NAME",
+    help="Inline one call, found by its name or by an output's. Repeatable.",
+)
+@click.option(
+    "--all-functions",
+    is_flag=True,
+    help="Inline every function, also those that dpl did not write.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    help="Where to write the result. Default: MODEL.inlined.onnx beside the model.",
+)
+@click.option("--in-place", is_flag=True, help="Replace the model by the result.")
+@click.option(
+    "--keep-failed", is_flag=True, help="Keep a result that fails, as OUTPUT.failed.onnx."
+)
+@click.option("--no-verify", is_flag=True, help="Do not check the result.")
+@verify_options
+@output_options("Also list every call, and say what is being done.")
+def command(  # noqa: PLR0913  # one parameter per option
+    *,
+    model: Path,
+    targets: tuple[str, ...],
+    functions: tuple[str, ...],
+    calls: tuple[str, ...],
+    all_functions: bool,
+    output: Path | None,
+    in_place: bool,
+    keep_failed: bool,
+    no_verify: bool,
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
+    **verification: Any,  # noqa: ANN401  # the options of verify_options
+) -> None:
+    """Put functions of MODEL back in the place of their calls.
+
+    Without a choice, all functions that dpl partition wrote: the nodes come back under the names
+    and in the order that they had. The result is checked and compared with MODEL before it is
+    written.
+    """
+    choice = _choice(targets, functions, calls, everything=all_functions)
+    if in_place and output is not None:
+        raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
+    output = model if in_place else output or pipeline.default_output(model, "inlined")
+    check_json_path(json_path, model, output)
+    settings = pipeline.WriteSettings(
+        verify=not no_verify,
+        verification=verify_settings(**verification),
+        in_place=in_place,
+        keep_failed=keep_failed,
+    )
+    with progress(quiet=quiet, verbose=verbose) as say:
+        outcome = pipeline.inline(
+            model, output=output, choice=choice, settings=settings, progress=say
+        )
+    emit(
+        _report(outcome, verify=not no_verify, verbose=verbose),
+        lambda: inline_record(
+            outcome.label,
+            outcome.inlining,
+            outcome.nodes,
+            outcome.verification,
+            objection=outcome.objection,
+        ),
+        json_path,
+        quiet=quiet,
+    )
+    if not outcome.is_success:
+        for line in _failures(outcome):
+            click.echo(f"dpl: {line}", err=True)
+        raise click.exceptions.Exit(EXIT_NO)
+
+
+def _choice(
+    targets: tuple[str, ...],
+    functions: tuple[str, ...],
+    calls: tuple[str, ...],
+    *,
+    everything: bool,
+) -> pipeline.InlineChoice:
+    given = [
+        name
+        for name, chosen in (
+            ("--all-functions", everything),
+            ("--call", calls),
+            ("--function", functions),
+            ("--target", targets),
+        )
+        if chosen
+    ]
+    if len(given) > 1 and given[0] in {"--all-functions", "--call"}:
+        raise UsageError(
+            f"{given[0]} and {given[1]} contradict each other", hint="pass one of them"
+        )
+    return pipeline.InlineChoice(targets, functions, calls, everything)
+
+
+def _report(outcome: pipeline.InlineOutcome, *, verify: bool, verbose: bool) -> RenderableType:
+    inlining = outcome.inlining
+    parts: list[RenderableType] = [inline_table(inlining)]
+    if not inlining.functions and outcome.functions:
+        what = "1 function" if outcome.functions == 1 else f"{outcome.functions} functions"
+        parts = [Text(f"dpl wrote none of the model's {what}; --all-functions inlines them.")]
+    if verbose and (inlining.calls or inlining.refused):
+        parts += [Text(), call_list(inlining)]
+    if inlining.functions:
+        parts += [Text(), inline_summary(inlining, outcome.nodes)]
+    parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
+    if outcome.verification is not None:
+        parts += [Text(), verification_report(outcome.verification)]
+    elif outcome.is_changed and not verify:
+        parts.append(Text("Not verified, as asked.", style="yellow"))
+    if outcome.output is not None:
+        same = "" if outcome.is_changed else ", unchanged"
+        parts.append(Text(f"Wrote {outcome.output}{same}."))
+    return Group(*parts)
+
+
+def _failures(outcome: pipeline.InlineOutcome) -> list[str]:
+    lines = []
+    if outcome.objection:
+        lines.append(f"onnx.checker refuses the result: {outcome.objection}")
+    if outcome.verification is not None and not outcome.verification.equivalent:
+        lines.append("the result is not equivalent to the original")
+    where = "nothing was written" if outcome.kept is None else f"kept as {outcome.kept}"
+    return [*lines, where]

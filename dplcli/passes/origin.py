@@ -1,0 +1,300 @@
+"""What a call says of the nodes that it took the place of, beyond their operators and names.
+
+The metadata ``dpl.nodes`` of a call lists the nodes. What cannot be read off that list and the
+function's body stands in ``dpl.undo``, a JSON object that is left out where there is nothing to
+say. Numbers of nodes are places in ``dpl.nodes``:
+
+==============  ==================================================================================
+``run``         how many partitions the graph had been through before, if any
+``offsets``     how many nodes before the last one each lay, unless they stood in one row
+``moved``       nodes that had to move behind the call: first output, and how many nodes before
+                the last one they lay
+``reads``       by node and input slot, what was read through Identity nodes, or is embedded now;
+                ``""`` for a trailing omitted input
+``constants``   the embedded constants by name, and what made them (:func:`_constant`)
+``types``       what the file stated of inner values, by node or ``NODE.OUTPUT``: element type,
+                shape, perhaps remarks; or a ``ValueInfoProto`` in base 64
+``remarks``     by node, ``doc_string`` and ``metadata_props``
+``repeated``    the nodes whose names other nodes had, too
+==============  ==================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from dplcli.ir.functions import called_function
+from dplcli.ir.traversal import behind_identities
+from dplcli.passes.call_records import NODES_KEY, UNDO_KEY, read_call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dplcli.ir import Graph, Model, Node, Value
+    from dplcli.ir.codec import Remarks, StatedType
+    from dplcli.passes.outline import Outline
+
+    Json = dict[str, Any]
+    Texts = dict[str, str]
+    """Values of a JSON object, written already."""
+
+_quote = json.encoder.encode_basestring
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def describe_nodes(item: Outline) -> str:
+    """Write down, as JSON, what a call stands for, so that it can be undone.
+
+    One entry per node of the function's body: operator, node name, names of the outputs, and
+    the attributes that the file left to their defaults.
+    """
+    completed: dict[int, list[str]] = {}
+    for number, name in item.completed:
+        completed.setdefault(number, []).append(name)
+    entries = []
+    for number, node in enumerate(item.match.nodes):
+        outputs = ",".join([_quote(out.name if out is not None else "") for out in node.outputs])
+        entry = f"[{_quote(node.qualified_op)},{_quote(node.name)},[{outputs}]"
+        if number in completed:
+            entry += f",[{','.join(map(_quote, completed[number]))}]"
+        entries.append(entry)
+    return f"[{'],'.join(entries)}]]"
+
+
+class OriginRecorder:
+    """Knows how a model was before it is partitioned.
+
+    Args:
+        model: The model.
+        outlines: What is to be outlined.
+
+    Attributes:
+        names: How many nodes have each name.
+    """
+
+    def __init__(self, model: Model, outlines: Sequence[Outline]) -> None:
+        """Look at *model*, which has not been edited yet."""
+        self.names = Counter(node.name for graph in model.graphs() for node in graph)
+        graphs = dict.fromkeys(item.match.root.graph for item in outlines)
+        self._runs = {graph: _runs_of(graph) for graph in graphs}
+        self._stated: dict[Graph, Mapping[str, object]] = {}
+        scattered = dict.fromkeys(
+            item.match.root.graph for item in outlines if not _stands_in_one_row(item)
+        )
+        self._places = {node: i for graph in scattered for i, node in enumerate(graph)}
+        members = (item.match.nodes[:-1] for item in outlines) if scattered else ()
+        self._inner = {node for nodes in members for node in nodes}
+        self._last: dict[Node, Node] = {}
+        self._repeated = {name for name, count in self.names.items() if name and count > 1}
+        self._statements: dict[int, tuple[StatedType, str]] = {}
+        self._found = {id(item): self._describe(item) for item in outlines}
+
+    def stand_for(self, call: Node, anchor: Node) -> None:
+        """Let *call* count as *anchor*, the last node that it takes the place of."""
+        self._last[call] = anchor
+
+    def describe(self, item: Outline, moved: Iterable[Node]) -> str:
+        """Write down what ``dpl.nodes`` does not say; "" if that is nothing.
+
+        Args:
+            item: What is outlined.
+            moved: The nodes that have to move behind the call.
+        """
+        found = self._found[id(item)]
+        if moved:
+            found = {**found, "moved": _encode(self._moved(moved, item.match.nodes[-1]))}
+        return _object(found) if found else ""
+
+    def _describe(self, item: Outline) -> Texts:
+        """Write every part that has something to say."""
+        nodes = item.match.nodes
+        repeated = self._repeated
+        found: Json = {
+            "run": self._runs[item.match.root.graph],
+            "offsets": self._offsets(nodes) if self._places else [],
+            "reads": _reads(item),
+            "constants": self._constants(item) if item.embedded else {},
+            "remarks": _remarks(nodes),
+            "repeated": [i for i, n in enumerate(nodes) if n.name in repeated] if repeated else [],
+        }
+        texts = {key: _encode(value) for key, value in found.items() if value}
+        types = self._types(item)
+        if types:
+            texts["types"] = _object(types)
+        return texts
+
+    def _offsets(self, nodes: Sequence[Node]) -> list[int]:
+        if nodes[-1] not in self._places:
+            return []
+        last = self._places[nodes[-1]]
+        offsets = [last - self._places[node] for node in nodes]
+        return [] if offsets == list(reversed(range(len(nodes)))) else offsets
+
+    def _moved(self, moved: Iterable[Node], anchor: Node) -> dict[str, int]:
+        lasts = (self._last.get(node, node) for node in moved)
+        return {
+            output.name: self._places[anchor] - self._places[node]
+            for node in lasts
+            for output in node.outputs[:1]
+            if output is not None and node in self._places and node not in self._inner
+        }
+
+    def _stated_in(self, graph: Graph) -> Mapping[str, object]:
+        stated = self._stated.get(graph)
+        if stated is None:
+            stated = self._stated[graph] = graph.model.codec.stated_types(graph)
+        return stated
+
+    def _stated_type(self, value: Value) -> str:
+        """Write what the file states of *value*; "" if that is nothing."""
+        source = self._stated_in(value.graph).get(value.name)
+        if source is None:
+            return ""
+        stated = value.graph.model.codec.stated_type(source)
+        known = self._statements.get(id(stated))
+        if known is None:
+            known = self._statements[id(stated)] = (stated, _encode(_statement(stated)))
+        return known[1]
+
+    def _types(self, item: Outline) -> Texts:
+        if not self._stated_in(item.match.root.graph):
+            return {}
+        found: Texts = {}
+        kept: set[Node] = set()
+        if item.match.escaping:
+            kept = set(item.match.nodes).difference(item.replaced)
+        for number, node in enumerate(item.match.nodes):
+            for value in node.outputs:
+                if value is None or value in item.outputs or node in kept:
+                    continue
+                known = self._stated_type(value)
+                if known:
+                    found[f"{number}.{value.index}" if value.index else f"{number}"] = known
+        return found
+
+    def _constants(self, item: Outline) -> Json:
+        """Describe the embedded constants, and the Identity nodes that they come through."""
+        found: Json = {}
+        graph = item.match.root.graph
+        for read in item.embedded:
+            value = read
+            while value.name not in found:
+                known = found[value.name] = _constant(value, graph)
+                stated = self._stated_type(value)
+                if stated:
+                    known["type"] = json.loads(stated)
+                maker = value.producer
+                if maker is None:
+                    break
+                if maker in self._places and maker.graph is graph:
+                    known["at"] = self._places[item.match.nodes[-1]] - self._places[maker]
+                if not maker.inputs or maker.inputs[0] is None:
+                    break
+                value = maker.inputs[0]
+        return found
+
+
+def _runs_of(graph: Graph) -> int:
+    """Count the partitions that a graph has been through, as far as its calls tell."""
+    if not graph.model.functions:
+        return 0
+    runs = [
+        -1 if (record := read_call(node)) is None else record.run
+        for node in graph
+        if called_function(node) is not None and NODES_KEY in node.remarks.metadata
+    ]
+    return max(runs, default=-1) + 1
+
+
+def _stands_in_one_row(item: Outline) -> bool:
+    """Tell whether the nodes follow each other, and nothing made by nodes is embedded."""
+    in_row = all(first.next is second for first, second in pairwise(item.match.nodes))
+    return in_row and all(value.producer is None for value in item.embedded)
+
+
+def _object(texts: Texts) -> str:
+    """Write a JSON object whose values are written already; the keys are plain words."""
+    return "{" + ",".join([f'"{key}":{text}' for key, text in texts.items()]) + "}"
+
+
+def _statement(stated: StatedType) -> object:
+    """Write a type: element type, shape, remarks; or what the codec encodes it as."""
+    known = stated.known
+    if known is None:
+        return b64encode(stated.encoded).decode()
+    shape = None if known.shape is None else list(known.shape)
+    remark = _remark(stated.remarks)
+    return [known.dtype, shape, remark] if remark else [known.dtype, shape]
+
+
+def _reads(item: Outline) -> Json:
+    """List what the body does not tell: embedded constants, Identity nodes, omitted inputs."""
+    made = item.match.nodes
+    found: Json = {}
+    for number, node in enumerate(made):
+        inputs = node.inputs
+        slots = {}
+        for slot, value in enumerate(inputs):
+            if value is None or (maker := value.producer) in made:
+                continue
+            is_told = maker is None or behind_identities(value).producer not in made
+            if not is_told or value not in item.inputs:
+                slots[f"{slot}"] = value.name
+        if inputs and inputs[-1] is None:
+            slots[f"{len(inputs) - 1}"] = ""
+        if slots:
+            found[f"{number}"] = slots
+    return found
+
+
+def _constant(value: Value, graph: Graph) -> Json:
+    """Describe what a constant, or a copy of one, is made of.
+
+    An initializer has nothing; a node has its ``node`` name, and what it ``reads`` if it is an
+    Identity, or else the ``attribute`` that holds the number, if that is not ``value``; what lies
+    ``up`` so many graphs outside says so.
+    """
+    found: Json = {}
+    levels = 0
+    current: Graph | None = graph
+    while current is not None and current is not value.graph:
+        current = None if current.owner is None else current.owner.graph
+        levels += 1
+    if levels:
+        found["up"] = levels
+    node = value.producer
+    if node is None:
+        return found
+    found["node"] = node.name
+    if behind_identities(value) is not value:
+        source = node.inputs[0]
+        found["reads"] = "" if source is None else source.name
+    elif (name := next(iter(node.attributes), "value")) != "value":
+        found["attribute"] = name
+    remarks = _remark(node.remarks)
+    if remarks:
+        found["remarks"] = remarks
+    return found
+
+
+def _remarks(nodes: Iterable[Node]) -> Json:
+    found: Json = {}
+    for number, node in enumerate(nodes):
+        remarks = node.remarks
+        if remarks.doc or remarks.metadata:
+            found[f"{number}"] = _remark(remarks)
+    return found
+
+
+def _remark(remarks: Remarks) -> Json:
+    found: Json = {"doc": remarks.doc, "metadata": dict(remarks.metadata)}
+    return {key: value for key, value in found.items() if value}
+
+
+def undo_metadata(nodes: str, rest: str) -> Mapping[str, str]:
+    """Return the metadata of a call."""
+    return {NODES_KEY: nodes, UNDO_KEY: rest} if rest else {NODES_KEY: nodes}

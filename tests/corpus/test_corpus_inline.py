@@ -1,0 +1,98 @@
+"""Every real model comes back from a partition as it was."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import onnx
+import pytest
+
+from dplcli import pipeline
+from dplcli.dpl import PatternRule
+from dplcli.dpl.rule import ConstantsPolicy, EscapePolicy
+from dplcli.ir.verifier import verify_model
+from dplcli.onnx_io import load_model, to_proto
+from dplcli.passes.inline import inline
+from dplcli.passes.partition import partition
+from dplcli.passes.selection import select_matches
+from dplcli.pipeline.inlining import written_functions
+from dplcli.pipeline.rules import RuleSource, load_rules
+from tests.corpus.nets import LIGHT_NETS, SHARED, light_net, manifest
+from tests.helpers import model_from_text
+from tests.structure import differences
+
+MODELS = manifest()
+pytestmark = pytest.mark.corpus
+HAS_MODELS = pytest.mark.skipif(not MODELS, reason="the models are not beside the checkout")
+
+EMPTY = "g () => () { }"
+# Its nodes are not in topological order, which reading it mends.
+SORTED = "resnet18-legacy13-fp16mixed.onnx"
+POLICIES: list[tuple[ConstantsPolicy, EscapePolicy]] = [
+    ("lift", "refuse"),
+    ("embed", "refuse"),
+    ("lift", "duplicate"),
+    ("embed", "outputs"),
+]
+# Larger models are partitioned once for each way to treat constants.
+MANY_NODES = 1000
+
+
+@cache
+def rules_for_dnnl() -> list[PatternRule]:
+    """Read the shipped rules once."""
+    return load_rules(RuleSource((), ("dnnl",), (), allow_code=False), model_from_text(EMPTY))[0]
+
+
+def there_and_back(
+    path: Path, folder: Path, constants: ConstantsPolicy, escape: EscapePolicy
+) -> list[str]:
+    """Partition and inline through files; say what is not as it was."""
+    rules = [replace(rule, constants=constants, escape=escape) for rule in rules_for_dnnl()]
+    model = load_model(path)
+    selection = select_matches(model, rules)
+    if not selection.matches:
+        return []
+    partition(model, selection)
+    parts = folder / path.name
+    parts.write_bytes(to_proto(model).SerializeToString())
+    again = load_model(parts)
+    result = inline(again, written_functions(again))
+    verify_model(again)
+    assert len(result.calls) == len(selection.matches)
+    assert all(item.is_restored for item in result.calls)
+    assert not result.refused
+    return differences(onnx.load(path, load_external_data=False), to_proto(again))
+
+
+@HAS_MODELS
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_partition_for_dnnl_is_undone(tmp_path: Path, name: str) -> None:
+    """Constants lifted and embedded; nodes that others need refused, repeated or returned."""
+    few = MODELS[name]["nodes"] > MANY_NODES
+    for constants, escape in POLICIES[:2] if few else POLICIES:
+        found = there_and_back(SHARED / name, tmp_path, constants, escape)
+        assert found == (["main: order of nodes"] if name == SORTED else [])
+
+
+@pytest.mark.parametrize("name", LIGHT_NETS)
+def test_the_nets_of_the_onnx_package(tmp_path: Path, name: str) -> None:
+    """The same for the nets of the onnx package, of IR version 3."""
+    for constants, escape in POLICIES:
+        assert there_and_back(light_net(name), tmp_path, constants, escape) == []
+
+
+@HAS_MODELS
+@pytest.mark.parametrize(
+    ("name", "nodes"),
+    [("torch_transformer-legacy17-fn.onnx", 933), ("resnet18-legacy16-fn.onnx", 50)],
+)
+def test_functions_of_exporters(tmp_path: Path, name: str, nodes: int) -> None:
+    """What torch's exporter wrote as functions is inlined, and computes the same."""
+    choice = pipeline.InlineChoice(everything=True)
+    outcome = pipeline.inline(SHARED / name, output=tmp_path / "out.onnx", choice=choice)
+    assert outcome.is_success
+    assert outcome.verification is not None
+    assert outcome.verification.equivalent
+    written = onnx.load(tmp_path / "out.onnx")
+    assert (len(written.graph.node), len(written.functions)) == (nodes, 0)

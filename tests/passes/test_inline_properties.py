@@ -1,0 +1,107 @@
+"""Random graphs, rules and policies: a partition and its undoing give the graph back."""
+
+import onnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dplcli.dpl import PatternRule
+from dplcli.ir.verifier import verify_model
+from dplcli.onnx_io import to_proto
+from dplcli.passes.inline import inline
+from dplcli.passes.partition import partition
+from dplcli.passes.selection import select_matches
+from tests.helpers import model_from_bytes, proto_from_text, rule
+from tests.strategies import RandomGraph, graphs, near_patterns, subgraph_patterns
+from tests.structure import differences
+
+POLICIES = ("auto", "embed", "lift")
+ESCAPES = ("refuse", "duplicate", "outputs")
+ORDERS = ("outermost", "program")
+
+
+def named(graph: RandomGraph) -> onnx.ModelProto:
+    """Read the graph; some nodes have no name, some values a type and some nodes remarks."""
+    proto = proto_from_text(graph.text())
+    for number, node in enumerate(proto.graph.node):
+        node.name = "" if number % 3 == 2 else f"Conv_{number}"
+        node.doc_string = "" if number % 4 else f"node {number}"
+        if number % 5 and node.output[0] not in graph.outputs:
+            known: list[str | int | None] = ["N", 2]
+            dims = known[: number % 3]
+            info = onnx.helper.make_tensor_value_info(node.output[0], 1, dims)
+            proto.graph.value_info.append(info)
+    return proto
+
+
+def partitioned(proto: onnx.ModelProto, *rounds: list[PatternRule]) -> onnx.ModelProto:
+    """Partition by each list of rules in turn, through a file each time."""
+    for rules in rounds:
+        model = model_from_bytes(proto.SerializeToString())
+        partition(model, select_matches(model, rules))
+        proto = to_proto(model)
+    return proto
+
+
+def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Inline all functions."""
+    model = model_from_bytes(proto.SerializeToString())
+    result = inline(model, model.functions.values())
+    verify_model(model)
+    assert not result.refused
+    assert all(item.is_restored for item in result.calls)
+    return to_proto(model)
+
+
+def drawn_rule(data: st.DataObject, graph: RandomGraph, number: int, target: str) -> PatternRule:
+    """Draw a rule that is like a part of the graph, or surely matches there."""
+    if data.draw(st.booleans()):
+        pattern = data.draw(near_patterns(graph)).text()
+    else:
+        pattern, _, _ = data.draw(subgraph_patterns(graph))
+    return rule(
+        pattern,
+        target=target,
+        name=f"r{number}",
+        constants=data.draw(st.sampled_from(POLICIES)),
+        escape=data.draw(st.sampled_from(ESCAPES)),
+        order=data.draw(st.sampled_from(ORDERS)),
+    )
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.data())
+def test_one_partition_is_undone(data: st.DataObject) -> None:
+    """Whatever the rules and policies, the graph is as it was, in the order it was."""
+    graph = data.draw(graphs(12))
+    rules = [drawn_rule(data, graph, n, "t") for n in range(data.draw(st.integers(1, 3)))]
+    original = named(graph)
+    assert differences(original, inlined(partitioned(original, rules))) == []
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.data())
+def test_a_partition_of_a_partition_is_undone(data: st.DataObject) -> None:
+    """A second run for another target over the first's result is undone first."""
+    graph = data.draw(graphs(12))
+    rounds = [[drawn_rule(data, graph, n, f"t{n}")] for n in range(2)]
+    original = named(graph)
+    assert differences(original, inlined(partitioned(original, *rounds))) == []
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.data())
+def test_call_by_call_in_any_order(data: st.DataObject) -> None:
+    """Calls inlined one at a time, through a file each time, end in the same graph."""
+    graph = data.draw(graphs(10))
+    rules = [drawn_rule(data, graph, n, "t") for n in range(2)]
+    original = named(graph)
+    proto = partitioned(original, rules)
+    while proto.functions:
+        model = model_from_bytes(proto.SerializeToString())
+        calls = [node for node in model.graph if node.domain == "t"]
+        call = data.draw(st.sampled_from(calls))
+        key = (call.domain, call.op_type, "")
+        inline(model, [model.functions[key]], {call})
+        verify_model(model)
+        proto = to_proto(model)
+    assert differences(original, proto) == []
