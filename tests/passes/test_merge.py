@@ -362,6 +362,7 @@ def test_regions_of_an_earlier_run_grow() -> None:
     assert names(result) == ["s::leaky", "s::relu", "s::region_1"]
     (call,) = result.graph.node
     assert call.op_type == "region_1"
+    later = remark("LeakyRelu", "j", "j")
     assert notes(result, call.name) == {
         "dpl.nodes": [
             ["s.relu", "relu_0", ["h"]],
@@ -371,11 +372,11 @@ def test_regions_of_an_earlier_run_grow() -> None:
             ["s.relu", "relu_3", ["o"]],
         ],
         "dpl.undo": {
-            "run": 2,
+            "run": 3,
             "remarks": {
                 "0": remark("Relu", "h", "h"),
                 "1": remark("Relu", "i", "i"),
-                "2": remark("LeakyRelu", "j", "j"),
+                "2": {"metadata": later["metadata"] | {"dpl.undo": '{"run":2}'}},
                 "3": remark("Relu", "k", "k"),
                 "4": remark("Relu", "o", "o"),
             },
