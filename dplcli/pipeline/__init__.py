@@ -3,6 +3,7 @@
 Every function takes paths and plain settings and returns a frozen outcome; none prints.
 """
 
+from dplcli.passes.repeat_search import RepeatOptions
 from dplcli.passes.trace import Trace
 from dplcli.pipeline.catalogs import (
     catalog_schema,
@@ -27,6 +28,7 @@ from dplcli.pipeline.partitioning import (
 )
 from dplcli.pipeline.plans import plan_schema
 from dplcli.pipeline.policies import POLICIES, Policies
+from dplcli.pipeline.repeating import RepeatOutcome, repeat
 from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
 from dplcli.pipeline.rewriting import apply_plan, rewrite
 from dplcli.pipeline.rules import RuleSource, load_rules
@@ -46,6 +48,8 @@ __all__ = [
     "PartitionOutcome",
     "PartitionSettings",
     "Policies",
+    "RepeatOptions",
+    "RepeatOutcome",
     "RewriteOutcome",
     "RewriteSettings",
     "RuleSource",
@@ -70,6 +74,7 @@ __all__ = [
     "model_contract",
     "partition",
     "plan_schema",
+    "repeat",
     "rewrite",
     "try_catalogs",
     "verify",
