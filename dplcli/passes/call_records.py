@@ -88,6 +88,11 @@ class CallRecord:
             constant.at is not None for constant in self.constants.values()
         )
 
+    @property
+    def last(self) -> int:
+        """Which of the nodes was the last one."""
+        return self.offsets.index(0) if self.offsets else len(self.entries) - 1
+
     def offset(self, number: int) -> int:
         """Return how many nodes before the last one a node lay."""
         return self.offsets[number] if self.offsets else len(self.entries) - 1 - number
@@ -121,7 +126,7 @@ def _parsed(text: str) -> object:
 def _record(entries: tuple[Entry, ...], rest: Mapping[str, Any]) -> CallRecord:
     count = len(entries)
     offsets = tuple(_distance(item) for item in _list(rest.get("offsets", [])))
-    if offsets and (len(offsets) != count or list(offsets) != sorted(set(offsets), reverse=True)):
+    if offsets and (len(set(offsets)) != count or len(offsets) != count or min(offsets)):
         raise _UnreadableError
     return CallRecord(
         entries,

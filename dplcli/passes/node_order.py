@@ -68,7 +68,7 @@ class _Places:
         """Name what *node* makes, or the last node that it stands for."""
         record = self.records.get(node)
         if record is not None:
-            return set(record.entries[-1].outputs) - {""}
+            return set(record.entries[record.last].outputs) - {""}
         return {output.name for output in node.outputs if output is not None}
 
     def _place(self, node: Node) -> None:
@@ -88,7 +88,9 @@ class _Places:
             ]
 
     def _place_others(self, record: CallRecord, last: int) -> None:
-        for number, entry in reversed(list(enumerate(record.entries[:-1]))):
+        for number, entry in sorted(
+            enumerate(record.entries), key=lambda item: record.offset(item[0])
+        )[1:]:
             names = set(entry.outputs) - {""}
             if not names & self.present:
                 self._take_near(last - record.offset(number), names)

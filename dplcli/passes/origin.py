@@ -86,16 +86,17 @@ class OriginRecorder:
             item.match.root.graph for item in outlines if not _stands_in_one_row(item)
         )
         self._places = {node: i for graph in scattered for i, node in enumerate(graph)}
-        members = (item.match.nodes[:-1] for item in outlines) if scattered else ()
-        self._inner = {node for nodes in members for node in nodes}
+        inner = outlines if scattered else ()
+        self._inner = {n for item in inner for n in item.match.nodes if n is not item.last}
         self._last: dict[Node, Node] = {}
         self._repeated = {name for name, count in self.names.items() if name and count > 1}
         self._statements: dict[int, tuple[StatedType, str]] = {}
+        self._anchors = {id(item): item.last for item in outlines}
         self._found = {id(item): self._describe(item) for item in outlines}
 
-    def stand_for(self, call: Node, anchor: Node) -> None:
-        """Let *call* count as *anchor*, the last node that it takes the place of."""
-        self._last[call] = anchor
+    def stand_for(self, call: Node, item: Outline) -> None:
+        """Let *call* count as the last node that it takes the place of."""
+        self._last[call] = self._anchors[id(item)]
 
     def describe(self, item: Outline, moved: Iterable[Node]) -> str:
         """Write down what ``dpl.nodes`` does not say; "" if that is nothing.
@@ -106,7 +107,7 @@ class OriginRecorder:
         """
         found = self._found[id(item)]
         if moved:
-            found = {**found, "moved": _encode(self._moved(moved, item.match.nodes[-1]))}
+            found = {**found, "moved": _encode(self._moved(moved, self._anchors[id(item)]))}
         return _object(found) if found else ""
 
     def _describe(self, item: Outline) -> Texts:
@@ -115,7 +116,7 @@ class OriginRecorder:
         repeated = self._repeated
         found: Json = {
             "run": self._runs[item.match.root.graph],
-            "offsets": self._offsets(nodes) if self._places else [],
+            "offsets": self._offsets(item) if self._places else [],
             "reads": _reads(item),
             "constants": self._constants(item) if item.embedded else {},
             "remarks": _remarks(nodes),
@@ -127,10 +128,11 @@ class OriginRecorder:
             texts["types"] = _object(types)
         return texts
 
-    def _offsets(self, nodes: Sequence[Node]) -> list[int]:
+    def _offsets(self, item: Outline) -> list[int]:
+        nodes = item.match.nodes
         if nodes[-1] not in self._places:
             return []
-        last = self._places[nodes[-1]]
+        last = self._places[item.last]
         offsets = [last - self._places[node] for node in nodes]
         return [] if offsets == list(reversed(range(len(nodes)))) else offsets
 
@@ -191,7 +193,7 @@ class OriginRecorder:
                 if maker is None:
                     break
                 if maker in self._places and maker.graph is graph:
-                    known["at"] = self._places[item.match.nodes[-1]] - self._places[maker]
+                    known["at"] = self._places[item.last] - self._places[maker]
                 if not maker.inputs or maker.inputs[0] is None:
                     break
                 value = maker.inputs[0]
@@ -233,9 +235,9 @@ def _statement(stated: StatedType) -> object:
 
 def _reads(item: Outline) -> Json:
     """List what the body does not tell: embedded constants, Identity nodes, omitted inputs."""
-    made = item.match.nodes
+    made = set(item.match.nodes)
     found: Json = {}
-    for number, node in enumerate(made):
+    for number, node in enumerate(item.match.nodes):
         inputs = node.inputs
         slots = {}
         for slot, value in enumerate(inputs):

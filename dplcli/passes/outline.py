@@ -8,6 +8,7 @@ with their defaults where one match states what another leaves out.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from dplcli.dpl.rule import PatternRule
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     AttributeKey: TypeAlias = tuple[int, str]
 
 
-_OPSET_OF_UNDECLARED = 1
+_POSITION = attrgetter("position")
+
+OPSET_OF_UNDECLARED = 1
 """Version to import of a custom domain that the model uses without importing it."""
 
 _SHORT_CONSTANT = 64
@@ -60,6 +63,11 @@ class Outline:
     attributes: dict[AttributeKey, Attribute] = field(default_factory=dict)
     completed: list[AttributeKey] = field(default_factory=list)
 
+    @property
+    def last(self) -> Node:
+        """The last node in program order, where the call is to stand."""
+        return max(self.match.nodes, key=_POSITION)
+
 
 @dataclass(slots=True)
 class Kind:
@@ -82,6 +90,10 @@ class Kind:
             known = {self.attribute_names[where]: a for where, a in item.attributes.items()}
             self.named[id(item.attributes)] = known
         return known
+
+    def write(self, model: Model, name: str) -> Function:
+        """Write the function."""
+        return make_function(model, self, name)
 
 
 def rule_of(match: Match) -> PatternRule:
@@ -242,7 +254,7 @@ def make_function(model: Model, kind: Kind, name: str) -> Function:
         domains.add("")
         model.opset_imports.setdefault("", _OPSET_OF_CONSTANTS)
     for domain in sorted(domains):
-        version = model.opset_imports.setdefault(domain, _OPSET_OF_UNDECLARED)
+        version = model.opset_imports.setdefault(domain, OPSET_OF_UNDECLARED)
         scope.opset_imports.setdefault(domain, version)
     body = Graph(model, {d: scope.opset_imports[d] for d in sorted(domains)})
     body.name = name
