@@ -307,7 +307,7 @@ WRONG = [
     ("dpl.nodes", '[["Neg", "n", ["b"]]]'),
     ("dpl.nodes", '[["Neg", "n", ["b"]], ["Abs", "m", ["o"]], ["Abs", "l", ["p"]]]'),
     ("dpl.undo", "3"),
-    ("dpl.undo", '{"offsets": [0, 1]}'),
+    ("dpl.undo", '{"offsets": [2, 1]}'),
     ("dpl.undo", '{"offsets": [-1, 0]}'),
     ("dpl.undo", '{"offsets": [true, 0]}'),
     ("dpl.undo", '{"run": 1e9}'),
