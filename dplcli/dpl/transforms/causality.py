@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -213,8 +213,7 @@ def _start_of_count(value: Value) -> Number | None:
         return None
     items = items_of(value)
     if items is not None:
-        is_count = len(items) > 0 and all(items[i] == items[0] + i for i in range(len(items)))
-        return items[0] if is_count else None
+        return _start_of_items(items)
     node = value.producer
     if node is None or node.op_type != "Range" or node.domain:
         return None
@@ -222,6 +221,15 @@ def _start_of_count(value: Value) -> Number | None:
     if start is None or step is None or _whole(step) != 1:
         return None
     return _whole(start)
+
+
+def _start_of_items(items: NDArray[Any]) -> Number | None:
+    """Return the first of some numbers if each is one more than the one before it."""
+    known = all(isinstance(item, (int, Term)) for item in items)
+    if not known or not len(items):
+        return None
+    is_count = all(item == add(items[0], rank) for rank, item in enumerate(items))
+    return cast("Number", items[0]) if is_count else None
 
 
 def _whole(value: Value) -> Number | None:
