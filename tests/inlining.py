@@ -9,9 +9,9 @@ from dplcli.ir.functions import called_function
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
+from dplcli.passes.marks import is_written
 from dplcli.passes.partition import partition
 from dplcli.passes.selection import select_matches
-from dplcli.passes.written import is_written
 from tests.helpers import (
     check_sound,
     model_from_bytes,
