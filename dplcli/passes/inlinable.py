@@ -1,13 +1,77 @@
-"""Why a call cannot be replaced by the body of its function."""
+"""Why a call, or all calls, cannot be replaced by the bodies of functions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dplcli.errors import PassError
 from dplcli.ir.functions import called_function
 
 if TYPE_CHECKING:
-    from dplcli.ir import Function, Node
+    from collections.abc import Collection
+
+    from dplcli.ir import Function, Graph, Model, Node
+
+_MOST_NODES = 20_000_000
+"""Most nodes that a model may have when its functions are inlined."""
+
+
+def check_growth(model: Model, chosen: Collection[Function]) -> None:
+    """Refuse functions that lead back to themselves, and those that unfold without measure.
+
+    Raises:
+        PassError: There are such functions.
+    """
+    sizes: dict[Function, int] = {}
+    for function in _callees_first(model):
+        sizes[function] = _size(function.body, sizes, chosen)
+    total = sum(sizes[f] for f in model.functions.values() if f not in chosen)
+    total += _size(model.graph, sizes, chosen)
+    if total > _MOST_NODES:
+        raise PassError(f"the model would have {total:,} nodes, more than {_MOST_NODES:,}")
+
+
+def _size(graph: Graph, sizes: dict[Function, int], chosen: Collection[Function]) -> int:
+    """Count the nodes that *graph* has when the *chosen* functions are inlined in it."""
+    total = 0
+    for inner in graph.and_inner():
+        for node in inner:
+            callee = called_function(node)
+            total += sizes[callee] if callee is not None and callee in chosen else 1
+    return total
+
+
+def _callees_first(model: Model) -> list[Function]:
+    """Sort the functions so that each comes after those that it calls.
+
+    Raises:
+        PassError: A function calls itself, perhaps through others.
+    """
+    callees = {function: callees_of(function.body) for function in model.functions.values()}
+    finished: dict[Function, None] = {}
+    for function in callees:
+        path: set[Function] = set()
+        pending = [(function, False)]
+        while pending:
+            current, is_left = pending.pop()
+            if is_left:
+                path.remove(current)
+                finished[current] = None
+            elif current in path:
+                name = f"{current.domain}::{current.name}"
+                raise PassError(f"the function {name} calls itself, so it has no end when inlined")
+            elif current not in finished:
+                path.add(current)
+                pending.append((current, True))
+                pending += [(callee, False) for callee in callees[current]]
+    return list(finished)
+
+
+def callees_of(body: Graph) -> list[Function]:
+    """List the functions called in *body*, each once."""
+    nodes = (node for graph in body.and_inner() for node in graph)
+    found = (called_function(node) for node in nodes)
+    return list(dict.fromkeys(callee for callee in found if callee is not None))
 
 
 def object_to_call(call: Node, function: Function) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.errors import PassError
 from dplcli.ir.functions import called_function
 from dplcli.ir.scopes import scope_of
 from dplcli.passes.call_inlining import inline_call
 from dplcli.passes.call_records import read_call
-from dplcli.passes.inlinable import object_to_call
+from dplcli.passes.inlinable import callees_of, check_growth, object_to_call
 from dplcli.passes.inlined_names import InlinedNames
 from dplcli.passes.node_order import arrange, original_places
 
@@ -79,10 +78,10 @@ def inline(
         only: The calls to replace; None for all, those in the bodies included.
 
     Raises:
-        PassError: A function calls itself.
+        PassError: A function calls itself, or the model would grow beyond all measure.
     """
     chosen = dict.fromkeys(functions)
-    _check_recursion(model)
+    check_growth(model, chosen if only is None else ())
     result = Inlining(tuple(chosen))
     worker = _Worker(chosen, only, result)
     kept = [f for f in model.functions.values() if f not in chosen]
@@ -182,40 +181,12 @@ def _run_of(record: CallRecord | None) -> int:
     return -1 if record is None else record.run
 
 
-def _check_recursion(model: Model) -> None:
-    """Refuse functions that call themselves, perhaps through others."""
-    callees = {function: _callees(function.body) for function in model.functions.values()}
-    finished: set[Function] = set()
-    for function in callees:
-        path: dict[Function, None] = {}
-        pending = [(function, False)]
-        while pending:
-            current, is_left = pending.pop()
-            if is_left:
-                path.pop(current)
-                finished.add(current)
-            elif current in path:
-                name = f"{current.domain}::{current.name}"
-                raise PassError(f"the function {name} calls itself, so it has no end when inlined")
-            elif current not in finished:
-                path[current] = None
-                pending.append((current, True))
-                pending += [(callee, False) for callee in callees[current]]
-
-
-def _callees(body: Graph) -> list[Function]:
-    """List the functions called in *body*, each once."""
-    nodes = (node for graph in body.and_inner() for node in graph)
-    found = (called_function(node) for node in nodes)
-    return list(dict.fromkeys(callee for callee in found if callee is not None))
-
-
 def _called_from(graph: Graph, functions: Iterable[Function]) -> set[Function]:
     """Return what *graph* or one of *functions* calls, directly or through others."""
     pending = [graph, *(function.body for function in functions)]
     found: set[Function] = set()
     while pending:
-        new = [callee for callee in _callees(pending.pop()) if callee not in found]
+        new = [callee for callee in callees_of(pending.pop()) if callee not in found]
         found.update(new)
         pending += [callee.body for callee in new]
     return found

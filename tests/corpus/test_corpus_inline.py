@@ -13,6 +13,7 @@ from dplcli.dpl.rule import ConstantsPolicy, EscapePolicy
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.inline import inline
+from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.inlining import written_functions
@@ -45,7 +46,12 @@ def rules_for_dnnl() -> list[PatternRule]:
 
 
 def there_and_back(
-    path: Path, folder: Path, constants: ConstantsPolicy, escape: EscapePolicy
+    path: Path,
+    folder: Path,
+    constants: ConstantsPolicy = "lift",
+    escape: EscapePolicy = "refuse",
+    *,
+    merge: bool = False,
 ) -> list[str]:
     """Partition and inline through files; say what is not as it was."""
     rules = [replace(rule, constants=constants, escape=escape) for rule in rules_for_dnnl()]
@@ -54,12 +60,14 @@ def there_and_back(
     if not selection.matches:
         return []
     partition(model, selection)
+    if merge:
+        merge_partitions(model)
     parts = folder / path.name
     parts.write_bytes(to_proto(model).SerializeToString())
     again = load_model(parts)
     result = inline(again, written_functions(again))
     verify_model(again)
-    assert len(result.calls) == len(selection.matches)
+    assert len(result.calls) == len(selection.matches) or merge
     assert all(item.is_restored for item in result.calls)
     assert not result.refused
     return differences(onnx.load(path, load_external_data=False), to_proto(again))
@@ -73,6 +81,14 @@ def test_a_partition_for_dnnl_is_undone(tmp_path: Path, name: str) -> None:
     for constants, escape in POLICIES[:2] if few else POLICIES:
         found = there_and_back(SHARED / name, tmp_path, constants, escape)
         assert found == (["main: order of nodes"] if name == SORTED else [])
+
+
+@HAS_MODELS
+@pytest.mark.parametrize("name", [n for n, m in sorted(MODELS.items()) if m["nodes"] < MANY_NODES])
+def test_regions_are_undone(tmp_path: Path, name: str) -> None:
+    """Partitions merged to regions come apart again, and then back."""
+    found = there_and_back(SHARED / name, tmp_path, merge=True)
+    assert found == (["main: order of nodes"] if name == SORTED else [])
 
 
 @pytest.mark.parametrize("name", LIGHT_NETS)

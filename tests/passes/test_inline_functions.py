@@ -276,6 +276,21 @@ def test_a_function_that_calls_itself_is_an_error(cycle: list[str]) -> None:
         inlined(proto_from_text(text), everything=True)
 
 
+def test_functions_that_unfold_without_measure() -> None:
+    """Forty functions that each call the next one twice: one sentence, at once."""
+    names = [f"h{number}" for number in range(40)]
+    bodies = [
+        f"{G} {name} (x) => (y) {{ z = f.{callee} (x) y = f.{callee} (z) }}"
+        for name, callee in pairwise([*names, "last"])
+    ]
+    text = f"""{HEAD} g (float[2] a) => (float[2] o) {{ o = f.h0 (a) }} {" ".join(bodies)}
+        {F} last (x) => (y) {{ y = Neg (x) }}"""
+    with pytest.raises(PassError, match=r"the model would have 1,099,511,627,776 nodes"):
+        inlined(proto_from_text(text), everything=True)
+    written, _ = inlined(proto_from_text(text), everything=True, calls=["nothing"])
+    assert len(written.functions) == 41
+
+
 def test_one_of_several_calls() -> None:
     """The others stay, and so does the function."""
     text = f"""{HEAD} g (float[2] a) => (float[2] o) {{ [j] m = f.h (a) [k] o = f.h (m) }}

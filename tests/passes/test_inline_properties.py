@@ -8,9 +8,13 @@ from dplcli.dpl import PatternRule
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
+from dplcli.passes.marks import is_written
+from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
 from dplcli.passes.selection import select_matches
 from tests.helpers import model_from_bytes, proto_from_text, rule
+from tests.scoped import named as with_names
+from tests.scoped import scoped_models
 from tests.strategies import RandomGraph, graphs, near_patterns, subgraph_patterns
 from tests.structure import differences
 
@@ -43,9 +47,9 @@ def partitioned(proto: onnx.ModelProto, *rounds: list[PatternRule]) -> onnx.Mode
 
 
 def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Inline all functions."""
+    """Inline all functions that dpl wrote."""
     model = model_from_bytes(proto.SerializeToString())
-    result = inline(model, model.functions.values())
+    result = inline(model, [f for f in model.functions.values() if is_written(f)])
     verify_model(model)
     assert not result.refused
     assert all(item.is_restored for item in result.calls)
@@ -86,6 +90,24 @@ def test_a_partition_of_a_partition_is_undone(data: st.DataObject) -> None:
     rounds = [[drawn_rule(data, graph, n, f"t{n}")] for n in range(2)]
     original = named(graph)
     assert differences(original, inlined(partitioned(original, *rounds))) == []
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.data())
+def test_in_branches_and_functions(data: st.DataObject) -> None:
+    """Captured values, branches in branches, the model's own function; regions, too."""
+    drawn = data.draw(scoped_models())
+    scopes = drawn.graphs()
+    rules = [
+        drawn_rule(data, data.draw(st.sampled_from(scopes)), number, "t")
+        for number in range(2 if scopes else 0)
+    ]
+    original = with_names(proto_from_text(drawn.text()))
+    model = model_from_bytes(original.SerializeToString())
+    partition(model, select_matches(model, rules))
+    if data.draw(st.booleans()):
+        merge_partitions(model)
+    assert differences(original, inlined(to_proto(model))) == []
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
