@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 @click.option(
     "--merge",
     is_flag=True,
-    help="Make one function of neighbouring partitions of one target, whoever wrote them.",
+    help="Merge neighbouring partitions of one target, those that are in MODEL already included, "
+    "into regions: functions that call them.",
 )
 @click.option(
     "--prune",

@@ -133,6 +133,7 @@ class _Merger:
         self.taken.update(key[:2] for key in model.functions)
         self.reserved = set(reserved)
         self.made: dict[Structure, Function] = {}
+        self.numbers: dict[str, int] = {}
         self.calls: dict[Function, int] = {}
         self.dissolved: dict[Function, None] = {}
 
@@ -169,14 +170,16 @@ class _Merger:
         known = self.made.get(outline.structure)
         if known is not None:
             return known
-
-        def is_taken(name: str) -> bool:
-            return name in self.reserved or (outline.domain, name) in self.taken
-
-        name = unique(REGION_NAME, is_taken)
-        self.taken.add((outline.domain, name))
+        name = self._new_name(outline.domain)
         function = self.made[outline.structure] = make_region(self.model, outline, name)
         return function
+
+    def _new_name(self, domain: str) -> str:
+        while True:
+            number = self.numbers[domain] = self.numbers.get(domain, -1) + 1
+            name = f"{REGION_NAME}_{number}" if number else REGION_NAME
+            if name not in self.reserved and (domain, name) not in self.taken:
+                return name
 
     def _replace(
         self, outline: RegionOutline, function: Function, metadata: Mapping[str, str]

@@ -15,13 +15,19 @@ if TYPE_CHECKING:
 TARGETS = ("dnnl",)
 """What is tried; one word more is one column more."""
 
-FORMS = {"plain": pipeline.PartitionSettings()}
+FORMS = {
+    "plain": pipeline.PartitionSettings(),
+    "merged": pipeline.PartitionSettings(merge=True),
+}
 """Ways to write partitions, by name: each is tried with every policy for constants."""
 
 CONSTANTS = ("lift", "embed")
 
 LARGEST_GROWTH = 0.05
 """How much a file may grow with lifted constants, as a part of its size."""
+
+FOR_EACH_CALL = {"plain": 0, "merged": 300}
+"""By how many bytes more, for each partition: a call in a region is written down twice."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplcli import pipeline
+from dplcli.onnx_io import to_proto
 from dplcli.passes import weight
+from dplcli.passes.inline import inline
 from dplcli.pipeline import PartitionSettings
-from tests.helpers import check_sound, partitioned, proto_from_text, rule
+from tests.helpers import check_sound, model_from_bytes, partitioned, proto_from_text, rule
 from tests.merged import check_largest, check_merge, merged
 from tests.scoped import HEADER, scoped_models
 from tests.strategies import BINARY, UNARY, graphs, near_patterns, rich_graphs, subgraph_patterns
@@ -136,6 +138,31 @@ def test_dense_graphs(seed: int) -> None:
         plain, _, _ = partitioned(_TARGETS, text)
         _, regions, _ = merged(_TARGETS, text)
         check_largest(plain, regions)
+
+
+@pytest.mark.parametrize("runs", [(4,), (2, 2)], ids=["one-run", "two-runs"])
+def test_inlining_undoes_it(runs: tuple[int, ...]) -> None:
+    """Nodes, names and order come back, from regions that grew in a second run, too."""
+    random = Random(len(runs))  # noqa: S311  # nothing secret
+    for _ in range(150):
+        text = dense_graph(random)
+        written = proto_from_text(text).SerializeToString()
+        rules = list(_TARGETS)
+        for count in runs:
+            written = merged(rules[:count], written)[2]
+            rules = rules[count:]
+        model = model_from_bytes(written)
+        inline(model, list(model.functions.values()))
+        restored, original = to_proto(model), proto_from_text(text)
+        assert _identities(restored) == _identities(original)
+        assert list(restored.functions) == []
+
+
+def _identities(model: onnx.ModelProto) -> list[tuple[object, ...]]:
+    return [
+        (node.op_type, node.domain, node.name, list(node.input), list(node.output))
+        for node in model.graph.node
+    ]
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

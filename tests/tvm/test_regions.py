@@ -54,7 +54,10 @@ def check_groups(given: list[PatternRule], text: str, expected: list[str]) -> No
 
 
 def test_conv2d_relu_x2() -> None:
-    """M1: two partitions in a row are one region, whose call reads data and both weights."""
+    """M1 test_conv2d_relu_x2.
+
+    Two partitions in a row are one region, whose call reads data and both weights.
+    """
     check_merge(
         rules(dnnl="ConvRelu"),
         """g (float[1,2,4,4] x, float[2,2,3,3] w1, float[2,2,3,3] w2) => (float[1,2,2,2] o) {
@@ -80,7 +83,10 @@ _DIAMOND = """g (float[1,2,4,4] x, float[2,2,1,1] w) => (float[1,2,4,4] o) {
 
 
 def test_diamond_cyclic_dep() -> None:
-    """M2 [H36]: with the other target on one side, the end of a diamond stays by itself."""
+    """M2 [H36] test_diamond_cyclic_dep.
+
+    With the other target on one side, the end of a diamond stays by itself.
+    """
     given = rules(a="Conv Relu Add", b="Gelu")
     check_groups(given, _DIAMOND, ["a: c r", "b: t", "a: o"])
     check_merge(
@@ -112,12 +118,18 @@ a.add (x, y) => (add_0_out) {
 
 
 def test_diamond() -> None:
-    """M3: of one target, the whole diamond is a region."""
+    """M3 test_diamond.
+
+    Of one target, the whole diamond is a region.
+    """
     check_groups(rules(a="Conv Relu Add Gelu"), _DIAMOND, ["a: c r t o"])
 
 
 def test_merge_producers() -> None:
-    """M4: several regions come together in one; the functions of partitions are shared in it."""
+    """M4 test_merge_producers.
+
+    Several regions come together in one; the functions of partitions are shared in it.
+    """
     given = rules(a="Relu Gelu Add")
     text = f"""g ({X}, float[2] y) => ({OUT}) {{
         r = Relu (x) g = Tanh (r) s = Relu (y) h = Tanh (s) o = Add (g, h) }}"""
@@ -127,14 +139,20 @@ def test_merge_producers() -> None:
 
 
 def test_merge_producers_cyclic_dep() -> None:
-    """M5 [H37]: an operator of no target between keeps one of two producers out."""
+    """M5 [H37] test_merge_producers_cyclic_dep.
+
+    An operator of no target between keeps one of two producers out.
+    """
     text = f"""g ({X}) => ({OUT}) {{
         l1 = Relu (x) l2 = Sigmoid (l1) l3 = Tanh (l2) o = Add (l1, l3) }}"""
     check_groups(rules(a="Relu Gelu Add"), text, ["a: l1", "a: l3 o"])
 
 
 def test_merge_compiler_regions_example() -> None:
-    """M6 [H38]: seven partitions of two targets; the two alike of the second are one function."""
+    """M6 [H38] test_merge_compiler_regions_example.
+
+    Seven partitions of two targets; the two alike of the second are one function.
+    """
     text = """g (float[2] x1, float[2] x2, float[2] x3) => (float[2] p, float[2] o) {
         a0 = Add (x1, x2) g0 = Tanh (x3) a1 = Add (a0, g0) g1 = Tanh (a1)
         p = Relu (a1) a2 = Add (g1, p) o = Relu (a2) }"""
@@ -150,14 +168,20 @@ def test_merge_compiler_regions_example() -> None:
 
 
 def test_mixed_non_composite() -> None:
-    """M7: an operator that no rule takes stays where it is."""
+    """M7 test_mixed_non_composite.
+
+    An operator that no rule takes stays where it is.
+    """
     text = """g (float[1,2,4,4] x, float[2,2,1,1] w) => (float[1,2,4,4] o) {
         c = Conv (x, w) o = Relu (c) }"""
     check_groups(rules(tensorrt="Conv"), text, ["tensorrt: c"])
 
 
 def test_reshape() -> None:
-    """M8: a shape that is a constant goes where it is read."""
+    """M8 test_reshape.
+
+    A shape that is a constant goes where it is read.
+    """
     text = """g (float[1,2,2] x, float[2,2] w) => (float[2,2] o) <int64[2] s = {2, 2}> {
         t = Transpose <perm = [1, 0]> (w) r = Reshape (x, s) o = MatMul (r, t) }"""
     check_groups(rules(trt="Reshape MatMul"), text, ["trt: r o"])
@@ -168,7 +192,10 @@ def test_reshape() -> None:
 
 
 def test_handle_existence_of_call_tir() -> None:
-    """M9: a call of something foreign between two partitions keeps them apart."""
+    """M9 test_handle_existence_of_call_tir.
+
+    A call of something foreign between two partitions keeps them apart.
+    """
     text = f"""<ir_version: 8, opset_import: ["" : 17, "ext" : 1]>
         g ({X}) => ({OUT}) {{ r = Relu (x) f = ext.relu (r) o = Tanh (f) }}
         <domain: "ext", opset_import: ["" : 17]> relu (x) => (y) {{ y = Relu (x) }}"""
@@ -176,7 +203,10 @@ def test_handle_existence_of_call_tir() -> None:
 
 
 def test_tuple_projection_merging() -> None:
-    """M10: both outputs of a split, read in the other order, stay inside."""
+    """M10 test_tuple_projection_merging.
+
+    Both outputs of a split, read in the other order, stay inside.
+    """
     text = """g (float[4] x) => (float[4] o) {
         p, q = Split (x) s = Sub (q, p) o = Concat <axis = 0> (s, s) }"""
     check_merge(
@@ -201,14 +231,19 @@ a.region (x) => (sub_1_out) {
 
 
 def test_tuple_projection_preserves_real_cycle_boundary() -> None:
-    """M11 [H39]: one output goes through the other target, so the reader of both stays out."""
+    """M11 [H39] test_tuple_projection_preserves_real_cycle_boundary.
+
+    One output goes through the other target, so the reader of both stays out.
+    """
     text = """g (float[4] x) => (float[2] o) {
         p, q = Split (x) r = Relu (p) o = Add (q, r) }"""
     check_groups(rules(a="Split Add", b="Relu"), text, ["a: p", "b: r", "a: o"])
 
 
 def test_tuple_projection_rejects_escaping_tuple() -> None:
-    """M12 [H40]: outputs that are returned are no obstacle: ONNX returns each by itself.
+    """M12 [H40] test_tuple_projection_rejects_escaping_tuple.
+
+    Outputs that are returned are no obstacle: ONNX returns each by itself.
 
     TVM keeps two regions, since there the tuple as a whole is a result.
     """
