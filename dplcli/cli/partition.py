@@ -22,6 +22,7 @@ from dplcli.cli.options import (
     progress,
 )
 from dplcli.cli.policy_options import policy_options
+from dplcli.cli.repeat_options import repeat_options, run_repeat, take_repeat_options
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import UsageError
 from dplcli.report.coverage import coverage_record, coverage_report
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 @click.command("partition")
 @model_argument
 @catalog_options
+@repeat_options
 @expect_option
 @allow_code_option
 @policy_options("constants", "escape", "order")
@@ -90,20 +92,21 @@ def command(  # noqa: PLR0913  # one parameter per option
     json_path: str | None,
     quiet: bool,
     verbose: bool,
-    **verification: Any,  # noqa: ANN401  # the options of verify_options
+    **others: Any,  # noqa: ANN401  # the options of repeat_options and verify_options
 ) -> None:
-    """Outline matched subgraphs of MODEL as functions for a target.
+    """Outline matched subgraphs of MODEL as functions for a target, or what it repeats.
 
     The result is checked with onnx.checker and compared with the original in onnxruntime before
     it is written; if it fails, nothing is written and the exit code is 1.
     """
     if in_place and output is not None:
         raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
+    repeat = take_repeat_options(others, patterns + targets, constants + escape + order)
     output = model if in_place else output or pipeline.default_output(model)
     check_json_path(json_path, model, output, *patterns)
     settings = pipeline.PartitionSettings(
         verify=not no_verify,
-        verification=verify_settings(**verification),
+        verification=verify_settings(**others),
         expectations=expectations,
         in_place=in_place,
         keep_failed=keep_failed,
@@ -111,6 +114,10 @@ def command(  # noqa: PLR0913  # one parameter per option
         merge=merge,
         prune=prune,
     )
+    if repeat is not None:
+        printing: Any = {"json_path": json_path, "quiet": quiet, "verbose": verbose}
+        _conclude(run_repeat(model, output, repeat, settings, **printing))
+        return
     with progress(quiet=quiet, verbose=verbose) as say:
         outcome = pipeline.partition(
             model,
@@ -139,6 +146,10 @@ def command(  # noqa: PLR0913  # one parameter per option
         json_path,
         quiet=quiet,
     )
+    _conclude(outcome)
+
+
+def _conclude(outcome: pipeline.PartitionOutcome) -> None:
     if not outcome.is_success:
         for line in _failures(outcome):
             click.echo(f"dpl: {line}", err=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     AttributeKey: TypeAlias = tuple[int, str]
 
 
-_OPSET_OF_UNDECLARED = 1
+OPSET_OF_UNDECLARED = 1
 """Version to import of a custom domain that the model uses without importing it."""
 
 _SHORT_CONSTANT = 64
@@ -82,6 +82,10 @@ class Kind:
             known = {self.attribute_names[where]: a for where, a in item.attributes.items()}
             self.named[id(item.attributes)] = known
         return known
+
+    def write(self, model: Model, name: str) -> Function:
+        """Write the function."""
+        return make_function(model, self, name)
 
 
 def rule_of(match: Match) -> PatternRule:
@@ -242,7 +246,7 @@ def make_function(model: Model, kind: Kind, name: str) -> Function:
         domains.add("")
         model.opset_imports.setdefault("", _OPSET_OF_CONSTANTS)
     for domain in sorted(domains):
-        version = model.opset_imports.setdefault(domain, _OPSET_OF_UNDECLARED)
+        version = model.opset_imports.setdefault(domain, OPSET_OF_UNDECLARED)
         scope.opset_imports.setdefault(domain, version)
     body = Graph(model, {d: scope.opset_imports[d] for d in sorted(domains)})
     body.name = name

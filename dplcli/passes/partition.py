@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dplcli.ir.traversal import dependents_before, is_identity
 from dplcli.passes.ir_version import raise_ir_version
 from dplcli.passes.origin import OriginRecorder, describe_nodes, undo_metadata
-from dplcli.passes.outline import Kind, Outline, group, make_function, outline, rule_of, unique
+from dplcli.passes.outline import Kind, Outline, group, outline, rule_of, unique
 from dplcli.passes.rewriter import GraphRewriter
 from dplcli.passes.selection import in_program_order
 
@@ -52,11 +52,25 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
     for match in matches:
         by_rule.setdefault(match.rule.qualified_name, []).append(outline(match))
     kinds = [kind for outlines in by_rule.values() for kind in group(outlines)]
-    origins = OriginRecorder(model, [item for kind in kinds for item in kind.outlines])
-    made = _Outliner(model, {rule.name for rule in selection.rules}, origins).replace_all(kinds)
+    made = write_calls(model, kinds, {rule.name for rule in selection.rules})
     raise_ir_version(model)
     _drop_unread_constants(kinds)
     return [made[id(match)] for match in matches]
+
+
+def write_calls(model: Model, kinds: Sequence[Kind], reserved: set[str]) -> dict[int, Partition]:
+    """Write a function for each of *kinds*, and a call in the place of each of its outlines.
+
+    Args:
+        model: The model to edit.
+        kinds: What to outline; contracted to single nodes, all of them must form no cycle.
+        reserved: Names of the rules: a variant's name must not look like another rule's.
+
+    Returns:
+        What each match became, by its identity.
+    """
+    origins = OriginRecorder(model, [item for kind in kinds for item in kind.outlines])
+    return _Outliner(model, reserved, origins).replace_all(kinds)
 
 
 class _Outliner:
@@ -106,7 +120,7 @@ class _Outliner:
 
         name = unique(rule.name, is_taken)
         self.taken.add((rule.target, name))
-        function = make_function(self.model, kind, name)
+        function = kind.write(self.model, name)
         self.functions[function.key] = function
         return function
 
@@ -114,9 +128,9 @@ class _Outliner:
         match = item.match
         graph = match.root.graph
         rewriter = GraphRewriter(graph)
-        anchor = match.nodes[-1]
+        anchor = max(match.nodes, key=lambda node: node.position)
         moved: list[Node] = []
-        if len(item.outputs) > 1:
+        if any(output.producer is not anchor for output in item.outputs):
             moved = dependents_before(anchor, item.outputs, match.nodes)
         rest = self.origins.describe(item, moved)
         rewriter.move_behind(anchor, moved)

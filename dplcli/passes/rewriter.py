@@ -167,6 +167,13 @@ class GraphRewriter:
             self.graph.insert_before(anchor, node)
         self.graph.modified = self.graph.modified or bool(nodes)
 
+    def arrange(self, nodes: Sequence[Node]) -> None:
+        """Put *nodes*, all of the graph, in the order given; each follows what it reads."""
+        for node in nodes:
+            self.graph.unlink(node)
+            self.graph.append(node)
+        self.graph.modified = True
+
     def take_over_outputs(self, node: Node, values: Sequence[Value]) -> None:
         """Let *node* make *values*, which keep their names and users."""
         for index, value in enumerate(values):

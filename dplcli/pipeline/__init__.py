@@ -3,6 +3,7 @@
 Every function takes paths and plain settings and returns a frozen outcome; none prints.
 """
 
+from dplcli.passes.repeat_search import RepeatOptions
 from dplcli.passes.trace import Trace
 from dplcli.pipeline.catalogs import (
     catalog_schema,
@@ -28,6 +29,7 @@ from dplcli.pipeline.partitioning import (
 )
 from dplcli.pipeline.plans import plan_schema
 from dplcli.pipeline.policies import POLICIES, Policies
+from dplcli.pipeline.repeating import RepeatOutcome, repeat
 from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
 from dplcli.pipeline.rewriting import apply_plan, rewrite
 from dplcli.pipeline.rules import RuleSource, load_rules
@@ -49,6 +51,8 @@ __all__ = [
     "PartitionOutcome",
     "PartitionSettings",
     "Policies",
+    "RepeatOptions",
+    "RepeatOutcome",
     "RewriteOutcome",
     "RewriteSettings",
     "RuleSource",
@@ -75,6 +79,7 @@ __all__ = [
     "model_contract",
     "partition",
     "plan_schema",
+    "repeat",
     "rewrite",
     "try_catalogs",
     "verify",
