@@ -101,7 +101,9 @@ def command(  # noqa: PLR0913  # one parameter per option
     """
     if in_place and output is not None:
         raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
-    repeat = take_repeat_options(others, patterns + targets, constants + escape + order)
+    repeat = take_repeat_options(
+        others, patterns + targets, (*constants, *escape, *order, merge, prune)
+    )
     output = model if in_place else output or pipeline.default_output(model)
     check_json_path(json_path, model, output, *patterns)
     settings = pipeline.PartitionSettings(

@@ -84,14 +84,14 @@ def repeat_options(command: Command) -> Command:
 
 
 def take_repeat_options(
-    given: dict[str, Any], patterns: tuple[str, ...], policies: tuple[str, ...]
+    given: dict[str, Any], patterns: tuple[str, ...], policies: tuple[str | bool, ...]
 ) -> pipeline.RepeatOptions | None:
     """Take the options of --repeat out of *given*; None if it was not asked for.
 
     Args:
         given: The options of the command.
         patterns: The catalogues named.
-        policies: The policies of rules that were given.
+        policies: What was given for the policies of rules and for regions.
 
     Raises:
         UsageError: One of them was given without --repeat, or --repeat with what is for patterns.
@@ -106,9 +106,9 @@ def take_repeat_options(
             flag = _LIMITS[name].flag if name in _LIMITS else _SWITCHES[name][0]
             raise UsageError(f"{flag} says how to search with --repeat", hint="add --repeat")
         return None
-    if policies:
+    if any(policies):
         raise UsageError(
-            "--constants, --escape and --order are for patterns",
+            "--constants, --escape, --order, --merge and --prune are for patterns",
             hint="leave them out with --repeat",
         )
     if patterns:

@@ -116,7 +116,8 @@ def test_expectations(dpl: Dpl, folder: Path, expectation: str, code: int) -> No
     [
         (("--repeat", "--patterns", "conv_relu"), "--repeat needs no patterns"),
         (("--repeat", "--target", "dnnl"), "--repeat needs no patterns"),
-        (("--repeat", "--constants", "embed"), "--escape and --order are for patterns"),
+        (("--repeat", "--constants", "embed"), "--constants, --escape, --order"),
+        (("--repeat", "--merge"), "are for patterns"),
         (("--min-nodes", "3"), "--min-nodes says how to search with --repeat"),
         (("--target", "dnnl", "--nested"), "--nested says how to search with --repeat"),
         (("--repeat", "--expect", "dnnl.x>=1"), "there is no rule 'dnnl.x'"),
