@@ -15,7 +15,7 @@ from dplcli.dpl.rule import PatternRule
 from dplcli.passes.ir_version import raise_ir_version
 from dplcli.passes.outline import rule_of, unique
 from dplcli.passes.partition import Partition, write_calls
-from dplcli.passes.repeat_body import RepeatKind, make_kind
+from dplcli.passes.repeat_body import RepeatKind, in_program_order, make_kind
 from dplcli.passes.repeat_index import REPEAT_DOMAIN, RepeatIndex, is_repeat_call
 from dplcli.passes.repeat_names import find_scopes, names_for_block
 from dplcli.passes.repeat_order import gathered
@@ -148,12 +148,13 @@ class _Writer:
             return []
         names = self._names(index, found)
         kinds = []
-        for blocks, name in zip(found, names, strict=True):
+        ordered = [in_program_order(blocks.rows) for blocks in found]
+        for rows, name in zip(ordered, names, strict=True):
             rule = PatternRule(
                 target=REPEAT_DOMAIN, name=name, pattern=wildcard(), constants="lift"
             )
-            kinds.append(make_kind(index, blocks.rows, rule))
-        for order in gathered(index, [blocks.rows for blocks in found]):
+            kinds.append(make_kind(index, rows, rule))
+        for order in gathered(index, ordered):
             nodes = [index.nodes[number] for number in order]
             GraphRewriter(nodes[0].graph).arrange(nodes)
         made = write_calls(self.model, kinds, set(names))

@@ -63,10 +63,9 @@ def make_kind(index: RepeatIndex, rows: Sequence[Row], rule: PatternRule) -> Rep
 
     Args:
         index: The graphs.
-        rows: The blocks, nodes in topological order.
+        rows: The blocks (:func:`in_program_order`).
         rule: What the blocks are called.
     """
-    rows = _in_program_order(rows)
     nodes = [[index.nodes[number] for number in row] for row in rows]
     wires, inputs = _read(index, rows)
     outputs = _returned(index, rows)
@@ -77,7 +76,7 @@ def make_kind(index: RepeatIndex, rows: Sequence[Row], rule: PatternRule) -> Rep
     return kind
 
 
-def _in_program_order(rows: Sequence[Row]) -> list[Row]:
+def in_program_order(rows: Sequence[Row]) -> list[Row]:
     """Sort blocks by where they end, and rows by where they are in the first block."""
     ends = [max(block) for block in zip(*rows, strict=True)]
     order = sorted(range(len(ends)), key=ends.__getitem__)

@@ -155,28 +155,30 @@ def acyclic(index: RepeatIndex, rows: Sequence[Row], claimed: dict[int, int]) ->
 
 
 def gathered(index: RepeatIndex, blocks: Sequence[Sequence[Row]]) -> list[list[int]]:
-    """Order the nodes of each graph so that those of a block follow each other.
+    """Order the nodes of each graph so that those of a block follow each other, as its rows do.
 
     Args:
         index: The graphs.
         blocks: The kinds of blocks, which form no cycle.
 
     Returns:
-        The nodes of each graph that blocks are scattered over; of the others nothing.
+        The nodes of each graph that blocks are scattered over, or in which equal blocks are in
+        different order; of the others nothing.
     """
-    members: list[list[int]] = [
-        sorted(block) for rows in blocks for block in zip(*rows, strict=True)
-    ]
+    members = [list(block) for rows in blocks for block in zip(*rows, strict=True)]
     spans: dict[Graph, int] = {}
+    unordered: set[Graph] = set()
     for block in members:
         graph = index.nodes[block[0]].graph
-        spans[graph] = spans.get(graph, 0) + block[-1] - block[0]
+        spans[graph] = spans.get(graph, 0) + max(block) - min(block)
+        if block != sorted(block):
+            unordered.add(graph)
     scattered = {graph for graph, span in spans.items() if span > _SCATTERED * graph.node_count}
-    if not scattered:
+    if not scattered | unordered:
         return []
     group_of = {node: block for block in members for node in block}
     orders = []
-    for graph in scattered:
+    for graph in scattered | unordered:
         first = index.numbers[next(iter(graph))]
         numbers = range(first, first + graph.node_count)
         orders.append(_gathered(index, numbers, group_of))
@@ -187,7 +189,7 @@ def _gathered(
     index: RepeatIndex, numbers: Sequence[int], group_of: Mapping[int, list[int]]
 ) -> list[int]:
     """Sort the nodes of one graph; each group is as late as its last node, if it can be."""
-    owner = {node: group_of[node][-1] if node in group_of else node for node in numbers}
+    owner = {node: max(group_of[node]) if node in group_of else node for node in numbers}
     below: dict[int, set[int]] = {}
     missing = dict.fromkeys(owner.values(), 0)
     for node in numbers:
