@@ -11,6 +11,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import load_model, to_proto
+from dplcli.passes.inline import inline
 from dplcli.passes.repeat import outline_repeats
 from dplcli.passes.repeat_search import RepeatOptions
 from tests.corpus.nets import SHARED, light_net
@@ -104,3 +105,35 @@ def test_onnxruntime_computes_the_same(tmp_path: Path, name: str, *, nested: boo
     assert outcome.is_success
     assert outcome.families
     assert outcome.nodes[1] < outcome.nodes[0] or name == "silero_vad"
+
+
+@pytest.mark.parametrize(
+    ("name", "in_order"),
+    [("resnet50-legacy17", True), ("bert-dynamo18", True), ("bart-legacy17", False)],
+)
+def test_inlining_gives_the_model_back(name: str, *, in_order: bool) -> None:
+    """Every node with its name, inputs, outputs and attributes, in its place.
+
+    Where equal blocks are listed in different order, the nodes are there, in another order.
+    """
+    path = SHARED / f"{name}.onnx"
+    if not path.is_file():
+        pytest.skip(f"{name}.onnx is not here")
+    before = list(onnx.load(path).graph.node)
+    model = load_model(path)
+    families = outline_repeats(model, RepeatOptions()).families
+    again = model_from_bytes(to_proto(model).SerializeToString())
+    functions = [again.functions[family.function.key] for family in families]
+
+    inline(again, functions)
+
+    after = list(to_proto(again).graph.node)
+    if not in_order:
+        before.sort(key=lambda node: node.output[0])
+        after.sort(key=lambda node: node.output[0])
+    assert [_facts(node) for node in after] == [_facts(node) for node in before]
+
+
+def _facts(node: onnx.NodeProto) -> object:
+    attributes = sorted(attribute.SerializeToString() for attribute in node.attribute)
+    return (node.op_type, node.name, list(node.input), list(node.output), attributes)
