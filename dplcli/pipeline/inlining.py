@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult
 
-_TARGET_MARK = "Codegen"
-"""Metadata key of a function that a partition, or the merging of partitions, wrote."""
-
 
 @dataclass(frozen=True)
 class InlineChoice:
@@ -172,7 +169,7 @@ def written_functions(model: Model) -> list[Function]:
     return [
         function
         for function in model.functions.values()
-        if function in marked or is_written(function) or _TARGET_MARK in function.metadata
+        if function in marked or is_written(function)
     ]
 
 
