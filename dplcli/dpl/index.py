@@ -27,6 +27,7 @@ class OpIndex:
         """Index *graph*."""
         self.graph = graph
         self._nodes: dict[tuple[str, str], list[Node]] = {}
+        self._merged: dict[frozenset[tuple[str, str]], list[Node]] = {}
         for node in graph:
             self._nodes.setdefault((node.domain, node.op_type), []).append(node)
 
@@ -76,7 +77,11 @@ class OpIndex:
         """Return the nodes of the operators *heads*, all if it is None, in topological order."""
         if heads is None:
             return list(self.graph)
-        lists = [self._nodes[head] for head in sorted(heads) if head in self._nodes]
-        if len(lists) == 1:
-            return lists[0]
-        return sorted((node for nodes in lists for node in nodes), key=lambda node: node.position)
+        present = self._nodes.keys() & heads
+        if len(present) == 1:
+            return self._nodes[next(iter(present))]
+        key = frozenset(present)
+        if key not in self._merged:
+            nodes = (node for head in present for node in self._nodes[head])
+            self._merged[key] = sorted(nodes, key=lambda node: node.position)
+        return self._merged[key]

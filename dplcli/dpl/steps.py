@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Ops: TypeAlias = frozenset[OpKey]
     Requirement: TypeAlias = Ops | tuple[Ops, Ops]
 
+_MOST_REQUIREMENTS = 32
+
 
 class Step(ABC):
     """One compiled pattern object.
@@ -289,7 +291,7 @@ class OrStep(Step):
         self.right = right
         if left.heads is not None and right.heads is not None:
             self.heads = left.heads | right.heads
-        self.required = left.required & right.required
+        self.required = left.required & right.required | _either(left, right)
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Try the left step now and the right one later."""
@@ -298,6 +300,15 @@ class OrStep(Step):
         if self.right.is_plausible(value):
             state.choices.append(((self.right, value, rest), len(state.trail)))
         return (self.left, value, rest)
+
+
+def _either(left: Step, right: Step) -> frozenset[Ops]:
+    """Return what a match of either step needs: operators of the one, or operators of the other."""
+    first = [needed for needed in left.required if isinstance(needed, frozenset)]
+    second = [needed for needed in right.required if isinstance(needed, frozenset)]
+    if len(first) * len(second) > _MOST_REQUIREMENTS:
+        return frozenset()
+    return frozenset(one | other for one in first for other in second)
 
 
 class SharedStep(Step):

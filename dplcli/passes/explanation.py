@@ -167,7 +167,8 @@ class Explainer:
         absent = [need for need in required if all(index.lacks(need) for index in self.indexes)]
         ops = [need for need in absent if isinstance(need, frozenset)]
         if ops:
-            return tuple(sorted(map(_named, ops)))
+            least = [need for need in ops if not any(other < need for other in ops)]
+            return tuple(sorted(map(_named, least)))
         edges = (need for need in absent if not isinstance(need, frozenset))
         return tuple(sorted(f"{_named(b)} that reads a {_named(a)}" for a, b in edges))
 

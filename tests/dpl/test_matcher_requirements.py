@@ -1,0 +1,52 @@
+"""What a pattern with alternatives needs of a graph, before any node is looked at."""
+
+import pytest
+
+from dplcli.dpl import Matcher
+from dplcli.dpl.index import OpIndex
+from tests.helpers import model_from_text, pattern_of
+
+CONV = "t = Conv (x, k) y = Relu (t)"
+GEMM = "t = Gemm (a, b) y = Relu (t)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "body", "roots"),
+    [
+        ("Relu(Gemm(x, w) | MatMul(x, w))", CONV, 0),
+        ("Relu(Gemm(x, w) | MatMul(x, w))", GEMM, 1),
+        ("Relu(MatMul(x, w) | Gemm(x, w))", GEMM, 1),
+        ("Relu(Gemm(x, w) | Add(MatMul(x, w), b))", CONV, 0),
+        ("Relu(Neg(Gemm(x, w)) | Abs(Gemm(x, w)))", GEMM, 0),
+        ("Relu((Gemm(x, w) | MatMul(x, w)) | Conv(x, w))", CONV, 1),
+        ("Relu(Gemm(x, w) | x)", CONV, 1),
+        ("Relu(optional(Gemm)(x, w))", CONV, 1),
+        ("Relu(~Gemm(x, w))", CONV, 1),
+        ("Relu(x) | Gemm(x, w)", CONV, 1),
+        ("Abs(x) | Gemm(x, w)", CONV, 0),
+    ],
+)
+def test_a_pattern_is_not_tried_where_each_alternative_lacks_an_operator(
+    pattern: str, body: str, roots: int
+) -> None:
+    """And is tried wherever one of them might be found."""
+    model = model_from_text(
+        "g (float[1, 3, 6, 6] x, float[4, 3, 3, 3] k, float[2, 3] a, float[3, 4] b) => (y) "
+        f"{{ {body} }}"
+    )
+    program = Matcher(pattern_of(pattern)).program
+
+    assert len(OpIndex(model.graph).candidates(program, by_edges=False)) == roots
+
+
+def test_many_alternatives_compile_at_once() -> None:
+    """What they need together is not worked out beyond a bound."""
+    deep = "Relu(x)"
+    for number in range(12):
+        deep = (
+            f"Add(Mul(Neg({deep}), Abs(a{number})) | Sub(Exp({deep}), Log(b{number})), c{number})"
+        )
+        if len(deep) > 20_000:
+            break
+    assert all(len(part) < 1_000 for part in Matcher(pattern_of(deep)).program.root.required)
+    assert len(Matcher(pattern_of(deep)).program.root.required) < 1_000
