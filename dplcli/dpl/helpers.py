@@ -15,6 +15,7 @@ from dplcli.dpl.product_facts import (
     depends_on,
     depth,
     left_is_matrix,
+    only_output,
     per_column,
     right_is_matrix,
     scales_columns,
@@ -114,6 +115,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "scales_columns": _on_values(scales_columns, 2),
     "symmetric": _on_values(symmetric, 1),
     "transposes_last_two": _on_values(transposes_last_two, 1),
+    "only_output": _on_values(only_output, 1),
     "depends_on": _on_values(depends_on, 2),
 }
 """Every function an expression may call."""

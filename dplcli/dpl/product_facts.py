@@ -27,6 +27,7 @@ RIGHT = {
     ("", "Gemm"): 1,
     ("", "MatMulInteger"): 1,
     ("", "QLinearMatMul"): 3,
+    ("com.microsoft", "MatMulNBits"): 1,
 }
 """The nodes that multiply matrices, and the input that is the matrix on the right."""
 
@@ -39,6 +40,8 @@ _ZERO_POINTS = {
     "QuantizeLinear": (2,),
 }
 _MATRIX = 2
+_PACKED = "MatMulNBits"
+"""The node that states depth and columns as attributes: its weight is a string of bits."""
 
 
 class _Operands(NamedTuple):
@@ -106,33 +109,31 @@ def per_column(vector: ValueFacts, product: ValueFacts) -> bool:
     return _is_one(shape[:-1]) and shape[-1] == right[-1]
 
 
-def scales_columns(scale: ValueFacts, weight: ValueFacts) -> bool:
-    """Tell whether a weight has one scale per column of the product, or per block of a column.
+def scales_columns(scale: ValueFacts, product: ValueFacts) -> bool:
+    """Tell whether the weight of *product* has a scale per column, or per block of a column.
 
-    Args:
-        scale: The scales.
-        weight: What DequantizeLinear makes of them, (depth, columns); or a Transpose of that.
+    The weight is the right operand: made by DequantizeLinear, perhaps with a Transpose behind it.
+    MatMulNBits has no other scales.
     """
-    node, columns_axis = weight.subject.producer, 1
-    if node is not None and node.op_type == "Transpose" and node.inputs[0] is not None:
-        node, columns_axis = node.inputs[0].producer, 0
-    if node is None or (node.domain, node.op_type) != ("", "DequantizeLinear"):
-        raise TypeError(f"{weight.name!r} is not made by a DequantizeLinear")
-    quantised = node.inputs[0]
-    shape = None if quantised is None else shape_of(quantised)
+    node = _multiplier(product)
+    if node.op_type == _PACKED:
+        return True
+    weight, is_turned = node.inputs[RIGHT[node.domain, node.op_type]], _turns_right(node)
+    source = None if weight is None else behind_identities(weight).producer
+    if source is not None and source.op_type == "Transpose" and source.inputs[0] is not None:
+        source, is_turned = behind_identities(source.inputs[0]).producer, not is_turned
+    if source is None or (source.domain, source.op_type) != ("", "DequantizeLinear"):
+        raise TypeError(f"the weight of {product.name!r} is not made by a DequantizeLinear")
+    quantised = None if source.inputs[0] is None else shape_of(source.inputs[0])
     scales = shape_of(scale.subject)
-    if shape is None or scales is None:
+    if quantised is None or scales is None:
         raise UnknownFactError(f"the shapes of {scale.name!r} and the weight are not known")
-    if len(shape) != _MATRIX:
+    if len(quantised) != _MATRIX or len(scales) not in {1, _MATRIX}:
         return False
-    axis = _axis(node, len(shape))
-    if len(scales) == 1:
-        return axis == columns_axis and scales[0] == shape[columns_axis]
-    return (
-        len(scales) == _MATRIX
-        and axis == 1 - columns_axis
-        and scales[columns_axis] == shape[columns_axis]
-    )
+    axis_of_columns = 0 if is_turned else 1
+    if scales[axis_of_columns if len(scales) == _MATRIX else 0] != quantised[axis_of_columns]:
+        return False
+    return (_whole(source, "axis") % _MATRIX == axis_of_columns) is (len(scales) == 1)
 
 
 def symmetric(result: ValueFacts) -> bool:
@@ -162,6 +163,13 @@ def transposes_last_two(result: ValueFacts) -> bool:
         raise UnknownFactError(f"the order of the axes of {result.name!r} is not known")
     rest = tuple(range(len(perm.value) - _MATRIX))
     return perm.value == (*rest, len(rest) + 1, len(rest))
+
+
+def only_output(result: ValueFacts) -> bool:
+    """Tell whether nothing reads another output of the node that makes *result*."""
+    node = result.subject.producer
+    others = [] if node is None else [item for item in node.outputs if item is not result.subject]
+    return not any(item is not None and (item.use_count or item.returned_by) for item in others)
 
 
 def depends_on(value: ValueFacts, source: ValueFacts) -> bool:
@@ -197,15 +205,26 @@ def _operands(product: ValueFacts) -> _Operands:
         TypeError: No node that multiplies makes it.
         UnknownFactError: The rank of one is unknown, or it is a vector.
     """
+    node = _multiplier(product)
+    inputs = inputs_of(node)
+    left = _matrices(product, inputs[0])
+    if node.op_type == _PACKED:
+        return _Operands(left, (_whole(node, "K"), _whole(node, "N")))
+    right = _matrices(product, inputs[RIGHT[node.domain, node.op_type]])
+    if node.op_type == "Gemm" and _whole(node, "transA"):
+        left = _swapped(left)
+    return _Operands(left, _swapped(right) if _turns_right(node) else right)
+
+
+def _multiplier(product: ValueFacts) -> Node:
     node = product.subject.producer
-    slot = None if node is None else RIGHT.get((node.domain, node.op_type))
-    if node is None or slot is None:
+    if node is None or (node.domain, node.op_type) not in RIGHT:
         raise TypeError(f"{product.name!r} is not a product of matrices")
-    left, right = (_matrices(product, inputs_of(node)[at]) for at in (0, slot))
-    if node.op_type == "Gemm":
-        left = _swapped(left) if _flag(node, "transA") else left
-        right = _swapped(right) if _flag(node, "transB") else right
-    return _Operands(left, right)
+    return node
+
+
+def _turns_right(node: Node) -> bool:
+    return node.op_type == "Gemm" and bool(_whole(node, "transB"))
 
 
 def _matrices(product: ValueFacts, operand: Value | None) -> Dims:
@@ -225,15 +244,8 @@ def _is_one(extents: tuple[Number, ...]) -> bool:
     return all(extent == 1 for extent in extents)
 
 
-def _flag(node: Node, name: str) -> bool:
+def _whole(node: Node, name: str) -> int:
     attribute = parameter_of(node, name)
-    if attribute is None or attribute.ref:
-        raise UnknownFactError(f"the attribute {name!r} of {node.label!r} is not known")
-    return bool(attribute.value)
-
-
-def _axis(node: Node, rank: int) -> int | None:
-    attribute = parameter_of(node, "axis")
     if attribute is None or not isinstance(attribute.value, int):
-        return None
-    return attribute.value % rank
+        raise UnknownFactError(f"the attribute {name!r} of {node.label!r} is not known")
+    return attribute.value

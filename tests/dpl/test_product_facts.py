@@ -133,31 +133,71 @@ def test_symmetric(inputs: str, zero: str, expected: str) -> None:
     assert verdict(pattern, "symmetric(p)", text) == expected
 
 
+READ = {
+    "MatMul": "m = MatMul (a, d)",
+    "Transpose": "t = Transpose (d) m = MatMul (a, t)",
+    "Gemm": "m = Gemm <transB = 1> (a, d)",
+    "Gemm of Transpose": "t = Transpose (d) m = Gemm <transB = 1> (a, t)",
+}
+
+
 @pytest.mark.parametrize(
-    ("weight", "scale", "attributes", "transposed", "expected"),
+    ("weight", "scale", "attributes", "read", "expected"),
     [
-        ("[8,6]", "[6]", "axis = 1", False, "yes"),
-        ("[8,6]", "[6]", "axis = -1", False, "yes"),
-        ("[8,6]", "[8]", "axis = 0", False, "no"),
-        ("[6,6]", "[6]", "axis = 0", False, "no"),
-        ("[8,6]", "[2,6]", "axis = 0, block_size = 4", False, "yes"),
-        ("[8,6]", "[8,2]", "axis = 1, block_size = 3", False, "no"),
-        ("[8,6]", "", "axis = 1", False, "no"),
-        ("[8,6]", "[]", "axis = 1", False, "the shapes of 's' and the weight are not known"),
-        ("[6,8]", "[6]", "axis = 0", True, "yes"),
-        ("[6,8]", "[8]", "axis = 1", True, "no"),
-        ("[6,8]", "[6,2]", "axis = 1, block_size = 4", True, "yes"),
+        ("[8,6]", "[6]", "axis = 1", "MatMul", "yes"),
+        ("[8,6]", "[6]", "axis = -1", "MatMul", "yes"),
+        ("[8,6]", "[8]", "axis = 0", "MatMul", "no"),
+        ("[6,6]", "[6]", "axis = 0", "MatMul", "no"),
+        ("[8,6]", "[2,6]", "axis = 0, block_size = 4", "MatMul", "yes"),
+        ("[8,6]", "[8,2]", "axis = 1, block_size = 3", "MatMul", "no"),
+        ("[8,6]", "", "axis = 1", "MatMul", "no"),
+        ("[8,6]", "[]", "axis = 1", "MatMul", "the shapes of 's' and the weight are not known"),
+        ("[6,8]", "[6]", "axis = 0", "Transpose", "yes"),
+        ("[6,8]", "[8]", "axis = 1", "Transpose", "no"),
+        ("[6,8]", "[6,2]", "axis = 1, block_size = 4", "Transpose", "yes"),
+        ("[6,8]", "[6]", "axis = 0", "Gemm", "yes"),
+        ("[8,8]", "[8]", "axis = 1", "Gemm", "no"),
+        ("[8,6]", "[6]", "axis = 1", "Gemm of Transpose", "yes"),
+        ("[8,8]", "[8]", "axis = 0", "Gemm of Transpose", "no"),
     ],
 )
-def test_scales_columns(
-    weight: str, scale: str, attributes: str, *, transposed: bool, expected: str
-) -> None:
+def test_scales_columns(weight: str, scale: str, attributes: str, read: str, expected: str) -> None:
     """A scale is for a column of the product or a block of one, however the weight is laid out."""
-    read = "t = Transpose (d) m = MatMul (a, t)" if transposed else "m = MatMul (a, d)"
     text = f"""{OPSET} g (float[4,8] a, int8{weight} w, float{scale} s) => (o) {{
-        d = DequantizeLinear <{attributes}> (w, s) {read} o = Relu (m) }}"""
-    pattern = "d = DequantizeLinear(q, s)\nt = d | Transpose(d)\nRelu(MatMul(x, t))"
-    assert verdict(pattern, "scales_columns(s, t)", text) == expected
+        d = DequantizeLinear <{attributes}> (w, s) {READ[read]} o = Relu (m) }}"""
+    pattern = """d = DequantizeLinear(q, s)
+        t = d | Transpose(d)
+        p = (MatMul | Gemm)(x, t)
+        Relu(p)"""
+    assert verdict(pattern.replace("        ", ""), "scales_columns(s, p)", text) == expected
+
+
+def test_scales_of_packed_weights() -> None:
+    """MatMulNBits states depth and columns, and has no scales but those of blocks of columns."""
+    text = """g (float[2,4,32] a, uint8[6,2,8] w, float[12] s) => (o) {
+        m = com.microsoft.MatMulNBits <K = 32, N = 6, bits = 4, block_size = 16> (a, w, s)
+        o = Relu (m) }"""
+    pattern = "p = com.microsoft.MatMulNBits(x, q, s)\nRelu(p)"
+    assert verdict(pattern, "scales_columns(s, p)", text) == "yes"
+    assert verdict(pattern, "depth(p) == 32 and columns(p) == 6", text) == "yes"
+    assert verdict(pattern, "right_is_matrix(p)", text) == "yes"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "body", "expected"),
+    [
+        ("o", "", "yes"),
+        ("o, m", "", "no"),
+        ("o, n", "n = Neg (m)", "no"),
+        ("o, n", "n = Neg (y)", "yes"),
+    ],
+)
+def test_only_output(outputs: str, body: str, expected: str) -> None:
+    """What is read or returned of a node's other outputs counts."""
+    text = f"""g (float[4,8] a, float[8] s, float[8] b) => ({outputs}) {{
+        y, m = LayerNormalization (a, s, b) {body} o = Relu (y) }}"""
+    rules = rule("t = LayerNormalization(x, s, b)\nRelu(t)", "only_output(t)", escape="outputs")
+    assert bool(taken(selected(rules, text))) is (expected == "yes")
 
 
 LOOP = """If (c) <
