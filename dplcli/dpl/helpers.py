@@ -24,7 +24,7 @@ from dplcli.dpl.product_facts import (
 )
 from dplcli.dpl.quantisation_facts import per_tensor
 from dplcli.dpl.shape_proofs import shaped_like
-from dplcli.dpl.size_helpers import dims
+from dplcli.dpl.size_helpers import dims, is_static
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,6 +106,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "per_tensor": _on_values(per_tensor, 1),
     "shaped_like": _on_values(shaped_like, 2),
     "dims": dims,
+    "is_static": _on_values(is_static, 1),
     "depth": _on_values(depth, 1),
     "columns": _on_values(columns, 1),
     "batches_agree": _on_values(batches_agree, 1),
