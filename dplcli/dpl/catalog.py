@@ -5,41 +5,42 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 
+from dplcli.dpl.catalog_entries import labelled, written_out
 from dplcli.dpl.catalog_files import exists, find_catalog
-from dplcli.dpl.catalog_schema import CatalogFile, ExampleEntry, PatternEntry, RewriteEntry
-from dplcli.dpl.code import (
-    find_function,
-    installed_catalogs,
-    load_entry_point,
-    load_python_catalog,
+from dplcli.dpl.catalog_rules import RuleMaker
+from dplcli.dpl.catalog_schema import (
+    CatalogFile,
+    ExampleItem,
+    PatternEntry,
+    PatternItem,
+    RewriteEntry,
+    RewriteItem,
 )
-from dplcli.dpl.conditions import Condition
-from dplcli.dpl.lost_attributes import check_attributes
-from dplcli.dpl.nodewise import is_nodewise
-from dplcli.dpl.replacement import Replacement, parse_replacement
-from dplcli.dpl.rule import Example, PatternRule, RewriteRule
-from dplcli.dpl.scoping import attribute_names, bound_names
+from dplcli.dpl.code import installed_catalogs, load_entry_point, load_python_catalog
+from dplcli.dpl.expander import Fragment
+from dplcli.dpl.rule import PatternRule, RewriteRule
 from dplcli.dpl.source import Source
-from dplcli.dpl.text import character_column, read_pattern
-from dplcli.dpl.transforms import find_transform
+from dplcli.dpl.template_text import Written
 from dplcli.dpl.validation import explain_invalid
-from dplcli.errors import CatalogError, PatternSyntaxError
+from dplcli.errors import CatalogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from importlib.metadata import EntryPoint
 
-    from dplcli.dpl.draft import RewriteFunction
-    from dplcli.dpl.pattern import DFPattern, Place
-    from dplcli.dpl.rule import Check, Locate, Opsets, Rule
+    from dplcli.dpl.catalog_entries import Entry
+    from dplcli.dpl.catalog_schema import FragmentEntry
+    from dplcli.dpl.rule import Rule
     from dplcli.ir import SchemaLibrary
 
     Where: TypeAlias = tuple[str | int, ...]
     Reader: TypeAlias = Callable[[Path], Sequence[RewriteRule]]
+
+E = TypeVar("E", PatternEntry, RewriteEntry)
 
 _PYTHON = ".py"
 NO_READERS: Mapping[str, Reader] = MappingProxyType({})
@@ -143,11 +144,11 @@ class _Reader:
     def __init__(
         self, schemas: SchemaLibrary, *, allow_code: bool, readers: Mapping[str, Reader]
     ) -> None:
-        self.schemas = schemas
+        self.maker = RuleMaker(schemas, allow_code=allow_code)
         self.readers = readers
-        self.allow_code = allow_code
         self.catalog = Catalog()
         self.offered: set[str] = set()
+        self.fragments: dict[Path, dict[str, Fragment]] = {}
 
     def read_named(self, name: str) -> None:
         try:
@@ -185,18 +186,29 @@ class _Reader:
             for made in self.readers[path.suffix](path):
                 self.catalog.add(made)
             return
-        source = Source(path)
-        file = _validated(source)
-        if file.target is None and (file.patterns or not file.rewrites):
-            raise source.error("the key 'target' is missing", ())
-        for index, name in enumerate(file.include):
-            self._include(source, path, root, name, index)
-        for index, entry in enumerate(file.patterns):
-            self._add(source, "patterns", index, self._pattern_rule(source, file, index, entry))
-        for index, item in enumerate(file.rewrites):
-            self._add(source, "rewrites", index, self._rewrite_rule(source, index, item))
+        self._read_yaml(path, root)
 
-    def _include(self, source: Source, path: Path, root: Path, name: str, index: int) -> None:
+    def _read_yaml(self, path: Path, root: Path) -> None:
+        source = Source(path)
+        data = source.plain()
+        file = _validated(source, data)
+        if file.target is None and (file.patterns or not (file.rewrites or file.fragments)):
+            raise source.error("the key 'target' is missing", ())
+        fragments = self.fragments[path.resolve()] = {}
+        for index, name in enumerate(file.include):
+            included = self._include(source, path, root, name, index)
+            fragments |= self.fragments.get(included, {})
+        _add_fragments(source, file.fragments, fragments)
+        writer = _Writer(source, data, fragments)
+        for index, item in enumerate(file.patterns):
+            for place, entry in writer.entries(("patterns", index), item, PatternEntry):
+                rule = self.maker.pattern_rule(place, entry, file.target or "", file.constants)
+                self._add(place, rule)
+        for index, other in enumerate(file.rewrites):
+            for place, made in writer.entries(("rewrites", index), other, RewriteEntry):
+                self._add(place, self.maker.rewrite_rule(place, made))
+
+    def _include(self, source: Source, path: Path, root: Path, name: str, index: int) -> Path:
         where = ("include", index)
         included = path.parent / name
         if included.suffix == _PYTHON:
@@ -212,172 +224,19 @@ class _Reader:
         if not exists(included.is_file):
             raise source.error(f"there is no file {name!r} to include", where)
         self.read(included, root)
+        return included.resolve()
 
-    def _add(self, source: Source, kind: str, index: int, rule: PatternRule | RewriteRule) -> None:
+    def _add(self, place: Entry, rule: PatternRule | RewriteRule) -> None:
         other = self.catalog.namesake(rule)
         if other is not None:
-            raise source.error(
-                f"the rule {rule.qualified_name!r} is defined already, at {other.origin}",
-                (kind, index, "name"),
-            )
+            message = f"the rule {rule.qualified_name!r} is defined already, at {other.origin}"
+            raise labelled(place.error(message, ("name",)), place.values)
         self.catalog.add(rule)
 
-    def _pattern_rule(
-        self, source: Source, file: CatalogFile, index: int, entry: PatternEntry
-    ) -> PatternRule:
-        at = ("patterns", index)
-        pattern, unused = self._pattern(source, at, entry)
-        assert file.target is not None  # noqa: S101  # see read
-        return PatternRule(
-            target=file.target,
-            name=entry.name,
-            pattern=pattern,
-            where=_conditions(source, at, entry, pattern),
-            constants=entry.constants or file.constants,
-            doc=entry.doc,
-            metadata=entry.attrs,
-            origin=f"{source.label}:{source.line((*at, 'name'))}",
-            check=self._check(source, at, entry),
-            escape=entry.escape,
-            order=entry.order,
-            examples=_examples(source, at, entry.examples),
-            locate=_locator(source, (*at, "pattern"), entry.pattern),
-            opsets=_opsets(entry),
-            unused=unused,
-        )
 
-    def _rewrite_rule(self, source: Source, index: int, entry: RewriteEntry) -> RewriteRule:
-        at = ("rewrites", index)
-        pattern, unused = self._pattern(source, at, entry)
-        replacement = self._becoming(source, at, entry, pattern)
-        conditions = _conditions(source, at, entry, pattern)
-        try:
-            return RewriteRule(
-                name=entry.name,
-                pattern=pattern,
-                replacement=replacement,
-                where=conditions,
-                doc=entry.doc,
-                origin=f"{source.label}:{source.line((*at, 'name'))}",
-                check=self._check(source, at, entry),
-                examples=_examples(source, at, entry.examples),
-                locate=_locator(source, (*at, "pattern"), entry.pattern),
-                opsets=_opsets(entry),
-                unused=unused,
-                once=entry.once,
-            )
-        except PatternSyntaxError as error:
-            raise source.error_in_text(error, (*at, "replacement"), entry.name) from error
-
-    def _becoming(
-        self, source: Source, at: Where, entry: RewriteEntry, pattern: DFPattern
-    ) -> Replacement | RewriteFunction:
-        """Read the replacement, or find the function."""
-        if entry.function is not None:
-            return self._function(source, at, entry, entry.function)
-        replacement = self._replacement(source, at, entry, pattern)
-        try:
-            check_attributes(pattern, replacement.carried, self.schemas)
-        except PatternSyntaxError as error:
-            raise source.error_in_text(error, (*at, "pattern"), entry.name) from error
-        return replacement
-
-    def _function(
-        self, source: Source, at: Where, entry: RewriteEntry, name: str
-    ) -> RewriteFunction:
-        where = (*at, "function")
-        if ":" in name:
-            return self._import(source, where, entry.name, "function", name)
-        try:
-            function = find_transform(name)
-        except CatalogError as error:
-            message = f"rule {entry.name!r}: {error.message}"
-            raise source.error(message, where, error.hint) from error
-        if "pattern" not in entry.model_fields_set and not is_nodewise(function):
-            raise source.error(f"rule {entry.name!r}: the key 'pattern' is missing", where)
-        return function
-
-    def _pattern(
-        self, source: Source, at: Where, entry: PatternEntry | RewriteEntry
-    ) -> tuple[DFPattern, tuple[str, ...]]:
-        try:
-            return read_pattern(entry.pattern, self.schemas)
-        except PatternSyntaxError as error:
-            raise source.error_in_text(error, (*at, "pattern"), entry.name) from error
-
-    def _replacement(
-        self, source: Source, at: Where, entry: RewriteEntry, pattern: DFPattern
-    ) -> Replacement:
-        names = bound_names(pattern), attribute_names(pattern)
-        try:
-            return parse_replacement(entry.replacement or "", *names, self.schemas)
-        except PatternSyntaxError as error:
-            raise source.error_in_text(error, (*at, "replacement"), entry.name) from error
-
-    def _check(self, source: Source, at: Where, entry: PatternEntry | RewriteEntry) -> Check | None:
-        if entry.check is None:
-            return None
-        return self._import(source, (*at, "check"), entry.name, "check", entry.check)
-
-    def _import(
-        self, source: Source, where: Where, rule: str, role: str, reference: str
-    ) -> Callable[..., Any]:
-        if not self.allow_code:
-            raise source.error(
-                f"rule {rule!r}: the {role} {reference!r} is Python code, which YAML does "
-                "not run by itself",
-                where,
-                "pass --allow-code if you trust it",
-            )
-        try:
-            return find_function(reference, source.folder, role)
-        except CatalogError as error:
-            raise source.error(f"rule {rule!r}: {error.message}", where) from error
-
-
-def _conditions(
-    source: Source, at: Where, entry: PatternEntry | RewriteEntry, pattern: DFPattern
-) -> tuple[Condition, ...]:
-    names = bound_names(pattern)
-    conditions = []
-    for number, text in enumerate(entry.where):
-        try:
-            condition = Condition(text)
-            condition.check_names(names)
-        except PatternSyntaxError as error:
-            raise source.error_in_text(error, (*at, "where", number), entry.name) from error
-        conditions.append(condition)
-    return tuple(conditions)
-
-
-def _examples(source: Source, at: Where, entries: Iterable[ExampleEntry]) -> tuple[Example, ...]:
-    return tuple(
-        Example(
-            before=entry.before,
-            after=entry.after,
-            origin=f"{source.label}:{source.line((*at, 'examples', number, 'before'))}",
-        )
-        for number, entry in enumerate(entries)
-    )
-
-
-def _locator(source: Source, where: Where, text: str) -> Locate:
-    def locate(place: Place) -> str:
-        column = character_column(text, place.line, place.column)
-        return source.place_in_text(place.line, column, where)
-
-    return locate
-
-
-def _opsets(entry: PatternEntry | RewriteEntry) -> Opsets:
-    if entry.opsets is None:
-        return (None, None)
-    return (entry.opsets[0], entry.opsets[1] if len(entry.opsets) > 1 else None)
-
-
-def _validated(source: Source) -> CatalogFile:
+def _validated(source: Source, data: object) -> CatalogFile:
     try:
-        return CatalogFile.model_validate(source.plain())
+        return CatalogFile.model_validate(data)
     except ValidationError as error:
         raise explain_invalid(source, error, _keys_at) from error
 
@@ -387,6 +246,52 @@ def _keys_at(where: Where) -> Iterable[str]:
     if len(where) == 1:
         return CatalogFile.model_fields
     if "examples" in where:
-        return ExampleEntry.model_fields
-    entry = RewriteEntry if where[0] == "rewrites" else PatternEntry
-    return entry.model_fields
+        return ExampleItem.model_fields
+    entry = RewriteItem if where[0] == "rewrites" else PatternItem
+    return [field.alias or name for name, field in entry.model_fields.items()]
+
+
+def _add_fragments(
+    source: Source, own: Mapping[str, str | FragmentEntry], fragments: dict[str, Fragment]
+) -> None:
+    """Put the fragments of a file beside those of the files it includes."""
+    for name, entry in own.items():
+        where: Where = ("fragments", name)
+        if name in fragments:
+            other = fragments[name].pattern.source.label
+            raise source.error(f"the fragment {name!r} is defined already, in {other}", where)
+        if isinstance(entry, str):
+            fragments[name] = Fragment(name, Written(entry, source, where))
+            continue
+        conditions = (
+            Written(text, source, (*where, "where", number))
+            for number, text in enumerate(entry.where)
+        )
+        pattern = Written(entry.pattern, source, (*where, "pattern"))
+        fragments[name] = Fragment(name, pattern, tuple(conditions))
+
+
+class _Writer:
+    """Writes the items of a file out."""
+
+    def __init__(
+        self,
+        source: Source,
+        data: Any,  # noqa: ANN401  # YAML holds anything
+        fragments: Mapping[str, Fragment],
+    ) -> None:
+        self.source = source
+        self.data = data
+        self.fragments = fragments
+
+    def entries(self, at: Where, item: E, kind: type[E]) -> Iterator[tuple[Entry, E]]:
+        """Yield the entries that *item* stands for, each with the places of what it says."""
+        for entry in written_out(self.source, at, self.data[at[0]][at[1]], self.fragments):
+            if not entry.texts:
+                yield entry, item
+                continue
+            try:
+                yield entry, kind.model_validate(entry.data)
+            except ValidationError as error:
+                wrong = explain_invalid(entry, error, lambda _: ())
+                raise labelled(wrong, entry.values) from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import (
     AfterValidator,
@@ -10,10 +11,15 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
     model_validator,
 )
 
 from dplcli.dpl.rule import RESERVED_METADATA, ConstantsPolicy, EscapePolicy, OrderPolicy
+
+Json: TypeAlias = dict[str, Any]
 
 
 def _no_truth_value(value: object) -> object:
@@ -129,6 +135,125 @@ class RewriteEntry(_RuleEntry):
         return self
 
 
+# --- the same with references -------------------------------------------------------------------
+
+_REFERENCE = r"\$\{[^{}\n]*\}"
+_ONLY_REFERENCE = re.compile(_REFERENCE)
+_REFERENCE_SCHEMA: Json = {"type": "string", "pattern": f"^{_REFERENCE}$"}
+NameWithReferences = Annotated[
+    str, Field(pattern=rf"^([A-Za-z_]|{_REFERENCE})([A-Za-z0-9_]|{_REFERENCE})*$")
+]
+_SCALAR: Json = {"anyOf": [{"type": "string"}, {"type": "number"}]}
+_VALUES: Json = {
+    "anyOf": [
+        {"type": "array", "items": _SCALAR, "minItems": 1},
+        {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {"type": "object", "additionalProperties": _SCALAR},
+        },
+    ]
+}
+_SELECTION: Json = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]},
+}
+_COMBINATIONS: Json = {
+    "type": "array",
+    "minItems": 1,
+    "items": {"type": "object", "minProperties": 1, "additionalProperties": _SCALAR},
+}
+_FOR_EACH: Json = {
+    "anyOf": [
+        {"type": "object", "minProperties": 1, "additionalProperties": _VALUES},
+        _COMBINATIONS,
+    ]
+}
+_EXCEPT: Json = {"anyOf": [_SELECTION, {"type": "array", "items": _SELECTION}]}
+
+ForEach = Annotated[object, WithJsonSchema(_FOR_EACH)]
+"""Checked where it is written out, which can say more of what is wrong."""
+
+
+def _unless_reference(value: object, check: ValidatorFunctionWrapHandler) -> object:
+    items = value if isinstance(value, list) else [value]
+    if any(isinstance(item, str) and _ONLY_REFERENCE.fullmatch(item) for item in items):
+        return value
+    return check(value)
+
+
+def _or_reference(schema: Json) -> tuple[WrapValidator, WithJsonSchema]:
+    """Let a reference stand where *schema* holds; what takes its place is checked later."""
+    ways = {"anyOf": [schema, _REFERENCE_SCHEMA]}
+    return WrapValidator(_unless_reference), WithJsonSchema(ways)
+
+
+def _one_of(words: object) -> tuple[WrapValidator, WithJsonSchema]:
+    return _or_reference({"type": "string", "enum": list(get_args(words))})
+
+
+_OPSET_ITEM: Json = {"anyOf": [{"type": "integer", "minimum": 1}, _REFERENCE_SCHEMA]}
+_OPSETS_SCHEMA: Json = {"type": "array", "items": _OPSET_ITEM, "minItems": 1, "maxItems": 2}
+
+
+class ExampleItem(ExampleEntry):
+    """A model, and what becomes of it; perhaps for some of the rules that ``for_each`` makes."""
+
+    when: Annotated[object, WithJsonSchema(_SELECTION)] = Field(
+        default=None, description="Values of the variables; without it the example is for all."
+    )
+
+
+class _Item(_RuleEntry):
+    """What entries of both kinds say before their references are replaced."""
+
+    name: NameWithReferences = Field(description="Unique among the rules of its kind.")
+    for_each: ForEach = Field(
+        default=None,
+        description="Variables and their values: the rule is written out for each combination, "
+        "${variable} replaced in all its texts, the last variable changing fastest.",
+    )
+    except_: Annotated[object, WithJsonSchema(_EXCEPT)] = Field(
+        default=None, alias="except", description="Combinations to leave out."
+    )
+    opsets: Annotated[
+        Opsets | None, WrapValidator(_unless_reference), WithJsonSchema(_OPSETS_SCHEMA)
+    ] = Field(default=None, description="First and, if there is one, last opset it holds for.")
+    examples: list[ExampleItem] = Field(default=[], description="Run by `dpl patterns test`.")  # type: ignore[assignment]  # never written to
+
+
+class PatternItem(_Item, PatternEntry):
+    """One item of ``patterns``: a kind of subgraph to outline as a function."""
+
+    constants: Annotated[ConstantsPolicy | None, *_one_of(ConstantsPolicy)] = Field(
+        default=None, description="Which constants go into the function's body."
+    )
+    escape: Annotated[EscapePolicy, *_one_of(EscapePolicy)] = Field(
+        default="refuse", description="What if something outside reads an inner value."
+    )
+    order: Annotated[OrderPolicy, *_one_of(OrderPolicy)] = Field(
+        default="outermost",
+        description="outermost: consumers first; program: producers first, larger matches absorb.",
+    )
+
+
+class RewriteItem(_Item, RewriteEntry):
+    """One item of ``rewrites``: a kind of subgraph to replace."""
+
+    pattern: str = Field(
+        default="op()(...)",
+        description="What to find, in the pattern language; may be missing with some functions.",
+    )
+
+
+class FragmentEntry(_Strict):
+    """A part of patterns, with conditions of the rules that use it."""
+
+    pattern: str = Field(description="Lines `name = expression`, and an expression.")
+    where: list[str] = Field(default=[], description="Conditions of every rule that uses it.")
+
+
 class CatalogFile(_Strict):
     """A whole catalogue file, as written."""
 
@@ -145,11 +270,16 @@ class CatalogFile(_Strict):
     include: list[str] = Field(
         default=[], description="Other catalogues, relative to this file; their rules come first."
     )
-    patterns: list[PatternEntry] = Field(default=[], description="In order of priority.")
-    rewrites: list[RewriteEntry] = Field(default=[], description="In order of priority.")
+    fragments: dict[Identifier, str | FragmentEntry] = Field(
+        default={},
+        description="Parts of patterns: `${name}` stands for one in the patterns of this file and "
+        "of those that include it.",
+    )
+    patterns: list[PatternItem] = Field(default=[], description="In order of priority.")
+    rewrites: list[RewriteItem] = Field(default=[], description="In order of priority.")
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> Json:
     """Return the JSON Schema of a catalogue file."""
     schema = CatalogFile.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

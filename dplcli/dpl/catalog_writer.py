@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-from dplcli.dpl.catalog_schema import CatalogFile
+from dplcli.dpl.catalog_schema import CatalogFile, PatternEntry
 from dplcli.errors import CatalogError
 
 if TYPE_CHECKING:
@@ -63,10 +63,19 @@ def _entry(rule: PatternRule, policy: ConstantsPolicy) -> dict[str, Any]:
     }
     return {
         "name": rule.name,
-        **({"doc": rule.doc} if rule.doc else {}),
-        "pattern": _block(f"{rule.pattern!r}\n"),
-        **{key: value for key, (value, default) in optional.items() if value != default},
+        **({"doc": _escaped(rule.doc)} if rule.doc else {}),
+        "pattern": _block(_escaped(f"{rule.pattern!r}\n")),
+        **{key: _escaped(value) for key, (value, default) in optional.items() if value != default},
     }
+
+
+def _escaped(data: Any) -> Any:  # noqa: ANN401  # what YAML holds
+    """Keep ``${`` from being read as a reference."""
+    if isinstance(data, str):
+        return data.replace("${", "$${")
+    if isinstance(data, dict):
+        return {key: _escaped(item) for key, item in data.items()}
+    return [_escaped(item) for item in data] if isinstance(data, list) else data
 
 
 def _block(text: str) -> str:
@@ -76,7 +85,10 @@ def _block(text: str) -> str:
 
 def _check(catalog: dict[str, Any]) -> None:
     try:
-        CatalogFile.model_validate(catalog | {"patterns": [dict(e) for e in catalog["patterns"]]})
+        entries = [dict(entry) for entry in catalog["patterns"]]
+        CatalogFile.model_validate(catalog | {"patterns": entries})
+        for entry in entries:
+            PatternEntry.model_validate(entry)
     except ValidationError as error:
         problem = error.errors()[0]
         key = next(item for item in reversed(problem["loc"]) if isinstance(item, str))

@@ -70,6 +70,7 @@ class Rule:
         locate: Turns a place in the pattern's text into file, line and column.
         opsets: First and last opset of the standard operators it holds for; None is no bound.
         unused: Names of lines in the pattern's text that the pattern does not need.
+        values: What a catalogue wrote it out for: the value of each variable of ``for_each``.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Rule:
     locate: Locate | None
     opsets: Opsets
     unused: tuple[str, ...]
+    values: Mapping[str, str]
 
     def holds_for(self, graph: Graph) -> bool:
         """Tell whether the opset of *graph* is one that the rule holds for."""
@@ -157,6 +159,7 @@ class PatternRule(Rule):
         locate: Turns a place in the pattern's text into file, line and column.
         opsets: First and last opset of the standard operators it holds for; None is no bound.
         unused: Names of lines in the pattern's text that the pattern does not need.
+        values: What a catalogue wrote it out for: the value of each variable of ``for_each``.
     """
 
     target: str
@@ -174,6 +177,7 @@ class PatternRule(Rule):
     locate: Locate | None = None
     opsets: Opsets = (None, None)
     unused: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse conditions over names that the pattern does not bind.
@@ -206,6 +210,7 @@ class RewriteRule(Rule):
         locate: Turns a place in the pattern's text into file, line and column.
         opsets: First and last opset of the standard operators it holds for; None is no bound.
         unused: Names of lines in the pattern's text that the pattern does not need.
+        values: What a catalogue wrote it out for: the value of each variable of ``for_each``.
         once: Whether what it makes is left alone by it (Relay's ``rewrite_once``).
     """
 
@@ -220,6 +225,7 @@ class RewriteRule(Rule):
     locate: Locate | None = None
     opsets: Opsets = (None, None)
     unused: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
     escape: EscapePolicy = field(default="refuse", init=False)
     order: OrderPolicy = field(default="outermost", init=False)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dplcli.errors import PatternSyntaxError
-
     Where = Sequence[str | int]
 
 _MOST_ITEMS = 100_000
@@ -68,7 +66,7 @@ class Source:
             mark = error.problem_mark
             line, column = (mark.line, mark.column) if mark else (0, 0)
             problem = error.problem or "malformed"
-            raise self._error(f"not valid YAML: {problem}", line, column) from error
+            raise self.error_at(f"not valid YAML: {problem}", line, column) from error
         except (YAMLError, ValueError, OverflowError, RecursionError) as error:
             reason = " ".join(str(error).split())
             raise CatalogError(f"{self.label}: not valid YAML: {reason}") from error
@@ -83,23 +81,13 @@ class Source:
 
     def line(self, where: Where) -> int:
         """Return the 1-based line at which the item at *where* stands."""
-        return self._position(where)[0] + 1
+        return self.position(where)[0] + 1
 
     def error(self, message: str, where: Where, hint: str | None = None) -> CatalogError:
         """Point at the item at *where*."""
-        return self._error(message, *self._position(where), hint)
+        return self.error_at(message, *self.position(where), hint)
 
-    def error_in_text(self, error: PatternSyntaxError, where: Where, rule: str) -> CatalogError:
-        """Point into the pattern or condition at *where*, for what is wrong inside it."""
-        line, column = self._place_in_text(error.line, error.column, where)
-        return self._error(f"rule {rule!r}: {error.message}", line, column, error.hint)
-
-    def place_in_text(self, line: int, column: int, where: Where) -> str:
-        """Name a place inside the scalar at *where*: ``rules.yaml:12:9``."""
-        found = self._place_in_text(line, column, where)
-        return f"{self.label}:{found[0] + 1}:{found[1] + 1}"
-
-    def _place_in_text(self, of_line: int, of_column: int, where: Where) -> tuple[int, int]:
+    def position_in_text(self, of_line: int, of_column: int, where: Where) -> tuple[int, int]:
         """Return the 0-based line and column of a place inside a scalar of this file.
 
         Args:
@@ -107,15 +95,18 @@ class Source:
             of_column: 0-based column in that line.
             where: The scalar.
         """
-        line, column = self._position(where, value=True)
+        line, column = self.position(where, value=True)
         data: Any = self.data
         for key in where:
             data = data[key]
         text = getattr(data, "value", data)  # a tagged scalar holds its value
         return place_in_scalar(self.lines, (line, column), str(text), (of_line, of_column))
 
-    def _position(self, where: Where, *, value: bool = False) -> tuple[int, int]:
-        """Return where the item at *where* stands, or the nearest thing round it that exists."""
+    def position(self, where: Where, *, value: bool = False) -> tuple[int, int]:
+        """Return the 0-based line and column of the item at *where*.
+
+        If it does not exist, of the nearest thing round it that does.
+        """
         data: Any = self.data
         line, column = 0, 0
         for depth, key in enumerate(where):
@@ -125,7 +116,10 @@ class Source:
             data = data[key]
         return line, column
 
-    def _error(self, message: str, line: int, column: int, hint: str | None = None) -> CatalogError:
+    def error_at(
+        self, message: str, line: int, column: int, hint: str | None = None
+    ) -> CatalogError:
+        """Point at a 0-based line and column."""
         if line >= len(self.lines) > 0:
             line = len(self.lines) - 1
             column = len(self.lines[line])

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from dplcli.errors import CatalogError, did_you_mean
+from dplcli.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pydantic import ValidationError
 
-    from dplcli.dpl.source import Source
+    from dplcli.errors import CatalogError
 
     Where: TypeAlias = tuple[str | int, ...]
 
 
+class Places(Protocol):
+    """What knows where the items of some data are written."""
+
+    def error(self, message: str, where: Where, hint: str | None = None) -> CatalogError:
+        """Point at the item at *where*."""
+
+
 def explain_invalid(
-    source: Source, error: ValidationError, keys_at: Callable[[Where], Iterable[str]]
+    source: Places, error: ValidationError, keys_at: Callable[[Where], Iterable[str]]
 ) -> CatalogError:
     """Turn the first thing that pydantic objects to into a message that points into the file.
 
     Args:
-        source: The file.
+        source: The file, or a part of it.
         error: All that pydantic objects to.
         keys_at: Returns the keys that may stand where an unknown one stands.
     """

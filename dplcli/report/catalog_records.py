@@ -53,6 +53,7 @@ def _rule(rule: PatternRule | RewriteRule) -> Json:
     return {
         "name": rule.qualified_name,
         "origin": rule.origin,
+        "for_each": dict(rule.values),
         "doc": rule.doc,
         "pattern": repr(rule.pattern),
         "where": [condition.text for condition in rule.where],

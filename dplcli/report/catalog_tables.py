@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from rich.console import Group
 from rich.text import Text
 
+from dplcli.dpl.for_each import shown
 from dplcli.dpl.rule import PatternRule, RewriteRule
 from dplcli.report.tables import plain_table
 
@@ -80,9 +81,9 @@ def rule_texts(rules: Sequence[PatternRule | RewriteRule]) -> RenderableType:
     parts: list[RenderableType] = []
     for number, rule in enumerate(rules):
         parts += [Text()] if number else []
-        parts.append(
-            Text.assemble((rule.qualified_name, "bold"), f"  {rule.origin}" if rule.origin else "")
-        )
+        values = f"  ({shown(rule.values)})" if rule.values else ""
+        origin = f"  {rule.origin}" if rule.origin else ""
+        parts.append(Text.assemble((rule.qualified_name, "bold"), origin, values))
         parts += [Text(f"  {rule.doc}")] if rule.doc else []
         parts += [Text(f"    {line}") for line in repr(rule.pattern).splitlines()]
         parts += [Text(f"  where {condition.text}") for condition in rule.where]

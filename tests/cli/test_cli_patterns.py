@@ -745,7 +745,8 @@ def objections(schema: Json, data: object, root: Json, where: str = "") -> list[
     if "anyOf" in schema:
         ways = [objections(way, data, root, where) for way in schema["anyOf"]]
         return [] if [] in ways else ways[0]
-    types = {"string": str, "integer": int, "object": dict, "array": list, "null": type(None)}
+    types: dict[str, Any] = {"string": str, "integer": int, "number": (int, float)}
+    types |= {"object": dict, "array": list, "null": type(None)}
     wanted = schema.get("type")
     if wanted is not None and (not isinstance(data, types[wanted]) or isinstance(data, bool)):
         return [f"{where}: {data!r} is no {wanted}"]
@@ -769,6 +770,8 @@ def objections(schema: Json, data: object, root: Json, where: str = "") -> list[
 def _of_mapping(schema: Json, data: Json, root: Json, where: str) -> list[str]:
     known = schema.get("properties", {})
     extra = schema.get("additionalProperties", True)
+    if "patternProperties" in schema:
+        extra = next(iter(schema["patternProperties"].values()))
     found = [f"{where}: {key} is missing" for key in schema.get("required", ()) if key not in data]
     for key, item in data.items():
         if key in known:
@@ -810,6 +813,15 @@ def test_the_schema_accepts_what_dpl_ships(schema: Json, name: str) -> None:
         ({"patterns": [{"name": "a b", "pattern": "Relu(x)"}]}, "does not fit"),
         ({"patterns": outline("Relu(x)", opsets=[])}, "0 items"),
         ({"patterns": outline("Relu(x)", examples=[{"after": "any"}])}, "before is missing"),
+        ({"patterns": outline("${op}(x)", for_each={"op": ["Relu"]})}, ""),
+        ({"patterns": outline("${op}(x)", for_each=[{"op": "Relu"}])}, ""),
+        ({"patterns": outline("${op.is}(x)", for_each={"op": {"relu": {"is": "Relu"}}})}, ""),
+        ({"patterns": outline("Relu(x)", for_each={"op": []})}, "0 items"),
+        ({"patterns": outline("Relu(x)", for_each={"op": "Relu"})}, "is no array"),
+        ({"patterns": outline("Relu(x)", except_=[])}, "unknown key except_"),
+        ({"fragments": {"f": "Relu(x)"}, "patterns": outline("${f}")}, ""),
+        ({"fragments": {"f": {"where": []}}, "patterns": outline("${f}")}, "is no string"),
+        ({"patterns": outline("Relu(x)", escape="${e}", for_each=[{"e": "refuse"}])}, ""),
     ],
 )
 def test_the_schema_and_the_loader_agree(
