@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from pydantic import ValidationError
 
 from dplcli.dpl.catalog_entries import labelled, written_out
+from dplcli.dpl.catalog_examples import read_examples
 from dplcli.dpl.catalog_files import exists, find_catalog
 from dplcli.dpl.catalog_rules import RuleMaker
 from dplcli.dpl.catalog_schema import (
@@ -91,6 +92,7 @@ def read_catalogs(
     *,
     allow_code: bool = False,
     readers: Mapping[str, Reader] = NO_READERS,
+    with_examples: bool = False,
 ) -> Catalog:
     """Read the rules of several catalogues, in the order given.
 
@@ -100,11 +102,13 @@ def read_catalogs(
         schemas: The standard operators.
         allow_code: Whether YAML may name Python functions to import (``check``, ``function``).
         readers: By suffix, what else reads catalogues: files that are neither YAML nor Python.
+        with_examples: Whether to read the files of examples beside the catalogues, too.
 
     Raises:
         CatalogError: A catalogue is missing, malformed, or two rules have the same name.
     """
-    reader = _Reader(schemas, allow_code=allow_code, readers=readers)
+    maker = RuleMaker(schemas, allow_code=allow_code)
+    reader = _Reader(maker, readers, with_examples=with_examples)
     for name in names:
         reader.read_named(name)
     return reader.catalog
@@ -142,10 +146,11 @@ class _Reader:
     """Reads catalogues, each once, and gathers their rules in order."""
 
     def __init__(
-        self, schemas: SchemaLibrary, *, allow_code: bool, readers: Mapping[str, Reader]
+        self, maker: RuleMaker, readers: Mapping[str, Reader], *, with_examples: bool
     ) -> None:
-        self.maker = RuleMaker(schemas, allow_code=allow_code)
+        self.maker = maker
         self.readers = readers
+        self.with_examples = with_examples
         self.catalog = Catalog()
         self.offered: set[str] = set()
         self.fragments: dict[Path, dict[str, Fragment]] = {}
@@ -199,14 +204,24 @@ class _Reader:
             included = self._include(source, path, root, name, index)
             fragments |= self.fragments.get(included, {})
         _add_fragments(source, file.fragments, fragments)
-        writer = _Writer(source, data, fragments)
+        made = list(self._rules(_Writer(source, data, fragments), file))
+        names = {rule.name for _, rule in made}
+        examples = read_examples(path, names) if self.with_examples else {}
+        for place, rule in made:
+            own = rule.examples + examples.get(rule.name, ())
+            self._add(place, replace(rule, examples=own) if own else rule)
+
+    def _rules(
+        self, writer: _Writer, file: CatalogFile
+    ) -> Iterator[tuple[Entry, PatternRule | RewriteRule]]:
+        """Make the rules of a file."""
         for index, item in enumerate(file.patterns):
             for place, entry in writer.entries(("patterns", index), item, PatternEntry):
-                rule = self.maker.pattern_rule(place, entry, file.target or "", file.constants)
-                self._add(place, rule)
+                target, constants = file.target or "", file.constants
+                yield place, self.maker.pattern_rule(place, entry, target, constants)
         for index, other in enumerate(file.rewrites):
             for place, made in writer.entries(("rewrites", index), other, RewriteEntry):
-                self._add(place, self.maker.rewrite_rule(place, made))
+                yield place, self.maker.rewrite_rule(place, made)
 
     def _include(self, source: Source, path: Path, root: Path, name: str, index: int) -> Path:
         where = ("include", index)

@@ -133,12 +133,10 @@ def _has_reference(data: object) -> bool:
 
 
 def _check_used(source: Source, at: Where, combination: Combination, used: set[str]) -> None:
-    for name, choice in combination.items():
+    """Refuse variables without use; fields may be for other entries that share the table."""
+    for name in combination:
         if name not in used:
             raise source.error(f"the variable {name!r} is not used", (*at, FOR_EACH, name))
-        for field, written in choice.fields.items():
-            if f"{name}.{field}" not in used:
-                raise written.source.error(f"{name}.{field} is not used", written.where)
 
 
 def _check_distinct(entries: Sequence[Entry]) -> None:

@@ -12,6 +12,7 @@ from dplcli.errors import CatalogError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+EXAMPLES_SUFFIX = ".examples.yaml"
 _SUFFIXES = (".yaml", ".yml")
 _PACKAGE = Path(__file__).parent.parent
 SHIPPED_FOLDERS = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
@@ -21,7 +22,19 @@ SHIPPED_FOLDERS = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
 def shipped_catalogs() -> list[str]:
     """Name the catalogues that come with dpl."""
     folder = _shipped_folder()
-    return sorted(path.stem for path in folder.glob("*.yaml")) if folder else []
+    if folder is None:
+        return []
+    return sorted(path.stem for path in folder.glob("*.yaml") if not is_examples_file(path))
+
+
+def is_examples_file(path: Path) -> bool:
+    """Tell whether a file holds the examples of a catalogue beside it."""
+    return path.name.endswith(EXAMPLES_SUFFIX)
+
+
+def examples_file(catalogue: Path) -> Path:
+    """Return where the examples of a catalogue are, if they are in a file of their own."""
+    return catalogue.with_name(catalogue.stem + EXAMPLES_SUFFIX)
 
 
 def _shipped_folder() -> Path | None:

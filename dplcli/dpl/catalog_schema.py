@@ -48,6 +48,7 @@ def _in_order(opsets: list[int]) -> list[int]:
 
 
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+DottedName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
 Domain = Annotated[
     str,
     Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"),
@@ -96,6 +97,7 @@ class _RuleEntry(_Strict):
 class PatternEntry(_RuleEntry):
     """One item of ``patterns``: a kind of subgraph to outline as a function."""
 
+    name: DottedName = Field(description="Unique among the patterns; the functions' name.")
     constants: ConstantsPolicy | None = Field(
         default=None, description="Which constants go into the function's body."
     )
@@ -140,9 +142,9 @@ class RewriteEntry(_RuleEntry):
 _REFERENCE = r"\$\{[^{}\n]*\}"
 _ONLY_REFERENCE = re.compile(_REFERENCE)
 _REFERENCE_SCHEMA: Json = {"type": "string", "pattern": f"^{_REFERENCE}$"}
-NameWithReferences = Annotated[
-    str, Field(pattern=rf"^([A-Za-z_]|{_REFERENCE})([A-Za-z0-9_]|{_REFERENCE})*$")
-]
+_PART = rf"([A-Za-z_]|{_REFERENCE})([A-Za-z0-9_]|{_REFERENCE})*"
+NameWithReferences = Annotated[str, Field(pattern=rf"^{_PART}$")]
+DottedNameWithReferences = Annotated[str, Field(pattern=rf"^{_PART}(\.{_PART})*$")]
 _SCALAR: Json = {"anyOf": [{"type": "string"}, {"type": "number"}]}
 _VALUES: Json = {
     "anyOf": [
@@ -226,6 +228,9 @@ class _Item(_RuleEntry):
 class PatternItem(_Item, PatternEntry):
     """One item of ``patterns``: a kind of subgraph to outline as a function."""
 
+    name: DottedNameWithReferences = Field(
+        description="Unique among the patterns; the functions' name."
+    )
     constants: Annotated[ConstantsPolicy | None, *_one_of(ConstantsPolicy)] = Field(
         default=None, description="Which constants go into the function's body."
     )
@@ -277,6 +282,25 @@ class CatalogFile(_Strict):
     )
     patterns: list[PatternItem] = Field(default=[], description="In order of priority.")
     rewrites: list[RewriteItem] = Field(default=[], description="In order of priority.")
+
+
+class ExampleOf(ExampleEntry):
+    """One item of a file of examples: it says which rule it is about."""
+
+    rule: DottedNameWithReferences = Field(description="Name of a rule of the catalogue.")
+    for_each: ForEach = Field(default=None, description="As in catalogues.")
+    except_: Annotated[object, WithJsonSchema(_EXCEPT)] = Field(
+        default=None, alias="except", description="Combinations to leave out."
+    )
+
+
+class ExamplesFile(_Strict):
+    """A whole file of examples, as written."""
+
+    dpl: Annotated[Literal[1], BeforeValidator(_no_truth_value)] = Field(
+        description="Version of this format."
+    )
+    examples: list[ExampleOf] = Field(description="Run by `dpl patterns test`.")
 
 
 def json_schema() -> Json:

@@ -51,7 +51,7 @@ class Expander:
     Args:
         choices: The value of each variable.
         fragments: The fragments that can be seen.
-        used: The variables and fields in use, as ``name`` and ``name.field``; more are added.
+        used: The variables in use; more are added.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Expander:
             hint = did_you_mean(variable, known) or (_LITERAL if not known else None)
             message = f"there is no variable or fragment {variable!r}"
             raise written.error(message, offset, hint or f"there are: {', '.join(known)}")
-        self.used |= {variable, name}
+        self.used.add(variable)
         if not field:
             return choice.value
         if field not in choice.fields:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Node, TensorType, Value
 
 _FIRST_SPATIAL_AXIS = 2
+_CONVOLUTIONS = frozenset({"Conv", "ConvInteger"})
 
 
 class UnknownFactError(Exception):
@@ -129,11 +130,17 @@ class ValueFacts:
     def channels_and_rank(self) -> tuple[object, int]:
         """Extent of axis 1, and the rank; for a convolution read off its weight."""
         node = self._value.producer
-        if node is not None and node.op_type == "Conv" and node.domain == "":
+        if node is not None and node.op_type in _CONVOLUTIONS and node.domain == "":
             weight = node.inputs[1]
             if weight is not None:
                 shape = ValueFacts(weight).shape
                 return shape[0], len(shape)
+        if node is not None and node.op_type == "ConvTranspose" and node.domain == "":
+            weight, group = node.inputs[1], parameter_of(node, "group")
+            if weight is not None and group is not None and isinstance(group.value, int):
+                shape = ValueFacts(weight).shape
+                if isinstance(shape[1], int):
+                    return shape[1] * group.value, len(shape)
         shape = self.shape
         if len(shape) < _FIRST_SPATIAL_AXIS:
             raise UnknownFactError(f"{self.name!r} has no channel axis")

@@ -19,6 +19,7 @@ class OnnxSchemas:
         """Start with nothing looked up."""
         self._found: dict[tuple[str, str, int], OpSchema | None] = {}
         self._by_name: dict[tuple[str, str], list[OnnxSchema]] | None = None
+        self._versions: dict[tuple[str, str], tuple[OpSchema, ...]] = {}
 
     def find(self, op_type: str, domain: str, version: int) -> OpSchema | None:
         """Return the schema in force at opset *version*, or None if there is none."""
@@ -29,7 +30,10 @@ class OnnxSchemas:
 
     def versions(self, op_type: str, domain: str) -> Iterable[OpSchema]:
         """Return every version of an operator's schema, oldest first; none if unknown."""
-        return [convert_schema(schema) for schema in self._all().get((op_type, domain), ())]
+        key = (op_type, domain)
+        if key not in self._versions:
+            self._versions[key] = tuple(map(convert_schema, self._all().get(key, ())))
+        return self._versions[key]
 
     def op_types(self, domain: str) -> Iterable[str]:
         """Return the operators known in *domain*; none for a domain onnx does not define."""

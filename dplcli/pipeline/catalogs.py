@@ -72,7 +72,9 @@ def load_catalog_rules(
     """
     if not names:
         raise UsageError("no catalogue is named", hint="dpl patterns list shows what there is")
-    catalog: Catalog = read_catalogs(names, OnnxSchemas(), allow_code=allow_code, readers=READERS)
+    catalog: Catalog = read_catalogs(
+        names, OnnxSchemas(), allow_code=allow_code, readers=READERS, with_examples=True
+    )
     return _named(catalog.rules, only)
 
 
