@@ -39,8 +39,8 @@ REASONS = {
     "gelu": "GELU written out with Erf is GELU for dpl, and five operators behind a bias for TVM",
     "mask": "TVM takes an attention mask, which is added to the scores, for a bias; dpl leaves the "
     "addition outside",
-    "any-order": "TVM takes any Transpose of a weight for a transposed weight, dpl one that swaps the "
-    "last two axes, else the plain product",
+    "any-order": "TVM takes any Transpose of a weight for a transposed weight, dpl one that swaps "
+    "the last two axes, else the plain product",
     "norm": "TVM finds rms_norm by the name of a function, which imported models do not have",
     "shift": "TVM's importer adds a shift of zeros to a LayerNormalization that has none; the "
     "kernel needs one",
