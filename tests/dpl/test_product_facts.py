@@ -239,3 +239,19 @@ def test_other_arguments_are_refused(condition: str) -> None:
     text = "g (float[4,8] a, float[8,6] w, float[6] b) => (o) { m = MatMul (a, w) o = Add (m, b) }"
     (reason,) = describe_refusals(selected(rule("p = MatMul(x, w)\nAdd(p, b)", condition), text))
     assert "of the pattern first" in reason or "missing 1 required" in reason
+
+
+@pytest.mark.parametrize(
+    ("dims", "expected"),
+    [
+        ("[2, 3]", "yes"),
+        ("", "yes"),
+        ("[N, 3]", "no"),
+        ("[2, ?]", "no"),
+        ("[]", "the rank of 'a' is unknown"),
+    ],
+)
+def test_is_static(dims: str, expected: str) -> None:
+    """Every dimension is a number: symbols and unknown ones are none."""
+    text = f"g (float{dims} a) => (o) {{ o = Relu (a) }}"
+    assert verdict("Relu(x)", "is_static(x)", text) == expected
