@@ -42,6 +42,7 @@ def matmul(x: str, w: str) -> str:
         ("float[B,4,8]", "float[C,8,6]", "batches_agree(p)", "no"),
         ("float[2,4,8]", "float[1,8,6]", "batches_agree(p)", "no"),
         ("float[1,4,8]", "float[8,6]", "batches_agree(p)", "yes"),
+        ("float[4,8]", "float[1,8,6]", "batches_agree(p)", "yes"),
         ("float[2,1,4,8]", "float[1,2,8,6]", "batches_agree(p)", "no"),
         ("float[2,4,8]", "float[8,6]", "right_is_matrix(p)", "yes"),
         ("float[2,4,8]", "float[1,1,8,6]", "right_is_matrix(p)", "yes"),
