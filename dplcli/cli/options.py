@@ -50,8 +50,10 @@ def catalog_options(command: Command) -> Command:
         "--target",
         "targets",
         multiple=True,
-        metavar="NAME",
-        help="Use everything dpl ships for a target, such as dnnl. Repeatable.",
+        metavar="NAMES",
+        callback=_listed,
+        help="Use everything dpl ships for a target, such as dnnl, or for several: of "
+        "cutlass,cublas the first one wins where both would take a node. Repeatable.",
     )(command)
     return click.option(
         "--patterns",
@@ -61,6 +63,16 @@ def catalog_options(command: Command) -> Command:
         help="A catalogue: a YAML file, a Python file (which is executed), or the name of one that "
         "dpl or an installed package ships. Repeatable.",
     )(command)
+
+
+def _listed(
+    _context: click.Context, option: click.Parameter, texts: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Split what is given as a comma-separated list, in order."""
+    for text in texts:
+        if "," in text and not all(name.strip() for name in text.split(",")):
+            raise UsageError(f"{option.opts[0]} {text}: a name is missing beside a comma")
+    return tuple(name.strip() for text in texts for name in text.split(","))
 
 
 def allow_code_option(command: Command) -> Command:

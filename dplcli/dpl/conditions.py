@@ -28,6 +28,11 @@ class Condition(Expression):
         PatternSyntaxError: It is not one expression.
     """
 
+    def __init__(self, text: str) -> None:
+        """Parse *text*."""
+        super().__init__(text)
+        self._shorter: dict[frozenset[str], ast.expr | None] = {}
+
     def reason_against(self, bindings: Mapping[str, Value]) -> str:
         """Return why the condition does not hold for *bindings*, or "" if it does.
 
@@ -35,10 +40,8 @@ class Condition(Expression):
         alternative) is no obstacle: the operands of ``and`` and ``or`` that use it are left out,
         and a condition of which nothing is left holds.
         """
-        tree: ast.expr | None = self._tree
         facts = self._facts(bindings)
-        if len(facts) < len(self._used):
-            tree = _without(self._tree, self._used - facts.keys())
+        tree = self._left_of(frozenset(self._used - facts.keys()))
         if tree is None:
             return ""
         try:
@@ -48,6 +51,14 @@ class Condition(Expression):
         except UNANSWERABLE as error:
             return f"{self.text!r} cannot be evaluated: {' '.join(str(error).split())}"
         return "" if holds else f"{self.text!r} does not hold"
+
+    def _left_of(self, absent: frozenset[str]) -> ast.expr | None:
+        """Return what is left of the expression without *absent* names."""
+        if not absent:
+            return self._tree
+        if absent not in self._shorter:
+            self._shorter[absent] = _without(self._tree, absent)
+        return self._shorter[absent]
 
 
 def _without(tree: ast.expr, absent: AbstractSet[str]) -> ast.expr | None:

@@ -9,9 +9,22 @@ import numpy as np
 
 from dplcli.dpl.array_helpers import ARRAY_FUNCTIONS, items_of
 from dplcli.dpl.facts import ValueFacts
+from dplcli.dpl.product_facts import (
+    batches_agree,
+    columns,
+    depends_on,
+    depth,
+    left_is_matrix,
+    only_output,
+    per_column,
+    right_is_matrix,
+    scales_columns,
+    symmetric,
+    transposes_last_two,
+)
 from dplcli.dpl.quantisation_facts import per_tensor
 from dplcli.dpl.shape_proofs import shaped_like
-from dplcli.dpl.size_helpers import dims
+from dplcli.dpl.size_helpers import dims, is_static
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,5 +106,17 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "per_tensor": _on_values(per_tensor, 1),
     "shaped_like": _on_values(shaped_like, 2),
     "dims": dims,
+    "is_static": _on_values(is_static, 1),
+    "depth": _on_values(depth, 1),
+    "columns": _on_values(columns, 1),
+    "batches_agree": _on_values(batches_agree, 1),
+    "left_is_matrix": _on_values(left_is_matrix, 1),
+    "right_is_matrix": _on_values(right_is_matrix, 1),
+    "per_column": _on_values(per_column, 2),
+    "scales_columns": _on_values(scales_columns, 2),
+    "symmetric": _on_values(symmetric, 1),
+    "transposes_last_two": _on_values(transposes_last_two, 1),
+    "only_output": _on_values(only_output, 1),
+    "depends_on": _on_values(depends_on, 2),
 }
 """Every function an expression may call."""

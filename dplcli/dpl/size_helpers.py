@@ -26,3 +26,12 @@ def dims(value: object) -> Dims:
     if shape is None:
         raise UnknownFactError(f"the rank of {value.name!r} is unknown")
     return shape
+
+
+def is_static(value: ValueFacts) -> bool:
+    """Tell whether every dimension of *value* is a number.
+
+    Raises:
+        UnknownFactError: Not even the rank is known.
+    """
+    return all(isinstance(extent, int) for extent in dims(value))

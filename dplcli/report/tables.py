@@ -69,7 +69,7 @@ def rule_table(
             continue
         written = [str(len(functions.get(rule, ())))] if functions is not None else []
         of_rule = refused.get(rule, [])
-        reason = [_main_reason(of_rule)] if refused else []
+        reason = [Text(_main_reason(of_rule))] if refused else []
         table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
     silent = len(counts) - table.row_count
     if not silent:
@@ -129,7 +129,7 @@ def refusal_list(refused: Iterable[Rejection]) -> RenderableType:
     table = plain_table("rule", "root", "stage", "reason")
     for item in refused:
         root = f"{item.root.op_type} {item.root.label}"
-        table.add_row(item.rule.qualified_name, root, item.stage, item.reason)
+        table.add_row(item.rule.qualified_name, Text(root), item.stage, Text(item.reason))
     return table
 
 

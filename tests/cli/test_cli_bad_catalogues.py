@@ -159,7 +159,7 @@ NAMED = {
     "patterns": (("-p", "conv_rleu"), "conv_rleu: no such catalogue", "did you mean 'conv_relu'?"),
     "suffix": (("-p", "conv_relu.yml"), "conv_relu.yml: no such", "did you mean 'conv_relu'?"),
     "second": (("-p", "dnnl", "-p", "dnlnl"), "dnlnl: no such", "did you mean 'dnnl'?"),
-    "unlike-any": (("-p", "qwertz"), "qwertz: no such catalogue", "conv_relu, dnnl"),
+    "unlike-any": (("-p", "qwertz"), "qwertz: no such catalogue", "cublas, cutlass, dnnl"),
     "missing-file": (("-p", "sub/rules.yaml"), "sub/rules.yaml: no such catalogue", "conv_relu"),
     "directory": (("-p", "."), "is a directory", ""),
     "empty": (("-p", ""), "no such catalogue", ""),

@@ -1,0 +1,67 @@
+"""Catalogues and their examples: whether they hold, and show what each condition is for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from dplcli.dpl import read_catalogs
+from dplcli.onnx_io import OnnxSchemas
+from dplcli.onnx_io.build import model_from_text
+from dplcli.passes.selection import select_matches
+from dplcli.pipeline.trials import Trier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dplcli.dpl import PatternRule
+    from dplcli.dpl.rule import Example
+    from dplcli.ir import Model
+
+SCHEMAS = OnnxSchemas()
+
+
+@cache
+def rules_of(catalogue: str) -> dict[str, PatternRule]:
+    """Return the rules of a catalogue with their examples, by name."""
+    read = read_catalogs([catalogue], SCHEMAS, with_examples=True)
+    return {rule.name: rule for rule in read.patterns}
+
+
+def failures(rule: PatternRule) -> list[str]:
+    """Run the examples of a rule in onnxruntime and return what is wrong, by place."""
+    trials = [trial for trial in Trier(SCHEMAS).trials(replace(rule)) if trial.kind == "example"]
+    assert trials, "there is no example"
+    assert any(example.after != "unchanged" for example in rule.examples), "there is no hit"
+    assert any(example.after == "unchanged" for example in rule.examples), "there is no near miss"
+    return [f"{trial.place}: {trial.reason}" for trial in trials if trial.verdict != "passed"]
+
+
+def idle_conditions(rules: Iterable[PatternRule]) -> set[str]:
+    """Return the conditions that change nothing of what is taken in any example.
+
+    Rules share the conditions of fragments, so it is enough that one of them needs a condition.
+    """
+    wanted: set[str] = set()
+    needed: set[str] = set()
+    for rule in rules:
+        for number, condition in enumerate(rule.where):
+            wanted.add(condition.text)
+            if condition.text in needed:
+                continue
+            looser = replace(rule, where=(*rule.where[:number], *rule.where[number + 1 :]))
+            if any(taken_in(looser, item) != taken_in(rule, item) for item in rule.examples):
+                needed.add(condition.text)
+    return wanted - needed
+
+
+def taken_in(rule: PatternRule, example: Example) -> list[list[str]]:
+    """Name the nodes of each match in an example."""
+    matches = select_matches(_model(example.before), [rule]).matches
+    return [[f"{node.op_type} {node.label}" for node in match.nodes] for match in matches]
+
+
+@cache
+def _model(text: str) -> Model:
+    return model_from_text(text, "example")
