@@ -99,13 +99,13 @@ class OriginRecorder:
         self._last[call] = self._anchors[id(item)]
 
     def describe(self, item: Outline, moved: Iterable[Node]) -> str:
-        """Write down what ``dpl.nodes`` does not say; "" if that is nothing.
+        """Write down, once, what ``dpl.nodes`` does not say; "" if that is nothing.
 
         Args:
             item: What is outlined.
             moved: The nodes that have to move behind the call.
         """
-        found = self._found[id(item)]
+        found = self._found.pop(id(item))
         if moved:
             found = {**found, "moved": _encode(self._moved(moved, self._anchors[id(item)]))}
         return _object(found) if found else ""
