@@ -14,6 +14,7 @@ import click
 from dplcli.errors import DplError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import FrameType
 
 EXIT_NO = 1
@@ -22,6 +23,13 @@ EXIT_COULD_NOT = 2
 
 class _StoppedError(BaseException):
     """Somebody asked the process to end; raised so that what is half done is taken away."""
+
+
+def answer_no(reasons: Iterable[str]) -> NoReturn:
+    """Say why the answer is no, a sentence a line, and end with its exit code."""
+    for reason in reasons:
+        click.echo(f"dpl: {reason}", err=True)
+    raise click.exceptions.Exit(EXIT_NO)
 
 
 def run(command: click.Command) -> NoReturn:

@@ -9,12 +9,12 @@ from rich.console import Group
 from rich.text import Text
 
 from dplcli import pipeline
-from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.funnel import answer_no
 from dplcli.cli.options import PATH, check_json_path, emit, model_argument, output_options, progress
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import UsageError
 from dplcli.report.inline_report import call_list, inline_record, inline_summary, inline_table
-from dplcli.report.tables import verification_report
+from dplcli.report.written_report import check_failure, ending, whereabouts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,9 +113,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         quiet=quiet,
     )
     if not outcome.is_success:
-        for line in _failures(outcome):
-            click.echo(f"dpl: {line}", err=True)
-        raise click.exceptions.Exit(EXIT_NO)
+        answer_no([*check_failure(outcome), whereabouts(outcome)])
 
 
 def _choice(
@@ -153,21 +151,5 @@ def _report(outcome: pipeline.InlineOutcome, *, verify: bool, verbose: bool) -> 
     if inlining.functions:
         parts += [Text(), inline_summary(inlining, outcome.nodes)]
     parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
-    if outcome.verification is not None:
-        parts += [Text(), verification_report(outcome.verification)]
-    elif outcome.is_changed and not verify:
-        parts.append(Text("Not verified, as asked.", style="yellow"))
-    if outcome.output is not None:
-        same = "" if outcome.is_changed else ", unchanged"
-        parts.append(Text(f"Wrote {outcome.output}{same}."))
+    parts += ending(outcome, is_changed=outcome.is_changed, is_verified=verify)
     return Group(*parts)
-
-
-def _failures(outcome: pipeline.InlineOutcome) -> list[str]:
-    lines = []
-    if outcome.objection:
-        lines.append(f"onnx.checker refuses the result: {outcome.objection}")
-    if outcome.verification is not None and not outcome.verification.equivalent:
-        lines.append("the result is not equivalent to the original")
-    where = "nothing was written" if outcome.kept is None else f"kept as {outcome.kept}"
-    return [*lines, where]

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from dplcli import pipeline
-from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.funnel import answer_no
 from dplcli.cli.options import (
     PATH,
     allow_code_option,
@@ -33,8 +33,8 @@ from dplcli.report.tables import (
     listing,
     rule_table,
     summary_line,
-    verification_report,
 )
+from dplcli.report.written_report import check_failure, ending, whereabouts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,9 +154,7 @@ def command(  # noqa: PLR0913  # one parameter per option
 
 def _conclude(outcome: pipeline.PartitionOutcome) -> None:
     if not outcome.is_success:
-        for line in _failures(outcome):
-            click.echo(f"dpl: {line}", err=True)
-        raise click.exceptions.Exit(EXIT_NO)
+        answer_no([*outcome.unmet, *check_failure(outcome), whereabouts(outcome)])
 
 
 def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) -> RenderableType:
@@ -171,21 +169,5 @@ def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) 
     if outcome.coverage is not None:
         parts += [coverage_report(outcome.coverage, verbose=verbose)]
     parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
-    if outcome.verification is not None:
-        parts += [Text(), verification_report(outcome.verification)]
-    elif outcome.is_changed and not verify:
-        parts.append(Text("Not verified, as asked.", style="yellow"))
-    if outcome.output is not None:
-        same = "" if outcome.is_changed else ", unchanged"
-        parts.append(Text(f"Wrote {outcome.output}{same}."))
+    parts += ending(outcome, is_changed=outcome.is_changed, is_verified=verify)
     return Group(*parts)
-
-
-def _failures(outcome: pipeline.PartitionOutcome) -> list[str]:
-    lines = list(outcome.unmet)
-    if outcome.objection:
-        lines.append(f"onnx.checker refuses the result: {outcome.objection}")
-    if outcome.verification is not None and not outcome.verification.equivalent:
-        lines.append("the result is not equivalent to the original")
-    where = "nothing was written" if outcome.kept is None else f"kept as {outcome.kept}"
-    return [*lines, where]

@@ -13,7 +13,8 @@ from dplcli.cli.options import emit, progress
 from dplcli.errors import UsageError
 from dplcli.report.records import partition_record
 from dplcli.report.repeat_report import block_list, family_records, repeat_table, size_line
-from dplcli.report.tables import summary_line, verification_report
+from dplcli.report.tables import summary_line
+from dplcli.report.written_report import ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -166,11 +167,5 @@ def _report(outcome: pipeline.RepeatOutcome, *, verify: bool, verbose: bool) -> 
     if outcome.is_changed and outcome.size[1]:
         parts.append(size_line(outcome.size))
     parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
-    if outcome.verification is not None:
-        parts += [Text(), verification_report(outcome.verification)]
-    elif outcome.is_changed and not verify:
-        parts.append(Text("Not verified, as asked.", style="yellow"))
-    if outcome.output is not None:
-        same = "" if outcome.is_changed else ", unchanged"
-        parts.append(Text(f"Wrote {outcome.output}{same}."))
+    parts += ending(outcome, is_changed=outcome.is_changed, is_verified=verify)
     return Group(*parts)

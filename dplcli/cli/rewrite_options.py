@@ -13,7 +13,7 @@ import click
 from rich.console import Group
 
 from dplcli import pipeline
-from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.funnel import answer_no
 from dplcli.cli.options import PATH, check_json_path, emit, output_options, progress
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import DplError, UsageError
@@ -166,9 +166,7 @@ def carry_out(
         quiet=run.quiet or run.trace_json == "-",
     )
     if not outcome.is_success:
-        for line in rewrite_failures(outcome):
-            click.echo(f"dpl: {line}", err=True)
-        raise click.exceptions.Exit(EXIT_NO)
+        answer_no(rewrite_failures(outcome))
 
 
 def _check_reports(run: RunOptions, *others: Path | str | None) -> None:

@@ -9,8 +9,9 @@ from rich.text import Text
 from dplcli.dpl.reach import reach_of
 from dplcli.passes.applications import list_nodes
 from dplcli.report.records import refusals
-from dplcli.report.tables import plain_table, refusal_list, rule_table, verification_report
+from dplcli.report.tables import plain_table, refusal_list, rule_table
 from dplcli.report.trace_report import application_record, sentence
+from dplcli.report.written_report import check_failure, ending, whereabouts
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -115,18 +116,9 @@ def _changes(outcome: Rewritten) -> list[RenderableType]:
 
 
 def _ending(outcome: Rewritten, *, is_verified: bool) -> list[RenderableType]:
-    parts: list[RenderableType] = []
-    verdict = outcome.verdict
     if outcome.is_dry:
-        parts.append(Text("Nothing was verified or written, as asked.", style="yellow"))
-    elif verdict.verification is not None:
-        parts += [Text(), verification_report(verdict.verification)]
-    elif outcome.is_changed and not is_verified:
-        parts.append(Text("Not verified, as asked.", style="yellow"))
-    if verdict.output is not None:
-        same = "" if outcome.is_changed else ", unchanged"
-        parts.append(Text(f"Wrote {verdict.output}{same}."))
-    return parts
+        return [Text("Nothing was verified or written, as asked.", style="yellow")]
+    return ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
 
 
 def rewrite_failures(outcome: Rewritten) -> list[str]:
@@ -136,15 +128,11 @@ def rewrite_failures(outcome: Rewritten) -> list[str]:
         lines += missing_lines(outcome)
     if outcome.growth:
         lines.append(outcome.growth)
-    verdict = outcome.verdict
     if outcome.broken is not None:
         lines += _blame(outcome.broken)
-    elif verdict.objection:
-        lines.append(f"onnx.checker refuses the result: {verdict.objection}")
-    elif verdict.verification is not None and not verdict.verification.equivalent:
-        lines.append("the result is not equivalent to the original")
-    where = "nothing was written" if verdict.kept is None else f"kept as {verdict.kept}"
-    return lines if outcome.is_dry else [*lines, where]
+    else:
+        lines += check_failure(outcome.verdict)
+    return lines if outcome.is_dry else [*lines, whereabouts(outcome.verdict)]
 
 
 def missing_lines(outcome: Rewritten) -> list[str]:
