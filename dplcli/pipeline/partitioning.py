@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.expectation import parse_expectations, unmet_expectations
-from dplcli.onnx_io import check_external_data, load_model, paused_gc
+from dplcli.onnx_io import check_external_data, is_modified, load_model, paused_gc
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches
@@ -52,6 +52,7 @@ class PartitionOutcome(MatchOutcome):
         verification: The numerical check; None if it was not made.
         coverage: How much of the work is inside the functions; None if it was not measured.
         regions: What the targets are handed, in program order; None if nothing was to be merged.
+        is_sorted: Whether the nodes had to be brought into topological order.
     """
 
     partitions: tuple[Partition, ...] = ()
@@ -62,11 +63,13 @@ class PartitionOutcome(MatchOutcome):
     verification: VerificationResult | None = None
     coverage: Coverage | None = None
     regions: tuple[Region, ...] | None = None
+    is_sorted: bool = False
 
     @property
     def is_changed(self) -> bool:
         """Whether the result differs from the model at all."""
-        return bool(self.partitions) or any(region.members for region in self.regions or ())
+        merged = any(region.members for region in self.regions or ())
+        return self.is_sorted or bool(self.partitions) or merged
 
     @property
     def is_success(self) -> bool:
@@ -175,7 +178,7 @@ def _outline(
     settings: PartitionSettings,
     light: Mapping[int, str] = MappingProxyType({}),
 ) -> PartitionOutcome:
-    before = model.graph.node_count
+    before, is_sorted = model.graph.node_count, is_modified(model)
     say("matching")
     selection = without_matches(select_matches(model, rules), light)
     coverage = None
@@ -193,4 +196,5 @@ def _outline(
         partitions=tuple(partitions),
         nodes=(before, model.graph.node_count),
         coverage=coverage,
+        is_sorted=is_sorted,
     )

@@ -28,6 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def dpl(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Dpl:
     """Return a function that calls dpl in this process, in *folder*; C++ output is seen, too."""
     assert folder.is_dir()
+    monkeypatch.delenv("COLUMNS", raising=False)  # test runners set it; a pipe has no width
 
     def call(*arguments: object) -> Answer:
         monkeypatch.setattr(sys, "argv", ["dpl", *map(str, arguments)])
