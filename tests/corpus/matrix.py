@@ -26,6 +26,9 @@ CONSTANTS = ("lift", "embed")
 LARGEST_GROWTH = 0.05
 """How much a file may grow with lifted constants, as a part of its size."""
 
+FOR_EACH_FUNCTION = 700
+"""By how many bytes more, for each function: it is there once, however large the weights are."""
+
 FOR_EACH_CALL = {"plain": 0, "merged": 350}
 """By how many bytes more, for each partition: a call in a region is written down twice."""
 
@@ -36,11 +39,13 @@ class Cell:
 
     Attributes:
         partitions: How many calls were written.
+        functions: How many functions.
         growth: By how much the file grew, as a part of its size.
         ran: Whether onnxruntime runs the original, so that both could be compared.
     """
 
     partitions: int
+    functions: int
     growth: float
     ran: bool
 
@@ -95,4 +100,6 @@ def fill(  # noqa: PLR0913  # by keyword
     assert not run(once, twice, verified=False).is_changed
     assert twice.read_bytes() == once.read_bytes()
     size = model.stat().st_size
-    return Cell(len(outcome.partitions), once.stat().st_size / size - 1, ran)
+    functions = {partition.function for partition in outcome.partitions}
+    functions |= {region.function for region in outcome.regions or ()}
+    return Cell(len(outcome.partitions), len(functions), once.stat().st_size / size - 1, ran)
