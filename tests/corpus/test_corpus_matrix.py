@@ -10,6 +10,7 @@ import pytest
 from tests.corpus.matrix import (
     CONSTANTS,
     FOR_EACH_CALL,
+    FOR_EACH_FUNCTION,
     FORMS,
     LARGEST_GROWTH,
     TARGETS,
