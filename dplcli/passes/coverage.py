@@ -12,6 +12,7 @@ from dplcli.dpl.rule import PatternRule
 from dplcli.dpl.scoping import all_parts
 from dplcli.ir.flops import flops
 from dplcli.ir.op_kinds import kind_of
+from dplcli.passes.marks import call_of_written, is_for_target
 from dplcli.passes.selection import matchable_graphs
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 NO_RULE = "no rule has this operator"
 NO_ROOT = "no rule is rooted at this operator"
 NO_FIT = "no rule fits here"
+REPEATED = "dpl does not look into the repeated block that it stands for"
 
 
 @dataclass
@@ -132,7 +134,7 @@ def measure(
     for graph in matchable_graphs(model):
         for node in graph:
             cost = flops(node, shapes)
-            target = targets.get(node)
+            target = targets.get(node) or _target_before(node)
             key = (node.domain, node.op_type, target, cost)
             alike[key] = alike.get(key, 0) + 1
             if target is None:
@@ -162,6 +164,12 @@ def _targets(selection: Selection) -> dict[Node, str]:
         for found in selection.matches
         for node in found.nodes
     }
+
+
+def _target_before(node: Node) -> str | None:
+    """Return the target that a call was outlined for before; None if *node* is no such call."""
+    function = call_of_written(node)
+    return function.domain if function is not None and is_for_target(function) else None
 
 
 def _leave_out(
@@ -212,6 +220,8 @@ class _Mentions:
     def reason(self, node: Node) -> str:
         """Say why no rule took *node*, though none refused it."""
         key = (node.domain, node.op_type)
+        if call_of_written(node) is not None:
+            return REPEATED
         if key in self.roots or self.has_open_root:
             return NO_FIT
         of_kind = not node.domain and kind_of(node.op_type) in self.kinds

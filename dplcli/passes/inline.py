@@ -204,5 +204,8 @@ def _remove(model: Model, result: Inlining, functions: Iterable[Function]) -> No
     used = {key[0] for key in model.functions}
     used |= {node.domain for graph in model.graphs() for node in graph}
     for domain in domains - used:
-        for imports in (model.opset_imports, *(g.opset_imports for g in model.graphs())):
-            imports.pop(domain, None)
+        model.opset_imports.pop(domain, None)
+        bodies = [graph for graph in model.graphs() if domain in graph.opset_imports]
+        for body in bodies:
+            body.opset_imports.pop(domain, None)
+            body.modified = True

@@ -15,6 +15,9 @@ COMPOSITE_KEY = "Composite"
 CODEGEN_KEY = "Codegen"
 """Metadata key of a function that is handed to a target: the target's name."""
 
+REPEAT_DOMAIN = "repeat"
+"""Domain of the functions that stand for repeated blocks: no target, which supplies kernels."""
+
 
 def is_partition(function: Function) -> bool:
     """Tell whether *function* stands for the nodes of one match."""
@@ -36,6 +39,19 @@ def is_region(function: Function) -> bool:
 def is_written(function: Function) -> bool:
     """Tell whether a partition or a merge wrote *function*."""
     return is_partition(function) or is_region(function)
+
+
+def call_of_written(node: Node) -> Function | None:
+    """Return the function that *node* calls, if a partition or a merge wrote it."""
+    if not node.domain:
+        return None
+    function = called_function(node)
+    return function if function is not None and is_written(function) else None
+
+
+def is_for_target(function: Function) -> bool:
+    """Tell whether a target is handed calls of *function*, which a partition or a merge wrote."""
+    return function.domain != REPEAT_DOMAIN
 
 
 def partition_called(node: Node) -> Function | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.ir.functions import called_function
 from dplcli.passes.contraction import Contraction
-from dplcli.passes.marks import is_partition, is_region
+from dplcli.passes.marks import call_of_written, is_for_target, is_region, is_written
 from dplcli.passes.outline import unique
 from dplcli.passes.region import make_region, outline_region
 from dplcli.passes.region_order import arranged
@@ -62,7 +62,7 @@ def merge_partitions(model: Model, reserved: Iterable[str] = ()) -> list[Region]
     Returns:
         Every region, in program order.
     """
-    written = {f.body for f in model.functions.values() if is_partition(f) or is_region(f)}
+    written = {function.body for function in model.functions.values() if is_written(function)}
     scopes = [graph for graph in model.graphs() if graph not in written]
     merger = _Merger(model, scopes, reserved)
     regions = [region for graph in scopes for region in merger.merge(graph)]
@@ -94,10 +94,10 @@ def sets_in(graph: Graph) -> list[list[Node]]:
 
 
 def _unit_called(node: Node) -> Function | None:
-    function = called_function(node)
-    if function is None or node.subgraphs:
+    function = call_of_written(node)
+    if function is None or node.subgraphs or not is_for_target(function):
         return None
-    return function if is_partition(function) or is_region(function) else None
+    return function
 
 
 def _sources(node: Node, functions: Mapping[Node, Function]) -> list[Node]:

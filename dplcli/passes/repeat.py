@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from dplcli.dpl.builders import wildcard
 from dplcli.dpl.rule import PatternRule
 from dplcli.passes.ir_version import raise_ir_version
+from dplcli.passes.marks import REPEAT_DOMAIN
 from dplcli.passes.origin import OriginRecorder
 from dplcli.passes.outline import rule_of, unique
 from dplcli.passes.partition import Partition, write_calls
 from dplcli.passes.repeat_body import RepeatKind, make_kind
-from dplcli.passes.repeat_index import REPEAT_DOMAIN, RepeatIndex, is_repeat_call
+from dplcli.passes.repeat_index import RepeatIndex, is_repeat_call
 from dplcli.passes.repeat_names import find_scopes, names_for_block
 from dplcli.passes.repeat_order import gathered
 from dplcli.passes.repeat_search import RepeatOptions, find_blocks
@@ -88,12 +89,16 @@ def outline_repeats(model: Model, options: RepeatOptions) -> RepeatResult:
     """
     writer = _Writer(model)
     totals: dict[str, int] = {}
+    outlined: dict[str, int] = {}
     families: list[Family] = []
     for number in range(_ROUNDS):
         index = RepeatIndex(model, matchable_graphs(model), same_attributes=options.same_attributes)
         if not number:
             for node in index.nodes:
-                totals[node.qualified_op] = totals.get(node.qualified_op, 0) + 1
+                op = node.qualified_op
+                totals[op] = totals.get(op, 0) + 1
+                if is_repeat_call(node):
+                    outlined[op] = totals[op]
         found = find_blocks(index, options, most=_room(index, options))
         families += writer.write(index, found.kinds)
         if not found.is_whole and _CUT_SHORT not in model.notes:
@@ -107,7 +112,7 @@ def outline_repeats(model: Model, options: RepeatOptions) -> RepeatResult:
         raise_ir_version(model)
     matches = [partition.match for family in outer for partition in family.partitions]
     rules = tuple(family.rule for family in outer)
-    return RepeatResult(families, Selection(rules, matches, [], totals))
+    return RepeatResult(families, Selection(rules, matches, [], totals, outlined=outlined))
 
 
 def _room(index: RepeatIndex, options: RepeatOptions) -> int | None:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 from dplcli.ir import Tensor
 from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.ir.traversal import enclosing_node
+from dplcli.passes.marks import REPEAT_DOMAIN
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from dplcli.ir import Attribute, Graph, Model, Node, Value
-
-REPEAT_DOMAIN = "repeat"
-"""Domain of the functions that stand for repeated blocks."""
 
 FIXED = -1
 """Label of a node that no block may contain."""

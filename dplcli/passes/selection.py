@@ -18,7 +18,7 @@ from dplcli.dpl.match import Match, Rejection, read_match
 from dplcli.dpl.rule import RewriteRule
 from dplcli.dpl.state import StepBudgetExceededError
 from dplcli.passes.judgement import is_wide, judge, leaving_values, replaced_nodes
-from dplcli.passes.marks import is_written
+from dplcli.passes.marks import is_for_target, is_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,6 +40,7 @@ class Selection:
         totals: How many nodes of each operator were looked at.
         rules: The rules that were tried.
         candidates: By rule, at how many nodes its pattern was tried.
+        outlined: How many nodes of each operator are calls of what dpl outlined before.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -47,6 +48,7 @@ class Selection:
     refused: list[Rejection] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)
     candidates: dict[str, int] = field(default_factory=dict)
+    outlined: dict[str, int] = field(default_factory=dict)
 
 
 def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
@@ -57,6 +59,9 @@ def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
         for (domain, op_type), count in index.counts.items():
             op = f"{domain}.{op_type}" if domain else op_type
             selection.totals[op] = selection.totals.get(op, 0) + count
+            function = model.functions.get((domain, op_type, ""))
+            if function is not None and is_written(function) and is_for_target(function):
+                selection.outlined[op] = selection.totals[op]
     selector = _Selector(selection)
     by_edges = len(rules) >= _MANY_RULES
     for rule in rules:

@@ -10,8 +10,8 @@ from dplcli.dpl import PatternRule
 from dplcli.dpl.builders import wildcard
 from dplcli.dpl.expectation import parse_expectations, unmet_expectations
 from dplcli.onnx_io import check_external_data, load_model, paused_gc
+from dplcli.passes.marks import REPEAT_DOMAIN
 from dplcli.passes.repeat import outline_repeats
-from dplcli.passes.repeat_index import REPEAT_DOMAIN
 from dplcli.passes.repeat_search import RepeatOptions
 from dplcli.pipeline.partitioning import PartitionOutcome, PartitionSettings
 from dplcli.pipeline.writing import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from dplcli.report.tables import plain_table
+from dplcli.report.tables import few, plain_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract
 
 _SHOWN_VALUES = 4
+_SHOWN_NODES = 24
 
 
 def contract_report(contract: Contract) -> RenderableType:
@@ -35,8 +36,8 @@ def contract_report(contract: Contract) -> RenderableType:
 def _heading(function: FunctionContract) -> RenderableType:
     lines = [Text(f"{function.domain}::{function.name}", style="bold")]
     calls = "" if function.calls is None else f", {_count(function.calls, 'call')}"
-    body = " ".join(node.qualified_op for node in function.body)
-    lines.append(Text(f"  rule {function.rule or 'unknown'}{calls}, body: {body}"))
+    body = few([node.qualified_op for node in function.body], _SHOWN_NODES, " ")
+    lines.append(Text(f"  {function.origin}{calls}, body: {body}"))
     own = [*function.parts.operators, *(f"input {name}" for name in function.parts.inputs)]
     if own:
         lines.append(Text(f"  not in every function of the rule: {', '.join(own)}"))

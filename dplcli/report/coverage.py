@@ -85,7 +85,7 @@ def _sentences(measured: Coverage) -> list[str]:
     if not whole.nodes:
         return []
     lines = []
-    if whole.flops and not (whole.unknown and measured.symbols):
+    if whole.flops and not _is_blind(measured) and not (whole.unknown and measured.symbols):
         of_whole = f"{_amount(inside.flops)} of {_amount(whole.flops)}"
         targets = measured.by_target
         each = "; ".join(
@@ -96,6 +96,12 @@ def _sentences(measured: Coverage) -> list[str]:
     if whole.unknown:
         lines.append(_about_unknown(measured))
     return lines
+
+
+def _is_blind(measured: Coverage) -> bool:
+    """Tell whether nothing is known of what is inside: calls that were there before, say."""
+    inside = measured.total.inside
+    return bool(inside.unknown and not inside.flops)
 
 
 def _about_unknown(measured: Coverage) -> str:
@@ -141,7 +147,8 @@ def _left_table(items: list[LeftOut], measured: Coverage) -> RenderableType:
             table.add_row(item.op, f"{work.nodes:,}", _reason(item))
             continue
         cost = _amount(work.flops) if work.flops or not work.unknown else "unknown"
-        share = _percent(work.flops, measured.total.whole) if work.flops else ""
+        is_share = work.flops and not _is_blind(measured)
+        share = _percent(work.flops, measured.total.whole) if is_share else ""
         table.add_row(item.op, f"{work.nodes:,}", cost, share, _reason(item))
     return table
 

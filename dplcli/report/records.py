@@ -112,11 +112,12 @@ def _partition(item: Partition) -> Json:
 
 
 def coverage(selection: Selection) -> Json:
-    """Count the nodes inside matches, in total and by operator."""
+    """Count the nodes inside matches, and calls of earlier ones, in total and by operator."""
     covered: dict[str, int] = {}
     for found in selection.matches:
         for node in found.nodes:
             covered[node.qualified_op] = covered.get(node.qualified_op, 0) + 1
+    covered |= selection.outlined
     return {
         "nodes": sum(covered.values()),
         "of": sum(selection.totals.values()),

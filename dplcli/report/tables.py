@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     from dplcli.verify import OutputComparison, VerificationResult
 
 _TOP_OPS = 12
+_SHOWN_INPUTS = 12
+_SHOWN_NODES = 12
+
+
+def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Write the first words, and how many more there are."""
+    more = len(words) - most
+    rest = [f"and {more} more"] if more > 0 else []
+    return separator.join([*words[:most], *rest])
 
 
 def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
@@ -147,8 +156,12 @@ def summary_line(nodes: tuple[int, int], selection: Selection) -> Text:
     covered = coverage(selection)
     before, after = nodes
     share = 100 * covered["nodes"] / covered["of"] if covered["of"] else 0
+    known = sum(selection.outlined.values())
+    plural = "a call that was" if known == 1 else "calls that were"
+    already = f", {known} of them {plural} there before" if known else ""
     return Text(
-        f"{covered['nodes']} of {covered['of']} nodes ({share:.0f} %) are inside functions; "
+        f"{covered['nodes']} of {covered['of']} nodes ({share:.0f} %) are inside functions"
+        f"{already}; "
         f"the main graph went from {before} to {after} nodes."
     )
 
@@ -247,8 +260,8 @@ def _op_table(model: Model) -> RenderableType:
 def _function_table(model: Model) -> RenderableType:
     table = plain_table("function", "inputs", "body")
     for function in model.functions.values():
-        inputs = ", ".join(value.name for value in function.body.inputs)
-        body = " ".join(node.qualified_op for node in function.body)
+        inputs = few([value.name for value in function.body.inputs], _SHOWN_INPUTS)
+        body = few([node.qualified_op for node in function.body], _SHOWN_NODES, " ")
         table.add_row(f"{function.domain}::{function.name}", inputs, body)
     return table
 

@@ -124,7 +124,8 @@ class FunctionContract:
     Attributes:
         domain: Its domain.
         name: Its name; of what only may be written, the rule's.
-        rule: The rule it was made by (TVM's *Composite*).
+        rule: The rule it was made by (TVM's *Composite*); "" for a region, which calls functions
+            of rules.
         target: Who is to supply the kernel (TVM's *Codegen*).
         calls: How many nodes call it; None where there is no model.
         opsets: The opsets that its body is written in.
@@ -152,6 +153,13 @@ class FunctionContract:
     conditions: tuple[str, ...] = ()
     variations: tuple[str, ...] = ()
     doc: str = ""
+
+    @property
+    def origin(self) -> str:
+        """``rule dnnl.conv2d_relu``, or ``region of 3 partitions``."""
+        count = len(self.body)
+        region = f"region of {count} partition{'' if count == 1 else 's'}"
+        return f"rule {self.rule}" if self.rule else region
 
 
 @dataclass(frozen=True)
@@ -187,6 +195,8 @@ def with_parts(functions: Iterable[FunctionContract]) -> tuple[FunctionContract,
         by_rule.setdefault((function.domain, function.rule), []).append(function)
     return tuple(
         replace(function, parts=_parts(function, by_rule[function.domain, function.rule]))
+        if function.rule
+        else function
         for function in functions
     )
 
