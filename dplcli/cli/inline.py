@@ -10,7 +10,15 @@ from rich.text import Text
 
 from dplcli import pipeline
 from dplcli.cli.funnel import answer_no
-from dplcli.cli.options import PATH, check_json_path, emit, model_argument, output_options, progress
+from dplcli.cli.options import (
+    PATH,
+    check_json_path,
+    emit,
+    listed,
+    model_argument,
+    output_options,
+    progress,
+)
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import UsageError
 from dplcli.report.inline_report import call_list, inline_record, inline_summary, inline_table
@@ -28,8 +36,10 @@ if TYPE_CHECKING:
     "--target",
     "targets",
     multiple=True,
-    metavar="NAME",
-    help="Inline the functions of this domain, such as dnnl, whoever wrote them. Repeatable.",
+    metavar="NAMES",
+    callback=listed,
+    help="Inline the functions of this domain, such as dnnl, or of several, such as dnnl,cublas, "
+    "whoever wrote them. Repeatable.",
 )
 @click.option(
     "--function",

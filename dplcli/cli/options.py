@@ -51,7 +51,7 @@ def catalog_options(command: Command) -> Command:
         "targets",
         multiple=True,
         metavar="NAMES",
-        callback=_listed,
+        callback=listed,
         help="Use everything dpl ships for a target, such as dnnl, or for several: of "
         "cutlass,cublas the first one wins where both would take a node. Repeatable.",
     )(command)
@@ -65,7 +65,7 @@ def catalog_options(command: Command) -> Command:
     )(command)
 
 
-def _listed(
+def listed(
     _context: click.Context, option: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Split what is given as a comma-separated list, in order."""

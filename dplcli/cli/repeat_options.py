@@ -12,6 +12,7 @@ from dplcli import pipeline
 from dplcli.cli.options import emit, progress
 from dplcli.errors import UsageError
 from dplcli.report.records import partition_record
+from dplcli.report.region_report import regions_record
 from dplcli.report.repeat_report import block_list, family_records, repeat_table, size_line
 from dplcli.report.tables import summary_line
 from dplcli.report.written_report import ending
@@ -155,7 +156,7 @@ def _record(outcome: pipeline.RepeatOutcome) -> Mapping[str, Any]:
         unmet=outcome.unmet,
         objection=outcome.objection,
     )
-    return {**record, "families": family_records(outcome.families)}
+    return {**record, **regions_record(None), "families": family_records(outcome.families)}
 
 
 def _report(outcome: pipeline.RepeatOutcome, *, verify: bool, verbose: bool) -> RenderableType:

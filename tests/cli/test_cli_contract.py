@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,9 +11,7 @@ import pytest
 from tests.cli.support import SAMPLES, contents
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cli.support import Dpl
+    from tests.cli.support import Dpl, Save
 
 CONV = "dnnl::conv2d_bias_relu"
 
@@ -152,3 +151,42 @@ def test_a_catalogue_is_not_overwritten(dpl: Dpl, folder: Path) -> None:
 
     assert answer.code == 2
     assert contents(folder) == before
+
+
+def test_a_region_is_no_partition_of_a_rule(dpl: Dpl, save: Save) -> None:
+    """It is said what it is, in the table and in the sources, and never compared with another."""
+    save(
+        "g (float[2] x) => (y, z) { a = Relu (x) b = Neg (a) c = Exp (b) y = Neg (c) z = Abs (y) }"
+    )
+    ops = ("Relu", "Neg", "Abs")
+    rules = "".join(f"  - {{name: {op.lower()}, pattern: {op}(x)}}\n" for op in ops)
+    Path("r.yaml").write_text(f"dpl: 1\ntarget: t\npatterns:\n{rules}")
+    assert dpl("partition", "m.onnx", "-p", "r.yaml", "--merge", "-o", "p.onnx").code == 0
+    answer = dpl("inspect", "p.onnx", "--contract", "--c-header", "k.h", "--python", "k.py")
+    lines = answer.out.splitlines()
+    assert (
+        lines[lines.index("t::region") + 1]
+        == "  region of 2 partitions, 1 call, body: t.relu t.neg"
+    )
+    assert "not in every function" not in answer.out
+    assert "/* t::region, region of 2 partitions; calls: 1" in Path("k.h").read_text()
+    assert "'t::region, region of 2 partitions.'" in Path("k.py").read_text()
+
+
+def test_long_bodies_are_cut(dpl: Dpl, save: Save) -> None:
+    """A region of many partitions fits a screen, in both tables; JSON has all of it."""
+    lines = " ".join(f"v{n} = Add (v{n - 1}, w{n})" for n in range(1, 31))
+    weights = ", ".join(f"float[2] w{n} = {{1, 2}}" for n in range(1, 31))
+    save(f"g (float[2] v0) => (float[2] v30) <{weights}> {{ {lines} }}")
+    rules = "dpl: 1\ntarget: t\npatterns: [{name: add, pattern: 'Add(x, w)', constants: lift}]"
+    Path("r.yaml").write_text(rules, encoding="utf-8")
+    assert dpl("partition", "m.onnx", "-p", "r.yaml", "--merge", "-o", "p.onnx").code == 0
+    dpl("inspect", "p.onnx", "--contract", "--json", "c.json")
+    region = json.loads(Path("c.json").read_text(encoding="utf-8"))["functions"][1]
+    assert (region["name"], len(region["body"])) == ("region", 30)
+    table = dpl("inspect", "p.onnx", "--contract").out
+    assert f"region of 30 partitions, 1 call, body: {'t.add ' * 24}and 6 more" in table
+    (row,) = (x for x in dpl("inspect", "p.onnx").out.splitlines() if x.startswith("t::region"))
+    assert row.split()[1:4] == ["x,", "w,", "w_1,"]
+    assert "w_10, and 19 more" in row
+    assert row.endswith(f"{'t.add ' * 12}and 18 more")

@@ -233,3 +233,20 @@ def test_external_data_stays_where_it_is(dpl: Dpl, folder: Path) -> None:
     assert differences(before, after) == []
     stored = [tensor.data_location for tensor in after.graph.initializer]
     assert set(stored) == {onnx.TensorProto.EXTERNAL}
+
+
+def test_several_targets_beside_commas(dpl: Dpl, save: Save) -> None:
+    """As dpl partition takes them; a name that is missing is no target."""
+    save("g (float[2] x) => (float[2] y) { z = Relu (x) y = Tanh (z) }")
+    for target, op in (("one", "Relu"), ("two", "Tanh")):
+        rules = f"dpl: 1\ntarget: {target}\npatterns: [{{name: r, pattern: {op}(x)}}]"
+        Path("r.yaml").write_text(rules, encoding="utf-8")
+        assert dpl("partition", "m.onnx", "-p", "r.yaml", "--in-place", "--no-verify").code == 0
+    assert ops("m.onnx") == ["r", "r"]
+    assert dpl("inline", "m.onnx", "--target", "one,two", *OUT).code == 0
+    assert ops() == ["Relu", "Tanh"]
+    answer = dpl("inline", "m.onnx", "--target", "one,", *OUT)
+    assert (answer.code, "--target one,: a name is missing beside a comma" in answer.err) == (
+        2,
+        True,
+    )

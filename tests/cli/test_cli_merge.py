@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from dplcli.passes.coverage import REPEATED
+from tests.repeating import chain, numbered
 
+if TYPE_CHECKING:
     from tests.cli.support import Answer, Dpl, Save
 
 RULES = """
@@ -227,3 +229,35 @@ def test_prune_without_merge(dpl: Dpl, save: Save, rules: Path, folder: Path) ->
     assert answer.message == "--prune is about the regions that --merge makes"
     assert answer.hint == "pass both"
     assert not (folder / "out.onnx").exists()
+
+
+def test_partitions_that_were_there_are_inside(dpl: Dpl, save: Save, rules: Path) -> None:
+    """A second run says of the first one's calls that they are inside, in text and JSON."""
+    save(NET)
+    merge(dpl, "-p", rules)
+    Path("others.yaml").write_text(OTHERS, encoding="utf-8")
+    again = ("partition", "out.onnx", "-p", "others.yaml", "-o", "two.onnx", "--json", "r.json")
+    assert dpl(*again).code == 0
+    coverage = json.loads(Path("r.json").read_text(encoding="utf-8"))["coverage"]
+    assert (coverage["nodes"], coverage["of"]) == (3, 5)
+    assert coverage["by_op"]["t.region"]["covered"] == 1
+    assert {name: work["nodes"] for name, work in coverage["by_target"].items()} == {"t": 3}
+    assert sorted(item["op"] for item in coverage["left_out"]) == ["Exp", "Sigmoid"]
+    assert (
+        "3 of 5 nodes (60 %) are inside functions, 3 of them calls that were there before; "
+        "the main graph went from 5 to 5 nodes." in dpl(*again[:-2]).out
+    )
+
+
+def test_repeated_blocks_are_no_partitions(dpl: Dpl, save: Save, rules: Path) -> None:
+    """A repeated block stays what it is: no target takes it, nor what calls it."""
+    block = "b# = Tanh (@) c# = Sin (b#) d# = Exp (c#) e# = Abs (d#)"
+    save(chain(3, numbered(block), last="Neg"))
+    assert dpl("partition", "m.onnx", "--repeat", "--in-place", "--no-verify").code == 0
+    answer, record, model = merge(dpl, "-p", rules)
+    assert answer.code == 0
+    assert ops(model) == ["block", "block", "block", "neg"]
+    assert [item["call"] for item in record["regions"]] == ["neg_0"]
+    left = {item["op"]: item["reason"] for item in record["coverage"]["left_out"]}
+    assert left == {"repeat.block": REPEATED}
+    assert record["coverage"]["nodes"] == 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from tests.helpers import check_sound, proto_from_text, rule
+from dplcli.onnx_io import to_proto
+from dplcli.passes.inline import inline
+from tests.helpers import check_sound, model_from_bytes, proto_from_text, rule
 from tests.inlining import check_undone, inlined, partitioned
 from tests.structure import differences
 
@@ -383,3 +385,18 @@ def test_untouched_nodes_keep_their_bytes() -> None:
     written = partitioned(before, "Neg(Relu(x))", matches=2)
     after, _ = inlined(written)
     assert after.graph.node[1].SerializeToString() == odd
+
+
+def test_an_import_goes_when_another_run_takes_the_last_function() -> None:
+    """A function of the model that the last run does not touch loses the import, too."""
+    before = proto_from_text("""
+        <ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[2] a) => (y, z) { y = Relu (a) z = own.f (a) }
+        <domain: "own", opset_import: ["" : 17]> f (a) => (b) { [n] b = Neg (a) }""")
+    rules = [rule("Neg(x)", name="neg"), rule("Relu(x)", name="relu")]
+    written = partitioned(before, rules, matches=2)
+    for name in ("neg", "relu"):
+        model = model_from_bytes(written.SerializeToString())
+        inline(model, [model.functions["t", name, ""]])
+        written = to_proto(model)
+    assert differences(before, written) == []
