@@ -136,6 +136,7 @@ class _Merger:
         self.numbers: dict[str, int] = {}
         self.calls: dict[Function, int] = {}
         self.dissolved: dict[Function, None] = {}
+        self.stated: Mapping[str, object] = {}
 
     def merge(self, graph: Graph) -> list[Region]:
         """Merge in one graph; return its regions in program order."""
@@ -147,6 +148,7 @@ class _Merger:
         order, places = arranged(nodes, several)
         graph.arrange(order)
         run = 1 + max(run_of(call) for calls in sets for call in calls)
+        self.stated = self.model.codec.stated_types(graph)
         made = {
             calls[-1]: self._join(calls, run, places[calls[-1]])
             if len(calls) > 1
@@ -163,7 +165,7 @@ class _Merger:
             called = called_function(call)
             if called is not None and is_region(called):
                 self.dissolved[called] = None
-        call = self._replace(outline, function, outline.metadata(run, place))
+        call = self._replace(outline, function, outline.metadata(run, place, self.stated))
         return Region(function, call, tuple(calls), tuple([step.name for step in outline.steps]))
 
     def _function_for(self, outline: RegionOutline) -> Function:

@@ -159,7 +159,7 @@ class OriginRecorder:
         stated = value.graph.model.codec.stated_type(source)
         known = self._statements.get(id(stated))
         if known is None:
-            known = self._statements[id(stated)] = (stated, _encode(_statement(stated)))
+            known = self._statements[id(stated)] = (stated, _encode(describe_type(stated)))
         return known[1]
 
     def _types(self, item: Outline) -> Texts:
@@ -223,7 +223,7 @@ def _object(texts: Texts) -> str:
     return "{" + ",".join([f'"{key}":{text}' for key, text in texts.items()]) + "}"
 
 
-def _statement(stated: StatedType) -> object:
+def describe_type(stated: StatedType) -> object:
     """Write a type: element type, shape, remarks; or what the codec encodes it as."""
     known = stated.known
     if known is None:

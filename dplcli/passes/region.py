@@ -9,7 +9,7 @@ of what it makes. Under ``dpl.undo``, by the number of the entry, is what else t
                 undone first
 ``remarks``     ``{"0": {"metadata": {…}}}``: what each call carried, its own ``dpl.nodes`` and
                 ``dpl.undo`` included
-``types``       what the file stated of values that only the region reads: element type and shape
+``types``       what the file stated of values that only the region reads, as for partitions
 ``offsets``     how many nodes before the last one each lay, unless they stood in one row
 ``moved``       nodes that had to move behind the region's call: first output, and how many nodes
                 before the last one of the region they lay
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
 from dplcli.passes.call_records import NODES_KEY, UNDO_KEY
 from dplcli.passes.marks import CODEGEN_KEY
+from dplcli.passes.origin import describe_type
 from dplcli.passes.region_steps import steps_of
 
 if TYPE_CHECKING:
@@ -67,37 +68,40 @@ class RegionOutline:
         """The target."""
         return self.calls[0].domain
 
-    def metadata(self, run: int, place: Place) -> Mapping[str, str]:
+    def metadata(self, run: int, place: Place, stated: Mapping[str, object]) -> Mapping[str, str]:
         """Return what the new call carries.
 
         Args:
             run: How many runs of dpl the graph has been through.
             place: Where the calls were.
+            stated: What the file states of values, by name.
         """
         steps = self.steps
         nodes = [[step.function_name, step.name, step.output_names] for step in steps]
         remarks = {
             str(i): {"metadata": dict(s.metadata)} for i, s in enumerate(steps) if s.metadata
         }
-        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": self._types()}
+        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": self._types(stated)}
         if len(steps) == len(self.calls):
             rest["offsets"] = [] if place.is_row else place.offsets
             rest["moved"] = place.moved
         rest = {key: value for key, value in rest.items() if value}
         return {NODES_KEY: _dump(nodes), UNDO_KEY: _dump(rest)}
 
-    def _types(self) -> dict[str, object]:
+    def _types(self, stated: Mapping[str, object]) -> dict[str, object]:
         """Write down what the file states of values that are inside from now on."""
         found: dict[str, object] = {}
         leaving = set(self.outputs)
+        codec = self.calls[0].graph.model.codec
         for number, step in enumerate(self.steps):
             for index, value in enumerate(step.outputs):
-                if not isinstance(value, Value) or value in leaving or value.type_source is None:
-                    continue
-                known = value.declared_type
+                known = step.types.get(index)
+                if isinstance(value, Value):
+                    source = None if value in leaving else stated.get(value.name)
+                    known = None if source is None else codec.stated_type(source)
                 if known is not None:
-                    shape = None if known.shape is None else list(known.shape)
-                    found[f"{number}.{index}" if index else f"{number}"] = [known.dtype, shape]
+                    key = f"{number}.{index}" if index else f"{number}"
+                    found[key] = describe_type(known)
         return found
 
 

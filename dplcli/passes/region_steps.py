@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dplcli.ir import Node, Value
 from dplcli.ir.functions import called_function
-from dplcli.passes.call_records import NODES_KEY, UNDO_KEY
+from dplcli.passes.call_records import NODES_KEY, UNDO_KEY, read_call
 from dplcli.passes.marks import is_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dplcli.ir import Attribute, Function
+    from dplcli.ir.codec import StatedType
 
     Source: TypeAlias = Value | tuple[Node, Value]
     """A value of the graph, or one inside a region that a call inside the new one stands for."""
@@ -32,6 +33,7 @@ class Step:
         name: The name that it has, or had, in the graph.
         output_names: The names that its outputs have, or had, there.
         metadata: What it carries, or carried.
+        types: By output, what the file stated of those that are inside a region already.
     """
 
     function: Function
@@ -41,6 +43,7 @@ class Step:
     name: str
     output_names: tuple[str, ...]
     metadata: Mapping[str, str]
+    types: Mapping[int, StatedType] = field(default_factory=dict)
 
     @property
     def function_name(self) -> str:
@@ -91,6 +94,10 @@ def _inlined(call: Node, region: Function) -> list[Step]:
         return None if value is None else known.get(value, (call, value))
 
     notes = _Notes(call, body.node_count)
+    record = read_call(call)
+    stated: dict[int, dict[int, StatedType]] = {}
+    for (number, index), known_type in ({} if record is None else record.types).items():
+        stated.setdefault(number, {})[index] = known_type
     steps = []
     for number, node in enumerate(body):
         function = called_function(node)
@@ -105,6 +112,7 @@ def _inlined(call: Node, region: Function) -> list[Step]:
                 notes.name(number) or f"{call.name}/{node.name}",
                 notes.outputs(number, outputs),
                 notes.metadata(number),
+                stated.get(number, {}),
             )
         )
     return steps

@@ -13,7 +13,9 @@ from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
 from dplcli.passes.selection import select_matches
 from tests.helpers import check_sound, model_from_bytes, print_model, proto_from_text, rule
+from tests.inlining import inlined
 from tests.merged import check_merge, check_merged_again, groups, merged
+from tests.structure import differences
 
 if TYPE_CHECKING:
     from dplcli.dpl import PatternRule
@@ -433,6 +435,21 @@ def test_types_that_the_file_states_of_inner_values() -> None:
     result = onnx.ModelProto.FromString(written)
     assert list(result.graph.value_info) == []
     assert notes(result, "region_0")["dpl.undo"]["types"] == {"0": ["float32", [2, "n", None]]}
+
+
+def test_what_the_file_states_survives_as_regions_grow() -> None:
+    """Types of values that a region inside the new one kept, with their remarks."""
+    before = proto_from_text(CHAIN)
+    for name in "hijk":
+        info = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2])
+        info.metadata_props.add(key="from", value=name)
+        before.graph.value_info.append(info)
+    text = before.SerializeToString()
+    first = onnx.ModelProto.FromString(merged([RELU], text)[2])
+    assert [info.name for info in first.graph.value_info] == ["i", "j"]
+    result = again([LEAKY], first)
+    assert [node.op_type for node in result.graph.node] == ["region_1"]
+    assert differences(before, inlined(result)[0]) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "7", "[[[", '[["s.relu"', "null", "[1]", "[[]]", "{}"])
