@@ -35,9 +35,12 @@ def differences(before: onnx.ModelProto, after: onnx.ModelProto) -> list[str]:
     found += _graphs("main", before.graph, after.graph)
     functions = (_by_name(before.functions), _by_name(after.functions))
     found += _mappings(
-        "function", *({k: _without(f, "node") for k, f in x.items()} for x in functions)
+        "function",
+        *({k: _without(f, "node", "value_info") for k, f in x.items()} for x in functions),
     )
     for key in functions[0].keys() & functions[1].keys():
+        stated = [{info.name: info for info in x[key].value_info} for x in functions]
+        found += _mappings(f"function {key}: value_info", *stated)
         found += _nodes(f"function {key}", functions[0][key].node, functions[1][key].node)
     return found
 

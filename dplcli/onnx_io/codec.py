@@ -6,7 +6,14 @@ from typing import Any
 
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, SparseTensorProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    SparseTensorProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 
 from dplcli.errors import InvalidModelError
 from dplcli.ir import (
@@ -83,7 +90,7 @@ class ProtoCodec:
     def stated_types(self, graph: Graph) -> Mapping[str, object]:
         """Return a loaded graph's ``value_info`` by name, and what passes have added."""
         source = graph.source
-        infos = source.value_info if isinstance(source, GraphProto) else ()
+        infos = source.value_info if isinstance(source, (GraphProto, FunctionProto)) else ()
         return {**{info.name: info for info in infos}, **graph.stated_types}
 
     def stated_type(self, source: object) -> StatedType:

@@ -264,8 +264,9 @@ class _Writer:
             return [source.SerializeToString()]
         changed = FunctionProto()
         _add_opsets(changed, source.opset_import, body.opset_imports)
-        gone = body.erased - body.values.keys()
+        gone = (body.erased - body.values.keys()) | body.stated_types.keys()
         changed.value_info.extend(info for info in source.value_info if info.name not in gone)
+        changed.value_info.extend(new_types(body))
         return [
             *wire.embedded(_FUNCTION_NODE, map(self.node, body)),
             *wire.fields(source, without={"node", "opset_import", "value_info"}),

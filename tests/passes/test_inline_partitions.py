@@ -280,6 +280,22 @@ def test_bodies_and_functions_of_the_model() -> None:
     check_undone(text, "LeakyRelu(Relu(v))")
 
 
+def test_types_that_a_function_states() -> None:
+    """From IR version 10 a function may state types; what goes into calls comes back."""
+    before = proto_from_text("""<ir_version: 10, opset_import: ["" : 21, "own" : 1]>
+        g (float[2] a) => (float[2] y) { y = own.f (a) }
+        <domain: "own", opset_import: ["" : 21]>
+        f (a) => (e) { b = Neg (a) c = Abs (b) d = Relu (c) e = Sqrt (d) }""")
+    for name in "bcd":
+        info = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2])
+        before.functions[0].value_info.append(info)
+    rules = rule("Relu(Abs(Neg(x)))")
+    written = partitioned(before, rules, matches=1)
+    (function,) = [f for f in written.functions if f.domain == "own"]
+    assert [info.name for info in function.value_info] == ["d"]
+    check_undone(before, rules)
+
+
 def test_a_constant_in_a_function_is_a_node_again() -> None:
     """A function has no initializers."""
     text = """<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
