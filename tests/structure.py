@@ -34,10 +34,8 @@ def differences(before: onnx.ModelProto, after: onnx.ModelProto) -> list[str]:
     found += _sequences("graph input", inputs, after.graph.input)
     found += _graphs("main", before.graph, after.graph)
     functions = (_by_name(before.functions), _by_name(after.functions))
-    found += _mappings(
-        "function",
-        *({k: _without(f, "node", "value_info") for k, f in x.items()} for x in functions),
-    )
+    rest = [{k: _without(f, "node", "value_info") for k, f in x.items()} for x in functions]
+    found += _mappings("function", *rest)
     for key in functions[0].keys() & functions[1].keys():
         stated = [{info.name: info for info in x[key].value_info} for x in functions]
         found += _mappings(f"function {key}: value_info", *stated)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dplcli.targets import FunctionContract
 
 _BEGINNING = 4096
+_BY_EXAMPLE = "only the forms that its examples have are listed: no graph was made up that fits"
 _MARK = b"ritten by dpl"
 
 
@@ -55,8 +56,9 @@ def catalog_contract(
         if not isinstance(rule, PatternRule):
             continue
         models = list(trier.models(rule))
-        functions += _possible(rule, models)
-        if note := _note(rule, schemas, len(models)):
+        shown = [] if models else list(trier.shown(rule))
+        functions += _possible(rule, models or shown)
+        if note := _BY_EXAMPLE if shown else _note(rule, schemas, len(models)):
             notes[rule.qualified_name] = note
     label = ", ".join(Path(name).name for name in names)
     return Contract(label, with_parts(functions), is_of_model=False, notes=notes)

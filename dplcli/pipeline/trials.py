@@ -95,6 +95,18 @@ class Trier:
             problems += _endless(rule, rewrites, models[id(rule)])
         return problems
 
+    def shown(self, rule: AnyRule) -> Iterator[Model]:
+        """Yield the models of the examples of *rule* that it takes."""
+        for example in rule.examples:
+            if example.after == "unchanged":
+                continue
+            try:
+                model = model_from_text(example.before, "before")
+            except InvalidModelError:  # `dpl patterns test` says so
+                continue
+            if _takes(rule, model):
+                yield model
+
     def models(self, rule: AnyRule) -> Iterator[Model]:
         """Make up one model for each variant of the pattern of *rule* that it takes."""
         if isinstance(rule, RewriteRule) and rule.is_nodewise:
