@@ -202,7 +202,8 @@ patterns:
       - {before: "not a model", after: any}
       - before: "g (float[1,1,4,4] x) => (float[1,1,4,4] y) { y = Relu (x) }"
         after: any
-      - before: "g (float[1,1,4,4] x) => (float[1,1,3,3] y) { y = MaxPool <kernel_shape = [2, 2]> (x) }"
+      - before: |
+          g (float[1,1,4,4] x) => (float[1,1,3,3] y) { y = MaxPool <kernel_shape = [2, 2]> (x) }
         after: any
 """
 
