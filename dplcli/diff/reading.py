@@ -1,0 +1,206 @@
+"""What a node says by itself, in a form that can be compared between two models."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from dplcli.ir.functions import called_function
+from dplcli.ir.operators import COMMUTATIVE, schema_of
+from dplcli.ir.randomness import RANDOM_OPS, draws_random
+from dplcli.ir.tensor import Tensor
+from dplcli.ir.traversal import enclosing_node
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Mapping
+
+    from dplcli.ir import Attribute, Graph, Node, Value
+
+    Form: TypeAlias = tuple[Hashable, ...]
+    Key: TypeAlias = tuple[str, str, str]
+
+ANY_SLOT = -1
+"""The slot of an operand whose place among the inputs does not matter."""
+CAPTURED = -2
+"""The slot in which a body of a node reads a value."""
+
+_GRAPHS = frozenset({"graph", "graphs"})
+_ONES = frozenset({"strides", "dilations"})
+
+
+class Numbering(Protocol):
+    """What numbers forms: equal ones get the same number."""
+
+    def __call__(self, form: Form) -> int:
+        """Return the number of *form*."""
+
+
+class Numbers:
+    """Small numbers for forms, the same for both models."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._known: dict[Form, int] = {}
+
+    def __call__(self, form: Form) -> int:
+        """Return the number of *form*."""
+        return self._known.setdefault(form, len(self._known))
+
+
+class Reader:
+    """Reads the nodes and constants of one model; what it has read it remembers.
+
+    Args:
+        aliases: For functions that the other model has under another key: that key.
+    """
+
+    def __init__(self, aliases: Mapping[Key, Key]) -> None:
+        """Remember nothing yet."""
+        self.aliases = aliases
+        self._tensors: dict[Value, Tensor | None] = {}
+        self._contents: dict[Value, Form] = {}
+        self._attributes: dict[tuple[int, str, str, int], Form] = {}
+        self._random_functions: dict[Key, bool] = {}
+
+    def label(self, node: Node) -> Key:
+        """Return what *node* calls."""
+        key = (node.domain, node.op_type, node.overload)
+        return self.aliases.get(key, key)
+
+    def nodes(self, graph: Graph) -> Iterator[Node]:
+        """Iterate over the nodes of *graph* that are not just constants."""
+        return (node for node in graph if not self.is_stored(node))
+
+    def is_stored(self, node: Node) -> bool:
+        """Tell whether *node* only holds a constant, which might as well be an initializer."""
+        if node.op_type != "Constant" or node.domain or not node.outputs:
+            return False
+        output = node.outputs[0]
+        return output is not None and self.tensor(output) is not None
+
+    def tensor(self, value: Value) -> Tensor | None:
+        """Return the constant that *value* is, not decoded; None if it is computed."""
+        if value.producer is not None and value.producer.op_type != "Constant":
+            return None
+        if value not in self._tensors:
+            self._tensors[value] = value.constant
+        return self._tensors[value]
+
+    def content(self, value: Value) -> Form:
+        """Return what a constant holds; equal only if every bit is."""
+        if value not in self._contents:
+            tensor = self.tensor(value)
+            assert tensor is not None  # noqa: S101  # only constants are asked for
+            self._contents[value] = content_of(tensor)
+        return self._contents[value]
+
+    def attributes(self, node: Node) -> Form:
+        """Return the attributes of *node* but its bodies; those that state a default are left out.
+
+        So are those that state what the operator's page gives as the default in words.
+        """
+        stated = node.attributes
+        if not stated:
+            return ()
+        version = node.graph.opset_imports.get(node.domain, 0)
+        key = (id(stated), node.domain, node.op_type, version)
+        if key not in self._attributes:
+            self._attributes[key] = tuple(
+                sorted((name, form) for name, form in attribute_forms(node).items())
+            )
+        return self._attributes[key]
+
+    def is_random(self, node: Node) -> bool:
+        """Tell whether *node* computes something else each time."""
+        if called_function(node) is not None:
+            key = (node.domain, node.op_type, node.overload)
+            if key not in self._random_functions:
+                self._random_functions[key] = draws_random(node)
+            return self._random_functions[key]
+        may_be = node.op_type in RANDOM_OPS or node.op_type == "Dropout" or node.subgraphs
+        return bool(may_be) and draws_random(node)
+
+
+def content_of(tensor: Tensor) -> Form:
+    """Return element type, shape and a digest of the data."""
+    array = tensor.numpy()
+    data = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+    return (tensor.dtype, tensor.shape, blake2b(data, digest_size=16).digest())
+
+
+def attribute_forms(node: Node) -> dict[str, Form]:
+    """Return a comparable form of every attribute of *node* that states more than a default."""
+    schema = schema_of(node)
+    defaults = schema.defaults if schema is not None else {}
+    forms = {}
+    for name, attribute in node.attributes.items():
+        if attribute.kind in _GRAPHS or _is_textual_default(node, name, attribute):
+            continue
+        form = attribute_form(attribute)
+        if name not in defaults or attribute_form(defaults[name]) != form:
+            forms[name] = form
+    return forms
+
+
+def attribute_form(attribute: Attribute) -> Form:
+    """Return what *attribute* says, comparable and sortable."""
+    if attribute.ref:
+        return ("ref", attribute.ref)
+    value = attribute.value
+    if isinstance(value, Tensor):
+        return (attribute.kind, repr(content_of(value)))
+    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
+        return (attribute.kind, repr([content_of(item) for item in value]))
+    return (attribute.kind, repr(value))
+
+
+def _is_textual_default(node: Node, name: str, attribute: Attribute) -> bool:
+    """Tell whether *attribute* states what the standard says in words is the default."""
+    value = attribute.value
+    if node.domain or not isinstance(value, tuple) or not value:
+        return False
+    if name in _ONES:
+        return all(item == 1 for item in value)
+    if name == "pads":
+        mode = node.attributes.get("auto_pad")
+        return not any(value) and (mode is None or mode.value == "NOTSET")
+    if name == "perm":
+        return value == tuple(reversed(range(len(value))))
+    return name == "kernel_shape" and "Pool" not in node.op_type and _tells_kernel(node)
+
+
+def _tells_kernel(node: Node) -> bool:
+    """Tell whether the weight of *node* is there to say how large the kernel is."""
+    return "Conv" in node.op_type and any(
+        value is not None and value.is_constant for value in node.inputs[1:]
+    )
+
+
+def is_commutative(node: Node) -> bool:
+    """Tell whether the inputs of *node* may stand in any order."""
+    return not node.domain and node.op_type in COMMUTATIVE
+
+
+def slots(node: Node) -> tuple[Value | None, ...]:
+    """Return the inputs of *node* without omitted ones at the end."""
+    inputs = node.inputs
+    while inputs and inputs[-1] is None:
+        inputs = inputs[:-1]
+    return inputs
+
+
+def readers(value: Value, graph: Graph) -> Iterator[tuple[Node, int]]:
+    """Iterate over the nodes of *graph* that read *value*, and the slots in which they do."""
+    for user, slot in value.iter_uses():
+        if user.graph is graph:
+            yield user, ANY_SLOT if is_commutative(user) else slot
+            continue
+        enclosing = enclosing_node(user, graph)
+        if enclosing is not None:
+            yield enclosing, CAPTURED
+    for body in value.returned_by:
+        if body is graph or body.owner is None:
+            continue
+        enclosing = enclosing_node(body.owner, graph)
+        if enclosing is not None:
+            yield enclosing, CAPTURED
