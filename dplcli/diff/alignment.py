@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dplcli.diff.growth import Growth
+from dplcli.diff.landmarks import is_weight, landmark_colours
 from dplcli.diff.pairing import DETAILS, Pairing, grouped, unique_pairs
 from dplcli.diff.reading import slots
 from dplcli.diff.refinement import refine
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dplcli.diff.pairing import NodePair, Places, ValuePair
-    from dplcli.diff.side import Side
+    from dplcli.diff.side import Detail, Side
     from dplcli.ir import Node
 
 _PASSES = 4
@@ -48,6 +49,8 @@ def align(
     growth.from_interface()
     for detail in DETAILS:
         _pair_by_colour(pairing, growth, detail)
+    for detail in DETAILS:
+        _pair_by_colour(pairing, growth, detail, by_landmarks=True)
     _pair_in_order(pairing, growth)
     growth.from_interface()
     _pair_replaced(pairing)
@@ -89,18 +92,27 @@ def _pair_alike(pairing: Pairing) -> None:
         _pair_all(pairing, unique_pairs(colours[0], colours[1], pairing.rest()))
 
 
-def _pair_by_colour(pairing: Pairing, growth: Growth, detail: Detail) -> None:
-    """Pair nodes that alone look as they do, from the widest view to the narrowest."""
+def _pair_by_colour(
+    pairing: Pairing, growth: Growth, detail: Detail, *, by_landmarks: bool = False
+) -> None:
+    """Pair nodes that alone look as they do, from the widest view to the narrowest.
+
+    What stands alone between two landmarks need not look like anything else; without them a node
+    by itself must hold a weight.
+    """
     for _ in range(_PASSES):
         nodes = pairing.rest()
         if not nodes[0] or not nodes[1]:
             return
         before = len(pairing.forth)
-        for distance, colours in reversed(list(enumerate(refine(pairing, nodes, detail)))):
-            rest = pairing.rest()
-            found = unique_pairs(*colours, rest)
-            if not distance:
-                found = [pair for pair in found if detail == "exact" and _has_weights(pairing, pair)]
+        base = landmark_colours(pairing) if by_landmarks else None
+        views = refine(pairing, nodes, detail, base)
+        for distance, colours in reversed(list(enumerate(views))):
+            found = unique_pairs(*colours, pairing.rest())
+            if not distance and not by_landmarks:
+                found = [
+                    pair for pair in found if detail == "exact" and _has_weights(pairing, pair)
+                ]
             _pair_all(pairing, found)
             growth.run(found)
         if len(pairing.forth) == before:
@@ -113,7 +125,7 @@ def _pair_in_order(pairing: Pairing, growth: Growth) -> None:
         nodes = pairing.rest()
         if not nodes[0] or not nodes[1]:
             return
-        colours = refine(pairing, nodes, detail)[-1]
+        colours = refine(pairing, nodes, detail, landmark_colours(pairing))[-1]
         found = [
             pair
             for one, other in grouped(*colours, nodes)
@@ -134,9 +146,7 @@ def _pair_replaced(pairing: Pairing) -> None:
             place = readers_of.place(which, node)
             if place is not None:
                 places.setdefault(place, ([], []))[which].append(node)
-    _pair_all(
-        pairing, [(a[0], b[0]) for a, b in places.values() if len(a) == 1 and len(b) == 1]
-    )
+    _pair_all(pairing, [(a[0], b[0]) for a, b in places.values() if len(a) == 1 and len(b) == 1])
 
 
 class _Places:
@@ -166,11 +176,7 @@ class _Places:
 def _has_weights(pairing: Pairing, pair: NodePair) -> bool:
     """Tell whether the nodes hold data that is hardly the same by chance."""
     tensors = [pairing.sides[0].reader.tensor(v) for v in slots(pair[0]) if v is not None]
-    return any(tensor is not None and tensor.size >= _MANY for tensor in tensors)
-
-
-_MANY = 16
-"""From how many numbers on equal data is no chance."""
+    return any(map(is_weight, tensors))
 
 
 def _pair_all(pairing: Pairing, pairs: Iterable[NodePair]) -> None:

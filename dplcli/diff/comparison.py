@@ -211,7 +211,8 @@ def attribute_changes(first: Node, second: Node) -> Iterator[AttributeChange]:
         names |= defaults[0].keys() & defaults[1].keys()
     for name in sorted(names):
         forms = tuple(
-            forms.get(name, default.get(name)) for forms, default in zip(stated, defaults, strict=True)
+            forms.get(name, default.get(name))
+            for forms, default in zip(stated, defaults, strict=True)
         )
         if forms[0] != forms[1]:
             yield AttributeChange(name, _attribute(first, name), _attribute(second, name))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from dplcli.diff.reading import Form, Key
+    from dplcli.diff.side import Resolve
     from dplcli.ir import Function, Model, Value
 
     FunctionPair = tuple[Function, Function]
@@ -23,7 +24,9 @@ def pair_functions(first: Model, second: Model) -> list[FunctionPair]:
     A renamed function may call another one, so that it is looked at again when that has a partner.
     """
     shared = first.functions.keys() & second.functions.keys()
-    pairs = [(first.functions[key], second.functions[key]) for key in first.functions if key in shared]
+    pairs = [
+        (first.functions[key], second.functions[key]) for key in first.functions if key in shared
+    ]
     rest = [[f for k, f in m.functions.items() if k not in shared] for m in (first, second)]
     while rest[0] and rest[1]:
         aliases = aliases_of(pairs)
@@ -97,7 +100,3 @@ def function_changes(
     for function in second.functions.values():
         if function not in paired:
             yield FunctionChange("added", None, function)
-
-
-if TYPE_CHECKING:
-    from dplcli.diff.side import Resolve

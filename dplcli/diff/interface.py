@@ -47,7 +47,9 @@ def pair_outputs(first: Side, second: Side, *, by_name: bool) -> list[Places]:
     alike = []
     for old in left[0]:
         number = first.number_of(olds[old], "exact")
-        twin = next((new for new in left[1] if second.number_of(news[new], "exact") == number), None)
+        twin = next(
+            (new for new in left[1] if second.number_of(news[new], "exact") == number), None
+        )
         if twin is not None:
             left[1].remove(twin)
             alike.append((old, twin))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dplcli.diff.alignment import align
 from dplcli.diff.comparison import Comparison
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dplcli.diff.pairing import Pairing
     from dplcli.diff.result import Facet, GraphDiff
     from dplcli.ir import Graph, Model, Value
+
+    Statements = Mapping[tuple[str, str], str]
 
 DEFAULT_IGNORED: frozenset[Facet] = frozenset(
     {"names", "order", "doc", "metadata", "value-info", "storage"}
@@ -112,7 +114,7 @@ class Differ:
         for facet, key in sorted(first.keys() | second.keys()):
             old, new = first.get((facet, key), ""), second.get((facet, key), "")
             if old != new:
-                yield Remark(facet, key, old, new)
+                yield Remark(cast("Facet", facet), key, old, new)
         for domain, old_version, new_version in _imports(*self.models, used=False):
             versions = [str(v or "") for v in (old_version, new_version)]
             yield Remark("metadata", f"import of {domain or 'ai.onnx'}", *versions)
@@ -130,12 +132,10 @@ def _imports(
     first: Model, second: Model, *, used: bool
 ) -> Iterator[tuple[str, int | None, int | None]]:
     """Yield the imports that differ, those of domains that nodes of either model are in or not."""
-    in_use = {node.domain for model in (first, second) for graph in model.graphs() for node in graph}
+    in_use = {
+        node.domain for model in (first, second) for graph in model.graphs() for node in graph
+    }
     old, new = first.opset_imports, second.opset_imports
     for domain in sorted(old.keys() | new.keys()):
         if old.get(domain) != new.get(domain) and (domain in in_use) is used:
             yield domain, old.get(domain), new.get(domain)
-
-
-if TYPE_CHECKING:
-    Statements = Mapping[tuple[Facet, str], str]

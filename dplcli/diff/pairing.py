@@ -131,9 +131,7 @@ def unique_pairs(
 ) -> list[NodePair]:
     """Pair the nodes whose number only one node of each graph has."""
     classes = grouped(first, second, nodes)
-    return [
-        (one[0], other[0]) for one, other in classes if len(one) == 1 and len(other) == 1
-    ]
+    return [(one[0], other[0]) for one, other in classes if len(one) == 1 and len(other) == 1]
 
 
 def grouped(

@@ -25,25 +25,35 @@ _BEYOND = -1
 
 
 def refine(
-    pairing: Pairing, nodes: tuple[list[Node], list[Node]], detail: Detail
+    pairing: Pairing,
+    nodes: tuple[list[Node], list[Node]],
+    detail: Detail,
+    base: Colours | None = None,
 ) -> list[Colours]:
     """Colour *nodes*, which have no partner, by their neighbours up to each distance.
+
+    Args:
+        pairing: The pairs there are.
+        nodes: The nodes of the first and of the second graph.
+        detail: How much of a node counts.
+        base: Colours that tell nodes apart from the start.
 
     Returns:
         The colours of the first and of the second graph after each round, none first.
     """
     firsts, seconds = (
-        _rounds(pairing, which, nodes[which], detail) for which in range(len(pairing.sides))
+        _rounds(pairing, which, nodes[which], detail, {} if base is None else base[which])
+        for which in range(len(pairing.sides))
     )
     return list(zip(firsts, seconds, strict=True))
 
 
 def _rounds(
-    pairing: Pairing, which: int, nodes: list[Node], detail: Detail
+    pairing: Pairing, which: int, nodes: list[Node], detail: Detail, base: Mapping[Node, int]
 ) -> list[dict[Node, int]]:
     side, returned = pairing.sides[which], pairing.returned(which)
     local = side.local(detail)
-    colours = {node: local[node] for node in nodes}
+    colours = {node: side.numbers(("start", local[node], base.get(node))) for node in nodes}
     found = [colours]
     for _ in range(ROUNDS):
         view = _View(pairing, side, colours, returned, detail)
@@ -84,9 +94,7 @@ class _View:
                 if user in self.side.position
             ]
             uses += [(index, 0, _BEYOND, number) for number in self.returned.get(output, ())]
-        return self.side.numbers(
-            ("seen", self.colours[node], tuple(inputs), tuple(sorted(uses)))
-        )
+        return self.side.numbers(("seen", self.colours[node], tuple(inputs), tuple(sorted(uses))))
 
     def _source(self, value: Value) -> tuple[int, int]:
         maker = value.producer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dplcli.diff.reading import slots
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from dplcli.diff.pairing import Pairing
-    from dplcli.ir import Node, Value
+    from dplcli.ir import Codec, Value
 
 
 def remarks_on(pairing: Pairing, *, named: bool) -> Iterator[Remark]:
@@ -43,9 +44,7 @@ def remarks_on(pairing: Pairing, *, named: bool) -> Iterator[Remark]:
     yield from _types(where, pairing, pairs)
 
 
-def mapping_remarks(
-    where: str, old: Mapping[str, str], new: Mapping[str, str]
-) -> Iterator[Remark]:
+def mapping_remarks(where: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Remark]:
     """Yield the entries of two ``metadata_props`` that differ."""
     if old == new:
         return
@@ -58,7 +57,7 @@ def _order(where: str, pairing: Pairing) -> Iterator[Remark]:
     """Yield one remark if the partners stand in another order."""
     first, second = pairing.sides
     places = [second.position[pairing.forth[n]] for n in first.nodes if n in pairing.forth]
-    for before, after in zip(places, places[1:], strict=False):
+    for before, after in pairwise(places):
         if after < before:
             early, late = second.nodes[after].label, second.nodes[before].label
             yield Remark("order", where, f"{early} after {late}", f"{early} before {late}")
@@ -99,9 +98,7 @@ def _stored(value: Value) -> str:
     return "initializer" if value.producer is None else "Constant node"
 
 
-def _types(
-    where: str, pairing: Pairing, pairs: Iterable[tuple[Value, Value]]
-) -> Iterator[Remark]:
+def _types(where: str, pairing: Pairing, pairs: Iterable[tuple[Value, Value]]) -> Iterator[Remark]:
     stated = [side.graph.model.codec.stated_types(side.graph) for side in pairing.sides]
     if not any(stated):
         return
@@ -119,7 +116,3 @@ def _type(codec: Codec, source: object) -> str:
         return ""
     known = codec.stated_type(source).known
     return str(known) if known is not None else "not a tensor"
-
-
-if TYPE_CHECKING:
-    from dplcli.ir import Codec

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from onnx import ModelProto
 
 if TYPE_CHECKING:
     from dplcli.ir import Model
 
-    Statements: TypeAlias = dict[tuple[Literal["doc", "metadata", "names"], str], str]
 
+def statements_of(model: Model) -> dict[tuple[str, str], str]:
+    """Return what the file of a loaded model states, as text; empty fields are left out.
 
-def statements_of(model: Model) -> Statements:
-    """Return what the file of a loaded model states, as text; empty fields are left out."""
-    found: Statements = {("metadata", "IR version"): str(model.ir_version)}
+    Returns:
+        The texts by kind (``doc``, ``metadata`` or ``names``) and by what states it.
+    """
+    found = {("metadata", "IR version"): str(model.ir_version)}
     proto = model.source
     if not isinstance(proto, ModelProto):
         return found

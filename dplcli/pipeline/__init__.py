@@ -13,6 +13,7 @@ from dplcli.pipeline.catalogs import (
     try_catalogs,
 )
 from dplcli.pipeline.contracts import catalog_contract, model_contract, write_bindings
+from dplcli.pipeline.diffing import DiffOutcome, diff
 from dplcli.pipeline.inlining import InlineChoice, InlineOutcome, inline
 from dplcli.pipeline.inspecting import find_nodes, inspect
 from dplcli.pipeline.learning import LearnOutcome, learn
@@ -43,6 +44,7 @@ __all__ = [
     "LEVELS",
     "POLICIES",
     "Contract",
+    "DiffOutcome",
     "ExplainOutcome",
     "InlineChoice",
     "InlineOutcome",
@@ -67,6 +69,7 @@ __all__ = [
     "check_output",
     "compare",
     "default_output",
+    "diff",
     "explain",
     "find_nodes",
     "inline",

@@ -1,0 +1,59 @@
+"""``dpl diff``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dplcli import pipeline
+from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.options import PATH, check_json_path, emit, output_options, progress
+from dplcli.report.diff_records import diff_record
+from dplcli.report.diff_report import diff_report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("diff")
+@click.argument("first", type=PATH, metavar="A")
+@click.argument("second", type=PATH, metavar="B")
+@click.option(
+    "--ignore",
+    metavar="WHAT",
+    help="What does not count, separated by commas: names (of nodes and inner values), order, "
+    "doc, metadata, value-info, storage (initializer or Constant node). By default all of these; "
+    "'nothing' to count everything.",
+)
+@output_options("Show every difference; else long lists are shortened.")
+def command(  # noqa: PLR0913  # one parameter per option
+    *,
+    first: Path,
+    second: Path,
+    ignore: str | None,
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Show in what the structures of models A and B differ.
+
+    Nodes are compared by dataflow: what they are called and in which order they stand does not
+    matter, but the names of the model's inputs and outputs do. Equal models may compute other
+    numbers only through what --ignore leaves out; to compare numbers use dpl verify.
+
+    Exit codes: 0 structurally equal; 1 different; 2 it could not be done.
+    """
+    check_json_path(json_path, first, second)
+    names = None if ignore is None else [name.strip() for name in ignore.split(",")]
+    with progress(quiet=quiet, verbose=verbose) as say:
+        outcome = pipeline.diff(first, second, ignore=names, progress=say)
+    difference, labels = outcome.difference, outcome.labels
+    emit(
+        diff_report(labels, difference, verbose=verbose),
+        lambda: diff_record(labels, difference),
+        json_path,
+        quiet=quiet,
+    )
+    if not difference.is_equal:
+        raise click.exceptions.Exit(EXIT_NO)
