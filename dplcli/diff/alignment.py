@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _PASSES = 4
 """How often colours are made anew after they have led to pairs."""
+_WORTHWHILE = 32
+"""They are only if they have led to one pair for so many nodes."""
 _SECOND = 1
 
 
@@ -47,10 +49,14 @@ def align(
         return pairing, growth.steps
     _pair_alike(pairing)
     growth.from_interface()
-    for detail in DETAILS:
+    for detail in DETAILS[:2]:
         _pair_by_colour(pairing, growth, detail)
-    for detail in DETAILS:
+    for detail in DETAILS[:2]:
         _pair_by_colour(pairing, growth, detail, by_landmarks=True)
+    growth.bridging = True
+    growth.from_interface()
+    _pair_by_colour(pairing, growth, "loose")
+    _pair_by_colour(pairing, growth, "loose", by_landmarks=True)
     _pair_in_order(pairing, growth)
     growth.from_interface()
     _pair_replaced(pairing)
@@ -115,7 +121,7 @@ def _pair_by_colour(
                 ]
             _pair_all(pairing, found)
             growth.run(found)
-        if len(pairing.forth) == before:
+        if (len(pairing.forth) - before) * _WORTHWHILE < len(nodes[0]) + len(nodes[1]):
             return
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dplcli.diff.bridging import bridges
 from dplcli.diff.pairing import DETAILS
 from dplcli.diff.reading import is_commutative, readers, slots
 
@@ -22,12 +23,14 @@ class Growth:
     """Pairs nodes because their neighbours are pairs.
 
     Attributes:
+        bridging: Whether to look past nodes that only one graph has where nothing else helps.
         steps: How many neighbours were looked at, for tests of growth.
     """
 
     def __init__(self, pairing: Pairing) -> None:
         """Grow *pairing*."""
         self.pairing = pairing
+        self.bridging = False
         self.steps = 0
 
     def from_interface(self) -> None:
@@ -42,8 +45,14 @@ class Growth:
     def run(self, pairs: Iterable[NodePair]) -> None:
         """Grow from *pairs*, which are partners already, round by round."""
         frontier = list(pairs)
+        stalled: list[NodePair] = []
         while frontier and not self.pairing.is_complete():
+            stalled += frontier
             frontier = self._choose([near for pair in frontier for near in self._near(pair)])
+            if not frontier and self.bridging:
+                self.steps += len(stalled)
+                found = (near for pair in stalled for near in bridges(self.pairing, pair))
+                frontier, stalled = self._choose(found), []
 
     def _near(self, pair: NodePair) -> Iterator[NodePair]:
         """Iterate over what could be partners if *pair* are."""
