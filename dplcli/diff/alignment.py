@@ -59,6 +59,7 @@ def align(
     _pair_by_colour(pairing, growth, "loose", by_landmarks=True)
     _pair_in_order(pairing, growth)
     growth.from_interface()
+    _pair_by_inputs(pairing)
     _pair_replaced(pairing)
     return pairing, growth.steps
 
@@ -140,6 +141,21 @@ def _pair_in_order(pairing: Pairing, growth: Growth) -> None:
         ]
         _pair_all(pairing, found)
         growth.run(found)
+
+
+def _pair_by_inputs(pairing: Pairing) -> None:
+    """Pair what is alike and reads the same, whatever becomes of it."""
+    nodes = pairing.rest()
+    keys = []
+    for which, side in enumerate(pairing.sides):
+        local = side.local("exact")
+        found = {}
+        for node in nodes[which]:
+            inputs = [-1 if v is None else pairing.resolve(which, v) for v in slots(node)]
+            found[node] = side.numbers(("reads", local[node], tuple(inputs)))
+        keys.append(found)
+    for one, other in grouped(keys[0], keys[1], nodes):
+        _pair_all(pairing, zip(one, other, strict=False))
 
 
 def _pair_replaced(pairing: Pairing) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Colours = tuple[Mapping[Node, int], Mapping[Node, int]]
 
-ROUNDS = 6
+ROUNDS = 3
 _BEYOND = -1
 
 

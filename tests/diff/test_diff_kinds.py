@@ -1,0 +1,276 @@
+"""Each kind of difference is found, and said, alone; what is no difference is not."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from dplcli.diff.weights import distance
+from dplcli.ir import ArrayTensor
+from dplcli.report.diff_records import diff_record
+from tests.diff.compared import NET, difference, words
+from tests.helpers import model_from_bytes, proto_from_text
+
+
+def edited(*changes: tuple[str, str]) -> str:
+    """Return NET with some text replaced, each of which must be there."""
+    text = NET
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def test_a_model_equals_itself() -> None:
+    """Nothing differs between two readings of one text."""
+    found = difference(NET, NET)
+    assert found.is_equal
+    assert not found.all_remarks
+    assert found.graphs[0].paired == 4
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(
+            edited(("c =", "k ="), ("(c)", "(k)"), ("w =", "v ="), ("w,", "v,")), id="names"
+        ),
+        pytest.param(edited(("Add (s, x)", "Add (x, s)")), id="commuted operands"),
+        pytest.param(edited(("<strides = [1, 1], group = 1>", "")), id="defaults not stated"),
+        pytest.param(
+            edited(("group = 1", "group = 1, dilations = [1, 1], pads = [0, 0, 0, 0]")),
+            id="defaults stated in words",
+        ),
+        pytest.param(
+            edited(
+                (", float[2] b = {5,6}", ""),
+                ("  c =", "  b = Constant <value = float[2] {5,6}> ()\n  c ="),
+            ),
+            id="stored in a Constant node",
+        ),
+    ],
+)
+def test_what_is_no_difference(after: str) -> None:
+    """What says the same in other words is equal, either way round."""
+    assert words(difference(NET, after)) == []
+    assert words(difference(after, NET)) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        pytest.param(edited(("[1, 1]", "[2, 2]")), ["Conv.strides"], id="attribute"),
+        pytest.param(edited(("group = 1", "group = 2")), ["Conv.group"], id="attribute of default"),
+        pytest.param(edited(("{1,2,3,4}", "{1,2,3,5}")), ["weight w 1"], id="one element"),
+        pytest.param(
+            edited(("float[2,2,1,1] w = {1,2,3,4}", "float[2,1,1,1] w = {1,2}")),
+            ["weight w other type"],
+            id="weight of another shape",
+        ),
+        pytest.param(edited(("Add (s, x)", "Add (r, x)")), ["Add[0] s r"], id="rewired"),
+        pytest.param(edited((", b)", ")")), ["Conv[2] b -"], id="input omitted"),
+        pytest.param(
+            edited(("(r)\n", "(q)\n"), ("  s =", "  q = Tanh (r)\n  s =")),
+            ["+Tanh", "Sigmoid[0] r q"],
+            id="inserted",
+        ),
+        pytest.param(
+            edited(("  r = Relu (c)\n", ""), ("(r)", "(c)")),
+            ["-Relu", "Sigmoid[0] r c"],
+            id="removed",
+        ),
+        pytest.param(edited(("Sigmoid", "Tanh")), ["Sigmoid -> Tanh"], id="replaced"),
+        pytest.param(
+            edited(("Add (s, x)", "Add (s, q)"), ("x) =>", "x, float[1,2,8,8] q) =>")),
+            ["Add[1] x q", "input added - q"],
+            id="another input",
+        ),
+        pytest.param(edited(("x)", "z)"), ("(x,", "(z,")), ["input renamed x z"], id="input name"),
+        pytest.param(
+            edited(("8] y)", "8] z)"), ("  y =", "  z =")),
+            ["output renamed y z"],
+            id="output name",
+        ),
+        pytest.param(
+            edited(("float[1,2,8,8] x", "float[N,2,8,8] x")), ["input retyped x x"], id="type"
+        ),
+        pytest.param(
+            edited(("8] y)", "8] y, float[1,2,8,8] r)")),
+            ["output added - r"],
+            id="another output",
+        ),
+    ],
+)
+def test_one_edit(after: str, expected: list[str]) -> None:
+    """One edit is one difference, of its kind, and mirrored the other way round."""
+    assert words(difference(NET, after)) == expected
+    assert len(words(difference(after, NET))) == len(expected)
+
+
+def test_swapped_operands_count_where_order_does() -> None:
+    """Sub is not Add: its operands have places."""
+    before = "g (float[2] x, float[2] z) => (float[2] y) { y = Sub (x, z) }"
+    after = before.replace("(x, z) }", "(z, x) }")
+    assert words(difference(before, after)) == ["Sub[0] x z", "Sub[1] z x"]
+    before, after = before.replace("Sub", "Add"), after.replace("Sub", "Add")
+    assert words(difference(before, after)) == []
+
+
+def test_swapped_input_names_are_no_renaming() -> None:
+    """Who calls the model names its inputs, so x - z is not z - x."""
+    before = "g (float[2] x, float[2] z) => (float[2] y) { y = Sub (x, z) }"
+    after = "g (float[2] z, float[2] x) => (float[2] y) { y = Sub (z, x) }"
+    assert words(difference(before, after)) == [
+        "Sub[0] x z",
+        "Sub[1] z x",
+        "input moved x x",
+        "input moved z z",
+    ]
+
+
+def test_names_do_not_fool() -> None:
+    """A value whose name stays while another node makes it is not the same value."""
+    before = "g (float[2] x) => (float[2] y) { c = Relu (x) d = Neg (c) y = Exp (d) }"
+    after = "g (float[2] x) => (float[2] y) { d = Relu (x) c = Neg (d) y = Exp (c) }"
+    assert words(difference(before, after)) == []
+    after = "g (float[2] x) => (float[2] y) { d = Neg (x) c = Relu (d) y = Exp (c) }"
+    assert not difference(before, after).is_equal
+
+
+def test_a_branch_is_compared() -> None:
+    """What differs inside a body is found there; what it captures is what is round it."""
+    before = """g (bool p, float[2] x, float[2] z) => (float[2] y) {
+      a = Neg (x)
+      y = If (p) <
+        then_branch = t () => (float[2] u) { u = Relu (a) },
+        else_branch = e () => (float[2] v) { k = Exp (z) v = Add (k, a) }>
+    }"""
+    assert words(difference(before, before.replace("u = Relu", "u = Tanh"))) == ["Relu -> Tanh"]
+    renamed = before.replace(" a ", " q ").replace("a)", "q)").replace("k", "m").replace(" u", " h")
+    assert words(difference(before, renamed)) == []
+    assert words(difference(before, before.replace("Exp (z)", "Exp (x)"))) == ["Exp[0] z x"]
+
+
+def test_inputs_of_nested_bodies_are_not_mistaken() -> None:
+    """The first input of an inner body is not the first input of the body round it."""
+    text = """g (int64 n, bool c, float[2] x) => (float[2] y) {
+      y = Loop (n, c, x) <body = b (int64 i, bool k, float[2] s) => (bool k1, float[2] s2) {
+        k1 = Identity (k)
+        s2 = Loop (n, c, s) <body = d (int64 j, bool l, float[2] t) => (bool l1, float[2] t2) {
+          l1 = Identity (l)
+          f = Cast <to = 1> (j)
+          t2 = Add (t, f) }> }>
+    }"""
+    assert words(difference(text, text)) == []
+    assert words(difference(text, text.replace("(j)", "(i)"))) == ["Cast[0] j i"]
+
+
+FUNCTIONS = """<ir_version: 8, opset_import: ["" : 17, "d" : 1]>
+g (float[2] x) => (float[2] y) { h = d.f (x) y = Neg (h) }
+<domain: "d", opset_import: ["" : 17]>
+f (a) => (b) { t = Relu (a) b = Exp (t) }"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("b = Exp (t)", "b = Tanh (t)", ["Exp -> Tanh"]),
+        ("t = Relu (a) b = Exp (t)", "k = Relu (a) b = Exp (k)", []),
+        ("f (", "q (", ["function renamed f q"]),
+        ('"d" : 1', '"d" : 2', ["opset d 1 2"]),
+        ('"d" : 1', '"d" : 1, "e" : 1', []),
+    ],
+)
+def test_functions(old: str, new: str, expected: list[str]) -> None:
+    """Functions are compared by name, then by body; imports that no node uses do not count."""
+    after = FUNCTIONS.replace(old, new).replace("d.f", "d.q" if new == "q (" else "d.f")
+    assert words(difference(FUNCTIONS, after)) == expected
+
+
+def test_a_default_that_another_opset_has() -> None:
+    """Softmax without an axis is another operator from opset 13 on."""
+    text = """<ir_version: 8, opset_import: ["" : 12]>
+    g (float[2,3] x) => (float[2,3] y) { y = Softmax (x) }"""
+    assert words(difference(text, text.replace("12", "13"))) == ["Softmax.axis", "opset  12 13"]
+    relu = text.replace("Softmax", "Relu")
+    assert words(difference(relu, relu.replace("12", "13"))) == ["opset  12 13"]
+
+
+def test_random_nodes_are_told_apart() -> None:
+    """Two draws are not one, and the same draws in the same places are equal."""
+    text = """g () => (float[2] y, float[2] z) {
+      r = RandomNormal <shape = [2]> ()
+      s = RandomNormal <shape = [2]> ()
+      y = Sub (r, s)
+      z = Neg (r)
+    }"""
+    assert words(difference(text, text)) == []
+    assert words(difference(text, text.replace("(r, s)", "(r, r)"))) == ["Sub[1] s r"]
+
+
+def test_facets_count_if_they_are_to() -> None:
+    """What does not count by default is found all the same, and counts on demand."""
+    after = edited(("c =", "k ="), ("(c)", "(k)")).replace("  s", "  s", 1)
+    found = difference(NET, after)
+    assert found.is_equal
+    assert [remark.facet for remark in found.all_remarks] == ["names"]
+    found = difference(NET, after, frozenset())
+    assert words(found) == ["names c k"]
+    assert not found.is_equal
+
+
+def test_order_of_nodes() -> None:
+    """Another topological order is equal, and can be counted."""
+    before = "g (float[2] x) => (float[2] y) { a = Neg (x) b = Exp (x) y = Sub (a, b) }"
+    after = "g (float[2] x) => (float[2] y) { b = Exp (x) a = Neg (x) y = Sub (a, b) }"
+    assert difference(before, after).is_equal
+    assert [remark.facet for remark in difference(before, after).all_remarks] == ["order"]
+
+
+def test_an_input_with_a_default() -> None:
+    """The data that stands in for an input that is not given is compared."""
+    proto = proto_from_text("g (float[2] x, float[2] k) => (float[2] y) { y = Add (x, k) }")
+    models = []
+    for data in ([1, 2], [1, 3]):
+        proto.graph.ClearField("initializer")
+        proto.graph.initializer.append(numpy_helper.from_array(np.float32(data), "k"))
+        models.append(model_from_bytes(proto.SerializeToString()))
+    assert words(difference(*models)) == ["weight k 1"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (np.float32([1, 2]), np.float32([1, 4]), (1, 2, 2.0, 0.5)),
+        (np.float32([0.0]), np.float32([-0.0]), (1, 1, 0.0, 0.0)),
+        (np.float32([np.nan, 1]), np.float32([np.nan, 1]), (0, 2, 0.0, 0.0)),
+        (np.array([2**63 - 1]), np.array([-(2**63)]), (1, 1, float(2**64), 2.0)),
+        (np.array([True, False]), np.array([True, True]), (1, 2, 1.0, 1.0)),
+        (np.array(["a"], dtype=object), np.array(["b"], dtype=object), (1, 1, None, None)),
+        (np.zeros(0, np.float32), np.zeros(0, np.float32), (0, 0, 0.0, 0.0)),
+    ],
+)
+def test_distance(first: np.ndarray, second: np.ndarray, expected: tuple[object, ...]) -> None:
+    """Weights are measured in their own type, to the last bit, the same both ways."""
+    for one, other in ((first, second), (second, first)):
+        found = distance(ArrayTensor(one), ArrayTensor(other))
+        assert found is not None
+        shown = (found.changed, found.size, found.max_abs, found.max_rel)
+        assert shown == pytest.approx(expected)
+
+
+def test_infinity_is_valid_json() -> None:
+    """JSON has no infinity, so it is written as text."""
+    after = model_from_bytes(_with_infinity().SerializeToString())
+    record = diff_record(("a", "b"), difference(NET, after))
+    text = json.dumps(record, allow_nan=False)
+    assert '"max_abs": "inf"' in text
+
+
+def _with_infinity() -> onnx.ModelProto:
+    proto = proto_from_text(NET)
+    weight = numpy_helper.from_array(np.float32([1, 2, 3, np.inf]).reshape(2, 2, 1, 1), "w")
+    proto.graph.initializer[0].CopyFrom(weight)
+    return proto
