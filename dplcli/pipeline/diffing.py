@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from dplcli.diff import DEFAULT_IGNORED, FACETS, Differ, Facet
 from dplcli.errors import UsageError, did_you_mean
-from dplcli.onnx_io import load_model
+from dplcli.onnx_io import load_model, paused_gc
 from dplcli.onnx_io.statements import statements_of
 
 if TYPE_CHECKING:
@@ -88,5 +88,6 @@ def diff(
     if progress is not None:
         progress(f"comparing {first.name} and {second.name}")
     statements = (statements_of(models[0]), statements_of(models[1]))
-    difference = Differ(models[0], models[1], statements).result(ignored)
+    with paused_gc():
+        difference = Differ(models[0], models[1], statements).result(ignored)
     return DiffOutcome(models[0], models[1], (first.name, second.name), difference)

@@ -243,9 +243,9 @@ def test_an_input_with_a_default() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
-        (np.float32([1, 2]), np.float32([1, 4]), (1, 2, 2.0, 0.5)),
-        (np.float32([0.0]), np.float32([-0.0]), (1, 1, 0.0, 0.0)),
-        (np.float32([np.nan, 1]), np.float32([np.nan, 1]), (0, 2, 0.0, 0.0)),
+        (np.array([1, 2], np.float32), np.array([1, 4], np.float32), (1, 2, 2.0, 0.5)),
+        (np.array([0.0], np.float32), np.array([-0.0], np.float32), (1, 1, 0.0, 0.0)),
+        (np.array([np.nan, 1], np.float32), np.array([np.nan, 1], np.float32), (0, 2, 0.0, 0.0)),
         (np.array([2**63 - 1]), np.array([-(2**63)]), (1, 1, float(2**64), 2.0)),
         (np.array([True, False]), np.array([True, True]), (1, 2, 1.0, 1.0)),
         (np.array(["a"], dtype=object), np.array(["b"], dtype=object), (1, 1, None, None)),
@@ -271,6 +271,8 @@ def test_infinity_is_valid_json() -> None:
 
 def _with_infinity() -> onnx.ModelProto:
     proto = proto_from_text(NET)
-    weight = numpy_helper.from_array(np.float32([1, 2, 3, np.inf]).reshape(2, 2, 1, 1), "w")
+    weight = numpy_helper.from_array(
+        np.array([1, 2, 3, np.inf], np.float32).reshape(2, 2, 1, 1), "w"
+    )
     proto.graph.initializer[0].CopyFrom(weight)
     return proto
