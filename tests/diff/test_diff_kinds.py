@@ -235,9 +235,9 @@ def test_an_input_with_a_default() -> None:
     models = []
     for data in ([1, 2], [1, 3]):
         proto.graph.ClearField("initializer")
-        proto.graph.initializer.append(numpy_helper.from_array(np.float32(data), "k"))
+        proto.graph.initializer.append(numpy_helper.from_array(np.array(data, np.float32), "k"))
         models.append(model_from_bytes(proto.SerializeToString()))
-    assert words(difference(*models)) == ["weight k 1"]
+    assert words(difference(models[0], models[1])) == ["weight k 1"]
 
 
 @pytest.mark.parametrize(
