@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dplcli.diff.growth import Growth
-from dplcli.diff.landmarks import is_weight, landmark_colours
 from dplcli.diff.pairing import DETAILS, Pairing, grouped, unique_pairs
 from dplcli.diff.reading import slots
 from dplcli.diff.refinement import refine
@@ -26,6 +25,8 @@ _PASSES = 4
 """How often colours are made anew after they have led to pairs."""
 _WORTHWHILE = 32
 """They are only if they have led to one pair for so many nodes."""
+_MANY = 16
+"""From how many numbers on equal data is no chance."""
 _SECOND = 1
 
 
@@ -51,12 +52,9 @@ def align(
     growth.from_interface()
     for detail in DETAILS[:2]:
         _pair_by_colour(pairing, growth, detail)
-    for detail in DETAILS[:2]:
-        _pair_by_colour(pairing, growth, detail, by_landmarks=True)
     growth.bridging = True
     growth.from_interface()
     _pair_by_colour(pairing, growth, "loose")
-    _pair_by_colour(pairing, growth, "loose", by_landmarks=True)
     _pair_in_order(pairing, growth)
     growth.from_interface()
     _pair_by_inputs(pairing)
@@ -99,24 +97,20 @@ def _pair_alike(pairing: Pairing) -> None:
         _pair_all(pairing, unique_pairs(colours[0], colours[1], pairing.rest()))
 
 
-def _pair_by_colour(
-    pairing: Pairing, growth: Growth, detail: Detail, *, by_landmarks: bool = False
-) -> None:
+def _pair_by_colour(pairing: Pairing, growth: Growth, detail: Detail) -> None:
     """Pair nodes that alone look as they do, from the widest view to the narrowest.
 
-    What stands alone between two landmarks need not look like anything else; without them a node
-    by itself must hold a weight.
+    A node seen by itself must hold a weight.
     """
     for _ in range(_PASSES):
         nodes = pairing.rest()
         if not nodes[0] or not nodes[1]:
             return
         before = len(pairing.forth)
-        base = landmark_colours(pairing) if by_landmarks else None
-        views = refine(pairing, nodes, detail, base)
+        views = refine(pairing, nodes, detail)
         for distance, colours in reversed(list(enumerate(views))):
             found = unique_pairs(*colours, pairing.rest())
-            if not distance and not by_landmarks:
+            if not distance:
                 found = [
                     pair for pair in found if detail == "exact" and _has_weights(pairing, pair)
                 ]
@@ -132,7 +126,7 @@ def _pair_in_order(pairing: Pairing, growth: Growth) -> None:
         nodes = pairing.rest()
         if not nodes[0] or not nodes[1]:
             return
-        colours = refine(pairing, nodes, detail, landmark_colours(pairing))[-1]
+        colours = refine(pairing, nodes, detail)[-1]
         found = [
             pair
             for one, other in grouped(*colours, nodes)
@@ -198,7 +192,7 @@ class _Places:
 def _has_weights(pairing: Pairing, pair: NodePair) -> bool:
     """Tell whether the nodes hold data that is hardly the same by chance."""
     tensors = [pairing.sides[0].reader.tensor(v) for v in slots(pair[0]) if v is not None]
-    return any(map(is_weight, tensors))
+    return any(tensor is not None and tensor.size >= _MANY for tensor in tensors)
 
 
 def _pair_all(pairing: Pairing, pairs: Iterable[NodePair]) -> None:

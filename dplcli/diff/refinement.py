@@ -28,7 +28,6 @@ def refine(
     pairing: Pairing,
     nodes: tuple[list[Node], list[Node]],
     detail: Detail,
-    base: Colours | None = None,
 ) -> list[Colours]:
     """Colour *nodes*, which have no partner, by their neighbours up to each distance.
 
@@ -36,24 +35,22 @@ def refine(
         pairing: The pairs there are.
         nodes: The nodes of the first and of the second graph.
         detail: How much of a node counts.
-        base: Colours that tell nodes apart from the start.
 
     Returns:
         The colours of the first and of the second graph after each round, none first.
     """
     firsts, seconds = (
-        _rounds(pairing, which, nodes[which], detail, {} if base is None else base[which])
-        for which in range(len(pairing.sides))
+        _rounds(pairing, which, nodes[which], detail) for which in range(len(pairing.sides))
     )
     return list(zip(firsts, seconds, strict=True))
 
 
 def _rounds(
-    pairing: Pairing, which: int, nodes: list[Node], detail: Detail, base: Mapping[Node, int]
+    pairing: Pairing, which: int, nodes: list[Node], detail: Detail
 ) -> list[dict[Node, int]]:
     side, returned = pairing.sides[which], pairing.returned(which)
     local = side.local(detail)
-    colours = {node: side.numbers(("start", local[node], base.get(node))) for node in nodes}
+    colours = {node: local[node] for node in nodes}
     found = [colours]
     for _ in range(ROUNDS):
         view = _View(pairing, side, colours, returned, detail)

@@ -198,6 +198,23 @@ def test_a_default_that_another_opset_has() -> None:
     assert words(difference(relu, relu.replace("12", "13"))) == ["opset  12 13"]
 
 
+def test_duplicates_merged_into_one() -> None:
+    """One of two equal computations less is that node; who reads the other reads the same."""
+    before = "g (float[2] x) => (float[2] y) { a = Relu (x) b = Relu (x) y = Sub (a, b) }"
+    after = "g (float[2] x) => (float[2] y) { a = Relu (x) y = Sub (a, a) }"
+    assert words(difference(before, after)) == ["-Relu"]
+    assert words(difference(after, before)) == ["+Relu"]
+
+
+def test_branches_that_differ_in_weights_only() -> None:
+    """Branches that nothing tells apart once their weights are new are paired in order."""
+    before = """g (float[2,1] x) => (float[2,1] y) <float[1,1] v = {1}, float[1,1] w = {2}> {
+      a = MatMul (x, v) b = MatMul (x, w) y = Add (a, b)
+    }"""
+    after = before.replace("{1}", "{3}").replace("{2}", "{4}")
+    assert words(difference(before, after)) == ["weight v 1", "weight w 1"]
+
+
 def test_random_nodes_are_told_apart() -> None:
     """Two draws are not one, and the same draws in the same places are equal."""
     text = """g () => (float[2] y, float[2] z) {
