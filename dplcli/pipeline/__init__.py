@@ -13,6 +13,7 @@ from dplcli.pipeline.catalogs import (
     try_catalogs,
 )
 from dplcli.pipeline.contracts import catalog_contract, model_contract, write_bindings
+from dplcli.pipeline.feeding import input_request
 from dplcli.pipeline.inlining import InlineChoice, InlineOutcome, inline
 from dplcli.pipeline.inspecting import find_nodes, inspect
 from dplcli.pipeline.learning import LearnOutcome, learn
@@ -38,6 +39,7 @@ from dplcli.pipeline.writing import WriteSettings, check_output, default_output,
 from dplcli.targets import Contract
 from dplcli.verify import LEVELS, VerificationResult
 from dplcli.verify import Settings as VerifySettings
+from dplcli.verify.request import InputRequest
 
 __all__ = [
     "LEVELS",
@@ -46,6 +48,7 @@ __all__ = [
     "ExplainOutcome",
     "InlineChoice",
     "InlineOutcome",
+    "InputRequest",
     "LearnOutcome",
     "MatchOutcome",
     "PartitionOutcome",
@@ -70,6 +73,7 @@ __all__ = [
     "explain",
     "find_nodes",
     "inline",
+    "input_request",
     "inspect",
     "learn",
     "list_catalogs",
