@@ -37,6 +37,7 @@ _INDEXED: dict[tuple[str, int], tuple[int, int | tuple[str, int]]] = {
     ("GatherBlockQuantized", 1): (0, ("gather_axis", 0)),
     ("RotaryEmbedding", 1): (2, 0),
     ("RotaryEmbedding", 3): (1, 0),
+    ("GroupQueryAttention", 9): (7, 0),
     ("SoftmaxCrossEntropyLoss", 1): (0, 1),
     ("NegativeLogLikelihoodLoss", 1): (0, 1),
     ("EmbedLayerNormalization", 0): (2, 0),

@@ -174,23 +174,28 @@ def _bytes(path: Path) -> bytes:
 
 
 def _load_npy(path: Path) -> Array:
-    try:
-        loaded: Array = np.load(path, allow_pickle=False)
-    except _READ_ERRORS as error:
-        raise UsageError(f"{path}: not an array in numpy's format ({_short(error)})") from error
+    loaded = _load_numpy(path, "an array in numpy's format")
     if not isinstance(loaded, np.ndarray):
         raise UsageError(f"{path}: holds several arrays; rename it to .npz")
     return loaded
 
 
-def _read_npz(path: Path, ports: Sequence[Port]) -> Iterator[GivenSet]:
+def _load_numpy(path: Path, what: str) -> Array | dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise UsageError(f"{path}: holds one array; rename it to .npy")
-            arrays = {name: archive[name] for name in archive.files}
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded
+            return {name: loaded[name] for name in loaded.files}
     except (*_READ_ERRORS, AttributeError) as error:
-        raise UsageError(f"{path}: not arrays in numpy's .npz format ({_short(error)})") from error
+        reason = (str(error).partition("\n")[0] or type(error).__name__)[:120]
+        raise UsageError(f"{path}: not {what} ({reason})") from error
+
+
+def _read_npz(path: Path, ports: Sequence[Port]) -> Iterator[GivenSet]:
+    arrays = _load_numpy(path, "arrays in numpy's .npz format")
+    if isinstance(arrays, np.ndarray):
+        raise UsageError(f"{path}: holds one array; rename it to .npy")
     if not arrays:
         raise UsageError(f"{path}: holds no arrays")
     for label, values in _cases(arrays, {port.name for port in ports}).items():
@@ -246,7 +251,3 @@ def _call(function: InputFunction, seed: int, ports: Sequence[Port], label: str)
     named = {str(name): value for name, value in values.items()}
     made = _fitted(label, named, ports)
     return GivenSet(f"{label}, seed {seed}", made.values)
-
-
-def _short(error: BaseException) -> str:
-    return (str(error).partition("\n")[0] or type(error).__name__)[:120]

@@ -22,7 +22,7 @@ _WHOLE = frozenset(
 _FIRST_ONLY = frozenset(
     {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Slice", "Expand"}
     | {"Tile", "Pad", "Split", "Cast", "CastLike", "Gather", "GatherND", "GatherElements"}
-    | {"ReduceMax", "ReduceMin", "Trilu", "Clip"}
+    | {"ReduceMax", "ReduceMin", "Trilu", "Clip", "QuantizeLinear", "DequantizeLinear"}
 )
 _ALL_INPUTS = frozenset(
     {"Not", "Neg", "Sub", "Mul", "Add", "Div", "Where", "And", "Or", "Equal", "Greater", "Less"}

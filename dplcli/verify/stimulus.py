@@ -321,7 +321,7 @@ def _add_corners(found: _Found, runner: Runner, judge: Judge) -> tuple[dict[int,
             continue
         try:
             outputs = runner.run(moved)
-            reason = objection(judge, outputs, runner.run(nudged(moved)))
+            reason = objection(corner, judge, outputs, runner.run(nudged(moved)))
         except RunError as error:
             notes.append(
                 f"corner {corner!r} was left out: the original does not run there: {error}"
