@@ -53,6 +53,7 @@ _LENGTHS: dict[tuple[str, int], tuple[int, str, tuple[int, int]]] = {
     ("ReverseSequence", 1): (0, "time_axis", (0, 1)),
     ("Attention", 6): (1, "", (-2, -2)),
 }
+_AXES = frozenset({("CumSum", 1), ("CumProd", 1)})
 _PARTS = frozenset({("Split", 1), ("SplitToSequence", 1)})
 _INDEXED_ND = frozenset({("GatherND", 1), ("ScatterND", 1)})
 _COUNTS = frozenset(
@@ -168,6 +169,8 @@ def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
         return [] if values is None else [int(values.reshape(-1)[0])]
     if key in _INDEXED_ND:
         return list(_data_dims(frame, node, 0))
+    if key in _AXES:
+        return [len(_data_dims(frame, node, 0))]
     if key not in _INDEXED or _is_other_rotation(node, slot):
         return []
     data, axis = _INDEXED[key]
