@@ -44,7 +44,7 @@ class Stimulus:
 
     Attributes:
         feeds: The values of every input, per case.
-        choices: What each input was fed over all cases.
+        choices: What each input was fed over all cases that are judged.
         cases: What to call each case that is judged. Others in *feeds* only tell whether an
             output depends on the input at all.
         notes: What was left out, and why, in whole sentences.
@@ -99,7 +99,7 @@ def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who jud
     if request.corners and judge is not None:
         names, notes = _add_corners(found, runner, judge)
         cases |= names
-    choices = [search.describe(port, found) for port in ports]
+    choices = [search.describe(port, found, cases) for port in ports]
     return Stimulus(found.feeds, tuple(choices), cases, tuple(notes)), found.outputs
 
 
@@ -257,9 +257,9 @@ class _Search:
             outputs={**found.outputs, number: outputs},
         )
 
-    def describe(self, port: Port, found: _Found) -> InputChoice:
-        """Return what one input was fed over all cases."""
-        fed = [feeds[port.name] for feeds in found.feeds.values()]
+    def describe(self, port: Port, found: _Found, cases: Iterable[int]) -> InputChoice:
+        """Return what one input was fed over the *cases* that are judged."""
+        fed = [found.feeds[case][port.name] for case in cases]
         if port.name in found.ranges:
             return describe(port, found.ranges[port.name].how, shape_of(port, found.sizes), fed)
         first = fed[0]

@@ -374,6 +374,8 @@ def test_what_is_saved_is_what_is_read(
     assert result.equivalent
     assert len(result.cases) == len(seeds)
     assert first.read_bytes() == second.read_bytes()
+    with zipfile.ZipFile(first) as archive:
+        assert {member.date_time[0] for member in archive.infolist()} == {1980}
 
 
 def test_saved_float8_comes_back_as_such(tmp_path: Path) -> None:
