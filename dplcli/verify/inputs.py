@@ -20,6 +20,7 @@ from dplcli.verify.sizes import shape_of
 _WORDS = ("alpha", "Beta", "gamma delta", "the", "42", "x")
 _SEQUENCE_LENGTH = 2
 _MOST_POSITIONS = 63
+_MOST_EXACT = 2**53
 _INDEX_DTYPES = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
 _FEEDABLE = frozenset({"tensor", "sequence", "optional"})
 
@@ -76,7 +77,9 @@ def asked_range(port: Port, low: float, high: float) -> Range:
 
     Raises:
         UsageError: The input holds no numbers, or the range none that its type has.
+        VerificationError: No values can be made for an input of this type at all.
     """
+    check_feedable([port])
     how = f"from {low:g} to {high:g}, as asked"
     if _is_float(port.dtype):
         return Range("uniform", low, high, how)
@@ -84,6 +87,7 @@ def asked_range(port: Port, low: float, high: float) -> Range:
         raise UsageError(f"a range is given for {port.name!r}, which is a string")
     wanted = onnx.helper.tensor_dtype_to_np_dtype(port.dtype)
     least, most = (0, 1) if wanted.kind == "b" else _limits(wanted)
+    least, most = max(least, -_MOST_EXACT), min(most, _MOST_EXACT)
     if low != int(low) or high != int(high) or low < least or high > most:
         raise UsageError(
             f"the range of {port.name!r} is {low:g} to {high:g}, but it is {port.type_name}",

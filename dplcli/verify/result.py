@@ -10,6 +10,7 @@ from dplcli.verify.request import InputRequest
 
 LEVELS = ("disable", "basic", "extended", "all")
 SCHEMA = "dpl.verify/1"
+_MOST_NAMED = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +172,8 @@ class VerificationResult:
         others = [name for case, name in self.cases.items() if name != f"seed {case}"]
         if not self.cases:
             drawn = [str(seed) for seed in self.seeds]
+        if len(others) > _MOST_NAMED:
+            others = [*others[:_MOST_NAMED], f"{len(others) - _MOST_NAMED} more"]
         return ", ".join(["seeds " + ", ".join(drawn)] * bool(drawn) + others)
 
     def to_json(self) -> dict[str, object]:

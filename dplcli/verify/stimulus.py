@@ -177,7 +177,7 @@ class _Search:
             return spare
         raise VerificationError(
             f"no inputs were found that the original accepts; onnxruntime says: {first_error}",
-            hint=_way_out(free),
+            hint=_way_out(free, asked=bool(self._asked)),
         ) from first_error
 
     def _range(self, port: Port, plan: Mapping[str, int], mood: Mood) -> Range:
@@ -211,6 +211,11 @@ class _Search:
         numbers = [*dict.fromkeys(seeds)]
         numbers += range(max(numbers) + 1, max(numbers) + 1 + len(given))
         for number, one in zip(numbers, given, strict=False):
+            if one.values.keys() != given[0].values.keys():
+                raise UsageError(
+                    f"{one.label} holds {_listed(one)}, but {given[0].label} {_listed(given[0])}",
+                    hint="every case must hold the same inputs",
+                )
             if twice := [name for name in one.values if name in self._asked]:
                 raise UsageError(
                     f"{one.label}: holds values for {twice[0]!r}, for which a range is given, too"
@@ -220,7 +225,7 @@ class _Search:
             merged = found if merged is None else _merge(merged, found)
         if merged is None:
             raise UsageError("no inputs are given")
-        self._origin = {name: _sources(given, name) for name in given[0].values}
+        self._origin = {name: _sources(given) for name in given[0].values}
         if len(cases) == 1:
             merged = self._probed(merged, given[0])
         return merged, cases
@@ -274,9 +279,13 @@ def _merge(ours: _Found, theirs: _Found) -> _Found:
     )
 
 
-def _sources(given: Sequence[GivenSet], name: str) -> str:
-    labels = [one.label for one in given if name in one.values]
-    return f"from {labels[0]}" + (f" and {len(labels) - 1} more" if len(labels) > 1 else "")
+def _listed(one: GivenSet) -> str:
+    return ", ".join(map(repr, one.values)) or "nothing"
+
+
+def _sources(given: Sequence[GivenSet]) -> str:
+    more = f" and {len(given) - 1} more" if len(given) > 1 else ""
+    return f"from {given[0].label}{more}"
 
 
 def _fitting(ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
@@ -289,7 +298,9 @@ def _fitting(ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]) -> di
     return sizes
 
 
-def _way_out(free: Sequence[Port]) -> str:
+def _way_out(free: Sequence[Port], *, asked: bool) -> str:
+    if asked:
+        return "give another --range, or none: dpl then takes one that the model suggests"
     symbols = list(dict.fromkeys(s for port in free for s in port.symbols if s is not None))
     sizes = f"give sizes: {' '.join(f'--shape {s}=N' for s in symbols[:3])}; " if symbols else ""
     return f"{sizes}or values: --inputs FILE"
@@ -313,11 +324,12 @@ def _add_corners(found: _Found, runner: Runner, judge: Judge) -> tuple[dict[int,
     """
     cases: dict[int, str] = {}
     notes: list[str] = []
+    missing: list[str] = []
     feeds = found.feeds[min(found.feeds)]
     for number, corner in enumerate(CORNERS, start=max(found.feeds) + 1):
         moved = corner_feeds(corner, feeds, found.ranges)
         if moved is None:
-            notes.append(f"corner {corner!r}: no input has it")
+            missing.append(corner)
             continue
         try:
             outputs = runner.run(moved)
@@ -332,6 +344,8 @@ def _add_corners(found: _Found, runner: Runner, judge: Judge) -> tuple[dict[int,
             continue
         found.feeds[number], found.outputs[number] = moved, outputs
         cases[number] = corner
+    if missing:
+        notes.append(f"no made-up input has these corners: {', '.join(missing)}")
     return cases, notes
 
 

@@ -88,7 +88,17 @@ def test_every_data_set_is_a_case_in_the_order_of_its_number(save: Save, tmp_pat
     result = check(save(ONE), given=tmp_path)
 
     assert list(result.cases.values()) == [f"test_data_set_{n}" for n in range(11)]
-    assert result.fed.startswith("test_data_set_0, ")
+    assert result.fed.startswith("test_data_set_0, test_data_set_1, ")
+    assert result.fed.endswith("test_data_set_5, 5 more")
+
+
+def test_every_case_holds_the_same_inputs(save: Save, tmp_path: Path) -> None:
+    """A set that lacks one is a mistake, not a wish for a made-up value in that case alone."""
+    save_pb(tmp_path / "test_data_set_0" / "input_0.pb", X)
+    save_pb(tmp_path / "test_data_set_1" / "input_1.pb", np.arange(2))
+
+    with pytest.raises(UsageError, match="test_data_set_1 holds 'i', but test_data_set_0 'x'"):
+        check(save(TWO), given=tmp_path)
 
 
 def test_the_case_at_fault_is_told(save: Save, tmp_path: Path) -> None:
