@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.dpl.code import find_function
 from dplcli.errors import UsageError
-from dplcli.verify.request import InputRequest
+from dplcli.verify.request import InputFunction, InputRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,25 +39,11 @@ def input_request(  # noqa: PLR0913  # one parameter per wish
         UsageError: A function is named without leave, or something is contradictory.
         CatalogError: The function cannot be imported.
     """
-    given = None if inputs is None else Path(inputs)
     function = None
-    found = None if inputs is None else _FUNCTION.fullmatch(inputs)
-    if found is not None and given is not None and not given.exists():
-        given = None
-        if not allow_code:
-            raise UsageError(
-                f"--inputs {inputs}: is code, which is executed",
-                hint="pass --allow-code if you trust it",
-            )
-        module = Path(found["module"])
-        is_file = module.suffix == ".py"
-        if is_file and not module.is_file():
-            raise UsageError(f"--inputs {inputs}: there is no file {str(module)!r}")
-        folder = module.parent if is_file else Path.cwd()
-        name = module.stem if is_file else found["module"]
-        function = find_function(f"{name}:{found['function']}", folder, "--inputs")
+    if inputs is not None and not Path(inputs).exists():
+        function = _function(inputs, allow_code=allow_code)
     return InputRequest(
-        given=given,
+        given=None if inputs is None or function is not None else Path(inputs),
         function=function,
         label=inputs or "",
         ranges=ranges or {},
@@ -65,3 +51,22 @@ def input_request(  # noqa: PLR0913  # one parameter per wish
         corners=corners,
         save=save,
     )
+
+
+def _function(inputs: str, *, allow_code: bool) -> InputFunction | None:
+    """Import the function that *inputs* names; None if it is no such name."""
+    found = _FUNCTION.fullmatch(inputs)
+    if found is None:
+        return None
+    if not allow_code:
+        raise UsageError(
+            f"--inputs {inputs}: is code, which is executed",
+            hint="pass --allow-code if you trust it",
+        )
+    module = Path(found["module"])
+    is_file = module.suffix == ".py"
+    if is_file and not module.is_file():
+        raise UsageError(f"--inputs {inputs}: there is no file {str(module)!r}")
+    folder = module.parent if is_file else Path.cwd()
+    name = module.stem if is_file else found["module"]
+    return find_function(f"{name}:{found['function']}", folder, "--inputs")
