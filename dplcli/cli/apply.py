@@ -82,4 +82,4 @@ def command(  # noqa: PLR0913  # one parameter per option
             trace=trace,
         )
 
-    carry_out(model, job, options, reads=(plan, *patterns))
+    carry_out(model, job, options | {"allow_code": allow_code}, reads=(plan, *patterns))

@@ -19,7 +19,7 @@ from dplcli.cli.options import (
     output_options,
     progress,
 )
-from dplcli.cli.verify_options import verify_options, verify_settings
+from dplcli.cli.verify_options import input_code_option, verify_options, verify_settings
 from dplcli.errors import UsageError
 from dplcli.report.inline_report import call_list, inline_record, inline_summary, inline_table
 from dplcli.report.written_report import check_failure, ending, whereabouts
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-verify", is_flag=True, help="Do not check the result.")
 @verify_options
+@input_code_option
 @output_options("Also list every call, and say what is being done.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,

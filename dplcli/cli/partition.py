@@ -109,7 +109,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     check_json_path(json_path, model, output, *patterns)
     settings = pipeline.PartitionSettings(
         verify=not no_verify,
-        verification=verify_settings(**others),
+        verification=verify_settings(**others, allow_code=allow_code),
         expectations=expectations,
         in_place=in_place,
         keep_failed=keep_failed,

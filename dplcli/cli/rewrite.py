@@ -98,4 +98,4 @@ def command(  # noqa: PLR0913  # one parameter per option
     settings = pipeline.RewriteSettings(
         expectations=expectations, only=only, skip=skip, limit=limit, opset=opset, plan=plan
     )
-    carry_out(model, job, options, settings=settings, reads=patterns)
+    carry_out(model, job, options | {"allow_code": allow_code}, settings=settings, reads=patterns)

@@ -15,7 +15,7 @@ from dplcli.cli.options import (
     output_options,
     progress,
 )
-from dplcli.cli.verify_options import verify_options, verify_settings
+from dplcli.cli.verify_options import input_code_option, verify_options, verify_settings
 from dplcli.report.tables import verification_report
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.argument("original", type=PATH)
 @click.argument("candidate", type=PATH)
 @verify_options
+@input_code_option
 @output_options("Say what is being done.")
 def command(
     *,

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dplcli import pipeline
-from dplcli.errors import UsageError
+from dplcli.cli.input_options import input_options, parse_request, parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-_NUMBER = re.compile("[0-9]{1,18}")
 
 
 def verify_options(command: Command) -> Command:
@@ -40,13 +36,6 @@ def verify_options(command: Command) -> Command:
         click.option("--rtol", type=float, help="Relative tolerance, instead of the derived one."),
         click.option("--atol", type=float, help="Absolute tolerance, instead of the derived one."),
         click.option(
-            "--size",
-            "sizes",
-            multiple=True,
-            metavar="DIM=N",
-            help="Size of a symbolic dimension, or of INPUT:AXIS. Repeatable.",
-        ),
-        click.option(
             "--refill-weights",
             is_flag=True,
             help="Give weights made by ConstantOfShape seeded random values, in both models.",
@@ -62,7 +51,14 @@ def verify_options(command: Command) -> Command:
     ]
     for option in reversed(options):
         command = option(command)
-    return command
+    return input_options(command)
+
+
+def input_code_option(command: Command) -> Command:
+    """Add --allow-code to a command that reads no catalogues."""
+    return click.option(
+        "--allow-code", is_flag=True, help="Let --inputs name a Python function, which is called."
+    )(command)
 
 
 def verify_settings(  # noqa: PLR0913  # one parameter per option
@@ -74,8 +70,14 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
     *,
     refill_weights: bool,
     custom_ops: tuple[Path, ...] = (),
+    inputs: str | None = None,
+    ranges: tuple[str, ...] = (),
+    save_inputs: Path | None = None,
+    corners: bool = False,
+    allow_code: bool = False,
 ) -> pipeline.VerifySettings:
     """Gather the options of :func:`verify_options`."""
+    single, whole = parse_sizes(sizes)
     default = pipeline.VerifySettings()
     return pipeline.VerifySettings(
         seeds=tuple(dict.fromkeys(seeds)) or default.seeds,
@@ -83,13 +85,9 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
         rtol=rtol,
         atol=atol,
         refill_weights=refill_weights,
-        sizes=dict(_parse_size(text) for text in sizes),
+        sizes=single,
+        request=parse_request(
+            inputs, whole, ranges, save_inputs, corners=corners, allow_code=allow_code
+        ),
         custom_ops=tuple(dict.fromkeys(custom_ops)),
     )
-
-
-def _parse_size(text: str) -> tuple[str, int]:
-    name, separator, number = text.rpartition("=")
-    if not separator or not name or not _NUMBER.fullmatch(number):
-        raise UsageError(f"--size {text!r}: not a size", hint="write --size batch=4")
-    return name, int(number)

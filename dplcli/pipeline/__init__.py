@@ -14,6 +14,7 @@ from dplcli.pipeline.catalogs import (
 )
 from dplcli.pipeline.contracts import catalog_contract, model_contract, write_bindings
 from dplcli.pipeline.diffing import DiffOutcome, diff
+from dplcli.pipeline.feeding import input_request
 from dplcli.pipeline.inlining import InlineChoice, InlineOutcome, inline
 from dplcli.pipeline.inspecting import find_nodes, inspect
 from dplcli.pipeline.learning import LearnOutcome, learn
@@ -39,6 +40,7 @@ from dplcli.pipeline.writing import WriteSettings, check_output, default_output,
 from dplcli.targets import Contract
 from dplcli.verify import LEVELS, VerificationResult
 from dplcli.verify import Settings as VerifySettings
+from dplcli.verify.request import InputRequest
 
 __all__ = [
     "LEVELS",
@@ -48,6 +50,7 @@ __all__ = [
     "ExplainOutcome",
     "InlineChoice",
     "InlineOutcome",
+    "InputRequest",
     "LearnOutcome",
     "MatchOutcome",
     "PartitionOutcome",
@@ -73,6 +76,7 @@ __all__ = [
     "explain",
     "find_nodes",
     "inline",
+    "input_request",
     "inspect",
     "learn",
     "list_catalogs",

@@ -112,7 +112,7 @@ def _about_unknown(measured: Coverage) -> str:
     if measured.problem:
         return f"{text}: {measured.problem}."
     if measured.symbols:
-        sizes = " ".join(f"--size {symbol}=N" for symbol in measured.symbols)
+        sizes = " ".join(f"--shape {symbol}=N" for symbol in measured.symbols)
         return f"{text}; give the sizes of the inputs: {sizes}"
     return f"{text}."
 

@@ -182,11 +182,10 @@ def verification_report(result: VerificationResult) -> RenderableType:
     ]
     lines += [Text(reason, style="red") for reason in result.reasons]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
-    seeds = ", ".join(map(str, result.seeds))
     refilled = f", {result.refilled} weights refilled" if result.refilled else ""
     verdict = "Equivalent" if result.equivalent else "NOT equivalent"
     style = "bold green" if result.equivalent else "bold red"
-    lines.append(Text(f"{verdict} in onnxruntime (seeds {seeds}{refilled}).", style=style))
+    lines.append(Text(f"{verdict} in onnxruntime ({result.fed}{refilled}).", style=style))
     return Group(*lines)
 
 

@@ -7,12 +7,12 @@ without changing them: reshapes, casts, subgraphs, calls of local functions.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 
 import onnx
 
 from dplcli.verify.dataflow import Dataflow, Frame, entering, leaving, small_values
 from dplcli.verify.interface import Dim, Port
+from dplcli.verify.purposes import Use, purposes
 
 _MOST_PLACES = 20_000
 
@@ -35,13 +35,26 @@ _INDEXED: dict[tuple[str, int], tuple[int, int | tuple[str, int]]] = {
     ("ScatterElements", 1): (0, ("axis", 0)),
     ("ArrayFeatureExtractor", 1): (0, -1),
     ("GatherBlockQuantized", 1): (0, ("gather_axis", 0)),
+    ("RotaryEmbedding", 1): (2, 0),
     ("RotaryEmbedding", 3): (1, 0),
+    ("GroupQueryAttention", 9): (7, 0),
     ("SoftmaxCrossEntropyLoss", 1): (0, 1),
     ("NegativeLogLikelihoodLoss", 1): (0, 1),
     ("EmbedLayerNormalization", 0): (2, 0),
     ("EmbedLayerNormalization", 1): (4, 0),
     ("EmbedLayerNormalization", 8): (3, 0),
 }
+# Operators that take lengths, 1 to the size of an axis: slot of the lengths -> slot of the data,
+# name of the attribute that decides and, for each of its values, the axis.
+_LENGTHS: dict[tuple[str, int], tuple[int, str, tuple[int, int]]] = {
+    ("RNN", 4): (0, "layout", (0, 1)),
+    ("GRU", 4): (0, "layout", (0, 1)),
+    ("LSTM", 4): (0, "layout", (0, 1)),
+    ("ReverseSequence", 1): (0, "time_axis", (0, 1)),
+    ("Attention", 6): (1, "", (-2, -2)),
+}
+_AXES = frozenset({("CumSum", 1), ("CumProd", 1)})
+_PARTS = frozenset({("Split", 1), ("SplitToSequence", 1)})
 _INDEXED_ND = frozenset({("GatherND", 1), ("ScatterND", 1)})
 _COUNTS = frozenset(
     {("Loop", 0), ("Tile", 1), ("Expand", 1), ("ConstantOfShape", 0), ("Reshape", 1), ("TopK", 1)}
@@ -51,16 +64,6 @@ _COUNTS = frozenset(
 _POSITIVE = frozenset({"Log", "Sqrt", "Reciprocal"})
 _UNIT = frozenset({"Asin", "Acos", "Atanh"})
 _ARITHMETIC = frozenset({"Add", "Sub", "Div", "Mod", "Pow", "MatMul", "MatMulInteger"})
-
-
-class Use(Enum):
-    """What a consumer takes its input for."""
-
-    COUNT = "count"
-    NUMBER = "number"
-    POSITIVE = "positive"
-    UNIT = "unit"
-    ABOVE_ONE = "above one"
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,16 @@ class Bound:
 
 @dataclass
 class Domain:
-    """What the consumers of one input say about its values."""
+    """What the consumers of one input say about its values.
+
+    Attributes:
+        bounds: Axes from which it selects.
+        parts: Sizes of axes that it divides: its values add up to that.
+        uses: What else it is taken for.
+    """
 
     bounds: set[Bound] = field(default_factory=set)
+    parts: set[int | str] = field(default_factory=set)
     uses: set[Use] = field(default_factory=set)
 
 
@@ -95,7 +105,7 @@ def input_domain(flow: Dataflow, port: Port) -> Domain:
     The walk stops after a fixed number of values, so that a huge graph costs no more than a
     large one; what lies behind is then not asked.
     """
-    domain = Domain()
+    domain = Domain(uses=purposes(flow, port))
     pending = [_Place(flow.main, port.name)]
     seen = set(pending)
     while pending and len(seen) < _MOST_PLACES:
@@ -129,8 +139,15 @@ def _onward(flow: Dataflow, place: _Place, domain: Domain) -> Iterator[_Place]:
 
 def _note(domain: Domain, place: _Place, node: onnx.NodeProto, slot: int) -> None:
     key = (node.op_type, slot)
+    if key in _PARTS and not node.domain:
+        dims = _data_dims(place.frame, node, 0)
+        axis = place.frame.integer(node, "axis", 0)
+        domain.parts.update(dim for dim in dims[axis : axis + 1 or None] if dim)
     domain.bounds.update(
         Bound(limit, place.offset) for limit in _limits(place.frame, node, slot) if limit
+    )
+    domain.bounds.update(
+        Bound(limit, place.offset - 1) for limit in _longest(place.frame, node, slot) if limit
     )
     if key in _COUNTS:
         domain.uses.add(Use.COUNT)
@@ -152,13 +169,31 @@ def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
         return [] if values is None else [int(values.reshape(-1)[0])]
     if key in _INDEXED_ND:
         return list(_data_dims(frame, node, 0))
-    if key not in _INDEXED:
+    if key in _AXES:
+        return [len(_data_dims(frame, node, 0))]
+    if key not in _INDEXED or _is_other_rotation(node, slot):
         return []
     data, axis = _INDEXED[key]
     if not isinstance(axis, int):
         axis = frame.integer(node, axis[0], axis[1])
     dims = _data_dims(frame, node, data)
     return [dims[axis]] if -len(dims) <= axis < len(dims) else []
+
+
+def _longest(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
+    """Return the size that a length in input *slot* may reach: it is the last index, plus one."""
+    if (node.op_type, slot) not in _LENGTHS or node.domain:
+        return []
+    data, switch, axes = _LENGTHS[node.op_type, slot]
+    axis = axes[bool(frame.integer(node, switch, 0))]
+    dims = _data_dims(frame, node, data)
+    return [dims[axis]] if -len(dims) <= axis < len(dims) else []
+
+
+def _is_other_rotation(node: onnx.NodeProto, slot: int) -> bool:
+    """Tell the slot that holds no positions: onnxruntime's own operator has another order."""
+    own = node.domain == "com.microsoft"
+    return node.op_type == "RotaryEmbedding" and slot == (3 if own else 1)
 
 
 def _data_dims(frame: Frame, node: onnx.NodeProto, slot: int) -> tuple[Dim, ...]:

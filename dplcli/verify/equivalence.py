@@ -8,7 +8,7 @@ because the optimiser moves results on its own (by 0.14 for one quantised vision
 that is not the candidate's doing. Each comparison names the baseline that it was held against.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from dplcli.verify.refill import (
     replace_weights,
 )
 from dplcli.verify.result import OutputComparison, Settings, VerificationResult
+from dplcli.verify.saving import check_saving, save_inputs
 from dplcli.verify.sessions import Outputs, RunError, Runner, Source, check_libraries
 from dplcli.verify.stimulus import Stimulus, find_stimulus
 from dplcli.verify.tolerance import working_type
@@ -63,6 +64,7 @@ def verify_equivalence(
             library of custom operators cannot be loaded.
     """
     check_libraries(settings.custom_ops)
+    check_saving(settings.request, original, candidate)
     ours, theirs = read_model(original), read_model(candidate)
     if differences := signature_differences(ours.graph, theirs.graph):
         return VerificationResult(
@@ -126,6 +128,8 @@ class _Check:
         while self._weights and reference.blind and lower:
             gain = lower.pop(0)
             reference = self._reference(self._source(original, gain))
+        if (path := self._settings.request.save) is not None:
+            save_inputs(path, reference.stimulus)
         outputs: list[OutputComparison] = []
         reasons: list[str] = []
         source = replace(self._source(candidate, gain), libraries=self._settings.custom_ops)
@@ -143,9 +147,10 @@ class _Check:
             inputs=reference.stimulus.choices,
             outputs=tuple(outputs),
             reasons=tuple(reasons),
-            warnings=(*self._warnings, *self._power_warnings(reference)),
+            warnings=(*self._warnings, *reference.stimulus.notes, *self._power_warnings(reference)),
             blind_outputs=reference.blind,
             refilled=len(self._weights),
+            cases=reference.stimulus.cases,
         )
 
     def _source(self, path: Path, gain: float) -> Source:
@@ -165,10 +170,18 @@ class _Check:
         ports = input_ports(self._flow.model.graph)
         source, runner = self._open_original(source)
         self._say("looking for inputs that the original accepts")
-        seeds = _with_a_second(self._settings.seeds)
-        stimulus, outputs = find_stimulus(self._flow, ports, runner, seeds, self._settings.sizes)
-        judge = self._judge(_REFERENCE, _REFERENCE, seeds[0])
-        blind = blind_outputs(judge, list(outputs.values())) if ports else ()
+        judge = self._judge(_REFERENCE, _REFERENCE, self._settings.seeds[0])
+        stimulus, outputs = find_stimulus(
+            self._flow,
+            ports,
+            runner,
+            self._settings.seeds,
+            self._settings.sizes,
+            request=self._settings.request,
+            judge=judge,
+        )
+        runs = list(outputs.values())
+        blind = blind_outputs(judge, runs) if ports and len(runs) > 1 else ()
         return _Reference(source, stimulus, outputs, blind)
 
     def _open_original(self, source: Source) -> tuple[Source, Runner]:
@@ -204,7 +217,7 @@ class _Check:
     ) -> dict[int, Outputs]:
         runner = self._session(candidate, "candidate", level)
         self._say(f"running the candidate, {_at(level)}")
-        return {seed: runner.run(stimulus.feeds[seed]) for seed in self._settings.seeds}
+        return {case: runner.run(stimulus.feeds[case]) for case in stimulus.cases}
 
     def _compare(
         self, reference: _Reference, runs: dict[int, Outputs], level: str
@@ -214,7 +227,8 @@ class _Check:
             return found
         try:
             runner = self._session(reference.source, "original", level)
-            alike = {s: runner.run(reference.stimulus.feeds[s]) for s in self._settings.seeds}
+            stimulus = reference.stimulus
+            alike = {case: runner.run(stimulus.feeds[case]) for case in stimulus.cases}
         except RunError as error:
             self._warnings.append(f"the original does not run, {_at(level)}: {error}")
             return found
@@ -224,20 +238,14 @@ class _Check:
     def _worst(
         self, expected: dict[int, Outputs], actual: dict[int, Outputs], level: str, baseline: str
     ) -> list[OutputComparison]:
-        """Compare every output for every seed; return the worst seed of each output."""
+        """Compare every output for every case; return the worst case of each output."""
         per_seed = []
-        for seed in self._settings.seeds:
+        for seed, theirs in actual.items():
             judge = self._judge(level, baseline, seed)
-            ours, theirs = expected[seed], actual[seed]
+            ours = expected[seed]
             per_seed.append([judge.compare(name, ours[name], theirs[name]) for name in ours])
         return [max(same, key=severity) for same in zip(*per_seed, strict=True)]
 
 
 def _at(level: str) -> str:
     return "optimisation off" if level == _REFERENCE else f"optimisation level {level}"
-
-
-def _with_a_second(seeds: Sequence[int]) -> tuple[int, ...]:
-    """Return *seeds*, plus another one if there is only one: blindness shows between two."""
-    distinct = tuple(dict.fromkeys(seeds))
-    return distinct if len(distinct) > 1 else (*distinct, distinct[0] + 1)

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dplcli.errors import UsageError
+from dplcli.verify.request import InputRequest
 
 LEVELS = ("disable", "basic", "extended", "all")
 SCHEMA = "dpl.verify/1"
+_MOST_NAMED = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,7 @@ class Settings:
         atol: Replaces the derived absolute tolerance of every float output.
         refill_weights: Give weights that ConstantOfShape nodes make random values, in both models.
         sizes: A number per symbolic dimension, or per ``input:axis``.
+        request: What the inputs shall be, beyond seeds and sizes.
         custom_ops: Libraries of custom operators to register with onnxruntime for the candidate,
             and for the original if it does not run without.
 
@@ -35,6 +38,7 @@ class Settings:
     atol: float | None = None
     refill_weights: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
+    request: InputRequest = field(default_factory=InputRequest)
     custom_ops: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
@@ -146,6 +150,8 @@ class VerificationResult:
         warnings: What weakens the verdict, one sentence each.
         blind_outputs: Outputs of the original that did not change with the input.
         refilled: Number of weights that were given random values.
+        cases: Per number that stands as *seed* of an output what was fed: 'seed 0', the name of a
+            file, a corner. Empty if nothing ran.
     """
 
     equivalent: bool
@@ -157,6 +163,18 @@ class VerificationResult:
     warnings: tuple[str, ...] = ()
     blind_outputs: tuple[str, ...] = ()
     refilled: int = 0
+    cases: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def fed(self) -> str:
+        """What the models were fed, in words: 'seeds 0, 1', or the files that were given."""
+        drawn = [str(case) for case, name in self.cases.items() if name == f"seed {case}"]
+        others = [name for case, name in self.cases.items() if name != f"seed {case}"]
+        if not self.cases:
+            drawn = [str(seed) for seed in self.seeds]
+        if len(others) > _MOST_NAMED:
+            others = [*others[:_MOST_NAMED], f"{len(others) - _MOST_NAMED} more"]
+        return ", ".join(["seeds " + ", ".join(drawn)] * bool(drawn) + others)
 
     def to_json(self) -> dict[str, object]:
         """Return the `dpl.verify/1` object: stable order, no times, no paths, JSON-safe numbers."""
@@ -170,5 +188,6 @@ class VerificationResult:
             "outputs": [output.to_json() for output in self.outputs],
             "power": {"blind_outputs": list(self.blind_outputs)},
             "refilled": self.refilled,
+            "cases": [{"seed": seed, "name": name} for seed, name in self.cases.items()],
             "warnings": list(self.warnings),
         }

@@ -76,12 +76,7 @@ def size_plans(
     Raises:
         UsageError: *given* names a dimension that no input has.
     """
-    symbols = {s for port in ports for s in port.symbols if s is not None}
-    free = any(port.shape is None for port in ports)
-    unknown = [n for n in given if n not in symbols and not (free and ":" in n)]
-    if unknown:
-        known = ", ".join(sorted(symbols)) or "none"
-        raise UsageError(f"no input has a dimension {unknown[0]!r}", hint=f"there are: {known}")
+    check_sizes(ports, given)
     seen: set[tuple[tuple[str, int], ...]] = set()
     for plan in _plans(wanted):
         ranked = [_with_rank(port, plan.rank) for port in ports]
@@ -91,6 +86,64 @@ def size_plans(
         if (key := tuple(sorted(sizes.items()))) not in seen:
             seen.add(key)
             yield sizes
+
+
+def check_sizes(ports: Sequence[Port], given: Mapping[str, int]) -> None:
+    """Raise where a size is given for a dimension that no input has.
+
+    Raises:
+        UsageError: Names the dimension, and those that there are.
+    """
+    symbols = {s for port in ports for s in port.symbols if s is not None}
+    free = any(port.shape is None for port in ports)
+    unknown = [n for n in given if n not in symbols and not (free and ":" in n)]
+    if unknown:
+        known = ", ".join(sorted(symbols)) or "none"
+        raise UsageError(f"no input has a dimension {unknown[0]!r}", hint=f"there are: {known}")
+
+
+def belonging(ports: Sequence[Port], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return those of *sizes* that are dimensions of *ports*."""
+    symbols = {s for port in ports for s in port.symbols if s is not None}
+    open_ports = tuple(f"{port.name}:" for port in ports if port.shape is None)
+    return {
+        name: size
+        for name, size in sizes.items()
+        if name in symbols or (open_ports and name.startswith(open_ports))
+    }
+
+
+def shaped_sizes(
+    ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
+) -> dict[str, int]:
+    """Return *sizes*, and those of every symbol in the whole *shapes* of some inputs.
+
+    Raises:
+        UsageError: A shape is given for what is no input, has another rank or contradicts a fixed
+            dimension, or two numbers are given for one symbol.
+    """
+    by_name = {port.name: port for port in ports}
+    result = dict(sizes)
+    for name, shape in shapes.items():
+        port = by_name.get(name)
+        if port is None:
+            known = ", ".join(by_name) or "none"
+            raise UsageError(f"the model has no input {name!r}", hint=f"there are: {known}")
+        if port.shape is None:
+            result |= {_rank(port): len(shape)}
+        elif len(port.shape) != len(shape):
+            raise UsageError(
+                f"the shape of {name!r} has {len(shape)} dimensions, but {len(port.shape)} in the "
+                "model"
+            )
+        ranked = _with_rank(port, len(shape))
+        for axis, (symbol, dim) in enumerate(zip(ranked.symbols, shape, strict=True)):
+            declared = dim if ranked.shape is None else ranked.shape[axis]
+            if symbol is None and declared != dim:
+                raise UsageError(f"dimension {axis} of {name!r} is {declared}, not {dim}")
+            if symbol is not None and result.setdefault(symbol, dim) != dim:
+                raise UsageError(f"two sizes are given for {symbol!r}: {result[symbol]} and {dim}")
+    return result
 
 
 def _plans(wanted: Sequence[int]) -> Iterator[Plan]:

@@ -148,7 +148,7 @@ WRONG = {
     "two-choices": (("--call", "a", "--target", "f"), "--call and --target contradict", None),
     "all-and-one": (("--all-functions", "--call", "a"), "--all-functions and --call", None),
     "in-place-and-output": (("--in-place",), "--in-place and --output contradict", None),
-    "bad-size": (("--size", "batch"), "--size 'batch': not a size", None),
+    "bad-size": (("--size", "batch"), "--shape 'batch': not a size", None),
 }
 
 

@@ -18,7 +18,7 @@ OUTPUT = [
 ]
 VERIFY = [
     *("schema", "equivalent", "reasons", "seeds", "levels", "inputs", "outputs", "power"),
-    *("refilled", "warnings"),
+    *("refilled", "cases", "warnings"),
 ]
 KNOWN = {"covered": 0, "of": 0}
 COVERAGE = {

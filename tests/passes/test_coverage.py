@@ -127,13 +127,13 @@ SYMBOLIC = """g (float[n, 3] x, float[3, 5] w, float[m, 2] v) => (y, z) {
 
 
 def test_sizes_that_are_missing_are_asked_for() -> None:
-    """By the name that --size takes; no share is told of what is mostly unknown."""
+    """By the name that --shape takes; no share is told of what is mostly unknown."""
     found = measured(SYMBOLIC)
     lines = printed(found)
 
     assert lines[0] == (
         "What 2 nodes cost is not known (0 inside functions); "
-        "give the sizes of the inputs: --size n=N --size m=N"
+        "give the sizes of the inputs: --shape n=N --shape m=N"
     )
     assert not any("%" in line for line in lines)
 
