@@ -5,6 +5,8 @@ Every function takes paths and plain settings and returns a frozen outcome; none
 
 from dplcli.passes.repeat_search import RepeatOptions
 from dplcli.passes.trace import Trace
+from dplcli.pipeline.bisecting import MOST as MOST_CAUSES
+from dplcli.pipeline.bisecting import bisect_rules
 from dplcli.pipeline.catalogs import (
     catalog_schema,
     check_catalogs,
@@ -30,6 +32,7 @@ from dplcli.pipeline.partitioning import (
 from dplcli.pipeline.plans import plan_schema
 from dplcli.pipeline.policies import POLICIES, Policies
 from dplcli.pipeline.repeating import RepeatOutcome, repeat
+from dplcli.pipeline.reproducing import reproduce
 from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
 from dplcli.pipeline.rewriting import apply_plan, rewrite
 from dplcli.pipeline.rules import RuleSource, load_rules
@@ -41,6 +44,7 @@ from dplcli.verify import Settings as VerifySettings
 
 __all__ = [
     "LEVELS",
+    "MOST_CAUSES",
     "POLICIES",
     "Contract",
     "ExplainOutcome",
@@ -61,6 +65,7 @@ __all__ = [
     "VerifySettings",
     "WriteSettings",
     "apply_plan",
+    "bisect_rules",
     "catalog_contract",
     "catalog_schema",
     "check_catalogs",
@@ -80,6 +85,7 @@ __all__ = [
     "partition",
     "plan_schema",
     "repeat",
+    "reproduce",
     "rewrite",
     "try_catalogs",
     "verify",
