@@ -20,6 +20,8 @@ from dplcli.cli.options import (
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import UsageError
 from dplcli.report.bisect_report import (
+    models_record,
+    models_report,
     reproduced_record,
     reproduced_report,
     rules_record,
@@ -104,6 +106,13 @@ def command(  # noqa: PLR0913  # one parameter per option
                 reproduced_report(again),
                 lambda: reproduced_record(again),
                 not again.differs,
+            )
+        elif len(models) == 2:  # noqa: PLR2004
+            both = pipeline.bisect_models(*models, settings=settings, output=output, progress=say)
+            report = (
+                models_report(both, verbose=verbose),
+                lambda: models_record(both),
+                both.is_equivalent,
             )
         else:
             found = pipeline.bisect_rules(

@@ -15,6 +15,7 @@ from dplcli.pipeline.catalogs import (
     try_catalogs,
 )
 from dplcli.pipeline.contracts import catalog_contract, model_contract, write_bindings
+from dplcli.pipeline.diverging import MEMORY_CAP, bisect_models, compare_layers
 from dplcli.pipeline.inlining import InlineChoice, InlineOutcome, inline
 from dplcli.pipeline.inspecting import find_nodes, inspect
 from dplcli.pipeline.learning import LearnOutcome, learn
@@ -41,11 +42,14 @@ from dplcli.pipeline.writing import WriteSettings, check_output, default_output,
 from dplcli.targets import Contract
 from dplcli.verify import LEVELS, VerificationResult
 from dplcli.verify import Settings as VerifySettings
+from dplcli.verify.bisect_result import BisectOutcome
 
 __all__ = [
     "LEVELS",
+    "MEMORY_CAP",
     "MOST_CAUSES",
     "POLICIES",
+    "BisectOutcome",
     "Contract",
     "ExplainOutcome",
     "InlineChoice",
@@ -65,12 +69,14 @@ __all__ = [
     "VerifySettings",
     "WriteSettings",
     "apply_plan",
+    "bisect_models",
     "bisect_rules",
     "catalog_contract",
     "catalog_schema",
     "check_catalogs",
     "check_output",
     "compare",
+    "compare_layers",
     "default_output",
     "explain",
     "find_nodes",

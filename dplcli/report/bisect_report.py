@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
+from dplcli.report.layer_report import layer_table
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
-    from dplcli.verify.bisect_result import BisectOutcome, Cause, Reproduced, Step
+    from dplcli.verify.bisect_result import (
+        BisectOutcome,
+        Cause,
+        ModelsOutcome,
+        Place,
+        Reproduced,
+        Step,
+    )
 
     Json = dict[str, Any]
 
@@ -127,4 +138,75 @@ def reproduced_record(result: Reproduced) -> Json:
         "applies": result.fitted,
         "reason": result.reason,
         "outputs": [output.to_json() for output in result.outputs],
+    }
+
+
+def models_report(outcome: ModelsOutcome, *, verbose: bool) -> RenderableType:
+    """Say where one model leaves another."""
+    result = outcome.verification
+    if result.equivalent:
+        text = f"Equivalent: {outcome.labels[1]} computes what {outcome.labels[0]} does."
+        return Text(text, style="bold green")
+    lines: list[RenderableType] = []
+    if verbose and outcome.layers is not None:
+        lines += [layer_table(outcome.layers), Text()]
+    lines += [
+        Text(f"{output.name} at level {output.level}: {output.reason}")
+        for output in result.outputs
+        if not output.ok
+    ]
+    lines += [Text(reason) for reason in result.reasons]
+    if outcome.place is not None:
+        lines += [Text(), *_place(outcome.place), Text()]
+    if outcome.remark:
+        lines.append(Text(outcome.remark, style="yellow"))
+    return Group(*lines, Text("NOT equivalent.", style="bold red"))
+
+
+def _place(place: Place) -> list[Text]:
+    layer = place.layer
+    partner = "" if layer.candidate == layer.original else f" (candidate: {layer.candidate!r})"
+    lines = [
+        Text(f"They part at {layer.original!r}{partner}", style="bold red"),
+        Text(f"   aligned by {layer.how}; all that flows into it agrees"),
+        Text(f"   original:  {_listed(place.original)}"),
+        Text(f"   candidate: {_listed(place.candidate)}"),
+        Text(f"   {layer.comparison.reason}"),
+    ]
+    if place.level != "disable":
+        lines.append(Text(f"   only at optimisation level {place.level}"))
+    if place.reproducer is not None:
+        size = f"{len(place.original)} and {len(place.candidate)} nodes"
+        lines.append(Text(f"   reproduce: dpl bisect --reproduce {place.reproducer} ({size})"))
+    return lines
+
+
+def _listed(nodes: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
+    return ", ".join(nodes[:most]) + more
+
+
+def models_record(outcome: ModelsOutcome) -> Json:
+    """Return the record ``dpl.bisect/1`` of a bisection over the nodes of two models."""
+    place = outcome.place
+    return {
+        "schema": SCHEMA,
+        "model": outcome.labels[0],
+        "candidate": outcome.labels[1],
+        "over": "nodes",
+        "equivalent": outcome.is_equivalent,
+        "remark": outcome.remark,
+        "place": None
+        if place is None
+        else {
+            "original": place.layer.original,
+            "candidate": place.layer.candidate,
+            "aligned_by": place.layer.how,
+            "reason": place.layer.comparison.reason,
+            "level": place.level,
+            "nodes": {"original": list(place.original), "candidate": list(place.candidate)},
+            "reproducer": None if place.reproducer is None else place.reproducer.name,
+        },
+        "layers": None if outcome.layers is None else outcome.layers.to_json(),
+        "verification": outcome.verification.to_json(),
     }

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dplcli.verify.result import OutputComparison
+    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.result import OutputComparison, VerificationResult
 
 
 @dataclass(frozen=True)
@@ -137,3 +138,48 @@ class Reproduced:
     def differs(self) -> bool:
         """Whether it still shows the fault."""
         return bool(self.reason) or any(not output.ok for output in self.outputs)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one model leaves another.
+
+    Attributes:
+        layer: The first value that differs though all that flows into it agrees.
+        original: The nodes of the original that compute it from there.
+        candidate: The nodes of the candidate that do.
+        level: Optimisation level at which the candidate ran.
+        reproducer: The folder with both parts; None if none was written.
+        total: How many nodes the models have.
+    """
+
+    layer: Layer
+    original: tuple[str, ...]
+    candidate: tuple[str, ...]
+    level: str
+    reproducer: Path | None = None
+    total: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class ModelsOutcome:
+    """What was found about two models.
+
+    Attributes:
+        labels: The models' file names.
+        verification: The verdict on both as a whole.
+        layers: How they compare inside; None if that was not looked at.
+        place: Where they part; None if they do not, or no place was found.
+        remark: Why no place was found; "" if one was, or nothing was looked for.
+    """
+
+    labels: tuple[str, str]
+    verification: VerificationResult
+    layers: Layers | None = None
+    place: Place | None = None
+    remark: str = ""
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.verification.equivalent

@@ -19,7 +19,7 @@ from dplcli.verify.stimulus import find_stimulus
 from dplcli.verify.tolerance import working_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from dplcli.verify.result import Settings
@@ -50,14 +50,20 @@ class Fed:
         return Judge(level, REFERENCE, seed, self.coarsest, settings.rtol, settings.atol)
 
 
-def feed(path: Path, settings: Settings) -> Fed:
+def feed(path: Path, settings: Settings, made: Collection[str] | None = None) -> Fed:
     """Find inputs that the model at *path* runs on, as the verification does.
+
+    Args:
+        path: The model.
+        settings: Seeds, sizes, and whether to refill weights.
+        made: If given, no other weights are refilled.
 
     Raises:
         VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
     """
     flow = Dataflow(read_model(path))
     weights = find_weights(flow) if settings.refill_weights else []
+    weights = [weight for weight in weights if made is None or weight.name in made]
     seeds = settings.seeds if len(settings.seeds) > 1 else (settings.seeds[0], settings.seeds[0] + 1)
     for gain in MATRIX_GAINS:
         source = Source(path)

@@ -162,7 +162,7 @@ class Specimen:
         """
         self.fed = fed
         self.feeds = fed.feeds[seed]
-        self.wiring = Wiring(_whole(fed.source.path))
+        self.wiring = Wiring(whole_model(fed.source.path))
         weights = fed.source.weights or {}
         self.made = {self.wiring.makers[name] for name in weights if name in self.wiring.makers}
         self.known: dict[str, Array | list[Array] | None] = dict(self.feeds) | dict(weights)
@@ -229,8 +229,12 @@ class Specimen:
         return Cutting(tuple(items), tuple(ends), len(nodes))
 
 
-def _whole(path: Path) -> onnx.ModelProto:
-    """Read a model with its weights."""
+def whole_model(path: Path) -> onnx.ModelProto:
+    """Read a model with its weights.
+
+    Raises:
+        UsageError: The weights cannot be read.
+    """
     try:
         return onnx.load(str(path))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:

@@ -1,0 +1,198 @@
+"""Two models compared inside: every value that both compute, and the first that differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dplcli.verify.alignment import Alignment, Pair
+from dplcli.verify.capturing import REFERENCE
+from dplcli.verify.intermediates import DEFAULT_CAP, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dplcli.verify.capturing import Fed
+    from dplcli.verify.cutting import Wiring
+    from dplcli.verify.result import OutputComparison
+    from dplcli.verify.sessions import Source
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A value of the original, beside the value of the candidate that ought to be the same.
+
+    Attributes:
+        original: Its name in the original.
+        candidate: Its name in the candidate.
+        op_type: The operator that makes it in the original.
+        how: What aligned the two: ``structure``, ``numbers``, ``dataflow`` or ``output``.
+        comparison: How they compare, with optimisation off.
+    """
+
+    original: str
+    candidate: str
+    op_type: str
+    how: str
+    comparison: OutputComparison
+
+    @property
+    def ok(self) -> bool:
+        """Whether the two agree."""
+        return self.comparison.ok
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Two models compared inside.
+
+    Attributes:
+        layers: The values aligned, in the original's order.
+        alone: How many values of the original and of the candidate have no counterpart.
+        seed: The seed of the inputs.
+        peak: The most bytes of values that were held at once, of one model.
+    """
+
+    layers: tuple[Layer, ...]
+    alone: tuple[int, int]
+    seed: int
+    peak: int
+
+    @property
+    def first(self) -> Layer | None:
+        """The first value that differs, in the original's order; None if none does."""
+        return next((layer for layer in self.layers if not layer.ok), None)
+
+    def counts(self) -> Counter[str]:
+        """Count the values aligned by what aligned them."""
+        return Counter(layer.how for layer in self.layers)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the record ``dpl.layers/1``."""
+        first = self.first
+        return {
+            "schema": "dpl.layers/1",
+            "seed": self.seed,
+            "alone": list(self.alone),
+            "first": None if first is None else first.original,
+            "layers": [
+                {
+                    "original": layer.original,
+                    "candidate": layer.candidate,
+                    "op_type": layer.op_type,
+                    "aligned_by": layer.how,
+                    **_figures(layer.comparison),
+                }
+                for layer in self.layers
+            ],
+        }
+
+
+def _figures(comparison: OutputComparison) -> dict[str, object]:
+    record = comparison.to_json()
+    for key in ("name", "level", "baseline", "seed"):
+        del record[key]
+    return record
+
+
+class Inside:
+    """Two models that run on the same inputs, looked into.
+
+    Args:
+        fed: The original and its inputs.
+        candidate: The candidate.
+        wirings: The main graphs of both.
+        seed: Which inputs to use.
+        cap: How many bytes of values to hold at once, of each model.
+    """
+
+    def __init__(
+        self,
+        fed: Fed,
+        candidate: Source,
+        wirings: tuple[Wiring, Wiring],
+        seed: int,
+        cap: int = DEFAULT_CAP,
+    ) -> None:
+        """Run nothing yet."""
+        self.seed = seed
+        self.wirings = wirings
+        self.judge = fed.judge(REFERENCE, seed)
+        feeds = fed.feeds[seed]
+        self.streams = Stream(fed.source, feeds, cap), Stream(candidate, feeds, cap)
+
+    def align(self) -> Alignment:
+        """Find which values ought to be the same.
+
+        Raises:
+            RunError: A model does not run.
+        """
+        alignment = Alignment(*self.wirings)
+        alignment.by_structure()
+        mine, other = alignment.unaligned()
+        if mine and other:
+            ours, theirs = self.streams
+            alignment.by_numbers(ours.sketches(mine), theirs.sketches(other), self.judge)
+        alignment.by_dataflow()
+        return alignment
+
+    def compare(self) -> Layers:
+        """Compare every value that both models compute.
+
+        Raises:
+            RunError: A model does not run.
+        """
+        alignment = self.align()
+        makers = self.wirings[0].makers
+        pairs = [alignment.pairs[name] for name in makers if name in alignment.pairs]
+        found = dict(self._compared(pairs))
+        layers = tuple(
+            Layer(
+                pair.original,
+                pair.candidate,
+                self.wirings[0].nodes[makers[pair.original]].op_type,
+                pair.how,
+                found[pair.original],
+            )
+            for pair in pairs
+            if pair.original in found
+        )
+        alone = tuple(map(len, alignment.unaligned()))
+        peak = max(stream.peak for stream in self.streams)
+        return Layers(layers, (alone[0], alone[1]), self.seed, peak)
+
+    def _compared(self, pairs: Sequence[Pair]) -> Iterator[tuple[str, OutputComparison]]:
+        """Compare pairs, a few at a time; what is no tensor is left out."""
+        ours, theirs = self.streams
+        own = ours.sizes([pair.original for pair in pairs])
+        other = theirs.sizes([pair.candidate for pair in pairs])
+        partners = {pair.original: pair.candidate for pair in pairs}
+        sizes = {
+            name: max(size, other[partners[name]])
+            for name, size in own.items()
+            if partners[name] in other
+        }
+        for chunk in ours.chunks(sizes):
+            mine, found = ours.values(chunk), theirs.values([partners[n] for n in chunk])
+            for name in chunk:
+                yield name, self.judge.compare(name, mine[name], found[partners[name]])
+
+
+def boundaries(
+    layers: Layers, at: Layer, wirings: tuple[Wiring, Wiring], shared: Mapping[str, str]
+) -> tuple[set[int], set[int], dict[str, str]]:
+    """Return what computes *at* in both models from values that agree, and these values in pairs.
+
+    Args:
+        layers: The comparison.
+        at: A value that differs.
+        wirings: The main graphs of both models.
+        shared: What both are given from outside: the original's name and the candidate's.
+    """
+    agreed = dict(shared) | {
+        layer.original: layer.candidate for layer in layers.layers if layer.ok
+    }
+    ours = wirings[0].between(agreed.keys(), [at.original])
+    theirs = wirings[1].between(set(agreed.values()), [at.candidate])
+    return ours, theirs, agreed
