@@ -42,7 +42,8 @@ from dplcli.pipeline.writing import WriteSettings, check_output, default_output,
 from dplcli.targets import Contract
 from dplcli.verify import LEVELS, VerificationResult
 from dplcli.verify import Settings as VerifySettings
-from dplcli.verify.bisect_result import BisectOutcome
+from dplcli.verify.bisect_result import BisectOutcome, ModelsOutcome, Reproduced
+from dplcli.verify.layer_result import Layer, Layers
 
 __all__ = [
     "LEVELS",
@@ -54,13 +55,17 @@ __all__ = [
     "ExplainOutcome",
     "InlineChoice",
     "InlineOutcome",
+    "Layer",
+    "Layers",
     "LearnOutcome",
     "MatchOutcome",
+    "ModelsOutcome",
     "PartitionOutcome",
     "PartitionSettings",
     "Policies",
     "RepeatOptions",
     "RepeatOutcome",
+    "Reproduced",
     "RewriteOutcome",
     "RewriteSettings",
     "RuleSource",

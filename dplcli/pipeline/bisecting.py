@@ -36,7 +36,7 @@ MOST = 20
 
 
 @paused_gc()
-def bisect_rules(
+def bisect_rules(  # noqa: PLR0913  # all by keyword
     model_path: Path,
     source: RuleSource,
     *,
@@ -145,8 +145,6 @@ class _Search:
             return found.applied
 
         minimal = minimise(trial.applied, breaks)
-        if last is trial and trial.applied != minimal:  # pragma: no cover  # cannot be
-            last = self.try_out(minimal, settings)
         needed = self._needed(minimal)
         culprits = tuple(step for step in minimal if step not in needed)
         rules = {step.rule for step in culprits}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from dplcli.pipeline.writing import Progress
     from dplcli.verify.divergence import Comparison, CutPair
-    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.layer_result import Layer, Layers
 
 MEMORY_CAP = 256
 """Megabytes of intermediate values of each model that are held at once."""
@@ -205,17 +205,23 @@ def _readme(place: Place, labels: tuple[str, str]) -> str:
     lines = [
         "# A difference, by itself",
         "",
-        f"`original.onnx` is a part of `{labels[0]}`, `candidate.onnx` the part of `{labels[1]}` "
-        "that ought to compute the same from the same inputs:",
+        (
+            f"`original.onnx` is a part of `{labels[0]}`, `candidate.onnx` the part of "
+            f"`{labels[1]}` that ought to compute the same from the same inputs:"
+        ),
         "",
         f"- original: {', '.join(place.original)}, of {place.total[0]:,} nodes",
         f"- candidate: {', '.join(place.candidate)}, of {place.total[1]:,} nodes",
         "",
-        f"All that flows in agrees in both models; the value {layer.original!r} (in the candidate: "
-        f"{layer.candidate!r}) does not: {layer.comparison.reason}.",
+        (
+            f"All that flows in agrees in both models; the value {layer.original!r} (in the "
+            f"candidate: {layer.candidate!r}) does not: {layer.comparison.reason}."
+        ),
         "",
-        "Run it again from inside this folder; exit code 1: they still differ, 0: they agree, 2: "
-        "it could not be tried.",
+        (
+            "Run it again from inside this folder; exit code 1: they still differ, 0: they agree, "
+            "2: it could not be tried."
+        ),
         "",
         "    dpl bisect --reproduce .",
         "",

@@ -16,7 +16,6 @@ from dplcli.verify.ddmin import minimise
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    
     from dplcli.pipeline.rules import RuleSource
     from dplcli.verify import Settings as VerifySettings
     from dplcli.verify.bisect_result import Cause
@@ -179,8 +178,10 @@ def _readme(cause: Cause, spec: Reproducer, label: str, nodes: tuple[int, int]) 
         "",
         f"In `{label}`: {cause.trial.reason}.",
         "",
-        "Run it again from inside this folder; exit code 1: the fault is still there, 0: it is "
-        "gone, 2: it could not be tried.",
+        (
+            "Run it again from inside this folder; exit code 1: the fault is still there, 0: it is "
+            "gone, 2: it could not be tried."
+        ),
         "",
         f"    dpl bisect --reproduce .{allow}",
         "",

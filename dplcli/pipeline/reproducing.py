@@ -55,13 +55,14 @@ def run_reproducer(folder: Path, spec: Reproducer) -> Reproduced:
         verify_model(model)
     except InvalidGraphError as error:
         return Reproduced(folder.name, f"the graph is broken: {error.message}")
-    with tempfile.TemporaryDirectory(prefix="dpl-bisect-") as scratch:
-        with staged(model, Path(scratch) / CANDIDATE) as written:
-            objection = check_model(written.path)
-            if objection and not check_model(folder / ORIGINAL):
-                reason = f"onnx.checker refuses the result: {objection}"
-                return Reproduced(folder.name, reason)
-            return _compare(folder, spec, written.path)
+    with (
+        tempfile.TemporaryDirectory(prefix="dpl-bisect-") as scratch,
+        staged(model, Path(scratch) / CANDIDATE) as written,
+    ):
+        objection = check_model(written.path)
+        if objection and not check_model(folder / ORIGINAL):
+            return Reproduced(folder.name, f"onnx.checker refuses the result: {objection}")
+        return _compare(folder, spec, written.path)
 
 
 def _rules(folder: Path, spec: Reproducer) -> RuleSource:
@@ -139,5 +140,3 @@ def _common_parent(paths: set[Path]) -> Path:
     while not all(path.is_relative_to(parent) for path in others):
         parent = parent.parent
     return parent
-
-

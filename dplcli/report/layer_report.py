@@ -12,7 +12,7 @@ from dplcli.report.tables import plain_table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.layer_result import Layer, Layers
 
 
 def layer_table(layers: Layers) -> RenderableType:

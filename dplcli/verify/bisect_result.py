@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.layer_result import Layer, Layers
     from dplcli.verify.result import OutputComparison, VerificationResult
 
 

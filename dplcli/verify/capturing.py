@@ -64,20 +64,21 @@ def feed(path: Path, settings: Settings, made: Collection[str] | None = None) ->
     flow = Dataflow(read_model(path))
     weights = find_weights(flow) if settings.refill_weights else []
     weights = [weight for weight in weights if made is None or weight.name in made]
-    seeds = settings.seeds if len(settings.seeds) > 1 else (settings.seeds[0], settings.seeds[0] + 1)
-    for gain in MATRIX_GAINS:
-        source = Source(path)
+    first, *others = settings.seeds
+    seeds = (first, *others) if others else (first, first + 1)
+    ports = input_ports(flow.model.graph)
+    gains = list(MATRIX_GAINS if weights else MATRIX_GAINS[:1])
+    while True:
+        source, gain = Source(path), gains.pop(0)
         if weights:
-            values = draw_weights(weights, settings.seeds[0], gain)
+            values = draw_weights(weights, first, gain)
             source = Source(path, replace_weights(read_model(path), values), values)
         runner, source = _opened(source, settings.custom_ops)
-        ports = input_ports(flow.model.graph)
         stimulus, outputs = find_stimulus(flow, ports, runner, seeds, settings.sizes)
         fed = Fed(source, stimulus.feeds, working_type(flow), settings)
         runs = list(outputs.values())
-        if not weights or not blind_outputs(fed.judge(REFERENCE, seeds[0]), runs):
-            break
-    return fed
+        if not gains or not blind_outputs(fed.judge(REFERENCE, first), runs):
+            return fed
 
 
 def _opened(source: Source, libraries: tuple[Path, ...]) -> tuple[Runner, Source]:
@@ -124,7 +125,7 @@ def _array_of(leaf: Leaf) -> Array | None:
     if leaf.dtype == "bfloat16":
         dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
         return leaf.data.astype(dtype)
-    is_raw = leaf.dtype != leaf.data.dtype.name and leaf.dtype != "string"
+    is_raw = leaf.dtype not in {leaf.data.dtype.name, "string"}
     return None if is_raw else leaf.data
 
 

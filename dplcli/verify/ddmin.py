@@ -1,12 +1,13 @@
 """Delta debugging: the smallest part of a list that still breaks something.
 
-After ``ddmin`` of Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (2002):
-halves, then quarters, and so on are tried alone and left out, until leaving out any single item
-mends it. One culprit in *n* is found in about ``2 log2 n`` trials.
+After ``ddmin`` of Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"
+(2002): halves, then quarters, and so on are tried alone and left out, until leaving out any single
+item mends it. One culprit in *n* is found in about ``2 log2 n`` trials.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def minimise(
 def _splits(items: tuple[T, ...], parts: int) -> Iterator[tuple[tuple[T, ...], bool]]:
     """Yield each of so many parts, then what is left without each, and which of both it is."""
     bounds = [len(items) * index // parts for index in range(parts + 1)]
-    spans = list(zip(bounds, bounds[1:], strict=False))
+    spans = list(pairwise(bounds))
     for start, end in spans:
         yield items[start:end], False
     if parts > 2:  # noqa: PLR2004  # of two parts each is what the other one leaves

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.layer_result import Layer, Layers
     from dplcli.verify.result import Settings
 
 

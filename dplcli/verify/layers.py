@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dplcli.verify.alignment import Alignment, Pair
 from dplcli.verify.capturing import REFERENCE
 from dplcli.verify.intermediates import DEFAULT_CAP, Stream
+from dplcli.verify.layer_result import Layer, Layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,83 +16,6 @@ if TYPE_CHECKING:
     from dplcli.verify.cutting import Wiring
     from dplcli.verify.result import OutputComparison
     from dplcli.verify.sessions import Source
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A value of the original, beside the value of the candidate that ought to be the same.
-
-    Attributes:
-        original: Its name in the original.
-        candidate: Its name in the candidate.
-        op_type: The operator that makes it in the original.
-        how: What aligned the two: ``structure``, ``numbers``, ``dataflow`` or ``output``.
-        comparison: How they compare, with optimisation off.
-    """
-
-    original: str
-    candidate: str
-    op_type: str
-    how: str
-    comparison: OutputComparison
-
-    @property
-    def ok(self) -> bool:
-        """Whether the two agree."""
-        return self.comparison.ok
-
-
-@dataclass(frozen=True)
-class Layers:
-    """Two models compared inside.
-
-    Attributes:
-        layers: The values aligned, in the original's order.
-        alone: How many values of the original and of the candidate have no counterpart.
-        seed: The seed of the inputs.
-        peak: The most bytes of values that were held at once, of one model.
-    """
-
-    layers: tuple[Layer, ...]
-    alone: tuple[int, int]
-    seed: int
-    peak: int
-
-    @property
-    def first(self) -> Layer | None:
-        """The first value that differs, in the original's order; None if none does."""
-        return next((layer for layer in self.layers if not layer.ok), None)
-
-    def counts(self) -> Counter[str]:
-        """Count the values aligned by what aligned them."""
-        return Counter(layer.how for layer in self.layers)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the record ``dpl.layers/1``."""
-        first = self.first
-        return {
-            "schema": "dpl.layers/1",
-            "seed": self.seed,
-            "alone": list(self.alone),
-            "first": None if first is None else first.original,
-            "layers": [
-                {
-                    "original": layer.original,
-                    "candidate": layer.candidate,
-                    "op_type": layer.op_type,
-                    "aligned_by": layer.how,
-                    **_figures(layer.comparison),
-                }
-                for layer in self.layers
-            ],
-        }
-
-
-def _figures(comparison: OutputComparison) -> dict[str, object]:
-    record = comparison.to_json()
-    for key in ("name", "level", "baseline", "seed"):
-        del record[key]
-    return record
 
 
 class Inside:
@@ -190,9 +112,7 @@ def boundaries(
         wirings: The main graphs of both models.
         shared: What both are given from outside: the original's name and the candidate's.
     """
-    agreed = dict(shared) | {
-        layer.original: layer.candidate for layer in layers.layers if layer.ok
-    }
+    agreed = dict(shared) | {layer.original: layer.candidate for layer in layers.layers if layer.ok}
     ours = wirings[0].between(agreed.keys(), [at.original])
     theirs = wirings[1].between(set(agreed.values()), [at.candidate])
     return ours, theirs, agreed

@@ -97,7 +97,8 @@ class _Digester:
         plain = onnx.AttributeProto()
         plain.CopyFrom(item)
         plain.ClearField("doc_string")
-        return plain.SerializeToString(deterministic=True)
+        content: bytes = plain.SerializeToString(deterministic=True)
+        return content
 
     def _body(self, graph: onnx.GraphProto, outer: Mapping[str, bytes]) -> bytes:
         """Return the digest of what a body returns, captured values included."""

@@ -50,7 +50,7 @@ PLANTED = (
     ),
     Planted(_MOBILE, "hard_sigmoid_is_soft", "HardSigmoid(x, **_)", "Sigmoid(x)"),
     Planted(_MOBILE, "relu_is_elu", "Relu(x)", "Elu(x)"),
-    Planted(_MOBILE, "gate_adds", "Mul(a, HardSigmoid(x, **attrs))", "Add(a, HardSigmoid(x, **attrs))"),
+    Planted(_MOBILE, "gate_is_max", "Mul(a, b)", "Max(a, b)"),
     Planted(_MOBILE, "residual_subtracts", "Add(a, b)", "Sub(a, b)"),
     Planted(_GEMMA, "forgets_the_root", "Reciprocal(Sqrt(x))", "Reciprocal(x)"),
     Planted(_GEMMA, "square_is_abs", "Pow(x, 2.0)", "Abs(x)"),
