@@ -71,8 +71,8 @@ class Reproducer(_Strict):
     steps: list[StepItem] = []
     inputs: list[InputItem]
     outputs: list[tuple[str, str]] = Field(strict=False)
-    level: str
-    coarsest: str
+    level: Literal["disable", "basic", "extended", "all"]
+    coarsest: Literal["", "float64", "float32", "float16", "bfloat16"]
     rtol: float | None = None
     atol: float | None = None
     custom_ops: list[str] = []
@@ -99,7 +99,8 @@ def read_reproducer(folder: Path) -> Reproducer:
         text = (folder / FILE).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         hint = f"dpl bisect -o writes folders with a {FILE}"
-        raise UsageError(f"{folder}: is no reproducer: {error}", hint=hint) from error
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{folder / FILE}: cannot be read: {why}", hint=hint) from error
     try:
         found = Reproducer.model_validate_json(text)
     except ValidationError as error:

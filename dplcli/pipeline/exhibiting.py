@@ -82,7 +82,10 @@ class RuleExhibit:
         with tempfile.TemporaryDirectory(prefix=".dpl-", dir=folder.resolve().parent) as scratch:
             draft = Path(scratch)
             spec = self._spec(cause, draft)
-            found = self._cut_out(cause, specimen, draft, spec)
+            levels = cause.trial.levels or self.settings.levels
+            specs = (spec.model_copy(update={"level": level}) for level in levels)
+            drafts = (self._cut_out(cause, specimen, draft, spec) for spec in specs)
+            found = next((item for item in drafts if item is not None), None)
             if found is None:
                 return replace(cause, is_hidden=True)
             spec, cutting = found
@@ -113,7 +116,7 @@ class RuleExhibit:
                 ],
                 "inputs": [],
                 "outputs": [],
-                "level": (cause.trial.levels or self.settings.levels)[0],
+                "level": self.settings.levels[0],
                 "coarsest": self.fed.coarsest,
                 "rtol": self.settings.rtol,
                 "atol": self.settings.atol,

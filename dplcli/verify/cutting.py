@@ -34,6 +34,7 @@ class Wiring:
             for name in self.reads[index]:
                 self.readers[name].append(index)
         self.initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.sparse = {item.values.name: item for item in model.graph.sparse_initializer}
         self.outputs = {info.name for info in model.graph.output}
 
     def holders(self, names: Collection[str]) -> set[int]:
@@ -73,7 +74,8 @@ class Wiring:
         """Return what *nodes* read and neither make nor find among the initializers."""
         made = {name for index in nodes for name in self.nodes[index].output}
         read = dict.fromkeys(name for index in sorted(nodes) for name in self.reads[index])
-        return [name for name in read if name not in made and name not in self.initializers]
+        own = self.initializers.keys() | self.sparse.keys() | made
+        return [name for name in read if name not in own]
 
     def leaving(self, nodes: Collection[int]) -> list[str]:
         """Return what *nodes* make and others read or the model returns; else their last values."""
@@ -121,6 +123,7 @@ def cut(
     read = {name for index in nodes for name in wiring.reads[index]}
     made = {name for index in nodes for name in wiring.nodes[index].output}
     new.graph.initializer.extend(t for name, t in wiring.initializers.items() if name in read)
+    new.graph.sparse_initializer.extend(t for name, t in wiring.sparse.items() if name in read)
     for name in wiring.entering(nodes):
         new.graph.input.add(name=name, type=types[name])
     for name in ends:

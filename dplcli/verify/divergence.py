@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.verify.capturing import feed, type_of
 from dplcli.verify.cutting import Wiring, cut
-from dplcli.verify.exhibit import DATA, Item, Specimen, whole_model, write_feed
+from dplcli.verify.exhibit import DATA, Item, Specimen, serialised, whole_model, write_feed
 from dplcli.verify.interface import read_model
 from dplcli.verify.layers import Inside, boundaries
 from dplcli.verify.refill import names_made_by_shape, replace_weights
@@ -119,7 +119,9 @@ class Comparison:
             cut(self.wirings[1], theirs, renamed, [at.candidate]),
         )
         for model, name in zip(parts, ("original.onnx", "candidate.onnx"), strict=True):
-            (folder / name).write_bytes(model.SerializeToString())
+            if (content := serialised(model)) is None:
+                return None
+            (folder / name).write_bytes(content)
         (folder / DATA).mkdir(exist_ok=True)
         items = []
         for number, name in enumerate(wanted):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
+from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError
 from dplcli.verify.capturing import REFERENCE, capture, type_of, value_of
@@ -88,6 +89,12 @@ def show(
 def _compared(
     ours: Outputs, theirs: Outputs, pairs: Sequence[tuple[str, str]], rules: Rules, baseline: str
 ) -> tuple[OutputComparison, ...]:
+    for label, values, names in (
+        ("original", ours, [pair[0] for pair in pairs]),
+        ("candidate", theirs, [pair[1] for pair in pairs]),
+    ):
+        if missing := [name for name in names if name not in values]:
+            raise UsageError(f"the {label} has no output {missing[0]!r}")
     judge = Judge(rules.level, baseline, 0, rules.coarsest, rules.rtol, rules.atol)
     return tuple(judge.compare(a, ours[a], theirs[b]) for a, b in pairs)
 
@@ -217,7 +224,9 @@ class Specimen:
             return None
         types = {key: type_of(value) for key, value in values.items()}
         model = cut(self.wiring, nodes, types, ends)
-        (folder / name).write_bytes(model.SerializeToString())
+        if (content := serialised(model)) is None:
+            return None
+        (folder / name).write_bytes(content)
         (folder / DATA).mkdir(exist_ok=True)
         items = []
         for number, start in enumerate(starts):
@@ -227,6 +236,15 @@ class Specimen:
         for number, end in enumerate(ends):
             write_feed(folder / DATA / f"output_{number}.pb", end, values[end])
         return Cutting(tuple(items), tuple(ends), len(nodes))
+
+
+def serialised(model: onnx.ModelProto) -> bytes | None:
+    """Return a model as bytes; None if it is too large for that (2 GB)."""
+    try:
+        content: bytes = model.SerializeToString()
+    except (ValueError, EncodeError):
+        return None
+    return content
 
 
 def whole_model(path: Path) -> onnx.ModelProto:

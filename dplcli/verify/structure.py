@@ -7,6 +7,7 @@ and bodies do. Identity is looked through, and where a constant is kept makes no
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import onnx
@@ -42,8 +43,7 @@ class _Digester:
         """Return the digests of the main graph."""
         graph = self.model.graph
         found = {info.name: _hashed(b"input", info.name.encode()) for info in graph.input}
-        fed = set(found)
-        found |= {t.name: _tensor(t) for t in graph.initializer if t.name not in fed}
+        found |= {tensor.name: _tensor(tensor) for tensor in graph.initializer}
         self._walk(graph.node, found)
         return found
 
@@ -140,10 +140,14 @@ def _domain(domain: str) -> str:
 
 
 def same_digest(
-    ours: Mapping[str, bytes], theirs: Mapping[str, bytes], names: Sequence[str]
+    ours: Mapping[str, bytes], theirs: dict[str, bytes], names: Sequence[str]
 ) -> dict[str, str]:
-    """Return for each of *names* the first value of the other model with its digest."""
-    first: dict[bytes, str] = {}
-    for name, digest in theirs.items():
-        first.setdefault(digest, name)
-    return {name: first[ours[name]] for name in names if ours.get(name) in first}
+    """Return for each of *names* a value of the other model with its digest, each once."""
+    alike: dict[bytes, list[str]] = defaultdict(list)
+    for name in reversed(theirs):
+        alike[theirs[name]].append(name)
+    found = {}
+    for name in names:
+        if partners := alike.get(ours.get(name, b"")):
+            found[name] = partners.pop()
+    return found

@@ -14,6 +14,7 @@ from dplcli import pipeline
 from tests.corpus.nets import SHARED, manifest
 from tests.corpus.planted import PLANTED, Planted, catalogue, pairs
 
+MOST_NODES = 3
 ROOT = Path(__file__).parents[2]
 pytestmark = [
     pytest.mark.corpus,
@@ -74,3 +75,21 @@ def test_finds_two_wrong_rules(tmp_path: Path, rules: tuple[Planted, Planted]) -
     for cause in outcome.causes:
         assert cause.reproducer is not None
         assert pipeline.reproduce(cause.reproducer).differs
+
+
+@pytest.mark.parametrize("rule", PLANTED, ids=lambda rule: rule.name)
+def test_finds_where_a_rewritten_model_leaves_its_original(tmp_path: Path, rule: Planted) -> None:
+    """Of two files, nothing else known: the first place is one where the rule was applied."""
+    model, path = SHARED / f"{rule.model}.onnx", tmp_path / "wrong.yaml"
+    path.write_text(catalogue(rule), encoding="utf-8")
+    settings = pipeline.RewriteSettings(verify=False, max_growth=100)
+    wrong = tmp_path / "wrong.onnx"
+    done = pipeline.rewrite(model, output=wrong, patterns=[str(path)], settings=settings)
+
+    outcome = pipeline.bisect_models(model, wrong, output=tmp_path / "out")
+
+    assert outcome.place is not None, outcome.remark
+    made = {node.output for item in done.applications for node in item.removed}
+    assert any(text.split("'")[1] in made for text in outcome.place.original)
+    assert len(outcome.place.original) <= MOST_NODES
+    assert pipeline.reproduce(tmp_path / "out").differs
