@@ -8,7 +8,7 @@ whether they agree or not: that is where a fault shows.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from dplcli.verify.structure import digests, same_digest
 from dplcli.verify.tolerance import FLOATS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     import onnx
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dplcli.verify.intermediates import Sketch
 
 _TELLING = 8
+_MOST_WALKED = 64
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Alignment:
         self.theirs = theirs
         self.pairs: dict[str, Pair] = {}
         self.taken: dict[str, str] = {}
+        self.moving = _moving(ours), _moving(theirs)
         given = {info.name for info in theirs.model.graph.input}
         for info in ours.model.graph.input:
             if info.name in given:
@@ -108,31 +110,61 @@ class Alignment:
         return True
 
     def _forwards(self) -> None:
-        """Align nodes of one operator that alone read aligned values in the same places."""
+        """Align nodes that compute from aligned values, in the original's order.
+
+        Of one operator, if there is one that alone reads what is aligned with what they read; else
+        any whose result comes from the same aligned values and goes into the same operators.
+        """
         for index, node in enumerate(self.ours.nodes):
             if all(name in self.pairs for name in node.output if name):
                 continue
             found = self._counterparts(node, index)
             if len(found) == 1:
                 self._join(node, self.theirs.nodes[found.pop()])
+                continue
+            for name in filter(None, node.output):
+                if (partner := self._likewise(name)) is not None:
+                    self._add(name, partner, "dataflow")
 
     def _counterparts(self, node: onnx.NodeProto, index: int) -> set[int]:
-        moving = [name for name in self.ours.reads[index] if name in self.ours.makers]
-        moving += [n for n in self.ours.reads[index] if n in self.pairs and n not in moving]
+        """Return the nodes of one operator that read the counterparts of what *node* reads."""
+        moving = [name for name in self.ours.reads[index] if name in self.moving[0]]
         if not moving or not all(name in self.pairs for name in moving):
             return set()
-        partners = [self.pairs[name].candidate for name in moving]
-        found = {
-            reader
-            for reader in self.theirs.readers.get(partners[0], ())
-            if set(partners) <= set(self.theirs.reads[reader])
-            and _is_alike(node, self.theirs.nodes[reader])
-        }
+        partners = {self.pairs[name].candidate for name in moving}
         return {
-            other
-            for other in found
-            if not any(name in self.taken for name in self.theirs.nodes[other].output if name)
+            reader
+            for reader in self.theirs.readers.get(min(partners), ())
+            if partners <= set(self.theirs.reads[reader])
+            and _is_alike(node, self.theirs.nodes[reader])
+            and not any(n in self.taken for n in self.theirs.nodes[reader].output if n)
         }
+
+    def _likewise(self, name: str) -> str | None:
+        """Return the one value that comes from and goes to where *name* does; None if not one."""
+        start = _sources(self.ours, name, self.pairs, self.moving[0])
+        uses = _uses(self.ours, name)
+        if not start or not uses:
+            return None
+        partners = {self.pairs[source].candidate for source in start}
+        found = [
+            other
+            for other in self._reached(partners)
+            if _uses(self.theirs, other) == uses
+            and _sources(self.theirs, other, self.taken, self.moving[1]) == partners
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def _reached(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield values of the candidate that come from *names* through what is not aligned."""
+        pending, seen = deque(names), set[str]()
+        while pending and len(seen) < _MOST_WALKED:
+            for reader in self.theirs.readers.get(pending.popleft(), ()):
+                for made in self.theirs.nodes[reader].output:
+                    if made and made not in self.taken and made not in seen:
+                        seen.add(made)
+                        pending.append(made)
+                        yield made
 
     def _backwards(self) -> None:
         """Align what nodes of one operator read, slot by slot, where their results are aligned."""
@@ -149,6 +181,48 @@ class Alignment:
         for name, partner in zip(node.output, other.output, strict=False):
             if name and partner:
                 self._add(name, partner, "dataflow")
+
+
+def _moving(wiring: Wiring) -> set[str]:
+    """Return the values that depend on what the model is fed."""
+    given = {info.name for info in wiring.model.graph.input}
+    found = given - wiring.initializers.keys() - wiring.sparse.keys()
+    for index, node in enumerate(wiring.nodes):
+        if any(name in found for name in wiring.reads[index]):
+            found.update(filter(None, node.output))
+    return found
+
+
+def _sources(
+    wiring: Wiring, name: str, aligned: Container[str], moving: Container[str]
+) -> set[str] | None:
+    """Return the aligned values that *name* is computed from; None if they are far away."""
+    found, seen = set[str](), set[int]()
+    pending = [name]
+    while pending:
+        index = wiring.makers.get(pending.pop())
+        if index is None or index in seen:
+            continue
+        seen.add(index)
+        if len(seen) > _MOST_WALKED:
+            return None
+        for read in wiring.reads[index]:
+            if read in moving and read in aligned:
+                found.add(read)
+            elif read in moving:
+                pending.append(read)
+    return found
+
+
+def _uses(wiring: Wiring, name: str) -> list[tuple[str, int]]:
+    """Return which operators read a value, and in which slots."""
+    found = [
+        (wiring.nodes[reader].op_type, slot)
+        for reader in wiring.readers.get(name, ())
+        for slot, read in enumerate(wiring.nodes[reader].input)
+        if read == name
+    ]
+    return sorted(found)
 
 
 def _made(found: Mapping[str, bytes], wiring: Wiring) -> dict[str, bytes]:

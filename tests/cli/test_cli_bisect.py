@@ -130,12 +130,12 @@ def test_a_mended_rule_no_longer_reproduces(dpl: Dpl, folder: Path, net: Path) -
 def test_the_place_of_the_catalogue_in_the_folder_follows_its_includes(
     dpl: Dpl, folder: Path, net: Path
 ) -> None:
-    """A catalogue that includes one of another folder is copied with it."""
+    """A catalogue that includes one of a folder below is copied with it."""
     (folder / "sub").mkdir()
-    rules(folder, SOFTSIGN)
-    (folder / "sub" / "top.yaml").write_text("dpl: 1\ntarget: t\ninclude: [../r.yaml]\n")
-    assert dpl("bisect", net, "-p", "sub/top.yaml", "-o", "out").code == 1
-    (folder / "r.yaml").unlink()
+    rules(folder / "sub", SOFTSIGN)
+    (folder / "top.yaml").write_text("dpl: 1\ntarget: t\ninclude: [sub/r.yaml]\n")
+    assert dpl("bisect", net, "-p", "top.yaml", "-o", "out").code == 1
+    (folder / "sub/r.yaml").unlink()
     assert dpl("bisect", "--reproduce", "out/1").code == 1
 
 
