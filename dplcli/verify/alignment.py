@@ -8,7 +8,7 @@ whether they agree or not: that is where a fault shows.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -141,19 +141,25 @@ class Alignment:
         }
 
     def _likewise(self, name: str) -> str | None:
-        """Return the one value that comes from and goes to where *name* does; None if not one."""
+        """Return the nearest value that comes from where *name* does and goes where it goes.
+
+        Going into all of the same operators is best, into some of them is enough.
+        """
         start = _sources(self.ours, name, self.pairs, self.moving[0])
         uses = _uses(self.ours, name)
         if not start or not uses:
             return None
         partners = {self.pairs[source].candidate for source in start}
-        found = [
-            other
-            for other in self._reached(partners)
-            if _uses(self.theirs, other) == uses
-            and _sources(self.theirs, other, self.taken, self.moving[1]) == partners
-        ]
-        return found[0] if len(found) == 1 else None
+        best, merit = None, (False, 0)
+        for other in self._reached(partners):
+            theirs = _uses(self.theirs, other)
+            found = (theirs == uses, (theirs & uses).total())
+            if found > merit and self._comes_from(other, partners):
+                best, merit = other, found
+        return best
+
+    def _comes_from(self, name: str, partners: set[str]) -> bool:
+        return _sources(self.theirs, name, self.taken, self.moving[1]) == partners
 
     def _reached(self, names: Iterable[str]) -> Iterator[str]:
         """Yield values of the candidate that come from *names* through what is not aligned."""
@@ -214,15 +220,14 @@ def _sources(
     return found
 
 
-def _uses(wiring: Wiring, name: str) -> list[tuple[str, int]]:
+def _uses(wiring: Wiring, name: str) -> Counter[tuple[str, int]]:
     """Return which operators read a value, and in which slots."""
-    found = [
+    return Counter(
         (wiring.nodes[reader].op_type, slot)
         for reader in wiring.readers.get(name, ())
         for slot, read in enumerate(wiring.nodes[reader].input)
         if read == name
-    ]
-    return sorted(found)
+    )
 
 
 def _made(found: Mapping[str, bytes], wiring: Wiring) -> dict[str, bytes]:
