@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     Report = tuple[RenderableType, Callable[[], dict[str, Any]], bool]
 
+_TWO = 2
+
 
 @click.command("bisect")
 @click.argument("models", type=PATH, nargs=-1, metavar="[MODEL | ORIGINAL CANDIDATE]")
@@ -101,19 +103,10 @@ def command(  # noqa: PLR0913  # one parameter per option
     settings = verify_settings(**verification)
     with progress(quiet=quiet, verbose=verbose) as say:
         if reproduce is not None:
-            again = pipeline.reproduce(reproduce, allow_code=allow_code)
-            report: Report = (
-                reproduced_report(again),
-                lambda: reproduced_record(again),
-                not again.differs,
-            )
-        elif len(models) == 2:  # noqa: PLR2004
+            report = _reproduced(pipeline.reproduce(reproduce, allow_code=allow_code))
+        elif len(models) == _TWO:
             both = pipeline.bisect_models(*models, settings=settings, output=output, progress=say)
-            report = (
-                models_report(both, verbose=verbose),
-                lambda: models_record(both),
-                both.is_equivalent,
-            )
+            report = _parted(both, verbose=verbose)
         else:
             found = pipeline.bisect_rules(
                 models[0],
@@ -124,15 +117,25 @@ def command(  # noqa: PLR0913  # one parameter per option
                 most=most,
                 progress=say,
             )
-            report = (
-                rules_report(found, verbose=verbose),
-                lambda: rules_record(found),
-                found.is_equivalent,
-            )
+            report = _blamed(found, verbose=verbose)
     table, record, is_equivalent = report
     emit(table, record, json_path, quiet=quiet)
     if not is_equivalent:
         raise click.exceptions.Exit(EXIT_NO)
+
+
+def _reproduced(found: pipeline.Reproduced) -> Report:
+    return reproduced_report(found), lambda: reproduced_record(found), not found.differs
+
+
+def _parted(found: pipeline.ModelsOutcome, *, verbose: bool) -> Report:
+    table = models_report(found, verbose=verbose)
+    return table, lambda: models_record(found), found.is_equivalent
+
+
+def _blamed(found: pipeline.BisectOutcome, *, verbose: bool) -> Report:
+    table = rules_report(found, verbose=verbose)
+    return table, lambda: rules_record(found), found.is_equivalent
 
 
 def _check(
@@ -147,9 +150,9 @@ def _check(
         if models or has_rules or output is not None:
             raise UsageError("--reproduce DIR stands alone: all it needs is in the folder")
         return
-    if len(models) not in (1, 2):
+    if len(models) not in (1, _TWO):
         raise UsageError(f"{len(models)} models are named", hint="name one, with rules, or two")
-    if len(models) == 2 and has_rules:  # noqa: PLR2004
+    if len(models) == _TWO and has_rules:
         raise UsageError(
             "two models and rules are named", hint="leave the second model or the rules out"
         )

@@ -14,11 +14,14 @@ from dplcli.verify.refill import names_made_by_shape, replace_weights
 from dplcli.verify.sessions import RunError, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    import onnx
 
     from dplcli.verify.layer_result import Layer, Layers
     from dplcli.verify.result import Settings
+    from dplcli.verify.sessions import Array
 
 
 @dataclass(frozen=True)
@@ -96,49 +99,64 @@ class Comparison:
             What was written; None if it cannot be cut out.
         """
         ours, theirs, agreed = boundaries(layers, at, self.wirings, self.shared)
-        if not ours or not theirs:
-            return None
         back = {partner: name for name, partner in agreed.items()}
-        starts = [self.wirings[0].entering(ours), self.wirings[1].entering(theirs)]
-        if not all(name in agreed for name in starts[0]):
-            return None
-        if not all(name in back for name in starts[1]):
+        starts = self.wirings[0].entering(ours), self.wirings[1].entering(theirs)
+        is_closed = all(n in agreed for n in starts[0]) and all(n in back for n in starts[1])
+        if not ours or not theirs or not is_closed:
             return None
         wanted = list(dict.fromkeys([*starts[0], *(back[name] for name in starts[1])]))
-        try:
-            values = self.specimen.values([*wanted, at.original])
-        except RunError:
-            return None
+        values = self._values([*wanted, at.original])
         if values is None:
             return None
         types = {name: type_of(value) for name, value in values.items()}
         renamed = {agreed[n]: t for n, t in types.items() if n in agreed}
         renamed[at.candidate] = types[at.original]
-        parts = (
-            cut(self.wirings[0], ours, types, [at.original]),
-            cut(self.wirings[1], theirs, renamed, [at.candidate]),
+        mine = cut(self.wirings[0], ours, types, [at.original])
+        other = cut(self.wirings[1], theirs, renamed, [at.candidate])
+        if not _saved(mine, folder / "original.onnx") or not _saved(
+            other, folder / "candidate.onnx"
+        ):
+            return None
+        names = tuple(
+            (n if n in starts[0] else None, agreed[n] if agreed[n] in starts[1] else None)
+            for n in wanted
         )
-        for model, name in zip(parts, ("original.onnx", "candidate.onnx"), strict=True):
-            if (content := serialised(model)) is None:
-                return None
-            (folder / name).write_bytes(content)
-        (folder / DATA).mkdir(exist_ok=True)
-        items = []
-        for number, name in enumerate(wanted):
-            file = f"{DATA}/input_{number}.pb"
-            write_feed(folder / file, name, values[name])
-            items.append(Item(file, name, isinstance(values[name], list)))
-        write_feed(folder / DATA / "output_0.pb", at.original, values[at.original])
         return CutPair(
-            tuple(items),
-            tuple(
-                (n if n in starts[0] else None, agreed[n] if agreed[n] in starts[1] else None)
-                for n in wanted
-            ),
+            _written(folder, wanted, values, at.original),
+            names,
             ((at.original, at.candidate),),
             _labels(self.wirings[0], ours),
             _labels(self.wirings[1], theirs),
         )
+
+    def _values(self, names: Sequence[str]) -> dict[str, Array | list[Array]] | None:
+        """Return what values of the original hold; None if that cannot be fed."""
+        try:
+            return self.specimen.values(names)
+        except RunError:
+            return None
+
+
+def _saved(model: onnx.ModelProto, path: Path) -> bool:
+    """Write a model unless it is too large for one file; tell whether it was."""
+    content = serialised(model)
+    if content is not None:
+        path.write_bytes(content)
+    return content is not None
+
+
+def _written(
+    folder: Path, names: Sequence[str], values: Mapping[str, Array | list[Array]], end: str
+) -> tuple[Item, ...]:
+    """Write what is fed, and what the original gives for it."""
+    (folder / DATA).mkdir(exist_ok=True)
+    items = []
+    for number, name in enumerate(names):
+        file = f"{DATA}/input_{number}.pb"
+        write_feed(folder / file, name, values[name])
+        items.append(Item(file, name, isinstance(values[name], list)))
+    write_feed(folder / DATA / "output_0.pb", end, values[end])
+    return tuple(items)
 
 
 def _candidate(path: Path, original: Source, settings: Settings) -> Source:

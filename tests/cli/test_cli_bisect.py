@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 import pytest
 
 from tests.cli.support import Answer, Dpl, Save, contents
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NET = """g (float[2, 8] x) => (float[2, 8] y) {
     [a] s = Add (x, x)  [b] t = Tanh (s)  [c] u = Neg (t)  [d] v = Abs (u)
@@ -98,7 +101,9 @@ def test_finds_rules_that_are_wrong_only_together(dpl: Dpl, folder: Path, save: 
     """Each of two is right by itself: minimal is the set of both."""
     net = save("g (float[2, 8] x) => (float[2, 8] y) { a = Abs (x)  b = Relu (a)  y = Abs (b) }")
     drop = '  - {name: drop, pattern: "Relu(x)", replacement: "x"}\n'
-    inner = '  - {name: inner, pattern: "Abs(x)", where: ["x.name == \'x\'"], replacement: "Neg(x)"}\n'
+    inner = (
+        '  - {name: inner, pattern: "Abs(x)", where: ["x.name == \'x\'"], replacement: "Neg(x)"}\n'
+    )
     outer = '  - {name: outer, pattern: "Abs(x)", where: ["x.name != \'x\'"], replacement: "x"}\n'
     rules(folder, drop, inner, outer)
 

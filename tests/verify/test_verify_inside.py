@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,12 +15,12 @@ from dplcli.verify import Settings
 from dplcli.verify.capturing import capture, feed, value_of
 from dplcli.verify.ddmin import minimise
 from dplcli.verify.divergence import Comparison
-from dplcli.verify.intermediates import Stream
 from dplcli.verify.structure import digests
 from tests.helpers import proto_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from dplcli.verify.layer_result import Layers
 
@@ -98,8 +97,11 @@ def test_numbers_align_what_is_computed_otherwise(tmp_path: Path) -> None:
         k = Cos (c)  y = Add (a, k) }"""
     layers = inside(tmp_path, NET, other)
     assert {item.original: item.how for item in layers.layers} == {
-        **{"a": "structure", "b": "numbers", "c": "numbers"},
-        **{"d": "numbers", "y": "numbers"},
+        "a": "structure",
+        "b": "numbers",
+        "c": "numbers",
+        "d": "numbers",
+        "y": "numbers",
     }
     assert (layers.first, layers.alone) == (None, (0, 2))
 
@@ -196,9 +198,7 @@ def test_captured_values_can_be_fed_again(tmp_path: Path) -> None:
         h = Cast <to = 16> (x)  s = SequenceConstruct (x, x)  y = Cast <to = 1> (h) }"""
     onnx.save(proto_from_text(net), tmp_path / "m.onnx")
     fed = feed(tmp_path / "m.onnx", Settings())
-    half, pair = (
-        value_of(capture(fed.source, [name], fed.feeds[0])[name]) for name in ("h", "s")
-    )
+    half, pair = (value_of(capture(fed.source, [name], fed.feeds[0])[name]) for name in ("h", "s"))
     assert isinstance(half, np.ndarray)
     assert half.dtype.name == "bfloat16"
     assert isinstance(pair, list)
