@@ -80,9 +80,29 @@ class Inside:
             for pair in pairs
             if pair.original in found
         )
-        alone = tuple(map(len, alignment.unaligned()))
+        kept = self._meant(layers)
+        dropped = len(layers) - len(kept)
+        mine, other = (len(names) + dropped for names in alignment.unaligned())
         peak = max(stream.peak for stream in self.streams)
-        return Layers(layers, (alone[0], alone[1]), self.seed, peak)
+        return Layers(kept, (mine, other), self.seed, peak)
+
+    def _meant(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+        """Leave out pairs that differ and yet lead to nothing that does.
+
+        What dataflow aligned, and all that comes of it agrees again: the two are other steps on
+        the way to one result, and were not meant to be the same.
+        """
+        wiring = self.wirings[0]
+        agreed = {layer.original for layer in layers if layer.ok}
+        wrong = {layer.original for layer in layers if not layer.ok}
+        ends = [name for name in wiring.outputs if name in wrong]
+        ends += [layer.original for layer in layers if not layer.ok and layer.how == "structure"]
+        felt = wiring.between(agreed, ends)
+        return tuple(
+            layer
+            for layer in layers
+            if layer.ok or layer.how != "dataflow" or wiring.makers[layer.original] in felt
+        )
 
     def _compared(self, pairs: Sequence[Pair]) -> Iterator[tuple[str, OutputComparison]]:
         """Compare pairs, a few at a time; what is no tensor is left out."""

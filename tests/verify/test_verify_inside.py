@@ -106,6 +106,23 @@ def test_numbers_align_what_is_computed_otherwise(tmp_path: Path) -> None:
     assert (layers.first, layers.alone) == (None, (0, 2))
 
 
+def test_other_steps_to_one_result_are_no_difference(tmp_path: Path) -> None:
+    """Both read one value and feed one operator, but only what comes of them is the same."""
+    ours = "g (float[4, 16] x) => (float[4, 16] y) { a = Neg (x)  b = Abs (a)  y = Tanh (b) }"
+    other = "g (float[4, 16] x) => (float[4, 16] y) { a = Identity (x)  b = Abs (a)  y = Tanh (b) }"
+    layers = inside(tmp_path, ours, other.replace("Identity", "Selu"))
+    assert layers.first is not None
+    assert layers.first.original == "a"
+    layers = inside(tmp_path, ours, other)
+    assert layers.first is None
+    even = ours.replace("Neg (x)", "Mul (x, m)").replace("{ a", "{ m = Neg (o)  a")
+    even = even.replace("=> (float[4, 16] y)", "=> (float[4, 16] y) <float o = {1}>")
+    far = even.replace("Neg (o)", "Abs (o)")
+    layers = inside(tmp_path, even, far)
+    assert layers.first is None
+    assert layers.alone == (2, 2)
+
+
 @pytest.mark.parametrize(
     ("change", "first"),
     [
