@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MEMORY_CAP = 256
 """Megabytes of intermediate values of each model that are held at once."""
 
-_MOST_TRIED = 64
+_MOST_TRIED = 24
 _OFF = "disable"
 
 
@@ -150,7 +150,7 @@ class _Finder:
     def find(self, levels: Sequence[str]) -> Place | None:
         """Return the first place that shows the difference by itself."""
         wrong = (layer for layer in self.layers.layers if not layer.ok)
-        for layer in islice(wrong, _MOST_TRIED):
+        for layer in (*islice(wrong, _MOST_TRIED), *self.layers.doubtful[:_MOST_TRIED]):
             for level in dict.fromkeys((_OFF, *levels)):
                 if (place := self._try(layer, level)) is not None:
                     return place

@@ -43,12 +43,15 @@ class Layers:
         alone: How many values of the original and of the candidate have no counterpart.
         seed: The seed of the inputs.
         peak: The most bytes of values that were held at once, of one model.
+        doubtful: Pairs that dataflow suggests and that differ, while all that comes of them
+            agrees: most likely other steps on the way to one result.
     """
 
     layers: tuple[Layer, ...]
     alone: tuple[int, int]
     seed: int
     peak: int
+    doubtful: tuple[Layer, ...] = ()
 
     @property
     def first(self) -> Layer | None:

@@ -81,10 +81,12 @@ class Inside:
             if pair.original in found
         )
         kept = self._meant(layers)
-        dropped = len(layers) - len(kept)
+        meant = set(map(id, kept))
+        doubtful = tuple(layer for layer in layers if id(layer) not in meant)
+        dropped = len(doubtful)
         mine, other = (len(names) + dropped for names in alignment.unaligned())
         peak = max(stream.peak for stream in self.streams)
-        return Layers(kept, (mine, other), self.seed, peak)
+        return Layers(kept, (mine, other), self.seed, peak, doubtful)
 
     def _meant(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         """Leave out pairs that differ and yet lead to nothing that does.
