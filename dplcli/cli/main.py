@@ -11,6 +11,7 @@ from dplcli.cli.funnel import run
 
 COMMANDS = {
     "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",
+    "bisect": "Find the rule application, or the node, that makes a model compute something else.",
     "diff": "Show in what the structures of two models differ.",
     "explain": "Say why patterns match where they do, and why not elsewhere.",
     "inline": "Put functions back in the place of their calls, and verify the result.",

@@ -8,6 +8,7 @@ import click
 
 from dplcli import pipeline
 from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.layer_options import layer_options, look_inside, with_layers
 from dplcli.cli.options import (
     PATH,
     check_json_path,
@@ -25,13 +26,16 @@ if TYPE_CHECKING:
 @click.command("verify")
 @click.argument("original", type=PATH)
 @click.argument("candidate", type=PATH)
+@layer_options
 @verify_options
 @input_code_option
 @output_options("Say what is being done.")
-def command(
+def command(  # noqa: PLR0913  # one parameter per option
     *,
     original: Path,
     candidate: Path,
+    layers: bool,
+    max_memory: int,
     json_path: str | None,
     quiet: bool,
     verbose: bool,
@@ -46,6 +50,8 @@ def command(
     settings = verify_settings(**verification)
     with progress(quiet=quiet, verbose=verbose) as say:
         result = pipeline.verify(original, candidate, settings=settings, progress=say)
-    emit(verification_report(result), result.to_json, json_path, quiet=quiet)
+        inside = look_inside(original, candidate, result, settings, max_memory) if layers else None
+    table, record = with_layers(verification_report(result), result.to_json, inside)
+    emit(table, record, json_path, quiet=quiet)
     if not result.equivalent:
         raise click.exceptions.Exit(EXIT_NO)

@@ -14,6 +14,7 @@ from dplcli.dpl import (
 )
 from dplcli.dpl.catalog import check_distinct
 from dplcli.errors import CatalogError, UsageError, did_you_mean
+from dplcli.onnx_io import OnnxSchemas
 from dplcli.pipeline.function_catalogs import READERS
 from dplcli.pipeline.policies import Policies
 
@@ -109,3 +110,12 @@ def _check(
         names = ", ".join([*source.patterns, *source.targets])
         raise CatalogError(f"{names}: {problem}", hint=hint)
     check_distinct(rules)
+
+
+def files_of(names: Sequence[str], *, allow_code: bool) -> set[Path]:
+    """Return the files that reading the catalogues *names* reads.
+
+    Raises:
+        CatalogError: A catalogue cannot be found or read.
+    """
+    return read_catalogs(names, OnnxSchemas(), allow_code=allow_code, readers=READERS).files

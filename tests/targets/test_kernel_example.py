@@ -167,3 +167,19 @@ def test_a_library_without_operators_is_refused(library: Compile, partitioned: P
 
     assert done.returncode == 2
     assert "RegisterCustomOps" in done.stderr
+
+
+def test_bisect_finds_the_partition_whose_kernel_is_wrong(library: Compile, tmp_path: Path) -> None:
+    """Over partitions, a wrong kernel is named, and its folder reproduces with the kernel in it."""
+    wrong = library("wrong.so", "-DPLANTED_ERROR")
+    argv = ("bisect", ORIGINAL, "--patterns", "conv_relu", "--custom-ops", wrong)
+    done = dpl(*argv, "-o", tmp_path / "out")
+
+    assert done.returncode == 1, done.stderr
+    assert "NOT equivalent: 1 cause in 2 partitions" in done.stdout
+    again = dpl("bisect", "--reproduce", tmp_path / "out" / "1")
+    assert again.returncode == 1, again.stdout
+    right = library("kernel.so")
+    (copy,) = (tmp_path / "out" / "1" / "libraries").rglob("*.so")
+    shutil.copyfile(right, copy)
+    assert dpl("bisect", "--reproduce", tmp_path / "out" / "1").returncode == 0

@@ -1,0 +1,163 @@
+"""``dpl bisect``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dplcli import pipeline
+from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.options import (
+    PATH,
+    allow_code_option,
+    catalog_options,
+    check_json_path,
+    emit,
+    output_options,
+    progress,
+)
+from dplcli.cli.verify_options import verify_options, verify_settings
+from dplcli.errors import UsageError
+from dplcli.report.bisect_report import (
+    models_record,
+    models_report,
+    reproduced_record,
+    reproduced_report,
+    rules_record,
+    rules_report,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    Report = tuple[RenderableType, Callable[[], dict[str, Any]], bool]
+
+_TWO = 2
+
+
+@click.command("bisect")
+@click.argument("models", type=PATH, nargs=-1, metavar="[MODEL | ORIGINAL CANDIDATE]")
+@catalog_options
+@click.option(
+    "--by",
+    "kind",
+    type=click.Choice(["rewrite", "partition"]),
+    help="What to do with the rules, if the catalogues have both kinds.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=PATH,
+    metavar="DIR",
+    help="A new folder for what reproduces each fault: a small model, its inputs, the rules, and a "
+    "README with the command.",
+)
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    default=pipeline.MOST_CAUSES,
+    show_default=True,
+    metavar="N",
+    help="Look for so many faults of rules at most.",
+)
+@click.option(
+    "--reproduce",
+    type=PATH,
+    metavar="DIR",
+    help="Run a folder that -o wrote: exit code 1 if the fault is still there.",
+)
+@allow_code_option
+@verify_options
+@output_options("Say what is being done.")
+def command(  # noqa: PLR0913  # one parameter per option
+    *,
+    models: tuple[Path, ...],
+    patterns: tuple[str, ...],
+    targets: tuple[str, ...],
+    kind: str | None,
+    output: Path | None,
+    most: int,
+    reproduce: Path | None,
+    allow_code: bool,
+    json_path: str | None,
+    quiet: bool,
+    verbose: bool,
+    **verification: Any,  # noqa: ANN401  # the options of verify_options
+) -> None:
+    """Find what makes a model compute something else.
+
+    With catalogues: the smallest sets of applications of rules, or of partitions, that break MODEL.
+    With two models: the first place where CANDIDATE leaves ORIGINAL, by what flows into it and
+    never by name.
+
+    Exits with 0 if there is nothing to find: the whole is equivalent; with 1 if something was
+    found; with 2 if the original does not run.
+    """
+    check_json_path(json_path, *models, *patterns, output)
+    source = pipeline.RuleSource(patterns, targets, allow_code=allow_code)
+    _check(models, source, output, reproduce)
+    settings = verify_settings(**verification)
+    with progress(quiet=quiet, verbose=verbose) as say:
+        if reproduce is not None:
+            report = _reproduced(pipeline.reproduce(reproduce, allow_code=allow_code))
+        elif len(models) == _TWO:
+            both = pipeline.bisect_models(*models, settings=settings, output=output, progress=say)
+            report = _parted(both, verbose=verbose)
+        else:
+            found = pipeline.bisect_rules(
+                models[0],
+                source,
+                kind=kind,
+                settings=settings,
+                output=output,
+                most=most,
+                progress=say,
+            )
+            report = _blamed(found, verbose=verbose)
+    table, record, is_equivalent = report
+    emit(table, record, json_path, quiet=quiet)
+    if not is_equivalent:
+        raise click.exceptions.Exit(EXIT_NO)
+
+
+def _reproduced(found: pipeline.Reproduced) -> Report:
+    return reproduced_report(found), lambda: reproduced_record(found), not found.differs
+
+
+def _parted(found: pipeline.ModelsOutcome, *, verbose: bool) -> Report:
+    table = models_report(found, verbose=verbose)
+    return table, lambda: models_record(found), found.is_equivalent
+
+
+def _blamed(found: pipeline.BisectOutcome, *, verbose: bool) -> Report:
+    table = rules_report(found, verbose=verbose)
+    return table, lambda: rules_record(found), found.is_equivalent
+
+
+def _check(
+    models: tuple[Path, ...],
+    source: pipeline.RuleSource,
+    output: Path | None,
+    reproduce: Path | None,
+) -> None:
+    """Refuse arguments that do not go together."""
+    has_rules = bool(source.patterns or source.targets)
+    if reproduce is not None:
+        if models or has_rules or output is not None:
+            raise UsageError("--reproduce DIR stands alone: all it needs is in the folder")
+        return
+    if len(models) not in (1, _TWO):
+        raise UsageError(f"{len(models)} models are named", hint="name one, with rules, or two")
+    if len(models) == _TWO and has_rules:
+        raise UsageError(
+            "two models and rules are named", hint="leave the second model or the rules out"
+        )
+    if len(models) == 1 and not has_rules:
+        raise UsageError(
+            "one model is named and no rules",
+            hint="pass --patterns CATALOGUE, or a second model to compare it with",
+        )

@@ -1,0 +1,143 @@
+"""What flows through a model: inputs that it accepts, and the values inside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from dplcli.errors import VerificationError
+from dplcli.verify.compare import Judge
+from dplcli.verify.dataflow import Dataflow
+from dplcli.verify.interface import input_ports, read_model
+from dplcli.verify.power import blind_outputs
+from dplcli.verify.refill import MATRIX_GAINS, draw_weights, find_weights, replace_weights
+from dplcli.verify.sessions import RunError, Runner, Source
+from dplcli.verify.stimulus import find_stimulus
+from dplcli.verify.tolerance import working_type
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from dplcli.verify.result import Settings
+    from dplcli.verify.sessions import Array, Feed, Leaf, Outputs
+
+REFERENCE = "disable"
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A model with inputs that it runs on.
+
+    Attributes:
+        source: What runs: the file, or a copy with refilled weights.
+        feeds: What it is fed, by seed and input.
+        coarsest: The coarsest float type that it computes with.
+        settings: How it is compared.
+    """
+
+    source: Source
+    feeds: Mapping[int, Mapping[str, Feed]]
+    coarsest: str
+    settings: Settings
+
+    def judge(self, level: str, seed: int) -> Judge:
+        """Return who compares values of this model with others."""
+        settings = self.settings
+        return Judge(level, REFERENCE, seed, self.coarsest, settings.rtol, settings.atol)
+
+
+def feed(path: Path, settings: Settings, made: Collection[str] | None = None) -> Fed:
+    """Find inputs that the model at *path* runs on, as the verification does.
+
+    Args:
+        path: The model.
+        settings: Seeds, sizes, and whether to refill weights.
+        made: If given, no other weights are refilled.
+
+    Raises:
+        VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
+    """
+    flow = Dataflow(read_model(path))
+    weights = find_weights(flow) if settings.refill_weights else []
+    weights = [weight for weight in weights if made is None or weight.name in made]
+    first, *others = settings.seeds
+    seeds = (first, *others) if others else (first, first + 1)
+    ports = input_ports(flow.model.graph)
+    gains = list(MATRIX_GAINS if weights else MATRIX_GAINS[:1])
+    while True:
+        source, gain = Source(path), gains.pop(0)
+        if weights:
+            values = draw_weights(weights, first, gain)
+            source = Source(path, replace_weights(read_model(path), values), values)
+        runner, source = _opened(source, settings.custom_ops)
+        stimulus, outputs = find_stimulus(flow, ports, runner, seeds, settings.sizes)
+        fed = Fed(source, stimulus.feeds, working_type(flow), settings)
+        runs = list(outputs.values())
+        if not gains or not blind_outputs(fed.judge(REFERENCE, first), runs):
+            return fed
+
+
+def _opened(source: Source, libraries: tuple[Path, ...]) -> tuple[Runner, Source]:
+    """Return a session, with libraries of custom operators only if it needs them."""
+    problem: RunError | None = None
+    for attempt in [source, replace(source, libraries=libraries)][: 1 + bool(libraries)]:
+        try:
+            return Runner(attempt, REFERENCE), attempt
+        except RunError as error:
+            problem = error
+    raise VerificationError(f"onnxruntime does not run the original model: {problem}") from problem
+
+
+def capture(source: Source, names: Iterable[str], feeds: Mapping[str, Feed]) -> Outputs:
+    """Run a model with optimisation off, and return values of its main graph by name.
+
+    Raises:
+        RunError: onnxruntime does not run it.
+    """
+    model = read_model(source.path) if source.content is None else onnx.ModelProto()
+    if source.content is not None:
+        model.ParseFromString(source.content)
+    wanted = list(names)
+    declared = {info.name: info for info in model.graph.output}
+    del model.graph.output[:]
+    for name in wanted:
+        model.graph.output.append(declared.get(name, onnx.ValueInfoProto(name=name)))
+    runner = Runner(replace(source, content=model.SerializeToString()), REFERENCE)
+    return runner.run(feeds)
+
+
+def value_of(leaves: Sequence[Leaf]) -> Array | list[Array] | None:
+    """Return what was captured as something that can be fed; None if it cannot be."""
+    arrays = [_array_of(leaf) for leaf in leaves]
+    known = [array for array in arrays if array is not None]
+    if len(known) < len(arrays) or not arrays or any(leaf.label[:1] == "." for leaf in leaves):
+        return None
+    if leaves[0].label:
+        return known
+    return known[0]
+
+
+def _array_of(leaf: Leaf) -> Array | None:
+    if leaf.dtype == "bfloat16":
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
+        return leaf.data.astype(dtype)
+    is_raw = leaf.dtype not in {leaf.data.dtype.name, "string"}
+    return None if is_raw else leaf.data
+
+
+def type_of(value: Array | list[Array]) -> onnx.TypeProto:
+    """Return the type of a value, sizes included."""
+    if isinstance(value, list):
+        inner = onnx.helper.make_tensor_type_proto(_element_type(value[0]), None)
+        return onnx.helper.make_sequence_type_proto(inner)
+    return onnx.helper.make_tensor_type_proto(_element_type(value), value.shape)
+
+
+def _element_type(array: Array) -> int:
+    if array.dtype.kind in "OUS":
+        return onnx.TensorProto.STRING
+    return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(array.dtype))

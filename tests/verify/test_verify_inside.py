@@ -1,0 +1,222 @@
+"""Values inside two models: aligned by what they are, compared a few at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dplcli.verify import Settings
+from dplcli.verify.capturing import capture, feed, value_of
+from dplcli.verify.ddmin import minimise
+from dplcli.verify.divergence import Comparison
+from dplcli.verify.structure import digests
+from tests.helpers import proto_from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from dplcli.verify.layer_result import Layers
+
+NET = """g (float[4, 16] x) => (float[4, 16] y) {
+    a = Tanh (x)  b = Sin (x)  c = Mul (a, b)  d = Cos (c)  y = Add (d, a) }"""
+
+
+def inside(folder: Path, ours: str, theirs: str, cap: int = 1 << 28) -> Layers:
+    """Compare two models, given as text, inside."""
+    for name, text in (("a.onnx", ours), ("b.onnx", theirs)):
+        onnx.save(proto_from_text(text), folder / name)
+    return Comparison(folder / "a.onnx", folder / "b.onnx", Settings()).layers(cap)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_what_is_left_breaks_and_nothing_of_it_can_go(data: st.DataObject) -> None:
+    """For any number of items, and any sets of them that break it together."""
+    count = data.draw(st.integers(1, 40))
+    items = [f"i{number}" for number in range(count)]
+    sets = data.draw(
+        st.lists(st.sets(st.sampled_from(items), min_size=1, max_size=4), min_size=1, max_size=3)
+    )
+    trials = 0
+
+    def try_out(part: Sequence[str]) -> Sequence[str] | None:
+        nonlocal trials
+        trials += 1
+        return part if any(group <= set(part) for group in sets) else None
+
+    left = minimise(items, try_out)
+
+    assert set(left) in sets
+    assert not any(group < set(left) for group in sets)
+    assert list(left) == [item for item in items if item in left]
+    assert trials <= count * count + 3 * count
+
+
+def test_one_culprit_of_many_takes_few_trials() -> None:
+    """About two for each halving."""
+    items, tried = [object() for _ in range(1000)], 0
+
+    def try_out(part: Sequence[object]) -> Sequence[object] | None:
+        nonlocal tried
+        tried += 1
+        return part if items[777] in part else None
+
+    assert minimise(items, try_out) == (items[777],)
+    assert tried <= 22
+
+
+def test_items_that_took_no_effect_are_dropped() -> None:
+    """What a trial says took effect is what is looked at further."""
+    left = minimise(list(range(100)), lambda part: [i for i in part if i in (3, 50)] or None)
+    assert len(left) == 1
+
+
+def test_names_mean_nothing(tmp_path: Path) -> None:
+    """Names that are swapped between other values mislead nobody."""
+    swapped = """g (float[4, 16] x) => (float[4, 16] y) {
+        d = Tanh (x)  c = Sin (x)  b = Mul (d, c)  a = Cos (b)  y = Add (a, d) }"""
+    layers = inside(tmp_path, NET, swapped)
+    assert [(item.original, item.candidate, item.how) for item in layers.layers] == [
+        *(("a", "d", "structure"), ("b", "c", "structure"), ("c", "b", "structure")),
+        *(("d", "a", "structure"), ("y", "y", "structure")),
+    ]
+    assert layers.first is None
+
+
+def test_numbers_align_what_is_computed_otherwise(tmp_path: Path) -> None:
+    """Another way to the same values: what is only in one model is left alone, not wrong."""
+    other = """g (float[4, 16] x) => (float[4, 16] y) {
+        a = Tanh (x)  n = Neg (x)  m = Sin (n)  b = Neg (m)  c = Mul (a, b)
+        k = Cos (c)  y = Add (a, k) }"""
+    layers = inside(tmp_path, NET, other)
+    assert {item.original: item.how for item in layers.layers} == {
+        "a": "structure",
+        "b": "numbers",
+        "c": "numbers",
+        "d": "numbers",
+        "y": "numbers",
+    }
+    assert (layers.first, layers.alone) == (None, (0, 2))
+
+
+def test_other_steps_to_one_result_are_no_difference(tmp_path: Path) -> None:
+    """Both read one value and feed one operator, but only what comes of them is the same."""
+    ours = "g (float[4, 16] x) => (float[4, 16] y) { a = Neg (x)  b = Abs (a)  y = Tanh (b) }"
+    other = "g (float[4, 16] x) => (float[4, 16] y) { a = Identity (x)  b = Abs (a)  y = Tanh (b) }"
+    layers = inside(tmp_path, ours, other.replace("Identity", "Selu"))
+    assert layers.first is not None
+    assert layers.first.original == "a"
+    layers = inside(tmp_path, ours, other)
+    assert layers.first is None
+    even = ours.replace("Neg (x)", "Mul (x, m)").replace("{ a", "{ m = Neg (o)  a")
+    even = even.replace("=> (float[4, 16] y)", "=> (float[4, 16] y) <float o = {1}>")
+    far = even.replace("Neg (o)", "Abs (o)")
+    layers = inside(tmp_path, even, far)
+    assert layers.first is None
+    assert layers.alone == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "first"),
+    [
+        (("Sin (x)", "Cos (x)"), "b"),
+        (("Mul (a, b)", "Sub (a, b)"), "c"),
+        (("Mul (a, b)", "Mul (a, a)"), "c"),
+        (("Add (d, a)", "Sub (d, a)"), "y"),
+    ],
+)
+def test_names_the_first_value_that_differs(
+    tmp_path: Path, change: tuple[str, str], first: str
+) -> None:
+    """Whichever node is another one."""
+    layers = inside(tmp_path, NET, NET.replace(*change))
+    assert layers.first is not None
+    assert layers.first.original == first
+
+
+def test_never_holds_more_than_the_cap(tmp_path: Path) -> None:
+    """Values of 256 bytes under a cap of one and of two of them, and the same table."""
+    whole = inside(tmp_path, NET, NET)
+    for values in (1, 2):
+        # a size is counted with 8 bytes for each element
+        layers = inside(tmp_path, NET, NET, cap=values * 4 * 16 * 8)
+        assert layers.peak <= values * 4 * 16 * 4 < whole.peak
+        assert layers.layers == whole.layers
+
+
+def test_what_is_no_tensor_is_left_out(tmp_path: Path) -> None:
+    """A sequence inside is not compared; all else is."""
+    net = """g (float[4, 16] x) => (float[4, 16] y) {
+        s = SequenceConstruct (x, x)  i = Constant <value = int64 {1}> ()
+        t = SequenceAt (s, i)  y = Tanh (t) }"""
+    layers = inside(tmp_path, net, net)
+    assert [item.original for item in layers.layers] == ["i", "t", "y"]
+
+
+SAME = [
+    ("y = Add (x, w)", "q = Identity (x)  y = Add (q, w)"),
+    ("y = Add (x, w)", "k = Constant <value = float[2] {1, 2}> ()  y = Add (x, k)"),
+    ("y = Add (x, w)", "y = ai.onnx.Add (x, w)"),
+    ("y = Clip (x, , m)", "[node] y = Clip (x, , m)"),
+    ("y = Clip (x, m)", "y = Clip (x, m, )"),
+]
+OTHER = [
+    ("y = Add (x, w)", "y = Add (w, x)"),
+    ("y = Add (x, w)", "y = Add (x, v)"),
+    ("y = Clip (x, , m)", "y = Clip (x, m)"),
+    ("y = Elu <alpha = 1.0> (x)", "y = Elu <alpha = 2.0> (x)"),
+    ("y = RandomNormalLike (x)", "y = RandomNormalLike (x)"),
+]
+
+
+def _digest(body: str) -> bytes:
+    weights = "float[2] w = {1, 2}, float[2] v = {1, 3}, float m = {0.5}"
+    text = f"g (float[2] x) => (float[2] y) <{weights}> {{ {body} }}"
+    return digests(proto_from_text(text))["y"]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_the_same_computation_has_one_digest(one: str, other: str) -> None:
+    """Where a constant is kept, Identity, names and omitted inputs make no difference."""
+    assert _digest(one) == _digest(other)
+
+
+@pytest.mark.parametrize(("one", "other"), OTHER)
+def test_another_computation_has_another_digest(one: str, other: str) -> None:
+    """Order, weights, slots and attributes do; what is drawn at random is like nothing."""
+    assert _digest(one) != _digest(other)
+
+
+def test_bodies_count_by_what_they_compute() -> None:
+    """Names inside a branch do not count, what it captures does."""
+
+    def branch(inner: str, captured: str) -> bytes:
+        text = f"""g (bool c, float[2] x) => (float[2] y) {{
+            p = Neg (x)  r = Abs (x)
+            y = If (c) <
+                then_branch = t () => (float[2] {inner}) {{ {inner} = Exp ({captured}) }},
+                else_branch = e () => (float[2] o) {{ o = Identity (x) }}> }}"""
+        return digests(proto_from_text(text))["y"]
+
+    assert branch("a", "p") == branch("b", "p")
+    assert branch("a", "p") != branch("a", "r")
+
+
+def test_captured_values_can_be_fed_again(tmp_path: Path) -> None:
+    """Among them sequences, and bfloat16, which numpy has no type for."""
+    net = """g (float[2] x) => (float[2] y) {
+        h = Cast <to = 16> (x)  s = SequenceConstruct (x, x)  y = Cast <to = 1> (h) }"""
+    onnx.save(proto_from_text(net), tmp_path / "m.onnx")
+    fed = feed(tmp_path / "m.onnx", Settings())
+    half, pair = (value_of(capture(fed.source, [name], fed.feeds[0])[name]) for name in ("h", "s"))
+    assert isinstance(half, np.ndarray)
+    assert half.dtype.name == "bfloat16"
+    assert isinstance(pair, list)
+    assert [array.shape for array in pair] == [(2,), (2,)]
