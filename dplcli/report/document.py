@@ -1,4 +1,4 @@
-"""What a report says, whatever form it takes: the verdict, what it rests on, and what to look at."""
+"""What a report says, whatever form it takes: the verdict, its grounds, and what to look at."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Rejection
     from dplcli.dpl.lint import Problem
-    from dplcli.dpl.rule import PatternRule, RewriteRule
+    from dplcli.dpl.rule import Rule
+    from dplcli.errors import DplError
     from dplcli.report.catalog_tables import Trial
     from dplcli.verify import VerificationResult
 
@@ -172,9 +173,19 @@ def result_document(  # noqa: PLR0913  # the parts of an outcome
     rules: Iterable[RuleUse] = (),
     findings: Iterable[Finding] = (),
 ) -> Document:
-    """Report on a model that was made from another, and compared with it unless *verification*
-    is None.
-    """  # noqa: D205, D400  # one sentence
+    """Report on a model that was made from another.
+
+    Args:
+        command: What was run.
+        subject: What it was run on.
+        verification: How the two compare; None if they were not compared.
+        ok: Whether the answer is yes.
+        failures: Why it is no, where the comparison does not say so.
+        notes: What else a reader should know.
+        facts: Names and values.
+        rules: What became of the rules.
+        findings: What to look at in catalogues.
+    """
     if verification is None:
         verdict = "Done, not verified" if ok else "Failed"
     else:
@@ -227,6 +238,22 @@ def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) ->
     )
 
 
+def unreadable_document(command: str, catalogues: Sequence[str], error: DplError) -> Document:
+    """Report on a catalogue that cannot be read, pointing to where it says what is wrong."""
+    head, _, rest = error.message.partition(": ")
+    place = read_place(head)
+    message = rest if place is not None else error.message
+    said = f"{message}\n{error.hint}" if error.hint else message
+    return Document(
+        command=command,
+        subject=", ".join(catalogues),
+        ok=False,
+        verdict="A catalogue cannot be read",
+        failures=(error.message,),
+        findings=(Finding("catalogue", "error", "catalogue", said, place),),
+    )
+
+
 def trials_document(catalogues: Sequence[str], trials: Sequence[Trial]) -> Document:
     """Report on what ``dpl patterns test`` tried."""
     failed = [trial for trial in trials if trial.verdict == "failed"]
@@ -260,7 +287,7 @@ def trials_document(catalogues: Sequence[str], trials: Sequence[Trial]) -> Docum
 
 
 def broken_rule(
-    rules: Iterable[PatternRule | RewriteRule],
+    rules: Iterable[Rule],
     counts: Mapping[str, int],
     verification: VerificationResult | None,
     blamed: str | None = None,

@@ -12,24 +12,20 @@ _UNSEEN = re.compile(
     "\ufdd0-\ufdef\ufffe\uffff]"
 )
 _LINE = re.compile("[\t\n]")
-_ACTIVE = re.compile(r"[!-/:-@\[-`{-~]")
+_ACTIVE = re.compile(r"[\\`*_{}\[\]<>#!|~&@:$]|(?<=www)\.")
 
 
-def visible(text: str) -> str:
-    """Return *text* with what cannot be seen, or must not be in a file, as ``\\x1b`` and the like.
+def visible(text: str, longest: int | None = None) -> str:
+    r"""Return *text* with what cannot be seen, or must not be in a file, as ``\x1b`` and the like.
 
-    Line feeds and tabs stay.
+    Line feeds and tabs stay. What is longer than *longest* loses its middle.
     """
-    return _UNSEEN.sub(_escape, text)
+    return _shortened(_UNSEEN.sub(_escape, text), longest)
 
 
 def one_line(text: str, longest: int = _LONGEST) -> str:
     """Return *text* as one line of at most *longest* characters, its middle left out if need be."""
-    line = _LINE.sub(_escape, visible(text))
-    if len(line) <= longest:
-        return line
-    head = longest * 2 // 3
-    return f"{line[:head]}…{line[len(line) - (longest - head - 1) :]}"
+    return _shortened(_LINE.sub(_escape, visible(text)), longest)
 
 
 def markdown(text: str) -> str:
@@ -40,6 +36,13 @@ def markdown(text: str) -> str:
 def code(text: str) -> str:
     """Return *text* as code in Markdown, where no name, number or address becomes a link."""
     return f"<code>{markdown(text)}</code>" if text else ""
+
+
+def _shortened(text: str, longest: int | None) -> str:
+    if longest is None or len(text) <= longest:
+        return text
+    head = longest * 2 // 3
+    return f"{text[:head]}…{text[len(text) - (longest - head - 1) :]}"
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -9,7 +9,15 @@ from markupsafe import Markup
 
 from dplcli.report.document import versions
 from dplcli.report.escaping import one_line, visible
-from dplcli.report.measures import error_bins, number, percent, ranked, share_of_tolerance
+from dplcli.report.measures import (
+    error_bins,
+    fed,
+    number,
+    percent,
+    ranked,
+    share_of_tolerance,
+    value,
+)
 from dplcli.report.plots import Share, histogram_plot, layer_plot, share_plot
 
 if TYPE_CHECKING:
@@ -18,12 +26,11 @@ if TYPE_CHECKING:
     from dplcli.report.document import Document
     from dplcli.verify import OutputComparison
 
-MARK = '<meta name="generator" content="dpl">'
-"""What stands near the top of the page, so that dpl knows its own."""
-
 _MOST_DRAWN = 40
 _MOST_HISTOGRAMS = 24
 _MOST_ROWS = 1_000
+_MOST_REASONS = 10
+_LONGEST = 2_000
 
 
 class Drawing(NamedTuple):
@@ -48,7 +55,7 @@ def html_page(document: Document) -> str:
     """Return *document* as a page; what needs looking at comes first in every table."""
     result = document.verification
     outputs = ranked(result.outputs) if result is not None else []
-    drawn = _most_wanted(outputs, _MOST_DRAWN, has=share_of_tolerance)
+    drawn = _drawable(outputs)
     histograms = _histograms(outputs)
     environment = Environment(
         loader=PackageLoader("dplcli.report"),
@@ -61,18 +68,21 @@ def html_page(document: Document) -> str:
     environment.filters |= {
         "line": one_line,
         "number": number,
+        "value": value,
         "percent": percent,
         "share": share_of_tolerance,
-        "visible": visible,
+        "visible": lambda text: visible(text, _LONGEST),
     }
     return environment.get_template("report.html.j2").render(
         document=document,
         result=result,
         outputs=outputs,
         most=_MOST_ROWS,
-        shares=_shares(drawn),
-        share_levels=list(dict.fromkeys(output.level for output in drawn)),
+        reasons=[output for output in outputs if output.reason],
+        most_reasons=_MOST_REASONS,
+        shares=_shares(drawn, () if result is None else result.levels),
         drawn=len({output.name for output in drawn}),
+        fed="" if result is None else fed(result),
         named=len({output.name for output in outputs}),
         histograms=histograms,
         layers=Markup(layer_plot(document.layers, "layers")) if document.layers else "",  # noqa: S704  # our own plot
@@ -80,20 +90,18 @@ def html_page(document: Document) -> str:
     )
 
 
-def _most_wanted(
-    outputs: Sequence[OutputComparison], most: int, *, has: object
-) -> list[OutputComparison]:
-    """Return the comparisons of the first *most* outputs that have something to draw."""
-    assert callable(has)  # noqa: S101  # a function of this package
-    names = list(dict.fromkeys(o.name for o in outputs if has(o) not in {None, ()}))[:most]
-    return [output for output in outputs if output.name in set(names)]
+def _drawable(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
+    """Return the comparisons of the first outputs whose errors can be measured in tolerances."""
+    known = dict.fromkeys(o.name for o in outputs if share_of_tolerance(o) is not None)
+    names = set(list(known)[:_MOST_DRAWN])
+    return [output for output in outputs if output.name in names]
 
 
-def _shares(outputs: Sequence[OutputComparison]) -> Markup:
+def _shares(outputs: Sequence[OutputComparison], levels: Sequence[str]) -> Markup:
     if not outputs:
         return Markup()
     shares = [Share(o.name, o.level, share_of_tolerance(o), o.ok) for o in outputs]
-    return Markup(share_plot(shares, "shares"))  # noqa: S704  # our own plot
+    return Markup(share_plot(shares, levels, "shares"))  # noqa: S704  # our own plot
 
 
 def _histograms(outputs: Sequence[OutputComparison]) -> list[Drawing]:

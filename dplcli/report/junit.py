@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree as Tree
+from xml.etree import ElementTree as ET
 
 from dplcli.report.document import Case, versions
 from dplcli.report.escaping import one_line, visible
@@ -30,11 +30,11 @@ def junit_xml(document: Document) -> str:
     for case in document.cases:
         suites.setdefault(case.group, []).append(case)
     cases = [case for suite in suites.values() for case in suite]
-    root = Tree.Element("testsuites", name=one_line(document.command), **_counts(cases))
+    root = ET.Element("testsuites", {"name": one_line(document.command)} | _counts(cases))
     for position, (name, of_suite) in enumerate(suites.items()):
         _suite(root, name, of_suite, is_first=not position)
-    Tree.indent(root, " ")
-    text = Tree.tostring(root, encoding="unicode")
+    ET.indent(root, " ")
+    text = ET.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
@@ -43,23 +43,22 @@ def _counts(cases: Sequence[Case]) -> dict[str, str]:
     return {"tests": str(len(cases)), "failures": str(count["failed"]), "errors": "0"}
 
 
-def _suite(root: Tree.Element, name: str, cases: Sequence[Case], *, is_first: bool) -> None:
+def _suite(root: ET.Element, name: str, cases: Sequence[Case], *, is_first: bool) -> None:
     skipped = str(sum(case.status == "skipped" for case in cases))
-    suite = Tree.SubElement(
-        root, "testsuite", name=one_line(name), **_counts(cases), skipped=skipped
-    )
+    attributes = {"name": one_line(name)} | _counts(cases) | {"skipped": skipped}
+    suite = ET.SubElement(root, "testsuite", attributes)
     if is_first:
-        properties = Tree.SubElement(suite, "properties")
+        properties = ET.SubElement(suite, "properties")
         for package, version in versions().items():
-            Tree.SubElement(properties, "property", name=f"version.{package}", value=version)
+            ET.SubElement(properties, "property", name=f"version.{package}", value=version)
     for case in cases:
         attributes = {"name": one_line(case.name), "classname": one_line(case.group)}
-        element = Tree.SubElement(suite, "testcase", attributes)
+        element = ET.SubElement(suite, "testcase", attributes)
         if case.status == "passed":
             continue
         tag = "failure" if case.status == "failed" else "skipped"
         message = one_line(case.message.partition("\n")[0])
-        outcome = Tree.SubElement(element, tag, message=message)
+        outcome = ET.SubElement(element, tag, message=message)
         if case.status == "failed":
             outcome.set("type", "dpl")
             outcome.text = visible(case.message)
@@ -67,8 +66,9 @@ def _suite(root: Tree.Element, name: str, cases: Sequence[Case], *, is_first: bo
 
 def _verdict(document: Document) -> Case:
     lines = [document.verdict, *document.failures]
-    status = "passed" if document.ok else "failed"
-    return Case(document.command, "verdict", status, "" if document.ok else "\n".join(lines))
+    if document.ok:
+        return Case(document.command, "verdict", "passed")
+    return Case(document.command, "verdict", "failed", "\n".join(lines))
 
 
 def _comparison(output: OutputComparison) -> Case:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.report.document import versions
 from dplcli.report.escaping import code, markdown
-from dplcli.report.measures import number, percent, ranked, share_of_tolerance
+from dplcli.report.measures import fed, number, percent, ranked, share_of_tolerance, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -14,12 +14,9 @@ if TYPE_CHECKING:
     from dplcli.report.document import Document
     from dplcli.verify import OutputComparison, VerificationResult
 
-MARK = "<!-- dpl report -->"
-"""What the file begins with, so that dpl knows its own."""
-
 _MOST_ROWS = 50
-_SYMBOLS = {"passed": "✅", "failed": "❌", "skipped": "➖"}
-_LEVELS = {"error": "❌", "warning": "⚠️", "note": "➖"}
+_SYMBOLS = {"passed": "✅", "failed": "❌", "skipped": "▫️"}
+_LEVELS = {"error": "❌", "warning": "⚠️", "note": "▫️"}
 
 
 def markdown_text(document: Document) -> str:
@@ -28,7 +25,7 @@ def markdown_text(document: Document) -> str:
 
 
 def _lines(document: Document) -> Iterator[str]:
-    yield MARK
+    yield "<!-- dpl report -->"  # tells dpl that it may replace the file
     yield f"## {_SYMBOLS['passed' if document.ok else 'failed']} {markdown(document.verdict)}"
     yield ""
     yield f"{code(document.command)} of {code(document.subject)}"
@@ -57,8 +54,7 @@ def _outputs(result: VerificationResult) -> Iterator[str]:
     columns = ("", "output", "level", "-max abs", "-max rel", "-max ulp", "-of tolerance", "why")
     rows = [_output(output) for output in ranked(result.outputs)]
     yield from _table("Outputs", columns, rows)
-    seeds = ", ".join(map(str, result.seeds))
-    yield from ("", f"Of seeds {seeds} the worst is shown, for each output and level.")
+    yield from ("", f"Of the inputs ({markdown(fed(result))}) those that give the worst are shown.")
 
 
 def _output(output: OutputComparison) -> tuple[str, ...]:
@@ -79,7 +75,7 @@ def _inputs(result: VerificationResult) -> Iterator[str]:
         (
             code(choice.name),
             markdown(f"{choice.dtype} {list(choice.shape)}"),
-            f"{number(choice.low)} to {number(choice.high)}" if choice.low is not None else "",
+            f"{value(choice.low)} to {value(choice.high)}" if choice.low is not None else "",
             markdown(choice.how),
         )
         for choice in result.inputs
@@ -100,10 +96,8 @@ def _findings(document: Document) -> Iterator[str]:
     yield from _table("Findings", ("", "rule", "place", "what"), rows)
 
 
-def _table(
-    title: str, columns: Sequence[str], rows: Sequence[Iterable[str]]
-) -> Iterator[str]:
-    """Return a table under a heading; nothing if it has no row. Columns with a dash hold numbers."""
+def _table(title: str, columns: Sequence[str], rows: Sequence[Iterable[str]]) -> Iterator[str]:
+    """Return a table under a heading, if it has a row; columns with a dash hold numbers."""
     if not rows:
         return
     yield from ("", f"### {title}", "")

@@ -27,7 +27,13 @@ class Bin:
 
 def comparisons(result: VerificationResult) -> tuple[OutputComparison, ...]:
     """Return every comparison that was made: of each output at each level, for each seed."""
-    return getattr(result, "by_seed", ()) or result.outputs
+    return tuple(each for output in result.outputs for each in output.by_seed or (output,))
+
+
+def fed(result: VerificationResult) -> str:
+    """Say what the inputs were made from."""
+    seeds = ", ".join(map(str, result.seeds))
+    return str(getattr(result, "fed", "") or f"seeds {seeds}")
 
 
 def share_of_tolerance(output: OutputComparison) -> float | None:
@@ -58,7 +64,9 @@ def _range(power: int) -> str:
     if power < 2:  # noqa: PLR2004  # zero and one
         return str(power)
     low, high = 1 << (power - 1), (1 << power) - 1
-    return f"{low}-{high}" if high < 1_000 else f"2^{power - 1}"  # noqa: PLR2004  # still readable
+    if high < 100:  # noqa: PLR2004  # short enough for an axis
+        return f"{low}-{high}"
+    return f"{low:,}+" if low < 100_000 else f"{low:.0e}+".replace("e+0", "e").replace("e+", "e")  # noqa: PLR2004
 
 
 def ranked(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
@@ -69,6 +77,11 @@ def ranked(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
 def number(value: float | None) -> str:
     """Return a figure with two digits; nothing for None."""
     return "" if value is None else f"{value:.2g}"
+
+
+def value(number: float | None) -> str:
+    """Return a number that was fed; nothing for None."""
+    return "" if number is None else f"{number:,.6g}"
 
 
 def percent(share: float | None) -> str:

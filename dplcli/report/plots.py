@@ -37,13 +37,13 @@ _COLOURS = {
     "#040404": "var(--ok)",
     "#050505": "var(--bad)",
     "#060606": "var(--other)",
+    "#070707": "var(--first)",
 }
-_INK, _MUTED, _LINE, _OK, _BAD, _OTHER = _COLOURS
+_INK, _MUTED, _LINE, _OK, _BAD, _OTHER, _FIRST = _COLOURS
 _WIDTH = 4.8
 _FLOOR = 1e-6
 _NAME = 22
 _MARKERS = "os^Dv"
-_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "dpl", "font.family": "sans-serif"}
 
 
 class Share(NamedTuple):
@@ -75,16 +75,17 @@ def check_plotting() -> None:
         )
 
 
-def share_plot(shares: Sequence[Share], key: str) -> str:
+def share_plot(shares: Sequence[Share], levels: Sequence[str], key: str) -> str:
     """Draw a row per output: how far its errors are below the tolerance, or above.
 
     Args:
         shares: What is known; a row holds all levels of an output.
+        levels: The levels; each has a marker of its own, filled for the first.
         key: What sets this plot's identifiers apart from those of others.
     """
     count = len({item.name for item in shares})
     title = f"Errors of {count} outputs as shares of the tolerance"
-    return _draw(0.7 + 0.24 * count, partial(_paint_shares, shares), key, title)
+    return _draw(0.7 + 0.24 * count, partial(_paint_shares, shares, levels), key, title)
 
 
 def histogram_plot(series: Sequence[tuple[str, Sequence[Bin]]], key: str, title: str) -> str:
@@ -109,9 +110,8 @@ def layer_plot(layers: Sequence[Layer], key: str) -> str:
     return _draw(2.4, partial(_paint_layers, layers), key, title)
 
 
-def _paint_shares(shares: Sequence[Share], axes: Axes) -> None:
+def _paint_shares(shares: Sequence[Share], levels: Sequence[str], axes: Axes) -> None:
     names = list(dict.fromkeys(item.name for item in shares))
-    levels = list(dict.fromkeys(item.level for item in shares))
     for level, marker in zip(levels, itertools.cycle(_MARKERS), strict=False):
         for is_ok, colour in ((True, _OK), (False, _BAD)):
             chosen = [item for item in shares if (item.level, item.ok) == (level, is_ok)]
@@ -146,7 +146,7 @@ def _paint_bins(series: Sequence[tuple[str, Sequence[Bin]]], axes: Axes) -> None
             [place + left for place in range(len(bins))],
             [item.count for item in bins],
             width=width,
-            color=_OTHER if number else _OK,
+            color=_OTHER if number else _FIRST,
         )
     axes.set_yscale("symlog", linthresh=1)
     axes.set_ylim(bottom=0)
@@ -162,7 +162,7 @@ def _paint_bins(series: Sequence[tuple[str, Sequence[Bin]]], axes: Axes) -> None
 
 def _paint_layers(layers: Sequence[Layer], axes: Axes) -> None:
     shares = [_clipped(layer.share) for layer in layers]
-    axes.plot(range(1, len(layers) + 1), shares, color=_OTHER, linewidth=1)
+    axes.plot(range(1, len(layers) + 1), shares, color=_MUTED, linewidth=1)
     for is_ok, colour in ((True, _OK), (False, _BAD)):
         places = [place for place, layer in enumerate(layers) if layer.ok == is_ok]
         axes.plot(
@@ -202,7 +202,8 @@ def _draw(height: float, paint: Callable[[Axes], None], key: str, title: str) ->
     with warnings.catch_warnings(), mpl.rc_context():
         warnings.simplefilter("ignore")  # a name may have letters that its fonts lack
         mpl.rcdefaults()
-        mpl.rcParams.update(_SETTINGS)
+        mpl.rcParams["svg.fonttype"] = "none"
+        mpl.rcParams["svg.hashsalt"] = "dpl"
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         paint(_styled(figure))
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -241,7 +242,7 @@ def _fit(tag: str, key: str, used: set[str]) -> str:
     tag = re.sub(' id="([^"]*)"', lambda f: f' id="{key}-{f[1]}"' if f[1] in used else "", tag)
     tag = re.sub(r"(?:xlink:)?href=\"#", f'href="#{key}-', tag)
     tag = tag.replace("url(#", f"url(#{key}-")
-    tag = re.sub("; font-family: [^;\"]*|font-family: [^;\"]*; ", "", tag)
+    tag = re.sub('; font-family: [^;"]*|font-family: [^;"]*; ', "", tag)
     tag = re.sub(r"font: (?:[^;\"]* )?([0-9.]+px)[^;\"]*", r"font-size: \1", tag)
     for colour, variable in _COLOURS.items():
         tag = tag.replace(colour, variable)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
 _KINDS = {
     "catalogue": "A mistake in a catalogue",
     "equivalence": "A rule changes what a model computes",
@@ -54,9 +56,7 @@ def sarif_record(document: Document) -> Json:
                         ],
                     }
                 },
-                "invocations": [
-                    {"executionSuccessful": True, "toolExecutionNotifications": said}
-                ],
+                "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": said}],
                 "columnKind": "unicodeCodePoints",
                 "results": [_result(finding, kinds) for finding in placed],
             }
