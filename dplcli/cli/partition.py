@@ -128,7 +128,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         silent = quiet or reports.takes_stdout
         printing: Any = {"json_path": json_path, "quiet": silent, "verbose": verbose}
         blocks = run_repeat(model, output, repeat, settings, **printing)
-        reports.write(_document(blocks))
+        reports.write(_document(blocks, ()))
         _conclude(blocks)
         return
     with progress(quiet=quiet, verbose=verbose) as say:
@@ -142,7 +142,7 @@ def command(  # noqa: PLR0913  # one parameter per option
             policies=pipeline.Policies(constants=constants, escape=escape, order=order),
             progress=say,
         )
-    reports.write(_document(outcome))
+    reports.write(_document(outcome, patterns))
     emit(
         _report(outcome, verify=not no_verify, verbose=verbose),
         lambda: (
@@ -163,7 +163,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     _conclude(outcome)
 
 
-def _document(outcome: pipeline.PartitionOutcome) -> Document:
+def _document(outcome: pipeline.PartitionOutcome, patterns: tuple[str, ...]) -> Document:
     before, after = outcome.nodes
     return result_document(
         "dpl partition",
@@ -178,7 +178,9 @@ def _document(outcome: pipeline.PartitionOutcome) -> Document:
             ("partitions", f"{len(outcome.partitions):,}"),
         ],
         rules=rule_uses(outcome.counts, outcome.selection.refused),
-        findings=broken_rule(outcome.rules, outcome.counts, outcome.verification),
+        findings=broken_rule(
+            outcome.rules, outcome.counts, outcome.verification, catalogues=patterns
+        ),
     )
 
 

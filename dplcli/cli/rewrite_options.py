@@ -149,6 +149,7 @@ def carry_out(
         settings: How to go about it, but for what these options say.
         reads: Other files of the command, which no report may replace.
     """
+    reads = tuple(reads)
     names = RunOptions.__dataclass_fields__.keys()
     run = RunOptions(**{name: value for name, value in options.items() if name in names})
     verification = {name: value for name, value in options.items() if name not in names}
@@ -169,8 +170,8 @@ def carry_out(
     _check_reports(run, reports, model, output, settings.plan, *reads)
     with _traced(run, model.name) as trace, progress(quiet=run.quiet, verbose=run.verbose) as say:
         outcome = job(output, settings, say, trace)
-    name = click.get_current_context().command.name
-    reports.write(rewrite_document(f"dpl {name}", outcome))
+    name = click.get_current_context().info_name
+    reports.write(rewrite_document(f"dpl {name}", outcome, reads))
     emit(
         Group(*rewrite_report(outcome, is_verified=not run.no_verify, verbose=run.verbose)),
         lambda: rewrite_record(outcome),

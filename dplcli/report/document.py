@@ -6,6 +6,7 @@ import platform
 import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dplcli import __version__
@@ -32,7 +33,7 @@ class Place:
     """A place in a catalogue.
 
     Attributes:
-        file: The file, as it was named on the command line.
+        file: The file, as it was named on the command line; of a shipped one its bare name.
         line: The line, from 1.
         column: The column, from 1; None if it is not known.
     """
@@ -232,7 +233,7 @@ def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) ->
             for problem in problems
         ),
         findings=tuple(
-            Finding("catalogue", p.severity, p.rule, p.message, read_place(p.place))
+            Finding("catalogue", p.severity, p.rule, p.message, read_place(p.place, catalogues))
             for p in problems
         ),
     )
@@ -241,7 +242,7 @@ def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) ->
 def unreadable_document(command: str, catalogues: Sequence[str], error: DplError) -> Document:
     """Report on a catalogue that cannot be read, pointing to where it says what is wrong."""
     head, _, rest = error.message.partition(": ")
-    place = read_place(head)
+    place = read_place(head, catalogues)
     message = rest if place is not None else error.message
     said = f"{message}\n{error.hint}" if error.hint else message
     return Document(
@@ -279,17 +280,19 @@ def trials_document(catalogues: Sequence[str], trials: Sequence[Trial]) -> Docum
                 "error",
                 trial.rule.qualified_name,
                 f"{trial.kind} {trial.place}: {trial.reason}",
-                read_place(trial.place) or read_place(trial.rule.origin),
+                read_place(trial.place, catalogues) or read_place(trial.rule.origin, catalogues),
             )
             for trial in failed
         ),
     )
 
 
-def broken_rule(
+def broken_rule(  # noqa: PLR0913  # what was tried, and what is known
     rules: Iterable[Rule],
     counts: Mapping[str, int],
     verification: VerificationResult | None,
+    *,
+    catalogues: Iterable[Path | str],
     blamed: str | None = None,
     reason: str = "",
 ) -> tuple[Finding, ...]:
@@ -299,6 +302,7 @@ def broken_rule(
         rules: Those that were tried.
         counts: How often each was applied.
         verification: The comparison; None if there was none.
+        catalogues: What was named on the command line.
         blamed: The rule that was caught, if one was.
         reason: What was said then.
     """
@@ -315,7 +319,7 @@ def broken_rule(
             "error",
             rule.qualified_name,
             f"the rule {rule.qualified_name} breaks the model: {said}",
-            read_place(rule.origin),
+            read_place(rule.origin, catalogues),
         )
         for rule in guilty
     )
@@ -333,13 +337,27 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
     )
 
 
-def read_place(text: str) -> Place | None:
-    """Read ``rules.yaml:12`` or ``rules.yaml:12:5``; anything else is no place in a file."""
+def read_place(text: str, catalogues: Iterable[Path | str]) -> Place | None:
+    """Read ``rules.yaml:12`` or ``rules.yaml:12:5``; anything else is no place in a file.
+
+    Args:
+        text: A file's bare name, a line, perhaps a column.
+        catalogues: What was named on the command line: the file is one of these, or lies beside
+            one that includes it; that of a shipped catalogue keeps its bare name.
+    """
     found = _PLACE.fullmatch(text)
     if found is None:
         return None
     column = found["column"]
-    return Place(found["file"], int(found["line"]), None if column is None else int(column))
+    file = _path_of(found["file"], [Path(name) for name in catalogues])
+    return Place(file, int(found["line"]), None if column is None else int(column))
+
+
+def _path_of(name: str, catalogues: Sequence[Path]) -> str:
+    files = [path for path in catalogues if path.is_file()]
+    beside = [path.parent / name for path in files]
+    candidates = [path for path in files if path.name == name] + beside
+    return next((str(path) for path in candidates if path.is_file()), name)
 
 
 def versions() -> dict[str, str]:

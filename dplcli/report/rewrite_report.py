@@ -15,6 +15,9 @@ from dplcli.report.trace_report import application_record, sentence
 from dplcli.report.written_report import check_failure, ending, whereabouts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     from rich.console import RenderableType
 
     from dplcli.report.rewrite_summary import Broken, Rewritten
@@ -141,8 +144,16 @@ def _reasons(outcome: Rewritten) -> list[str]:
     return lines
 
 
-def rewrite_document(command: str, outcome: Rewritten) -> Document:
-    """Return what the other forms of report say."""
+def rewrite_document(
+    command: str, outcome: Rewritten, catalogues: Iterable[Path | str]
+) -> Document:
+    """Return what the other forms of report say.
+
+    Args:
+        command: What was run.
+        outcome: What was done.
+        catalogues: What was named on the command line.
+    """
     verdict, broken = outcome.verdict, outcome.broken
     before, after = outcome.ops
     blamed = None if broken is None else broken.rule
@@ -163,8 +174,9 @@ def rewrite_document(command: str, outcome: Rewritten) -> Document:
             outcome.rules,
             outcome.counts,
             verdict.verification,
-            blamed,
-            "" if broken is None else broken.reason,
+            catalogues=catalogues,
+            blamed=blamed,
+            reason="" if broken is None else broken.reason,
         ),
     )
 
