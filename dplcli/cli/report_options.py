@@ -85,7 +85,7 @@ class ReportFiles:
         printed = [option for option, path in wanted.items() if path == "-"]
         if len(printed) > 1:
             raise UsageError(
-                f"{printed[0]} and {printed[1]} both want standard output",
+                f"{printed[0]} - and {printed[1]} - both want standard output",
                 hint="name a file for one",
             )
         taken = [*others, None if json_path == "-" else json_path]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -15,6 +15,9 @@ from dplcli.report.junit import junit_xml
 from dplcli.report.markdown import markdown_text
 from dplcli.report.sarif import sarif_record
 from tests.report.made import HOSTILE, documents, output, result
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DOCUMENTS = documents()
 ALL = pytest.mark.parametrize("name", DOCUMENTS)
