@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dplcli import __version__
 
@@ -154,8 +154,9 @@ def verification_document(subject: str, result: VerificationResult) -> Document:
     return Document(
         command="dpl verify",
         subject=subject,
-        ok=result.equivalent,
+        ok=bool(getattr(result, "accepted", result.equivalent)),
         verdict=equivalence(result),
+        facts=power_facts(result),
         failures=result.reasons,
         notes=result.warnings,
         verification=result,
@@ -202,7 +203,7 @@ def result_document(  # noqa: PLR0913  # the parts of an outcome
         verdict=verdict,
         failures=(*failures, *reasons),
         notes=(*notes, *weak),
-        facts=tuple(facts),
+        facts=(*facts, *power_facts(verification)),
         verification=verification,
         rules=tuple(rules),
         findings=tuple(findings),
@@ -210,8 +211,17 @@ def result_document(  # noqa: PLR0913  # the parts of an outcome
 
 
 def equivalence(result: VerificationResult) -> str:
-    """Return the verdict in two words at most."""
-    return "Equivalent" if result.equivalent else "NOT equivalent"
+    """Return the verdict in a few words."""
+    if not result.equivalent:
+        return "NOT equivalent"
+    is_weak = bool(getattr(result, "is_weak", False))
+    return "Equivalent, by a check that is too weak" if is_weak else "Equivalent"
+
+
+def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...]:
+    """Return how many wrong models the check noticed, where that was measured."""
+    power: Any = getattr(result, "power", None)
+    return () if power is None else (("mutants caught", f"{power.caught} of {power.of}"),)
 
 
 def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) -> Document:
