@@ -20,13 +20,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     "passes": {"errors", "ir", "dpl"},
     "verify": {"errors", "ir", "onnx_io", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},
-    "report": {"errors", "ir", "diff", "dpl", "passes", "verify", "targets", "rich"},
+    "report": {
+        "errors",
+        "ir",
+        "diff",
+        "dpl",
+        "passes",
+        "verify",
+        "targets",
+        "jinja2",
+        "matplotlib",
+        "rich",
+    },
     "pipeline": {"errors", "ir", "onnx_io", "diff", "dpl", "passes", "verify", "targets", "report"},
     "cli": {"errors", "pipeline", "report", "click", "rich"},
     "__init__": set(),
     "__main__": {"cli"},
 }
-GUARDED = MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "jinja2", "rich"} | YAML_SIDE
+GUARDED = (
+    MAY_IMPORT.keys() | {"onnx", "onnxruntime", "click", "jinja2", "matplotlib", "rich"} | YAML_SIDE
+)
 
 
 def imported_names(source: str) -> set[str]:

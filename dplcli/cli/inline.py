@@ -19,8 +19,10 @@ from dplcli.cli.options import (
     output_options,
     progress,
 )
+from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.verify_options import input_code_option, verify_options, verify_settings
 from dplcli.errors import UsageError
+from dplcli.report.document import result_document
 from dplcli.report.inline_report import call_list, inline_record, inline_summary, inline_table
 from dplcli.report.written_report import check_failure, ending, whereabouts
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import RenderableType
+
+    from dplcli.report.document import Document
 
 
 @click.command("inline")
@@ -73,6 +77,7 @@ if TYPE_CHECKING:
 @click.option("--no-verify", is_flag=True, help="Do not check the result.")
 @verify_options
 @input_code_option
+@report_options("junit", "markdown", "html")
 @output_options("Also list every call, and say what is being done.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
@@ -88,7 +93,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     json_path: str | None,
     quiet: bool,
     verbose: bool,
-    **verification: Any,  # noqa: ANN401  # the options of verify_options
+    **verification: Any,  # noqa: ANN401  # those of verify_options and report_options
 ) -> None:
     """Put functions of MODEL back in the place of their calls.
 
@@ -100,7 +105,9 @@ def command(  # noqa: PLR0913  # one parameter per option
     if in_place and output is not None:
         raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
     output = model if in_place else output or pipeline.default_output(model, "inlined")
+    reports = take_reports(verification)
     check_json_path(json_path, model, output)
+    reports.check(json_path, model, output)
     settings = pipeline.WriteSettings(
         verify=not no_verify,
         verification=verify_settings(**verification),
@@ -111,6 +118,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         outcome = pipeline.inline(
             model, output=output, choice=choice, settings=settings, progress=say
         )
+    reports.write(_document(outcome))
     emit(
         _report(outcome, verify=not no_verify, verbose=verbose),
         lambda: inline_record(
@@ -121,10 +129,27 @@ def command(  # noqa: PLR0913  # one parameter per option
             objection=outcome.objection,
         ),
         json_path,
-        quiet=quiet,
+        quiet=quiet or reports.takes_stdout,
     )
     if not outcome.is_success:
         answer_no([*check_failure(outcome), whereabouts(outcome)])
+
+
+def _document(outcome: pipeline.InlineOutcome) -> Document:
+    before, after = outcome.nodes
+    return result_document(
+        "dpl inline",
+        outcome.label,
+        outcome.verification,
+        ok=outcome.is_success,
+        failures=check_failure(outcome),
+        notes=outcome.notes,
+        facts=[
+            ("nodes before", f"{before:,}"),
+            ("nodes after", f"{after:,}"),
+            ("calls inlined", f"{len(outcome.inlining.calls):,}"),
+        ],
+    )
 
 
 def _choice(

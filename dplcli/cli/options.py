@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PATH = click.Path(path_type=Path)
 _UNWRAPPED = 10_000
+_START = 2_000
 
 
 def model_argument(command: Command) -> Command:
@@ -121,26 +123,53 @@ def check_json_path(
     """
     if json_path is None or json_path == "-":
         return
-    path = Path(json_path)
+    check_report_path(json_path, *others, option=option, mark=None)
+
+
+def check_report_path(
+    report: str,
+    *others: Path | str | None,
+    option: str,
+    mark: bytes | None,
+    kind: str = "JSON report",
+) -> None:
+    """Refuse, before any work is done, a report that cannot be or must not be written.
+
+    Args:
+        report: Where to write it.
+        others: The other files of the command; names of shipped catalogues do no harm.
+        option: The option, for messages.
+        mark: What a file of dpl's has near its beginning, which alone may be replaced; None for
+            JSON, any of which may be; empty if what there is stays.
+        kind: What such a file is, for messages.
+
+    Raises:
+        UsageError: It is another file of the command, a directory, or has no folder.
+    """
+    path = Path(report)
     try:
         taken = [Path(other) for other in others if other is not None]
         if any(path.resolve() == other.resolve() for other in taken):
-            raise UsageError(f"{option} {json_path}: is another file of this command")
-        if not json_path or path.is_dir():
-            raise UsageError(f"{option} {json_path!r}: is not a file")
-        is_report = path.suffix == ".json" or not path.is_file() or _first_byte(path) in b"{"
-        if not is_report:
-            raise UsageError(f"{option} {json_path}: exists and is no JSON report, so it is kept")
+            raise UsageError(f"{option} {report}: is another file of this command")
+        if not report or path.is_dir():
+            raise UsageError(f"{option} {report!r}: is not a file")
+        if path.is_file() and not _is_replaceable(path, mark):
+            raise UsageError(f"{option} {report}: exists and is no {kind}, so it is kept")
         if not path.exists():
             with tempfile.TemporaryFile(dir=path.parent):
                 pass  # what it is written to before it takes its place
+        elif path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise UsageError(f"{option} {json_path}: cannot be written: {error.strerror}") from error
+        raise UsageError(f"{option} {report}: cannot be written: {error.strerror}") from error
 
 
-def _first_byte(path: Path) -> bytes:
+def _is_replaceable(path: Path, mark: bytes | None) -> bool:
     with path.open("rb") as file:
-        return file.read(1)
+        start = file.read(_START)
+    if mark is None:
+        return path.suffix == ".json" or start[:1] in b"{"
+    return not start or mark in start
 
 
 def emit(

@@ -23,9 +23,11 @@ from dplcli.cli.options import (
 )
 from dplcli.cli.policy_options import policy_options
 from dplcli.cli.repeat_options import repeat_options, run_repeat, take_repeat_options
+from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import UsageError
 from dplcli.report.coverage import coverage_record, coverage_report
+from dplcli.report.document import broken_rule, result_document, rule_uses
 from dplcli.report.records import partition_record
 from dplcli.report.region_report import region_table, regions_record
 from dplcli.report.tables import (
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import RenderableType
+
+    from dplcli.report.document import Document
 
 
 @click.command("partition")
@@ -73,6 +77,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-verify", is_flag=True, help="Do not check the result.")
 @verify_options
+@report_options()
 @output_options("Also list every match and refusal, and say what is being done.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
@@ -93,7 +98,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     json_path: str | None,
     quiet: bool,
     verbose: bool,
-    **others: Any,  # noqa: ANN401  # the options of repeat_options and verify_options
+    **others: Any,  # noqa: ANN401  # those of repeat_, verify_ and report_options
 ) -> None:
     """Outline matched subgraphs of MODEL as functions for a target, or what it repeats.
 
@@ -105,8 +110,10 @@ def command(  # noqa: PLR0913  # one parameter per option
     repeat = take_repeat_options(
         others, patterns + targets, (*constants, *escape, *order, merge, prune)
     )
+    reports = take_reports(others)
     output = model if in_place else output or pipeline.default_output(model)
     check_json_path(json_path, model, output, *patterns)
+    reports.check(json_path, model, output, *patterns)
     settings = pipeline.PartitionSettings(
         verify=not no_verify,
         verification=verify_settings(**others, allow_code=allow_code),
@@ -118,8 +125,11 @@ def command(  # noqa: PLR0913  # one parameter per option
         prune=prune,
     )
     if repeat is not None:
-        printing: Any = {"json_path": json_path, "quiet": quiet, "verbose": verbose}
-        _conclude(run_repeat(model, output, repeat, settings, **printing))
+        silent = quiet or reports.takes_stdout
+        printing: Any = {"json_path": json_path, "quiet": silent, "verbose": verbose}
+        blocks = run_repeat(model, output, repeat, settings, **printing)
+        reports.write(_document(blocks, ()))
+        _conclude(blocks)
         return
     with progress(quiet=quiet, verbose=verbose) as say:
         outcome = pipeline.partition(
@@ -132,6 +142,7 @@ def command(  # noqa: PLR0913  # one parameter per option
             policies=pipeline.Policies(constants=constants, escape=escape, order=order),
             progress=say,
         )
+    reports.write(_document(outcome, patterns))
     emit(
         _report(outcome, verify=not no_verify, verbose=verbose),
         lambda: (
@@ -147,9 +158,30 @@ def command(  # noqa: PLR0913  # one parameter per option
             | regions_record(outcome.regions)
         ),
         json_path,
-        quiet=quiet,
+        quiet=quiet or reports.takes_stdout,
     )
     _conclude(outcome)
+
+
+def _document(outcome: pipeline.PartitionOutcome, patterns: tuple[str, ...]) -> Document:
+    before, after = outcome.nodes
+    return result_document(
+        "dpl partition",
+        outcome.label,
+        outcome.verification,
+        ok=outcome.is_success,
+        failures=[*outcome.unmet, *check_failure(outcome)],
+        notes=outcome.notes,
+        facts=[
+            ("nodes before", f"{before:,}"),
+            ("nodes after", f"{after:,}"),
+            ("partitions", f"{len(outcome.partitions):,}"),
+        ],
+        rules=rule_uses(outcome.counts, outcome.selection.refused),
+        findings=broken_rule(
+            outcome.rules, outcome.counts, outcome.verification, catalogues=patterns
+        ),
+    )
 
 
 def _conclude(outcome: pipeline.PartitionOutcome) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +12,8 @@ from dplcli import pipeline
 from dplcli.cli.contract_options import contract_files, emit_contract
 from dplcli.cli.funnel import EXIT_NO
 from dplcli.cli.options import allow_code_option, check_json_path, emit, output_options, progress
+from dplcli.cli.report_options import report_options, take_reports
+from dplcli.errors import CatalogError
 from dplcli.report.catalog_records import (
     catalogs_record,
     problems_record,
@@ -18,11 +21,13 @@ from dplcli.report.catalog_records import (
     trials_record,
 )
 from dplcli.report.catalog_tables import catalog_list, problem_list, rule_texts, trial_table
+from dplcli.report.document import problems_document, trials_document, unreadable_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
-    from typing import Any
+
+    from dplcli.cli.report_options import ReportFiles
 
 _CATALOGUES = click.argument("catalogues", nargs=-1, metavar="CATALOGUE...")
 _RULES = click.option(
@@ -79,9 +84,20 @@ def show(  # noqa: PLR0913  # one parameter per option
     emit(rule_texts(rules), lambda: rules_record(rules), json_path, quiet=quiet)
 
 
+@contextmanager
+def _told(name: str, catalogues: tuple[str, ...], reports: ReportFiles) -> Iterator[None]:
+    """Report a catalogue that cannot be read, too: code hosts show at which line that is."""
+    try:
+        yield
+    except CatalogError as error:
+        reports.write(unreadable_document(f"dpl patterns {name}", catalogues, error))
+        raise
+
+
 @_catalogue_command(
     "check", "Look for mistakes, without a model.", "No effect: every problem is shown."
 )
+@report_options()
 def check(  # noqa: PLR0913  # one parameter per option
     *,
     catalogues: tuple[str, ...],
@@ -90,6 +106,7 @@ def check(  # noqa: PLR0913  # one parameter per option
     json_path: str | None,
     quiet: bool,
     verbose: bool,
+    **forms: Any,  # noqa: ANN401  # the options of report_options
 ) -> None:
     """Look for mistakes in CATALOGUEs without a model.
 
@@ -97,11 +114,19 @@ def check(  # noqa: PLR0913  # one parameter per option
     that are bound and not used, rewrites that lose attributes or feed themselves. Exit code 1 if
     there is an error.
     """
+    reports = take_reports(forms)
     check_json_path(json_path, *catalogues)
-    with progress(quiet=quiet, verbose=verbose) as say:
+    reports.check(json_path, *catalogues)
+    with progress(quiet=quiet, verbose=verbose) as say, _told("check", catalogues, reports):
         say("checking")
         problems = pipeline.check_catalogs(catalogues, only=only, allow_code=allow_code)
-    emit(problem_list(problems), lambda: problems_record(problems), json_path, quiet=quiet)
+    reports.write(problems_document(catalogues, problems))
+    emit(
+        problem_list(problems),
+        lambda: problems_record(problems),
+        json_path,
+        quiet=quiet or reports.takes_stdout,
+    )
     if any(problem.severity == "error" for problem in problems):
         raise click.exceptions.Exit(EXIT_NO)
 
@@ -109,6 +134,7 @@ def check(  # noqa: PLR0913  # one parameter per option
 @_catalogue_command(
     "test", "Run the examples, and try every rule.", "List every trial, not only those that failed."
 )
+@report_options()
 def test(  # noqa: PLR0913  # one parameter per option
     *,
     catalogues: tuple[str, ...],
@@ -117,18 +143,25 @@ def test(  # noqa: PLR0913  # one parameter per option
     json_path: str | None,
     quiet: bool,
     verbose: bool,
+    **forms: Any,  # noqa: ANN401  # the options of report_options
 ) -> None:
     """Run the examples of CATALOGUEs, and try every rule on graphs made up for its pattern.
 
     Each result must be a valid model and compute the same in onnxruntime. Exit code 1 if one does
     not, or if an example turns out differently.
     """
+    reports = take_reports(forms)
     check_json_path(json_path, *catalogues)
-    with progress(quiet=quiet, verbose=verbose) as say:
+    reports.check(json_path, *catalogues)
+    with progress(quiet=quiet, verbose=verbose) as say, _told("test", catalogues, reports):
         say("trying rules")
         trials = pipeline.try_catalogs(catalogues, only=only, allow_code=allow_code)
+    reports.write(trials_document(catalogues, trials))
     emit(
-        trial_table(trials, verbose=verbose), lambda: trials_record(trials), json_path, quiet=quiet
+        trial_table(trials, verbose=verbose),
+        lambda: trials_record(trials),
+        json_path,
+        quiet=quiet or reports.takes_stdout,
     )
     if any(trial.verdict == "failed" for trial in trials):
         raise click.exceptions.Exit(EXIT_NO)

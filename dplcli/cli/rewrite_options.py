@@ -15,13 +15,21 @@ from rich.console import Group
 from dplcli import pipeline
 from dplcli.cli.funnel import answer_no
 from dplcli.cli.options import PATH, check_json_path, emit, output_options, progress
+from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import DplError, UsageError
-from dplcli.report.rewrite_report import rewrite_failures, rewrite_record, rewrite_report
+from dplcli.report.rewrite_report import (
+    rewrite_document,
+    rewrite_failures,
+    rewrite_record,
+    rewrite_report,
+)
 from dplcli.report.trace_report import trace_lines, trace_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from dplcli.cli.report_options import ReportFiles
 
     Command = TypeVar("Command", bound=Callable[..., Any])
     Job = Callable[
@@ -117,6 +125,7 @@ def run_options(command: Command) -> Command:
     command = output_options(
         "Also list every application and refusal, and say what is being done."
     )(command)
+    command = report_options()(command)
     command = verify_options(command)
     for option in reversed(options):
         command = option(command)
@@ -140,9 +149,11 @@ def carry_out(
         settings: How to go about it, but for what these options say.
         reads: Other files of the command, which no report may replace.
     """
+    reads = tuple(reads)
     names = RunOptions.__dataclass_fields__.keys()
     run = RunOptions(**{name: value for name, value in options.items() if name in names})
     verification = {name: value for name, value in options.items() if name not in names}
+    reports = take_reports(verification)
     if run.in_place and run.output is not None:
         raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
     output = model if run.in_place else run.output or pipeline.default_output(model, "rewritten")
@@ -156,26 +167,29 @@ def carry_out(
         max_growth=run.max_growth,
         dry_run=run.dry_run,
     )
-    _check_reports(run, model, output, settings.plan, *reads)
+    _check_reports(run, reports, model, output, settings.plan, *reads)
     with _traced(run, model.name) as trace, progress(quiet=run.quiet, verbose=run.verbose) as say:
         outcome = job(output, settings, say, trace)
+    name = click.get_current_context().info_name
+    reports.write(rewrite_document(f"dpl {name}", outcome, reads))
     emit(
         Group(*rewrite_report(outcome, is_verified=not run.no_verify, verbose=run.verbose)),
         lambda: rewrite_record(outcome),
         run.json_path,
-        quiet=run.quiet or run.trace_json == "-",
+        quiet=run.quiet or run.trace_json == "-" or reports.takes_stdout,
     )
     if not outcome.is_success:
         answer_no(rewrite_failures(outcome))
 
 
-def _check_reports(run: RunOptions, *others: Path | str | None) -> None:
+def _check_reports(run: RunOptions, reports: ReportFiles, *others: Path | str | None) -> None:
     """Refuse reports that cannot be written, or that would take each other's place."""
     shown = {
         "--json -": run.json_path == "-",
         "--trace-json -": run.trace_json == "-",
         "--trace": run.trace,
     }
+    shown |= {f"--{form} -": path == "-" for form, path in reports.wanted.items()}
     wanted = [option for option, given in shown.items() if given]
     if len(wanted) > 1:
         raise UsageError(
@@ -184,6 +198,8 @@ def _check_reports(run: RunOptions, *others: Path | str | None) -> None:
     check_json_path(run.json_path, *others)
     json_file = None if run.json_path == "-" else run.json_path
     check_json_path(run.trace_json, json_file, *others, option="--trace-json")
+    trace_file = None if run.trace_json == "-" else run.trace_json
+    reports.check(run.json_path, trace_file, *others)
 
 
 @contextmanager

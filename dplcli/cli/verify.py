@@ -16,7 +16,9 @@ from dplcli.cli.options import (
     output_options,
     progress,
 )
+from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.verify_options import input_code_option, verify_options, verify_settings
+from dplcli.report.document import verification_document
 from dplcli.report.tables import verification_report
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 @layer_options
 @verify_options
 @input_code_option
+@report_options()
 @output_options("Say what is being done.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
@@ -39,19 +42,23 @@ def command(  # noqa: PLR0913  # one parameter per option
     json_path: str | None,
     quiet: bool,
     verbose: bool,
-    **verification: Any,  # noqa: ANN401  # the options of verify_options
+    **verification: Any,  # noqa: ANN401  # those of verify_options and report_options
 ) -> None:
     """Compare ORIGINAL and CANDIDATE numerically in onnxruntime.
 
     Exits with 0 if every output of the candidate agrees with the original within the tolerance
     derived from its type and magnitude, at every optimisation level; else with 1.
     """
+    reports = take_reports(verification)
     check_json_path(json_path, original, candidate)
+    reports.check(json_path, original, candidate)
     settings = verify_settings(**verification)
     with progress(quiet=quiet, verbose=verbose) as say:
         result = pipeline.verify(original, candidate, settings=settings, progress=say)
         inside = look_inside(original, candidate, result, settings, max_memory) if layers else None
+    reports.write(verification_document(f"{candidate.name} against {original.name}", result))
+    is_silent = quiet or reports.takes_stdout
     table, record = with_layers(verification_report(result), result.to_json, inside)
-    emit(table, record, json_path, quiet=quiet)
+    emit(table, record, json_path, quiet=is_silent)
     if not result.equivalent:
         raise click.exceptions.Exit(EXIT_NO)

@@ -8,12 +8,16 @@ from rich.text import Text
 
 from dplcli.dpl.reach import reach_of
 from dplcli.passes.applications import list_nodes
+from dplcli.report.document import Document, broken_rule, result_document, rule_uses
 from dplcli.report.records import refusals
 from dplcli.report.tables import plain_table, refusal_list, rule_table
 from dplcli.report.trace_report import application_record, sentence
 from dplcli.report.written_report import check_failure, ending, whereabouts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     from rich.console import RenderableType
 
     from dplcli.report.rewrite_summary import Broken, Rewritten
@@ -122,7 +126,12 @@ def _ending(outcome: Rewritten, *, is_verified: bool) -> list[RenderableType]:
 
 
 def rewrite_failures(outcome: Rewritten) -> list[str]:
-    """Say why the answer is no, a sentence a line."""
+    """Say why the answer is no, a sentence a line, and where the result is."""
+    where = [] if outcome.is_dry else [whereabouts(outcome.verdict)]
+    return [*_reasons(outcome), *where]
+
+
+def _reasons(outcome: Rewritten) -> list[str]:
     lines = list(outcome.unmet)
     if outcome.missing and not outcome.may_miss:
         lines += missing_lines(outcome)
@@ -132,7 +141,44 @@ def rewrite_failures(outcome: Rewritten) -> list[str]:
         lines += _blame(outcome.broken)
     else:
         lines += check_failure(outcome.verdict)
-    return lines if outcome.is_dry else [*lines, whereabouts(outcome.verdict)]
+    return lines
+
+
+def rewrite_document(
+    command: str, outcome: Rewritten, catalogues: Iterable[Path | str]
+) -> Document:
+    """Return what the other forms of report say.
+
+    Args:
+        command: What was run.
+        outcome: What was done.
+        catalogues: What was named on the command line.
+    """
+    verdict, broken = outcome.verdict, outcome.broken
+    before, after = outcome.ops
+    blamed = None if broken is None else broken.rule
+    return result_document(
+        command,
+        outcome.label,
+        verdict.verification,
+        ok=outcome.is_success,
+        failures=[] if outcome.is_success else _reasons(outcome),
+        notes=outcome.notes,
+        facts=[
+            ("nodes before", f"{sum(before.values()):,}"),
+            ("nodes after", f"{sum(after.values()):,}"),
+            ("applications", f"{len(outcome.applications):,}"),
+        ],
+        rules=rule_uses(outcome.counts, outcome.refused),
+        findings=broken_rule(
+            outcome.rules,
+            outcome.counts,
+            verdict.verification,
+            catalogues=catalogues,
+            blamed=blamed,
+            reason="" if broken is None else broken.reason,
+        ),
+    )
 
 
 def missing_lines(outcome: Rewritten) -> list[str]:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.dpl import Rejection
+    from dplcli.dpl import Rejection, RewriteRule
     from dplcli.dpl.plan import Plan
     from dplcli.passes.applications import Application
     from dplcli.passes.replay import Missing
@@ -123,8 +123,16 @@ class Rewritten(Protocol):
         """What is said of the result."""
 
     @property
+    def rules(self) -> tuple[RewriteRule, ...]:
+        """The rules, in listed order."""
+
+    @property
     def is_changed(self) -> bool:
         """Whether anything was done."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the answer is yes."""
 
     @property
     def is_dry(self) -> bool:

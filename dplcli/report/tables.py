@@ -12,6 +12,7 @@ from rich.text import Text
 from dplcli.ir.printer import print_node, print_window
 from dplcli.ir.scopes import scope_of
 from dplcli.passes.selection import in_program_order
+from dplcli.report.histogram import error_histograms
 from dplcli.report.records import (
     coverage,
     initializer_summary,
@@ -175,6 +176,7 @@ def verification_report(result: VerificationResult) -> RenderableType:
         for output in result.outputs:
             table.add_row(*_figures(output))
         lines.append(table)
+        lines += error_histograms(result.outputs)
     lines += [
         Text(f"{output.name} at level {output.level}: {output.reason}", style="red")
         for output in result.outputs

@@ -244,7 +244,9 @@ class _Check:
             judge = self._judge(level, baseline, seed)
             ours = expected[seed]
             per_seed.append([judge.compare(name, ours[name], theirs[name]) for name in ours])
-        return [max(same, key=severity) for same in zip(*per_seed, strict=True)]
+        return [
+            replace(max(same, key=severity), by_seed=same) for same in zip(*per_seed, strict=True)
+        ]
 
 
 def _at(level: str) -> str:

@@ -106,6 +106,7 @@ class OutputComparison:
         atol: Absolute tolerance in force, in the output's own unit.
         ok: Whether the output passes.
         reason: Why not, in one sentence; None if it passes.
+        by_seed: The same for every seed; not part of the JSON.
     """
 
     name: str
@@ -126,10 +127,12 @@ class OutputComparison:
     atol: float
     ok: bool
     reason: str | None = None
+    by_seed: tuple["OutputComparison", ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return the fields in a fixed order, tuples as lists; every number is finite."""
         values = dict(vars(self))
+        del values["by_seed"]
         values["shape"] = list(self.shape)
         values["worst_index"] = None if self.worst_index is None else list(self.worst_index)
         return values

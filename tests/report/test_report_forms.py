@@ -1,0 +1,187 @@
+"""JUnit XML, SARIF and Markdown: what they hold, and that no name breaks them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from dplcli.report.document import Finding, Place, read_place, verification_document
+from dplcli.report.junit import junit_xml
+from dplcli.report.markdown import markdown_text
+from dplcli.report.sarif import sarif_record
+from dplcli.verify import VerificationResult
+from tests.report.made import HOSTILE, documents, output, result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOCUMENTS = documents()
+ALL = pytest.mark.parametrize("name", DOCUMENTS)
+
+
+def cases(text: str) -> list[tuple[str, str, bool]]:
+    """Return the class, the name and the success of every test case."""
+    found = ET.fromstring(text).iter("testcase")  # noqa: S314  # our own text
+    return [(c.attrib["classname"], c.attrib["name"], c.find("failure") is None) for c in found]
+
+
+def test_junit_has_a_case_for_every_output_level_and_seed() -> None:
+    """Each seed counts, not only the worst; the verdict has a case of its own."""
+    worst = replace(output("y", share=3), seed=1)
+    each = (replace(output("y"), seed=0), worst)
+    found = result([replace(worst, by_seed=each), output("z", "all")])
+    text = junit_xml(verification_document("b against a", found))
+
+    assert cases(text) == [
+        ("dpl verify", "verdict", False),
+        ("level disable", "y, seed 0", True),
+        ("level disable", "y, seed 1", False),
+        ("level all", "z, seed 1", True),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weak(VerificationResult):
+    """A result with a measured power that is below what was asked for."""
+
+    power: object = field(default_factory=lambda: SimpleNamespace(caught=3, of=10))
+    is_weak: bool = True
+    accepted: bool = False
+
+
+def test_a_check_that_is_too_weak_is_a_no() -> None:
+    """Though the models agree; every form says how many mutants were caught."""
+    plain = result([output("y")])
+    document = verification_document("b against a", Weak(**vars(plain)))
+
+    assert cases(junit_xml(document))[0] == ("dpl verify", "verdict", False)
+    assert "❌ Equivalent, by a check that is too weak" in markdown_text(document)
+    assert "- mutants caught: 3 of 10\n" in markdown_text(document)
+
+
+def test_junit_says_why() -> None:
+    """A failure holds the reason first, then the figures."""
+    root = ET.fromstring(junit_xml(DOCUMENTS["two"]))  # noqa: S314  # our own text
+    failure = root.find("testsuite[3]/testcase/failure")
+    assert failure is not None
+    assert failure.attrib["message"] == "12 of 1000 elements of logits are outside the tolerance"
+
+    assert "error of tolerance: 420 %" in (failure.text or "").splitlines()
+
+
+@ALL
+def test_junit_counts_what_it_holds(name: str) -> None:
+    """The sums of suites and file are those of the cases; and the answer is never without one."""
+    root = ET.fromstring(junit_xml(DOCUMENTS[name]))  # noqa: S314  # our own text
+    for element in (root, *root.iter("testsuite")):
+        tests, failures = list(element.iter("testcase")), list(element.iter("failure"))
+        assert (element.attrib["tests"], element.attrib["failures"]) == (
+            str(len(tests)),
+            str(len(failures)),
+        )
+        assert tests
+    assert ("verdict", DOCUMENTS[name].ok) in {(case[1], case[2]) for case in cases(_again(root))}
+
+
+def _again(root: ET.Element) -> str:
+    return ET.tostring(root, encoding="unicode")
+
+
+@ALL
+def test_every_form_can_be_written_as_utf_8_and_is_the_same_again(name: str) -> None:
+    """No half surrogates, no time, no order by chance."""
+    document = DOCUMENTS[name]
+    for form in (junit_xml, markdown_text, lambda d: json.dumps(sarif_record(d))):
+        text = form(document)
+        text.encode("utf-8")
+        assert text == form(document)
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+
+
+def test_hostile_names_stay_text_in_junit() -> None:
+    """The names come back as they are shown elsewhere, and nothing else is in the file."""
+    root = ET.fromstring(junit_xml(DOCUMENTS["hostile"]))  # noqa: S314  # our own text
+    tags = {element.tag for element in root.iter()}
+    names = {case.attrib["name"] for case in root.iter("testcase")}
+
+    allowed = {"testsuites", "testsuite", "properties", "property", "testcase", "failure"}
+    assert tags == allowed
+    assert {f"{HOSTILE[0]}, seed 1", "\\x00\\x1b[31mred, seed 1", "\\ud800, seed 1"} <= names
+    assert max(map(len, names)) <= 200
+
+
+def test_hostile_names_stay_text_in_markdown() -> None:
+    """No tag but our own, no link, no mention, and every row has the columns of its table."""
+    text = markdown_text(DOCUMENTS["hostile"])
+    tags = set(re.findall("<[^>]*>", text))
+
+    assert tags == {"<!-- dpl report -->", "<code>", "</code>", "<sub>", "</sub>"}
+    assert not re.search(r"\]\(|http:|@you|\*\*|www\.|`", text)
+    tables = re.findall(r"(?m)^\| ?.*\n\| -.*\n(?:\|.*\n)*", text)
+    assert len(tables) == 4
+    for table in tables:
+        assert len({line.count("|") for line in table.splitlines()}) == 1
+
+
+def test_markdown_shows_failures_first_and_says_what_it_leaves_out() -> None:
+    """Of 400 comparisons 50 rows are shown, the worst first."""
+    lines = markdown_text(DOCUMENTS["many"]).splitlines()
+    rows = [line for line in lines if line.startswith(("| ✅", "| ❌"))]
+    shown = [line.startswith("| ❌") for line in rows]
+
+    assert len(rows) == 50
+    assert shown == sorted(shown, reverse=True)
+    assert "output&#95;199" in rows[0]
+    assert "and 350 more." in lines
+
+
+def test_sarif_points_to_lines_and_keeps_the_rest_as_notifications(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths are relative to the working directory where they can be, and always quoted."""
+    monkeypatch.chdir(tmp_path)
+    files = ["a b.yaml", str(tmp_path / "sub" / "c.yaml"), "./x/../d.yaml", "/else/é.yaml"]
+    findings = [
+        Finding("example", "error", "r", "moved", Place(file, line, 4 if line == 1 else None))
+        for line, file in enumerate(files)
+    ]
+    findings.append(Finding("catalogue", "warning", "r", "somewhere", None))
+    document = replace(DOCUMENTS["nothing"], findings=tuple(findings))
+    (run,) = sarif_record(document)["runs"]
+    places = [found["locations"][0]["physicalLocation"] for found in run["results"]]
+
+    assert [place["artifactLocation"]["uri"] for place in places] == [
+        "a%20b.yaml",
+        "sub/c.yaml",
+        "d.yaml",
+        "file:///else/%C3%A9.yaml",
+    ]
+    assert [place["region"] for place in places] == [
+        {"startLine": 1},
+        {"startLine": 1, "startColumn": 4},
+        {"startLine": 2},
+        {"startLine": 3},
+    ]
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["example"]
+    said = [n["message"]["text"] for n in run["invocations"][0]["toolExecutionNotifications"]]
+    assert said == ["r: somewhere", "NOT equivalent.\nthe candidate lacks 'b'"]
+
+
+def test_places_are_found_among_the_files_that_were_named(tmp_path: Path) -> None:
+    """A catalogue names itself without its folder; what it includes lies beside it."""
+    for name in ("main.yaml", "part.yaml"):
+        (tmp_path / name).write_text("dpl: 1\n")
+    named = ["conv_relu", str(tmp_path / "main.yaml")]
+
+    assert read_place("main.yaml:3:7", named) == Place(str(tmp_path / "main.yaml"), 3, 7)
+    assert read_place("part.yaml:3", named) == Place(str(tmp_path / "part.yaml"), 3)
+    assert read_place("conv_relu.yaml:12", named) == Place("conv_relu.yaml", 12)
+    assert read_place("variant 1", named) is None
+    assert read_place("", named) is None
