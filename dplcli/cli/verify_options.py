@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dplcli import pipeline
+from dplcli.cli.runner_options import execution_settings, runner_options
 from dplcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def verify_options(command: Command) -> Command:
             help="Register custom operators from this shared library with onnxruntime: for the "
             "result, and for the original if it does not run without. Repeatable.",
         ),
+        *runner_options(),
     ]
     for option in reversed(options):
         command = option(command)
@@ -74,6 +76,8 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
     *,
     refill_weights: bool,
     custom_ops: tuple[Path, ...] = (),
+    third_opinion: bool = False,
+    **runner: Any,  # noqa: ANN401  # the other options of runner_options
 ) -> pipeline.VerifySettings:
     """Gather the options of :func:`verify_options`."""
     default = pipeline.VerifySettings()
@@ -85,6 +89,8 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
         refill_weights=refill_weights,
         sizes=dict(_parse_size(text) for text in sizes),
         custom_ops=tuple(dict.fromkeys(custom_ops)),
+        execution=execution_settings(**runner),
+        third_opinion=third_opinion,
     )
 
 

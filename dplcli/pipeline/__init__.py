@@ -36,13 +36,14 @@ from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import WriteSettings, check_output, default_output, write_text
 from dplcli.targets import Contract
-from dplcli.verify import LEVELS, VerificationResult
+from dplcli.verify import LEVELS, Execution, VerificationResult
 from dplcli.verify import Settings as VerifySettings
 
 __all__ = [
     "LEVELS",
     "POLICIES",
     "Contract",
+    "Execution",
     "ExplainOutcome",
     "InlineChoice",
     "InlineOutcome",

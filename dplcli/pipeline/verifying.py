@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.onnx_io import check_external_data, load_model
 from dplcli.verify import Settings as VerifySettings
+from dplcli.verify.workers import warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +29,16 @@ def verify(
     Raises:
         DplError: A file is no model, or no verdict can be reached.
     """
+    prepare(settings)
     for path in (original, candidate):
         check_external_data(load_model(path))
     return compare(original, candidate, settings, progress)
+
+
+def prepare(settings: VerifySettings | None) -> None:
+    """Let the process that will run the models start while we do something else."""
+    if settings is None or settings.execution.isolated:
+        warm_up()
 
 
 def compare(

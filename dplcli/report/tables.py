@@ -181,6 +181,7 @@ def verification_report(result: VerificationResult) -> RenderableType:
         if output.reason
     ]
     lines += [Text(reason, style="red") for reason in result.reasons]
+    lines += [Text(str(opinion), style="cyan") for opinion in result.opinions]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
     seeds = ", ".join(map(str, result.seeds))
     refilled = f", {result.refilled} weights refilled" if result.refilled else ""

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from dplcli.errors import UsageError, did_you_mean
 
-_SWITCHES = frozenset({
-    "enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "use_deterministic_compute"
-})
+_SWITCHES = frozenset(
+    {"enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "use_deterministic_compute"}
+)
 _NUMBERS = frozenset({"intra_op_num_threads", "inter_op_num_threads"})
 _LONGEST_NUMBER = 4
 _MODES = ("sequential", "parallel")

@@ -13,7 +13,8 @@ _NOISE = (
 )
 _LONGEST_MESSAGE = 300
 _SHORTAGE = re.compile(
-    r"bad_?\s?alloc|allocate memory|out of memory|MemoryError|cannot allocate|allocation fail", re.I
+    r"bad_?\s?alloc|allocate memory|out of memory|MemoryError|cannot allocate|allocation fail",
+    re.IGNORECASE,
 )
 
 

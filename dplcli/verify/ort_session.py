@@ -10,7 +10,7 @@ from dplcli.errors import UsageError, did_you_mean
 from dplcli.verify.execution import CPU, Execution
 from dplcli.verify.ort_messages import one_line, tells_of_shortage
 from dplcli.verify.ort_values import has_numpy_types, leaves_of, unwrap, wrap
-from dplcli.verify.values import Feed, Outputs, RunError, Source
+from dplcli.verify.values import Feed, Outputs, RunError, ShortageError, Source
 
 _SILENT = 4
 _LEVELS = {
@@ -62,13 +62,12 @@ class Session:
             providers = list(dict.fromkeys((provider, CPU)))
             self._session = ort.InferenceSession(model, options, providers=providers)
         except _ERRORS as error:
-            raise _run_error(error, source.execution) from error
+            raise _run_error(error) from error
         if provider not in self._session.get_providers():
             raise UsageError(
                 f"--provider {provider}: onnxruntime has it, but cannot start it here",
                 hint="the device, its driver, or a library that the provider needs is missing",
             )
-        self._execution = source.execution
         self._plain = has_numpy_types(self._session)
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
@@ -88,7 +87,7 @@ class Session:
             results = self._session.run_with_ort_values(names, wrapped, options)
             return {n: (unwrap(v),) for n, v in zip(names, results, strict=True)}
         except _ERRORS as error:
-            raise _run_error(error, self._execution) from error
+            raise _run_error(error) from error
 
 
 def load_libraries(libraries: Sequence[Path]) -> None:
@@ -108,12 +107,10 @@ def load_libraries(libraries: Sequence[Path]) -> None:
             ) from error
 
 
-def _run_error(error: Exception, execution: Execution) -> RunError:
+def _run_error(error: Exception) -> RunError:
     message = one_line(str(error)) or type(error).__name__
     if isinstance(error, MemoryError) or tells_of_shortage(message):
-        limit = execution.memory_limit
-        within = f" (limit: {limit:,} MB)" if limit else ""
-        return RunError(f"out of memory{within}: {message}")
+        return ShortageError(f"out of memory: {message}")
     return RunError(message)
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dplcli.errors import UsageError
+from dplcli.verify.execution import PLAIN, Execution
+from dplcli.verify.opinion import Opinion
 
 LEVELS = ("disable", "basic", "extended", "all")
 SCHEMA = "dpl.verify/1"
@@ -24,6 +26,8 @@ class Settings:
         sizes: A number per symbolic dimension, or per ``input:axis``.
         custom_ops: Libraries of custom operators to register with onnxruntime for the candidate,
             and for the original if it does not run without.
+        execution: Limits for every run; provider and options for the candidate.
+        third_opinion: Ask onnx's reference evaluator about outputs that fail.
 
     Raises:
         UsageError: No seed, a negative one, no or an unknown level, a negative tolerance or size.
@@ -36,6 +40,8 @@ class Settings:
     refill_weights: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
     custom_ops: tuple[Path, ...] = ()
+    execution: Execution = PLAIN
+    third_opinion: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, before any work is done."""
@@ -146,6 +152,7 @@ class VerificationResult:
         warnings: What weakens the verdict, one sentence each.
         blind_outputs: Outputs of the original that did not change with the input.
         refilled: Number of weights that were given random values.
+        opinions: What onnx's reference evaluator says of outputs that failed, if it was asked.
     """
 
     equivalent: bool
@@ -157,6 +164,7 @@ class VerificationResult:
     warnings: tuple[str, ...] = ()
     blind_outputs: tuple[str, ...] = ()
     refilled: int = 0
+    opinions: tuple[Opinion, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return the `dpl.verify/1` object: stable order, no times, no paths, JSON-safe numbers."""
@@ -170,5 +178,6 @@ class VerificationResult:
             "outputs": [output.to_json() for output in self.outputs],
             "power": {"blind_outputs": list(self.blind_outputs)},
             "refilled": self.refilled,
+            "third_opinion": [opinion.to_json() for opinion in self.opinions],
             "warnings": list(self.warnings),
         }

@@ -9,7 +9,16 @@ import numpy as np
 
 from dplcli.errors import UsageError
 from dplcli.verify.execution import PLAIN, Execution
-from dplcli.verify.values import Array, Feed, Leaf, Outputs, RunError, Source, StoppedError
+from dplcli.verify.values import (
+    Array,
+    Feed,
+    Leaf,
+    Outputs,
+    RunError,
+    ShortageError,
+    Source,
+    StoppedError,
+)
 from dplcli.verify.wire import Header
 from dplcli.verify.workers import (
     IS_POSSIBLE,
@@ -28,7 +37,10 @@ __all__ = [
     "Source",
     "StoppedError",
     "check_libraries",
+    "run_seeds",
 ]
+
+_MORE_MEMORY = "give it more: --memory-limit"
 
 Kind = Literal["onnxruntime", "reference"]
 
@@ -70,14 +82,35 @@ class Runner:
         return self._engine.run(feeds)
 
 
+def run_seeds(
+    runner: Runner, feeds: Mapping[int, Mapping[str, Feed]], seeds: Sequence[int]
+) -> dict[int, Outputs]:
+    """Return the outputs for every seed.
+
+    Raises:
+        RunError: onnxruntime does not accept the inputs of a seed, or fails on the way.
+        StoppedError: The process crashed, or took longer than allowed; the message says at which
+            seed.
+    """
+    found = {}
+    for seed in seeds:
+        try:
+            found[seed] = runner.run(feeds[seed])
+        except StoppedError as error:
+            doing = f"{error.doing}, seed {seed}"
+            raise StoppedError(error.how, doing, hint=error.hint) from error
+    return found
+
+
 class _Remote:
     """A session in a worker; the worker is given back when nobody holds this any more."""
 
     def __init__(self, source: Source, level: str, engine: Kind) -> None:
         execution = source.execution
-        who = "onnx's reference evaluator" if engine == "reference" else ""
-        self._label = f"the {source.name} at level {level}" if not who else f"the {source.name}"
-        self._timeout = execution.timeout
+        self._label = f"the {source.name} at level {level}"
+        if engine == "reference":
+            self._label = f"the {source.name} in onnx's reference evaluator"
+        self._execution = execution
         self._worker = take_worker()
         is_plain = execution.is_plain and not (source.libraries or execution.memory_limit)
         self.close = weakref.finalize(self, give_back, self._worker, reusable=is_plain)
@@ -89,9 +122,7 @@ class _Remote:
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         arrays: list[Array] = []
         places = {name: _placed(feed, arrays) for name, feed in feeds.items()}
-        answer, given = self._ask(
-            {"do": "run", "feeds": places}, arrays, f"running {self._label}"
-        )
+        answer, given = self._ask({"do": "run", "feeds": places}, arrays, f"running {self._label}")
         return {
             name: tuple(Leaf(label, dtype, given[place]) for label, dtype, place in leaves)
             for name, leaves in answer["outputs"]
@@ -100,7 +131,19 @@ class _Remote:
     def _ask(
         self, header: Header, arrays: Sequence[Array], doing: str
     ) -> tuple[Header, list[Array]]:
-        return self._worker.ask(header, arrays, doing, self._timeout)
+        limit = self._execution.memory_limit
+        try:
+            return self._worker.ask(header, arrays, doing, self._execution.timeout)
+        except StoppedError as error:
+            if limit is None or not error.how.startswith("crashed"):
+                raise
+            how = f"{error.how}, under a memory limit of {limit:,} MB,"
+            raise StoppedError(how, doing, hint=_MORE_MEMORY) from error
+        except ShortageError as error:
+            if limit is None:
+                raise
+            how = f"ran out of memory (limit: {limit:,} MB)"
+            raise StoppedError(how, doing, hint=_MORE_MEMORY) from error
 
 
 def check_libraries(libraries: Sequence[Path], execution: Execution = PLAIN) -> None:

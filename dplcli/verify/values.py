@@ -18,6 +18,10 @@ class RunError(Exception):
     """onnxruntime refused a model or a set of inputs; the message is one clean line."""
 
 
+class ShortageError(RunError):
+    """There was not enough memory for a model or its run."""
+
+
 class StoppedError(VerificationError):
     """The process that ran a model crashed, or was stopped at a limit.
 

@@ -10,7 +10,6 @@ import json
 import mmap
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Sequence
 from typing import Any, cast
@@ -20,6 +19,9 @@ import numpy as np
 from dplcli.verify.values import Array
 
 Header = dict[str, Any]
+
+OUT_OF_MEMORY = 71
+"""Exit code of a worker that has not even the memory to say so."""
 
 _ALIGNMENT = 64
 _LENGTH = 8
@@ -139,6 +141,8 @@ def _fill(packed: Sequence[Array], places: Sequence[Header], size: int) -> int:
 def _nameless() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("dpl", os.MFD_CLOEXEC)
+    import tempfile  # noqa: PLC0415  # not on Linux
+
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
@@ -148,7 +152,10 @@ def _unpack(header: Header, descriptors: Sequence[int], *, writable: bool) -> li
     memory: mmap.mmap | bytes = b""
     if size:
         access = mmap.ACCESS_COPY if writable else mmap.ACCESS_WRITE
-        memory = mmap.mmap(descriptors[0], size, access=access)
+        try:
+            memory = mmap.mmap(descriptors[0], size, access=access)
+        except OSError as error:
+            raise MemoryError from error
     return [_array(memory, place) for place in places]
 
 

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from dplcli.errors import UsageError
 from dplcli.verify.execution import Execution
-from dplcli.verify.values import Array, Feed, Outputs, RunError, Source
-from dplcli.verify.wire import ClosedError, Header, receive, send
+from dplcli.verify.values import Array, Feed, Outputs, RunError, ShortageError, Source
+from dplcli.verify.wire import OUT_OF_MEMORY, ClosedError, Header, receive, send
 
 _MEGABYTE = 1 << 20
 _FAILED = 70
@@ -36,6 +36,8 @@ def main(descriptor: int) -> None:
         serve(socket.socket(fileno=descriptor))
     except ClosedError:
         os._exit(0)  # a library's clean-up is no part of any verdict
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
     except BaseException:  # noqa: BLE001  # nobody above can help
         traceback.print_exc()
         os._exit(_FAILED)
@@ -90,13 +92,17 @@ def _answer(at: socket.socket, work: Callable[[], Engine | None]) -> Engine | No
     try:
         made = work()
     except RunError as error:
-        send(at, {"error": "run", "message": str(error)})
+        send(at, {"error": _kind_of(error), "message": str(error)})
     except UsageError as error:
         send(at, {"error": "usage", "message": error.message, "hint": error.hint})
     else:
         send(at, {})
         return made
     return None
+
+
+def _kind_of(error: RunError) -> str:
+    return "memory" if isinstance(error, ShortageError) else "run"
 
 
 def _open(engines: ModuleType, header: Header, arrays: Sequence[Array]) -> Engine:
@@ -150,6 +156,6 @@ def _run(at: socket.socket, engine: Engine, header: Header, arrays: Sequence[Arr
             for name, leaves in outputs.items()
         ]
     except RunError as error:
-        send(at, {"error": "run", "message": str(error)})
+        send(at, {"error": _kind_of(error), "message": str(error)})
         return
     send(at, {"outputs": described}, given)

@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from dplcli.errors import UsageError, VerificationError
-from dplcli.verify.values import Array, RunError, StoppedError
-from dplcli.verify.wire import ClosedError, Header, receive, send
+from dplcli.verify.values import Array, RunError, ShortageError, StoppedError
+from dplcli.verify.wire import OUT_OF_MEMORY, ClosedError, Header, receive, send
 
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
 _START += "from dplcli.verify.worker import main; main(int(sys.argv[1]))"
@@ -67,6 +67,7 @@ class Worker:
         Raises:
             StoppedError: The process died, or the time was up.
             RunError: onnxruntime refused.
+            ShortageError: There was not enough memory.
             UsageError: What was asked for cannot be done here.
             VerificationError: onnxruntime cannot be loaded.
         """
@@ -88,6 +89,8 @@ class Worker:
             self.kill()
             raise
         match answer.get("error"):
+            case "memory":
+                raise ShortageError(answer["message"])
             case "run":
                 raise RunError(answer["message"])
             case "usage":
@@ -132,6 +135,8 @@ class Worker:
         self.kill()
         if code is None:
             return "went silent", None
+        if code == OUT_OF_MEMORY:
+            raise ShortageError("out of memory")
         if code >= 0:
             return f"ended the process (exit code {code})", None
         try:
