@@ -34,7 +34,7 @@ from dplcli.verify.sessions import (
     Runner,
     Source,
     StoppedError,
-    check_libraries,
+    check_setup,
     run_seeds,
 )
 from dplcli.verify.stimulus import Stimulus, find_stimulus
@@ -73,7 +73,7 @@ def verify_equivalence(
         UsageError: A size was given for a dimension that the original does not have, or a
             library of custom operators cannot be loaded.
     """
-    check_libraries(settings.custom_ops, settings.execution)
+    check_setup(settings.custom_ops, settings.execution)
     ours, theirs = read_model(original), read_model(candidate)
     if differences := signature_differences(ours.graph, theirs.graph):
         return VerificationResult(

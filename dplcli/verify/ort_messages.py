@@ -13,7 +13,7 @@ _NOISE = (
 )
 _LONGEST_MESSAGE = 300
 _SHORTAGE = re.compile(
-    r"bad_?\s?alloc|allocate memory|out of memory|MemoryError|cannot allocate|allocation fail",
+    r"bad_?\s?alloc|allocate memory|out of memory|cannot allocate|allocation fail",
     re.IGNORECASE,
 )
 

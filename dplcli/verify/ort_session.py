@@ -6,7 +6,7 @@ from pathlib import Path
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
-from dplcli.errors import UsageError, did_you_mean
+from dplcli.errors import UsageError
 from dplcli.verify.execution import CPU, Execution
 from dplcli.verify.ort_messages import one_line, tells_of_shortage
 from dplcli.verify.ort_values import has_numpy_types, leaves_of, unwrap, wrap
@@ -90,12 +90,14 @@ class Session:
             raise _run_error(error) from error
 
 
-def load_libraries(libraries: Sequence[Path]) -> None:
-    """Try to load custom operators.
+def check_setup(libraries: Sequence[Path], provider: str) -> None:
+    """Look for a provider, and try to load custom operators.
 
     Raises:
-        UsageError: A file is no library, or one without ``RegisterCustomOps``.
+        UsageError: onnxruntime does not have the provider; a file is no library, or one without
+            ``RegisterCustomOps``.
     """
+    _check_provider(provider)
     ort.set_default_logger_severity(_SILENT)
     for library in libraries:
         try:
@@ -117,11 +119,9 @@ def _run_error(error: Exception) -> RunError:
 def _check_provider(provider: str) -> None:
     available = ort.get_available_providers()
     if provider not in available:
-        guess = did_you_mean(provider, available)
-        has = f"it has {', '.join(available)}"
         raise UsageError(
             f"--provider {provider}: this onnxruntime ({ort.__version__}) does not have it",
-            hint=f"{guess} {has}" if guess else has,
+            hint=f"it has {', '.join(available)}",
         )
 
 

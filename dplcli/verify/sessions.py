@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from dplcli.errors import UsageError
-from dplcli.verify.execution import PLAIN, Execution
+from dplcli.verify.execution import CPU, Execution
 from dplcli.verify.values import (
     Array,
     Feed,
@@ -23,8 +23,8 @@ from dplcli.verify.wire import Header
 from dplcli.verify.workers import (
     IS_POSSIBLE,
     give_back,
-    load_in_worker,
     take_worker,
+    try_in_worker,
 )
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "Runner",
     "Source",
     "StoppedError",
-    "check_libraries",
+    "check_setup",
     "run_seeds",
 ]
 
@@ -146,23 +146,24 @@ class _Remote:
             raise StoppedError(how, doing, hint=_MORE_MEMORY) from error
 
 
-def check_libraries(libraries: Sequence[Path], execution: Execution = PLAIN) -> None:
-    """Refuse, before any work is done, what onnxruntime cannot load custom operators from.
+def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
+    """Refuse, before any work is done, libraries and providers that onnxruntime cannot use.
 
     Raises:
-        UsageError: A file is missing, no library, or one without ``RegisterCustomOps``.
+        UsageError: A file is missing, no library, or one without ``RegisterCustomOps``, or
+            onnxruntime does not have the provider.
     """
     for library in libraries:
         if not library.is_file():
             raise UsageError(f"--custom-ops {library}: there is no such file")
-    if not libraries:
+    if not libraries and execution.provider == CPU:
         return
     if execution.isolated and IS_POSSIBLE:
-        load_in_worker(libraries, execution.timeout)
+        try_in_worker(libraries, execution.provider, execution.timeout)
         return
-    from dplcli.verify.ort_session import load_libraries  # noqa: PLC0415  # loads onnxruntime
+    from dplcli.verify import ort_session  # noqa: PLC0415  # loads onnxruntime
 
-    load_libraries(libraries)
+    ort_session.check_setup(libraries, execution.provider)
 
 
 def _described(source: Source, arrays: list[Array]) -> Header:

@@ -1,14 +1,15 @@
 """The process that runs models for dpl: what crashes here is a verdict there.
 
 It reads messages from a socket (see `dplcli.verify.wire`), one at a time: *open* creates a session
-in place of the last one, *run* feeds it, *load* tries libraries of custom operators, *close*
+in place of the last one, *run* feeds it, *try* looks for a provider and loads libraries, *close*
 forgets the session, without an answer. It ends when dpl does, whatever it is busy with.
 """
 
 import os
 import socket
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
@@ -25,7 +26,7 @@ _FAILED = 70
 class Engine(Protocol):
     """What can run a model that it was made for."""
 
-    def run(self, feeds: dict[str, Feed]) -> Outputs:
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model."""
 
 
@@ -78,10 +79,10 @@ def serve(at: socket.socket) -> None:
         if header["do"] in {"open", "close"}:
             engine = None
         if header["do"] == "open":
-            engine = _answer(at, lambda h=header, a=arrays: _open(ort_session, h, a))
-        elif header["do"] == "load":
+            engine = _answer(at, partial(_open, ort_session, header, arrays))
+        elif header["do"] == "try":
             libraries = [Path(name) for name in header["libraries"]]
-            _answer(at, lambda names=libraries: ort_session.load_libraries(names))
+            _answer(at, partial(ort_session.check_setup, libraries, header["provider"]))
         elif header["do"] == "run" and engine is not None:
             _run(at, engine, header, arrays)
         del arrays

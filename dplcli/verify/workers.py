@@ -167,13 +167,9 @@ class _Pool:
     def take(self) -> Worker:
         with self._lock:
             self._forget_in_a_fork()
-            while self._idle:
-                worker = self._idle.pop()
-                if worker.is_alive:
-                    break
-                worker.kill()
-            else:
-                worker = Worker()
+            while self._idle and not self._idle[-1].is_alive:
+                self._idle.pop().kill()
+            worker = self._idle.pop() if self._idle else Worker()
             self._busy.add(worker)
             return worker
 
@@ -226,18 +222,18 @@ def end_workers() -> None:
     _POOL.clear()
 
 
-def load_in_worker(libraries: Sequence[Path], timeout: float | None) -> None:
-    """Try to load custom operators where it does no harm.
+def try_in_worker(libraries: Sequence[Path], provider: str, timeout: float | None) -> None:
+    """Look for a provider, and load custom operators, where it does no harm.
 
     Raises:
-        UsageError: A file is no library, or one without ``RegisterCustomOps``, or loading it
-            crashes.
+        UsageError: onnxruntime does not have the provider; a file is no library, or one without
+            ``RegisterCustomOps``, or loading it crashes.
     """
     worker = take_worker()
     doing = f"loading {', '.join(map(str, libraries))}"
     names = [str(library.resolve()) for library in libraries]
     try:
-        worker.ask({"do": "load", "libraries": names}, (), doing, timeout)
+        worker.ask({"do": "try", "libraries": names, "provider": provider}, (), doing, timeout)
     except StoppedError as error:
         raise UsageError(f"--custom-ops: {error.message}") from error
     finally:
