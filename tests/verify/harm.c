@@ -1,6 +1,6 @@
 /* A custom operator that does what its attribute asks for, as broken kernels do.
  *
- * harm.act <kind> (x) is float in, float out: 0 copies, and prints; the others never get there.
+ * harm.act <kind> (x) is float in, float out: 0 copies, and prints; most others never get there.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,7 @@ static void segfault(void) {
 }
 
 static void hang(void) {
+  puts("the kernel hangs"), fflush(stdout);
   for (;;) sleep(1);
 }
 
