@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from dplcli.onnx_io import check_external_data, load_model
 from dplcli.verify import Settings as VerifySettings
-from dplcli.verify.workers import warm_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +36,8 @@ def verify(
 
 def prepare(settings: VerifySettings | None) -> None:
     """Let the process that will run the models start while we do something else."""
+    from dplcli.verify.workers import warm_up  # noqa: PLC0415  # only where models run
+
     if settings is None or settings.execution.isolated:
         warm_up()
 

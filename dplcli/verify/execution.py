@@ -49,6 +49,8 @@ class Execution:
         object.__setattr__(self, "options", read)
         if self.timeout is not None and not self.timeout > 0:
             raise UsageError(f"the time limit must be more than 0 seconds (got {self.timeout:g})")
+        if not self.isolated and self.timeout not in {None, TIMEOUT}:
+            raise UsageError("a time limit needs a process of its own")
         if self.memory_limit is None:
             return
         if self.memory_limit <= 0:

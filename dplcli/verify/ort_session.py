@@ -68,6 +68,7 @@ class Session:
                 f"--provider {provider}: onnxruntime has it, but cannot start it here",
                 hint="the device, its driver, or a library that the provider needs is missing",
             )
+        self._weights = source.weights  # which onnxruntime may read where they are
         self._plain = has_numpy_types(self._session)
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:

@@ -9,6 +9,7 @@ import os
 import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -55,7 +56,7 @@ def _prepare() -> None:
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.dup2(2, 1)
-    if hasattr(fcntl, "F_SETOWN"):
+    with suppress(AttributeError, OSError):  # not every system can
         fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
         flags = fcntl.fcntl(0, fcntl.F_GETFL)
         fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC)

@@ -159,6 +159,15 @@ def test_a_library_that_crashes_when_it_is_loaded_is_refused(save: Save, tmp_pat
         verify_equivalence(path, path, Settings(custom_ops=(library,)))
 
 
+def test_a_third_opinion_on_a_kernel_is_that_of_its_body(save: Save, harm: Path) -> None:
+    """A kernel that copies where the body negates: the models are equal, the kernel is wrong."""
+    path = save(MODEL.format(kind=COPY).replace("Identity", "Neg"))
+
+    result = verify_equivalence(path, path, Settings(custom_ops=(harm,), third_opinion=True))
+
+    assert {(o.agrees_with, o.models_agree) for o in result.opinions} == {("original", True)}
+
+
 def start(folder: Path, *args: object) -> subprocess.Popen[str]:
     """Run dpl in *folder*."""
     return subprocess.Popen(  # noqa: S603  # our own program

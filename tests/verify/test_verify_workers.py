@@ -245,6 +245,7 @@ def test_a_provider_that_is_not_there_is_refused(
     [
         ({"timeout": 0}, "more than 0 seconds"),
         ({"timeout": float("nan")}, "more than 0 seconds"),
+        ({"timeout": 5.0, "isolated": False}, "process of its own"),
         ({"memory_limit": 0}, "more than 0 MB"),
         ({"memory_limit": 5, "isolated": False}, "process of its own"),
         ({"options": (("threads", "1"),)}, "no such option"),
