@@ -178,7 +178,8 @@ def test_a_worker_that_died_is_replaced(save: Save) -> None:
 
 def test_a_module_in_the_working_folder_is_not_imported(save: Save, tmp_path: Path) -> None:
     """A file named like a package beside the model is nobody's business."""
-    (tmp_path / "onnxruntime.py").write_text("raise SystemExit('hijacked')")
+    for name in ("onnxruntime", "json", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('hijacked')")
     path = save(NET)
     code = (
         f"import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.insert(0, {str(ROOT)!r})"
