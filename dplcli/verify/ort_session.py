@@ -60,7 +60,10 @@ class Session:
                 _add_weights(options, source)
             _register(options, source.libraries)
             providers = list(dict.fromkeys((provider, CPU)))
-            self._session = ort.InferenceSession(model, options, providers=providers)
+            # Without its fallback, which runs on the CPU what another provider fails to do.
+            self._session = ort.InferenceSession(
+                model, options, providers=providers, enable_fallback=0
+            )
         except _ERRORS as error:
             raise _run_error(error) from error
         if provider not in self._session.get_providers():

@@ -198,6 +198,23 @@ def test_the_command_answers_on_clean_output(save: Save, harm: Path, tmp_path: P
     assert list(folder.iterdir()) == []  # no core file
 
 
+def test_a_limit_that_the_original_does_not_keep_is_one_message(save: Save, tmp_path: Path) -> None:
+    """Exit code 2, what happened and what helps, and nothing of onnxruntime's own."""
+    path = save("g (float[N, 3] x) => (float[N, 3] y) { y = Relu (x) }")
+    with start(tmp_path, "verify", path, path, "--memory-limit", 1) as process:
+        out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 2
+    assert out == ""
+    assert err.splitlines() == [
+        (
+            "dpl: error: no verdict: onnxruntime ran out of memory (limit: 1 MB) creating a session "
+            "for the original at level disable"
+        ),
+        "dpl: hint: give it more: --memory-limit",
+    ]
+
+
 def test_partition_keeps_nothing_that_crashes(save: Save, harm: Path, tmp_path: Path) -> None:
     """The check of what dpl writes is made in the same way: exit code 1 and no output."""
     folder = tmp_path / "out"
