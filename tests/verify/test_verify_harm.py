@@ -206,13 +206,10 @@ def test_a_limit_that_the_original_does_not_keep_is_one_message(save: Save, tmp_
 
     assert process.returncode == 2
     assert out == ""
-    assert err.splitlines() == [
-        (
-            "dpl: error: no verdict: onnxruntime ran out of memory (limit: 1 MB) creating a session "
-            "for the original at level disable"
-        ),
-        "dpl: hint: give it more: --memory-limit",
-    ]
+    error, hint = err.splitlines()
+    assert error.startswith("dpl: error: no verdict: onnxruntime ran out of memory (limit: 1 MB)")
+    assert error.endswith("creating a session for the original at level disable")
+    assert hint == "dpl: hint: give it more: --memory-limit"
 
 
 def test_partition_keeps_nothing_that_crashes(save: Save, harm: Path, tmp_path: Path) -> None:
