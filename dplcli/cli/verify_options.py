@@ -9,6 +9,7 @@ import click
 
 from dplcli import pipeline
 from dplcli.cli.input_options import input_options, parse_request, parse_sizes
+from dplcli.cli.runner_options import execution_settings, runner_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,7 @@ def verify_options(command: Command) -> Command:
             help="Register custom operators from this shared library with onnxruntime: for the "
             "result, and for the original if it does not run without. Repeatable.",
         ),
+        *runner_options(),
     ]
     for option in reversed(options):
         command = option(command)
@@ -75,6 +77,8 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
     save_inputs: Path | None = None,
     corners: bool = False,
     allow_code: bool = False,
+    third_opinion: bool = False,
+    **runner: Any,  # noqa: ANN401  # the other options of runner_options
 ) -> pipeline.VerifySettings:
     """Gather the options of :func:`verify_options`."""
     single, whole = parse_sizes(sizes)
@@ -90,4 +94,6 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
             inputs, whole, ranges, save_inputs, corners=corners, allow_code=allow_code
         ),
         custom_ops=tuple(dict.fromkeys(custom_ops)),
+        execution=execution_settings(**runner),
+        third_opinion=third_opinion,
     )

@@ -42,7 +42,7 @@ from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.verifying import compare, verify
 from dplcli.pipeline.writing import WriteSettings, check_output, default_output, write_text
 from dplcli.targets import Contract
-from dplcli.verify import LEVELS, VerificationResult
+from dplcli.verify import LEVELS, Execution, VerificationResult
 from dplcli.verify import Settings as VerifySettings
 from dplcli.verify.bisect_result import BisectOutcome, ModelsOutcome, Reproduced
 from dplcli.verify.layer_result import Layer, Layers
@@ -56,6 +56,7 @@ __all__ = [
     "BisectOutcome",
     "Contract",
     "DiffOutcome",
+    "Execution",
     "ExplainOutcome",
     "InlineChoice",
     "InlineOutcome",

@@ -28,9 +28,18 @@ def verify(
     Raises:
         DplError: A file is no model, or no verdict can be reached.
     """
+    prepare(settings)
     for path in (original, candidate):
         check_external_data(load_model(path))
     return compare(original, candidate, settings, progress)
+
+
+def prepare(settings: VerifySettings | None) -> None:
+    """Let the process that will run the models start while we do something else."""
+    from dplcli.verify.workers import warm_up  # noqa: PLC0415  # only where models run
+
+    if settings is None or settings.execution.isolated:
+        warm_up()
 
 
 def compare(

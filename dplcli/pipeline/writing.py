@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.onnx_io import check_destination, check_model, external_files, staged
-from dplcli.pipeline.verifying import compare
+from dplcli.pipeline.verifying import compare, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,6 +110,7 @@ def check_result(
     Raises:
         VerificationError: No verdict can be reached.
     """
+    prepare(verification)
     say("checking the result with onnx.checker")
     objection = check_model(candidate)
     if objection and not check_model(original):

@@ -183,6 +183,7 @@ def verification_report(result: VerificationResult) -> RenderableType:
         if output.reason
     ]
     lines += [Text(reason, style="red") for reason in result.reasons]
+    lines += [Text(str(opinion), style="cyan") for opinion in result.opinions]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
     refilled = f", {result.refilled} weights refilled" if result.refilled else ""
     verdict = "Equivalent" if result.equivalent else "NOT equivalent"

@@ -7,6 +7,7 @@ magnitude. A difference is a result; an exception means that there is no verdict
 Importing this package does not load onnxruntime; importing ``equivalence`` does.
 """
 
+from dplcli.verify.execution import Execution
 from dplcli.verify.result import (
     LEVELS,
     InputChoice,
@@ -15,4 +16,11 @@ from dplcli.verify.result import (
     VerificationResult,
 )
 
-__all__ = ["LEVELS", "InputChoice", "OutputComparison", "Settings", "VerificationResult"]
+__all__ = [
+    "LEVELS",
+    "Execution",
+    "InputChoice",
+    "OutputComparison",
+    "Settings",
+    "VerificationResult",
+]

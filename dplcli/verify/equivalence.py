@@ -8,7 +8,7 @@ because the optimiser moves results on its own (by 0.14 for one quantised vision
 that is not the candidate's doing. Each comparison names the baseline that it was held against.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from dplcli.errors import VerificationError
 from dplcli.verify.compare import Judge, severity
 from dplcli.verify.dataflow import Dataflow
 from dplcli.verify.interface import input_ports, read_model, signature_differences
+from dplcli.verify.opinion import Opinion
 from dplcli.verify.power import blind_outputs, blind_warnings, random_warnings, value_warnings
 from dplcli.verify.refill import (
     MATRIX_GAINS,
@@ -27,8 +28,18 @@ from dplcli.verify.refill import (
 )
 from dplcli.verify.result import OutputComparison, Settings, VerificationResult
 from dplcli.verify.saving import check_saving, save_inputs
-from dplcli.verify.sessions import Outputs, RunError, Runner, Source, check_libraries
+from dplcli.verify.sessions import (
+    Leaf,
+    Outputs,
+    RunError,
+    Runner,
+    Source,
+    StoppedError,
+    check_setup,
+    run_seeds,
+)
 from dplcli.verify.stimulus import Stimulus, find_stimulus
+from dplcli.verify.third_opinion import Evaluator
 from dplcli.verify.tolerance import working_type
 
 Progress = Callable[[str], None]
@@ -63,7 +74,7 @@ def verify_equivalence(
         UsageError: A size was given for a dimension that the original does not have, or a
             library of custom operators cannot be loaded.
     """
-    check_libraries(settings.custom_ops)
+    check_setup(settings.custom_ops, settings.execution)
     check_saving(settings.request, original, candidate)
     ours, theirs = read_model(original), read_model(candidate)
     if differences := signature_differences(ours.graph, theirs.graph):
@@ -79,7 +90,10 @@ def verify_equivalence(
     check = _Check(Dataflow(ours), settings, progress or (lambda _: None), nodes)
     if settings.refill_weights:
         check.plan_refill(made)
-    return check.run(original, candidate)
+    try:
+        return check.run(original, candidate)
+    except StoppedError as error:
+        raise VerificationError(f"no verdict: {error.message}", hint=error.hint) from error
 
 
 @dataclass(frozen=True)
@@ -132,14 +146,21 @@ class _Check:
             save_inputs(path, reference.stimulus)
         outputs: list[OutputComparison] = []
         reasons: list[str] = []
-        source = replace(self._source(candidate, gain), libraries=self._settings.custom_ops)
+        source = self._as_deployed(self._source(candidate, gain))
+        source = replace(source, libraries=self._settings.custom_ops)
+        third = Evaluator(reference.source, source, reference.stimulus.feeds, self._agree)
+        opinions: list[Opinion] = []
         for level in self._settings.levels:
             try:
                 runs = self._run_candidate(source, level, reference.stimulus)
             except RunError as error:
                 reasons.append(f"onnxruntime does not run the candidate ({_at(level)}): {error}")
+            except StoppedError as error:
+                reasons.append(error.message)
             else:
-                outputs += self._compare(reference, runs, level)
+                found = self._compare(reference, runs, level)
+                outputs += found
+                opinions += self._third_opinions(third, found, reference, runs)
         return VerificationResult(
             equivalent=not reasons and all(output.ok for output in outputs),
             seeds=self._settings.seeds,
@@ -151,20 +172,45 @@ class _Check:
             blind_outputs=reference.blind,
             refilled=len(self._weights),
             cases=reference.stimulus.cases,
+            opinions=tuple(opinions),
         )
+
+    def _third_opinions(
+        self,
+        third: Evaluator,
+        found: Sequence[OutputComparison],
+        reference: _Reference,
+        runs: dict[int, Outputs],
+    ) -> list[Opinion]:
+        failed = [comparison for comparison in found if not comparison.ok]
+        if not failed or not self._settings.third_opinion:
+            return []
+        self._say("asking onnx's reference evaluator")
+        return third.opinions(failed, reference.outputs, runs)
+
+    def _agree(
+        self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf], seed: int
+    ) -> bool:
+        return self._judge(_REFERENCE, _REFERENCE, seed).compare(name, expected, actual).ok
 
     def _source(self, path: Path, gain: float) -> Source:
         """Return what to run: the file, or a copy in memory with refilled weights."""
+        execution = self._settings.execution.plain()
         if not self._weights:
-            return Source(path)
+            return Source(path, execution=execution)
         self._say(f"refilling {len(self._weights):,} weights")
         values = draw_weights(self._weights, self._settings.seeds[0], gain)
-        return Source(path, replace_weights(read_model(path), values), values)
+        content = replace_weights(read_model(path), values)
+        return Source(path, content, values, execution=execution)
+
+    def _as_deployed(self, source: Source) -> Source:
+        """Return *source* with the provider and the options that the user deploys with."""
+        return replace(source, execution=self._settings.execution)
 
     def _session(self, source: Source, which: str, level: str) -> Runner:
         nodes = self._nodes[which != "original"]
         self._say(f"creating a session for the {which} ({nodes:,} nodes), {_at(level)}")
-        return Runner(source, level)
+        return Runner(replace(source, name=which), level)
 
     def _reference(self, source: Source) -> _Reference:
         ports = input_ports(self._flow.model.graph)
@@ -217,7 +263,7 @@ class _Check:
     ) -> dict[int, Outputs]:
         runner = self._session(candidate, "candidate", level)
         self._say(f"running the candidate, {_at(level)}")
-        return {case: runner.run(stimulus.feeds[case]) for case in stimulus.cases}
+        return run_seeds(runner, stimulus.feeds, tuple(stimulus.cases))
 
     def _compare(
         self, reference: _Reference, runs: dict[int, Outputs], level: str
@@ -226,10 +272,10 @@ class _Check:
         if level == _REFERENCE or all(comparison.ok for comparison in found):
             return found
         try:
-            runner = self._session(reference.source, "original", level)
+            runner = self._session(self._as_deployed(reference.source), "original", level)
             stimulus = reference.stimulus
-            alike = {case: runner.run(stimulus.feeds[case]) for case in stimulus.cases}
-        except RunError as error:
+            alike = run_seeds(runner, stimulus.feeds, tuple(stimulus.cases))
+        except (RunError, StoppedError) as error:
             self._warnings.append(f"the original does not run, {_at(level)}: {error}")
             return found
         again = self._worst(alike, runs, level, level)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dplcli.errors import UsageError
+from dplcli.verify.execution import PLAIN, Execution
+from dplcli.verify.opinion import Opinion
 from dplcli.verify.request import InputRequest
 
 LEVELS = ("disable", "basic", "extended", "all")
@@ -27,6 +29,8 @@ class Settings:
         request: What the inputs shall be, beyond seeds and sizes.
         custom_ops: Libraries of custom operators to register with onnxruntime for the candidate,
             and for the original if it does not run without.
+        execution: Limits for every run; provider and options for the candidate.
+        third_opinion: Ask onnx's reference evaluator about outputs that fail.
 
     Raises:
         UsageError: No seed, a negative one, no or an unknown level, a negative tolerance or size.
@@ -40,6 +44,8 @@ class Settings:
     sizes: Mapping[str, int] = field(default_factory=dict)
     request: InputRequest = field(default_factory=InputRequest)
     custom_ops: tuple[Path, ...] = ()
+    execution: Execution = PLAIN
+    third_opinion: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant, before any work is done."""
@@ -155,6 +161,8 @@ class VerificationResult:
         refilled: Number of weights that were given random values.
         cases: Per number that stands as *seed* of an output what was fed: 'seed 0', the name of a
             file, a corner. Empty if nothing ran.
+        opinions: What onnx's reference evaluator says of outputs that failed, if it was asked.
+        opinions: What onnx's reference evaluator says of outputs that failed, if it was asked.
     """
 
     equivalent: bool
@@ -167,6 +175,7 @@ class VerificationResult:
     blind_outputs: tuple[str, ...] = ()
     refilled: int = 0
     cases: Mapping[int, str] = field(default_factory=dict)
+    opinions: tuple[Opinion, ...] = ()
 
     @property
     def fed(self) -> str:
@@ -192,5 +201,6 @@ class VerificationResult:
             "power": {"blind_outputs": list(self.blind_outputs)},
             "refilled": self.refilled,
             "cases": [{"seed": seed, "name": name} for seed, name in self.cases.items()],
+            "third_opinion": [opinion.to_json() for opinion in self.opinions],
             "warnings": list(self.warnings),
         }

@@ -1,260 +1,200 @@
-"""Running a model in onnxruntime on the CPU, and saying in one line why it did not run."""
+"""A model that can be run: in a process of its own, or in ours. onnxruntime is loaded when used."""
 
-import ctypes
-import re
+import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
-import onnx
-import onnxruntime as ort
-from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from dplcli.errors import UsageError
-from dplcli.verify.interface import dtype_name
-
-Array = npt.NDArray[np.generic]
-Feed = Array | list[Array] | None
-
-_SILENT = 4
-_LEVELS = {
-    "disable": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-}
-_ERRORS: tuple[type[Exception], ...] = (
-    *(e for e in vars(_state).values() if isinstance(e, type) and issubclass(e, Exception)),
-    RuntimeError,
-    ValueError,
-    TypeError,
-    KeyError,
-    NotImplementedError,
+from dplcli.verify.execution import CPU, Execution
+from dplcli.verify.values import (
+    Array,
+    Feed,
+    Leaf,
+    Outputs,
+    RunError,
+    ShortageError,
+    Source,
+    StoppedError,
 )
-_BITS = {
-    "bfloat16": 16,
-    "float8e4m3fn": 8,
-    "float8e4m3fnuz": 8,
-    "float8e5m2": 8,
-    "float8e5m2fnuz": 8,
-    "float8e8m0": 8,
-    "int4": 4,
-    "uint4": 4,
-    "int2": 2,
-    "uint2": 2,
-    "float4e2m1": 4,
-}
-_BYTE = 8
-_NOISE = (
-    re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : "),
-    re.compile(r"Load model from .*? failed:\s*"),
-    re.compile(r"Non-zero status code returned while "),
-    re.compile(r"Status Message: "),
-    re.compile(r"<lambda\(\)>\s*"),
-    re.compile(r"/?[\w./\\+-]*onnxruntime[\w./\\+-]*\.(?:cc|h|cpp):\d+\s*"),
-    re.compile(r"[\w:~]*onnxruntime::[\w:<>,&*~ ]*\(.*?\)(?: const)?(?: \[with [^]]*\])?[:\s]*"),
+from dplcli.verify.wire import Header
+from dplcli.verify.workers import (
+    IS_POSSIBLE,
+    give_back,
+    take_worker,
+    try_in_worker,
 )
-_LONGEST_MESSAGE = 300
+
+__all__ = [
+    "Array",
+    "Feed",
+    "Leaf",
+    "Outputs",
+    "RunError",
+    "Runner",
+    "Source",
+    "StoppedError",
+    "check_setup",
+    "run_seeds",
+]
+
+_MORE_MEMORY = "give it more: --memory-limit"
+
+Kind = Literal["onnxruntime", "reference"]
 
 
-class RunError(Exception):
-    """onnxruntime refused a model or a set of inputs; the message is one clean line."""
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """One array of an output.
-
-    Attributes:
-        label: Where it is inside the output: '' for a tensor, '[3]' in a sequence.
-        dtype: Element type, as numpy calls it; bfloat16 comes as float32 data of that name.
-        data: The values; types without a numpy counterpart come as raw bytes.
-    """
-
-    label: str
-    dtype: str
-    data: Array
-
-
-Outputs = dict[str, tuple[Leaf, ...]]
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a model comes from.
-
-    Attributes:
-        path: The file; external data is looked up beside it.
-        content: What to run instead of the file's own bytes, if set.
-        weights: Values of initializers of *content* that are declared external.
-        libraries: Libraries of custom operators that it may use.
-    """
-
-    path: Path
-    content: bytes | None = None
-    weights: Mapping[str, Array] | None = None
-    libraries: tuple[Path, ...] = ()
+class _Engine(Protocol):
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs: ...
 
 
 class Runner:
-    """A session for one model at one optimisation level, on the CPU, silent on stderr."""
+    """One model, ready to run at one optimisation level."""
 
-    def __init__(self, source: Source, level: str) -> None:
+    def __init__(self, source: Source, level: str, engine: Kind = "onnxruntime") -> None:
         """Create the session; this can take minutes for a large graph.
 
         Raises:
             RunError: onnxruntime does not accept the model.
+            StoppedError: The process crashed, or took longer than allowed.
+            UsageError: onnxruntime does not have the provider, or does not know an option.
         """
-        ort.set_default_logger_severity(_SILENT)
-        options = ort.SessionOptions()
-        options.log_severity_level = _SILENT
-        options.graph_optimization_level = _LEVELS[level]
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-        model: str | bytes = str(source.path)
-        if source.content is not None:
-            model = source.content
-            _add_weights(options, source)
-        try:
-            _register(options, source.libraries)
-            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except _ERRORS as error:
-            raise RunError(one_line(str(error))) from error
-        self._plain = _has_numpy_types(self._session)
+        self._engine: _Engine
+        if source.execution.isolated and IS_POSSIBLE:
+            self._engine = _Remote(source, level, engine)
+        elif engine == "reference":
+            from dplcli.verify.reference import ReferenceSession  # noqa: PLC0415  # loads onnx
+
+            self._engine = ReferenceSession(source)
+        else:
+            from dplcli.verify.ort_session import Session  # noqa: PLC0415  # loads onnxruntime
+
+            self._engine = Session(source, level)
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.
 
         Raises:
             RunError: onnxruntime does not accept the inputs, or fails on the way.
+            StoppedError: The process crashed, or took longer than allowed.
         """
-        options = ort.RunOptions()
-        options.log_severity_level = _SILENT
-        names = [output.name for output in self._session.get_outputs()]
-        try:
-            if self._plain:
-                values = self._session.run(names, dict(feeds), options)
-                return {n: _leaves(v) for n, v in zip(names, values, strict=True)}
-            wrapped = {name: _wrap(feed) for name, feed in feeds.items()}
-            results = self._session.run_with_ort_values(names, wrapped, options)
-            return {n: (_unwrap(v),) for n, v in zip(names, results, strict=True)}
-        except _ERRORS as error:
-            raise RunError(one_line(str(error))) from error
+        return self._engine.run(feeds)
 
 
-def check_libraries(libraries: Sequence[Path]) -> None:
-    """Refuse, before any work is done, what onnxruntime cannot load custom operators from.
+def run_seeds(
+    runner: Runner, feeds: Mapping[int, Mapping[str, Feed]], seeds: Sequence[int]
+) -> dict[int, Outputs]:
+    """Return the outputs for every seed.
 
     Raises:
-        UsageError: A file is missing, no library, or one without ``RegisterCustomOps``.
+        RunError: onnxruntime does not accept the inputs of a seed, or fails on the way.
+        StoppedError: The process crashed, or took longer than allowed; the message says at which
+            seed.
     """
-    ort.set_default_logger_severity(_SILENT)
+    found = {}
+    for seed in seeds:
+        try:
+            found[seed] = runner.run(feeds[seed])
+        except StoppedError as error:
+            doing = f"{error.doing}, seed {seed}"
+            raise StoppedError(error.how, doing, hint=error.hint) from error
+    return found
+
+
+class _Remote:
+    """A session in a worker; the worker is given back when nobody holds this any more."""
+
+    def __init__(self, source: Source, level: str, engine: Kind) -> None:
+        execution = source.execution
+        self._label = f"the {source.name} at level {level}"
+        if engine == "reference":
+            self._label = f"the {source.name} in onnx's reference evaluator"
+        self._execution = execution
+        self._worker = take_worker()
+        is_plain = execution.is_plain and not (source.libraries or execution.memory_limit)
+        self.close = weakref.finalize(self, give_back, self._worker, reusable=is_plain)
+        self.close.atexit = False
+        arrays: list[Array] = []
+        header = {**_described(source, arrays), "level": level, "engine": engine}
+        self._ask(header, arrays, f"creating a session for {self._label}")
+
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
+        arrays: list[Array] = []
+        places = {name: _placed(feed, arrays) for name, feed in feeds.items()}
+        answer, given = self._ask({"do": "run", "feeds": places}, arrays, f"running {self._label}")
+        return {
+            name: tuple(Leaf(label, dtype, given[place]) for label, dtype, place in leaves)
+            for name, leaves in answer["outputs"]
+        }
+
+    def _ask(
+        self, header: Header, arrays: Sequence[Array], doing: str
+    ) -> tuple[Header, list[Array]]:
+        limit = self._execution.memory_limit
+        try:
+            return self._worker.ask(header, arrays, doing, self._execution.timeout)
+        except StoppedError as error:
+            if limit is None or not error.how.startswith("crashed"):
+                raise
+            how = f"{error.how}, under a memory limit of {limit:,} MB,"
+            raise StoppedError(how, doing, hint=_MORE_MEMORY) from error
+        except ShortageError as error:
+            if limit is None:
+                raise
+            how = f"ran out of memory (limit: {limit:,} MB)"
+            raise StoppedError(how, doing, hint=_MORE_MEMORY) from error
+
+
+def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
+    """Refuse, before any work is done, libraries and providers that onnxruntime cannot use.
+
+    Raises:
+        UsageError: A file is missing, no library, or one without ``RegisterCustomOps``, or
+            onnxruntime does not have the provider.
+    """
     for library in libraries:
         if not library.is_file():
             raise UsageError(f"--custom-ops {library}: there is no such file")
-        try:
-            _register(ort.SessionOptions(), (library,))
-        except _ERRORS as error:
-            raise UsageError(
-                f"--custom-ops {library}: onnxruntime does not load it: {one_line(str(error))}",
-                hint="it must be a shared library that exports RegisterCustomOps",
-            ) from error
-
-
-def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
-    for library in libraries:
-        options.register_custom_ops_library(str(library.resolve()))
-
-
-def one_line(message: str) -> str:
-    """Return what onnxruntime said without its codes, C++ paths and signatures, on one line."""
-    text = " ".join(message.split())
-    for noise in _NOISE:
-        text = noise.sub("", text)
-    text = _balanced(" ".join(text.split()))
-    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
-
-
-def _balanced(text: str) -> str:
-    """Strip quotes round the whole message, and close one that was cut open."""
-    text = text.strip(" ")
-    for quote in "'\"":
-        if text.startswith(quote) and text.endswith(quote) and text.count(quote) == 2:  # noqa: PLR2004
-            text = text.strip(quote)
-        if text.count(quote) % 2:
-            text = text.removesuffix(quote) if text.endswith(quote) else f"{text}{quote}"
-    return text
-
-
-def _add_weights(options: ort.SessionOptions, source: Source) -> None:
-    options.add_session_config_entry(
-        "session.model_external_initializers_file_folder_path", str(source.path.resolve().parent)
-    )
-    if not source.weights:
+    if not libraries and execution.provider == CPU:
         return
-    values = [ort.OrtValue.ortvalue_from_numpy(array) for array in source.weights.values()]
-    options.add_external_initializers(list(source.weights), values)
+    if execution.isolated and IS_POSSIBLE:
+        try_in_worker(libraries, execution.provider, execution.timeout)
+        return
+    from dplcli.verify import ort_session  # noqa: PLC0415  # loads onnxruntime
+
+    ort_session.check_setup(libraries, execution.provider)
 
 
-def _has_numpy_types(session: ort.InferenceSession) -> bool:
-    exotic = {f"tensor({name})" for name in _BITS}
-    values = [*session.get_inputs(), *session.get_outputs()]
-    return not any(value.type in exotic for value in values)
+def _described(source: Source, arrays: list[Array]) -> Header:
+    """Return what a worker needs to know of a source; large parts go to *arrays*."""
+    content: int | None = None
+    weights: dict[str, int] | None = None
+    if source.content is not None:
+        content = len(arrays)
+        arrays.append(np.frombuffer(source.content, np.uint8))
+    if source.weights is not None:
+        weights = {}
+        for name, values in source.weights.items():
+            weights[name] = len(arrays)
+            arrays.append(values)
+    return {
+        "do": "open",
+        "path": str(source.path.absolute()),
+        "content": content,
+        "weights": weights,
+        "libraries": [str(library.resolve()) for library in source.libraries],
+        "provider": source.execution.provider,
+        "options": [list(option) for option in source.execution.options],
+        "memory_limit": source.execution.memory_limit,
+    }
 
 
-def _leaves(value: object) -> tuple[Leaf, ...]:
-    match value:
-        case None:
-            return ()
-        case np.ndarray():
-            return (_leaf("", value),)
-        case dict():
-            return _map_leaves([value])
-        case [dict(), *_]:
-            return _map_leaves([entry for entry in value if isinstance(entry, dict)])
-        case list():
-            return tuple(_leaf(f"[{index}]", np.asarray(v)) for index, v in enumerate(value))
-        case _:
-            return (_leaf("", np.asarray(value)),)
-
-
-def _map_leaves(maps: Sequence[Mapping[object, object]]) -> tuple[Leaf, ...]:
-    keys = np.array([[str(key) for key in entry] for entry in maps], dtype=object)
-    values = np.array([list(entry.values()) for entry in maps])
-    if values.dtype == np.float64:
-        values = values.astype(np.float32)
-    return (_leaf(".keys", keys), _leaf(".values", values))
-
-
-def _leaf(label: str, data: Array) -> Leaf:
-    name = "string" if data.dtype.kind in "OUS" else data.dtype.name
-    return Leaf(label, name, data)
-
-
-def _wrap(feed: Feed) -> ort.OrtValue:
-    if not isinstance(feed, np.ndarray):
-        raise NotImplementedError("sequences beside types that numpy lacks")
-    if feed.dtype.kind != "V":
-        return ort.OrtValue.ortvalue_from_numpy(feed)
-    dtype = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
-    raw = feed.view(np.uint16 if feed.dtype.itemsize > 1 else np.uint8)
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(raw), dtype)
-
-
-def _unwrap(value: ort.OrtValue) -> Leaf:
-    kind = str(value.data_type())
-    inner = kind.removeprefix("tensor(").removesuffix(")")
-    if kind == f"tensor({inner})" and inner not in _BITS:
-        return _leaf("", value.numpy())
-    if kind != f"tensor({inner})":
-        raise NotImplementedError(f"an output of type {kind} beside types that numpy lacks")
-    shape = tuple(value.shape())
-    size = (int(np.prod(shape)) * _BITS[inner] + _BYTE - 1) // _BYTE
-    raw = ctypes.string_at(value.data_ptr(), size) if size else b""
-    name = dtype_name(value.element_type())
-    if inner != "bfloat16":
-        return Leaf("", name, np.frombuffer(raw, dtype=np.uint8))
-    bits = np.frombuffer(raw, dtype=np.uint16).astype(np.uint32) << np.uint32(16)
-    return Leaf("", name, bits.view(np.float32).reshape(shape))
+def _placed(feed: Feed, arrays: list[Array]) -> int | list[int] | None:
+    """Add a feed to *arrays*, and return where it is."""
+    if feed is None:
+        return None
+    values = feed if isinstance(feed, list) else [feed]
+    places = list(range(len(arrays), len(arrays) + len(values)))
+    arrays.extend(values)
+    return places if isinstance(feed, list) else places[0]

@@ -1,0 +1,172 @@
+"""Whom onnx's reference evaluator agrees with, and what it makes of the two models."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from dplcli.verify import Execution, Settings
+from dplcli.verify.equivalence import verify_equivalence
+from dplcli.verify.sessions import Leaf, Runner, Source, StoppedError
+from dplcli.verify.third_opinion import Evaluator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Save = Callable[..., Path]
+
+ROOT = Path(__file__).parents[2]
+NET = """g (float[N, 3] x) => (float[N, 2] y)
+<float[3, 2] w = {0.5, -1.25, 2, 0.75, -0.3, 1}>
+{ t = MatMul (x, w) y = Relu (t) }"""
+ASK = Settings(third_opinion=True)
+
+
+def test_it_sides_with_the_original_against_a_wrong_candidate(save: Save) -> None:
+    """A wrong weight is wrong in every runtime, at each level."""
+    result = verify_equivalence(save(NET), save(NET.replace("-1.25", "-1.2"), "wrong"), ASK)
+
+    assert [(o.output, o.level, o.agrees_with, o.models_agree) for o in result.opinions] == [
+        ("y", "disable", "original", False),
+        ("y", "all", "original", False),
+    ]
+    assert "agrees with the original on y at level disable" in str(result.opinions[0])
+
+
+def test_it_is_not_asked_about_what_passes(save: Save) -> None:
+    """Where the models agree there is nothing to decide."""
+    path = save(NET)
+
+    assert verify_equivalence(path, path, ASK).opinions == ()
+
+
+def test_it_is_not_asked_unless_wanted(save: Save) -> None:
+    """It can be slow."""
+    assert verify_equivalence(save(NET), save(NET.replace("Relu", "Abs"), "wrong")).opinions == ()
+
+
+def leaves(*values: float) -> tuple[Leaf, ...]:
+    """Return an output of one tensor."""
+    return (Leaf("", "float32", np.array(values, np.float32)),)
+
+
+def equal(_name: str, expected: Sequence[Leaf], actual: Sequence[Leaf], _seed: int) -> bool:
+    """Compare without tolerance."""
+    return bool((expected[0].data == actual[0].data).all())
+
+
+@pytest.mark.parametrize(
+    ("original", "candidate", "side"),
+    [(2.0, 5.0, "original"), (5.0, 2.0, "candidate"), (2.0, 2.0, "both"), (5.0, 6.0, "neither")],
+)
+def test_it_says_whom_it_agrees_with(
+    save: Save, original: float, candidate: float, side: str
+) -> None:
+    """And that both files say the same, so that the difference is onnxruntime's."""
+    source = Source(save("g (float[1] x) => (float[1] y) { y = Add (x, x) }"))
+    feeds = {0: {"x": np.ones(1, np.float32)}}
+    failed = verify_equivalence(source.path, source.path, Settings(levels=("all",))).outputs
+
+    (found,) = Evaluator(source, source, feeds, equal).opinions(
+        failed, {0: {"y": leaves(original)}}, {0: {"y": leaves(candidate)}}
+    )
+
+    assert (found.agrees_with, found.models_agree) == (side, True)
+    assert str(found).endswith("both models equal, so the difference is onnxruntime's")
+
+
+def test_an_operator_it_does_not_know_leaves_it_without_opinion(save: Save) -> None:
+    """That is said, and the verdict stands."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[2] x) => (float[2] y) <float[1] w = {%s}>
+    { t = com.microsoft.QuickGelu <alpha = 1.0> (x) y = Mul (t, w) }"""
+
+    result = verify_equivalence(save(text % 1), save(text % 2, "wrong"), ASK)
+
+    assert not result.equivalent
+    assert result.opinions[0].agrees_with is None
+    assert "third opinion: none on y" in str(result.opinions[0])
+    assert "QuickGelu" in result.opinions[0].problem
+
+
+def test_a_candidate_it_does_not_run_is_said(save: Save) -> None:
+    """It still tells whom it agrees with."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[2] x) => (float[2] y) { y = com.microsoft.QuickGelu <alpha = 1.0> (x) }"""
+    original = "g (float[2] x) => (float[2] y) { y = Relu (x) }"
+
+    result = verify_equivalence(save(original), save(text, "wrong"), ASK)
+
+    assert (result.opinions[0].agrees_with, result.opinions[0].models_agree) == ("original", None)
+    assert "it does not run the candidate: " in str(result.opinions[0])
+
+
+def test_refilled_weights_are_what_it_computes_with(save: Save) -> None:
+    """Weights that live in memory only reach the evaluator, too."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3] x) => (float[2, 2] y) <int64[2] s = {3, 2}>
+    { w = ConstantOfShape <value = float[1] {1}> (s) t = MatMul (x, w) y = %s (t) }"""
+    settings = Settings(third_opinion=True, refill_weights=True)
+
+    result = verify_equivalence(save(text % "Relu"), save(text % "Abs", "wrong"), settings)
+
+    assert result.refilled == 1
+    assert {o.agrees_with for o in result.opinions} == {"original"}
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_bfloat16_is_compared_as_onnxruntime_gives_it(save: Save, isolated: bool) -> None:  # noqa: FBT001
+    """The evaluator's own type for it becomes float32 of that name."""
+    text = '<ir_version: 9, opset_import: ["" : 19]> g (float[2] x) => (bfloat16[2] y)'
+    path = save(text + "{ y = Cast <to = 16> (x) }")
+    source = Source(path, execution=Execution(isolated=isolated))
+    feeds = {"x": np.array([1.5, -2], np.float32)}
+
+    ours, theirs = (
+        Runner(source, "disable", engine).run(feeds)["y"][0]
+        for engine in ("onnxruntime", "reference")
+    )
+
+    assert (ours.dtype, ours.data.tolist()) == (theirs.dtype, theirs.data.tolist())
+
+
+def test_a_hang_of_the_evaluator_meets_the_time_limit(save: Save) -> None:
+    """It is run like any model: apart from us, and within limits."""
+    text = """g (int64 n) => (int64 y) <bool c = {1}> { y = Loop (n, c, n)
+    <body = b (int64 i, bool k, int64 a) => (bool l, int64 o)
+    { l = Identity (k) o = Add (a, i) }> }"""
+    source = Source(save(text), execution=Execution(timeout=2))
+    runner = Runner(source, "disable", "reference")
+
+    with pytest.raises(StoppedError, match="within 2 s") as caught:
+        runner.run({"n": np.array(10**9)})
+    assert "in onnx's reference evaluator" in str(caught.value)
+
+
+def test_the_command_prints_and_records_it(save: Save) -> None:
+    """``--third-opinion`` adds lines to the report, and ``third_opinion`` to the record."""
+    paths = save(NET), save(NET.replace("Relu", "Abs"), "wrong")
+    command = [sys.executable, "-m", "dplcli", "verify", *map(str, paths), "--third-opinion"]
+    shown, record = (
+        subprocess.run(  # noqa: S603  # our own program
+            [*command, *more],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            cwd=ROOT,
+        )
+        for more in ([], ["--json", "-"])
+    )
+
+    assert shown.returncode == record.returncode == 1
+    assert "onnx's reference evaluator agrees with the original on y at level all" in " ".join(
+        shown.stdout.split()
+    )
+    assert json.loads(record.stdout)["third_opinion"][0]["agrees_with"] == "original"

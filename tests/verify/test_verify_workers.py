@@ -1,0 +1,263 @@
+"""What goes between dpl and its workers arrives as it was, and a worker is used again."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from dplcli.errors import UsageError
+from dplcli.verify import Execution, Settings, workers
+from dplcli.verify.equivalence import verify_equivalence
+from dplcli.verify.sessions import Feed, Runner, Source
+from dplcli.verify.wire import ClosedError, receive, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Save = Callable[..., Path]
+
+ROOT = Path(__file__).parents[2]
+NET = """g (float[N, 3] x) => (float[N, 2] y)
+<float[3, 2] w = {0.5, -1.25, 2, 0.75, -0.3, 1}>
+{ t = MatMul (x, w) y = Relu (t) }"""
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(np.arange(6, dtype=np.float32).reshape(2, 3), id="float32"),
+        pytest.param(np.arange(12, dtype=np.int64).reshape(3, 4).T[::2], id="strided"),
+        pytest.param(np.array(2.5), id="scalar"),
+        pytest.param(np.empty((0, 3), np.float32), id="empty"),
+        pytest.param(np.array([True, False]), id="bool"),
+        pytest.param(np.array([1 + 2j], np.complex64), id="complex"),
+        pytest.param(np.array([["a", "ü\n"], ["", "x\0y"]], dtype=object), id="strings"),
+        pytest.param(np.array([], dtype=object), id="no-strings"),
+        pytest.param(np.array([1, -2.5], ml_dtypes.bfloat16), id="bfloat16"),
+        pytest.param(np.array([[1, -2]], ml_dtypes.float8_e4m3fn), id="float8"),
+        pytest.param(np.array([1, -2, 3], ml_dtypes.int4), id="int4"),
+    ],
+)
+def test_arrays_arrive_as_they_were(
+    values: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
+) -> None:
+    """Shape, type and every element, beside others in the same message."""
+    here, there = socket.socketpair()
+    with here, there:
+        send(here, {"do": "x"}, [np.ones(3, np.int8), values])
+        header, (first, found) = receive(there)
+
+    assert header == {"do": "x"}
+    assert first.tolist() == [1, 1, 1]
+    assert (found.shape, found.dtype) == (values.shape, values.dtype)
+    assert found.tolist() == values.tolist()
+
+
+def test_a_large_message_arrives_in_parts() -> None:
+    """A header beyond what a socket takes at once; the sender must not wait for ever."""
+    words = np.array(["word"] * 100_000, dtype=object)
+    here, there = socket.socketpair()
+    child = os.fork() if hasattr(os, "fork") else pytest.skip("needs fork")
+    if child == 0:
+        send(here, {"long": "x" * 3_000_000}, [words])
+        os._exit(0)
+    here.close()
+    with there:
+        header, (found,) = receive(there)
+    os.waitpid(child, 0)
+
+    assert len(header["long"]) == 3_000_000
+    assert found.size == 100_000
+
+
+def test_silence_and_absence_are_told_apart() -> None:
+    """Nothing in time is a TimeoutError, a closed socket a ClosedError, on both sides."""
+    here, there = socket.socketpair()
+    with there:
+        with pytest.raises(TimeoutError):
+            receive(there, deadline=0)
+        here.close()
+        with pytest.raises(ClosedError):
+            receive(there)
+        with pytest.raises(ClosedError):
+            send(there, {})
+
+
+def test_outputs_may_be_written_to(save: Save) -> None:
+    """What a worker gives belongs to the caller, as if it had run here."""
+    runner = Runner(Source(save(NET)), "disable")
+    (leaf,) = runner.run({"x": np.ones((2, 3), np.float32)})["y"]
+
+    leaf.data[...] = 0
+
+    assert not leaf.data.any()
+
+
+@pytest.mark.parametrize(
+    ("text", "feeds"),
+    [
+        pytest.param(
+            "g (float[2] x) => (bfloat16[2] y) { y = Cast <to = 16> (x) }",
+            {"x": np.array([1.5, -2], np.float32)},
+            id="bfloat16-out",
+        ),
+        pytest.param(
+            "g (bfloat16[2] x) => (float[2] y) { y = Cast <to = 1> (x) }",
+            {"x": np.array([1.5, -2], ml_dtypes.bfloat16)},
+            id="bfloat16-in",
+        ),
+        pytest.param(
+            "g (string[2] x) => (string[2] y) { y = Identity (x) }",
+            {"x": np.array(["a", "ü"], dtype=object)},
+            id="strings",
+        ),
+        pytest.param(
+            "g (seq(float[2]) x) => (seq(float[2]) y) { y = Identity (x) }",
+            {"x": [np.zeros(2, np.float32), np.ones(2, np.float32)]},
+            id="sequence",
+        ),
+        pytest.param(
+            "g (optional(float[2]) x) => (bool y) { y = OptionalHasElement (x) }",
+            {"x": None},
+            id="absent-optional",
+        ),
+    ],
+)
+def test_a_worker_gives_what_we_would(save: Save, text: str, feeds: dict[str, Feed]) -> None:
+    """Every kind of value goes there and comes back as if the model had run here."""
+    path = save('<ir_version: 9, opset_import: ["" : 19]>' + text)
+    (here,), (there,) = (
+        Runner(Source(path, execution=Execution(isolated=isolated)), "all").run(feeds).values()
+        for isolated in (False, True)
+    )
+
+    assert [(leaf.label, leaf.dtype, leaf.data.shape) for leaf in here] == [
+        (leaf.label, leaf.dtype, leaf.data.shape) for leaf in there
+    ]
+    assert [leaf.data.tolist() for leaf in here] == [leaf.data.tolist() for leaf in there]
+
+
+def test_a_worker_is_used_again(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two verifications of plain models start one process."""
+    workers.end_workers()
+    started: list[workers.Worker] = []
+    init = workers.Worker.__init__
+
+    def count(self: workers.Worker) -> None:
+        started.append(self)
+        init(self)
+
+    monkeypatch.setattr(workers.Worker, "__init__", count)
+    path = save(NET)
+
+    for _ in range(2):
+        assert verify_equivalence(path, path).equivalent
+
+    assert len(started) == 1
+
+
+def test_a_worker_that_died_is_replaced(save: Save) -> None:
+    """An idle worker that somebody killed is not the next model's crash."""
+    workers.end_workers()
+    worker = workers.take_worker()
+    workers.give_back(worker, reusable=True)
+    worker._process.kill()  # noqa: SLF001  # as the system would
+    worker._process.wait()  # noqa: SLF001
+    path = save(NET)
+
+    assert verify_equivalence(path, path).equivalent
+
+
+def test_a_module_in_the_working_folder_is_not_imported(save: Save, tmp_path: Path) -> None:
+    """A file named like a package beside the model is nobody's business."""
+    for name in ("onnxruntime", "json", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('hijacked')")
+    path = save(NET)
+    code = (
+        f"import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.insert(0, {str(ROOT)!r})"
+    )
+    code += "; from dplcli.cli.main import main; main()"
+    done = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", code, "verify", path, path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_options_reach_the_candidate_only(save: Save, isolated: bool) -> None:  # noqa: FBT001
+    """An option that onnxruntime refuses is the candidate's problem: the reference is plain."""
+    execution = Execution(isolated=isolated, options=(("session.disable_cpu_ep_fallback", "1"),))
+    path = save(NET)
+
+    result = verify_equivalence(path, path, Settings(execution=execution))
+
+    assert not result.equivalent
+    assert "fallback to the CPU EP" in result.reasons[0]
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_harmless_options_change_nothing(save: Save, isolated: bool) -> None:  # noqa: FBT001
+    """Each kind of option is accepted by onnxruntime as it is handed over."""
+    options = (
+        ("intra_op_num_threads", "1"),
+        ("enable_mem_pattern", "off"),
+        ("execution_mode", "parallel"),
+        ("session.disable_prepacking", "1"),
+    )
+    path = save(NET)
+
+    execution = Execution(isolated=isolated, options=options)
+
+    assert verify_equivalence(path, path, Settings(execution=execution)).equivalent
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+@pytest.mark.parametrize("provider", ["CUDAExecutionProvidr", "", "cpu"])
+def test_a_provider_that_is_not_there_is_refused(
+    save: Save,
+    provider: str,
+    isolated: bool,  # noqa: FBT001
+) -> None:
+    """With its name and what there is."""
+    path = save(NET)
+    settings = Settings(execution=Execution(isolated=isolated, provider=provider))
+
+    with pytest.raises(UsageError, match=f"--provider {provider}: .* does not have it") as caught:
+        verify_equivalence(path, path, settings)
+    assert "CPUExecutionProvider" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"timeout": 0}, "more than 0 seconds"),
+        ({"timeout": float("nan")}, "more than 0 seconds"),
+        ({"timeout": 5.0, "isolated": False}, "process of its own"),
+        ({"memory_limit": 0}, "more than 0 MB"),
+        ({"memory_limit": 5, "isolated": False}, "process of its own"),
+        ({"options": (("threads", "1"),)}, "no such option"),
+        ({"options": (("intra_op_num_threads", "-1"),)}, "number of threads"),
+        ({"options": (("enable_mem_reuse", "maybe"),)}, "on or off"),
+        ({"options": (("execution_mode", "fast"),)}, "no such mode"),
+    ],
+)
+def test_an_execution_that_makes_no_sense_is_refused(
+    wrong: dict[str, object], message: str
+) -> None:
+    """Before any work."""
+    with pytest.raises(UsageError, match=message):
+        Execution(**wrong)  # type: ignore[arg-type]
