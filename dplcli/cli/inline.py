@@ -11,7 +11,6 @@ from rich.text import Text
 from dplcli import pipeline
 from dplcli.cli.funnel import answer_no
 from dplcli.cli.options import (
-    PATH,
     check_json_path,
     emit,
     listed,
@@ -21,6 +20,7 @@ from dplcli.cli.options import (
 )
 from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.verify_options import input_code_option, verify_options, verify_settings
+from dplcli.cli.write_options import choose_output, write_options
 from dplcli.errors import UsageError
 from dplcli.report.document import result_document
 from dplcli.report.inline_report import call_list, inline_record, inline_summary, inline_table
@@ -64,17 +64,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Inline every function, also those that dpl did not write.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=PATH,
-    help="Where to write the result. Default: MODEL.inlined.onnx beside the model.",
-)
-@click.option("--in-place", is_flag=True, help="Replace the model by the result.")
-@click.option(
-    "--keep-failed", is_flag=True, help="Keep a result that fails, as OUTPUT.failed.onnx."
-)
-@click.option("--no-verify", is_flag=True, help="Do not check the result.")
+@write_options("inlined")
 @verify_options
 @input_code_option
 @report_options("junit", "markdown", "html")
@@ -102,9 +92,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     written.
     """
     choice = _choice(targets, functions, calls, everything=all_functions)
-    if in_place and output is not None:
-        raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
-    output = model if in_place else output or pipeline.default_output(model, "inlined")
+    output = choose_output(model, output, "inlined", in_place=in_place)
     reports = take_reports(verification)
     check_json_path(json_path, model, output)
     reports.check(json_path, model, output)

@@ -11,7 +11,6 @@ from rich.text import Text
 from dplcli import pipeline
 from dplcli.cli.funnel import answer_no
 from dplcli.cli.options import (
-    PATH,
     allow_code_option,
     catalog_options,
     check_json_path,
@@ -25,7 +24,7 @@ from dplcli.cli.policy_options import policy_options
 from dplcli.cli.repeat_options import repeat_options, run_repeat, take_repeat_options
 from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.verify_options import verify_options, verify_settings
-from dplcli.errors import UsageError
+from dplcli.cli.write_options import choose_output, write_options
 from dplcli.report.coverage import coverage_record, coverage_report
 from dplcli.report.document import broken_rule, result_document, rule_uses
 from dplcli.report.records import partition_record
@@ -53,16 +52,7 @@ if TYPE_CHECKING:
 @expect_option
 @allow_code_option
 @policy_options("constants", "escape", "order")
-@click.option(
-    "-o",
-    "--output",
-    type=PATH,
-    help="Where to write the result. Default: MODEL.partitioned.onnx beside the model.",
-)
-@click.option("--in-place", is_flag=True, help="Replace the model by the result.")
-@click.option(
-    "--keep-failed", is_flag=True, help="Keep a result that fails, as OUTPUT.failed.onnx."
-)
+@write_options("partitioned")
 @click.option(
     "--merge",
     is_flag=True,
@@ -75,7 +65,6 @@ if TYPE_CHECKING:
     help="With --merge: leave matches alone whose region has no heavy operator (Conv, Gemm, "
     "MatMul, LayerNormalization, ...), unless it is the target's only region.",
 )
-@click.option("--no-verify", is_flag=True, help="Do not check the result.")
 @verify_options
 @report_options()
 @output_options("Also list every match and refusal, and say what is being done.")
@@ -105,13 +94,11 @@ def command(  # noqa: PLR0913  # one parameter per option
     The result is checked with onnx.checker and compared with the original in onnxruntime before
     it is written; if it fails, nothing is written and the exit code is 1.
     """
-    if in_place and output is not None:
-        raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
     repeat = take_repeat_options(
         others, patterns + targets, (*constants, *escape, *order, merge, prune)
     )
     reports = take_reports(others)
-    output = model if in_place else output or pipeline.default_output(model)
+    output = choose_output(model, output, "partitioned", in_place=in_place)
     check_json_path(json_path, model, output, *patterns)
     reports.check(json_path, model, output, *patterns)
     settings = pipeline.PartitionSettings(

@@ -14,9 +14,10 @@ from rich.console import Group
 
 from dplcli import pipeline
 from dplcli.cli.funnel import answer_no
-from dplcli.cli.options import PATH, check_json_path, emit, output_options, progress
+from dplcli.cli.options import check_json_path, emit, output_options, progress
 from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.verify_options import verify_options, verify_settings
+from dplcli.cli.write_options import choose_output, write_options
 from dplcli.errors import DplError, UsageError
 from dplcli.report.rewrite_report import (
     rewrite_document,
@@ -88,13 +89,6 @@ def run_options(command: Command) -> Command:
     """Add the options that say how to write, check and report a result."""
     options = [
         click.option(
-            "-o",
-            "--output",
-            type=PATH,
-            help="Where to write the result. Default: MODEL.rewritten.onnx beside the model.",
-        ),
-        click.option("--in-place", is_flag=True, help="Replace the model by the result."),
-        click.option(
             "--dry-run", is_flag=True, help="Show what would be done; verify and write no model."
         ),
         click.option(
@@ -117,10 +111,6 @@ def run_options(command: Command) -> Command:
             help="By how much the model, its external data included, may grow. Default: 5, and "
             "16 kB in any case.",
         ),
-        click.option(
-            "--keep-failed", is_flag=True, help="Keep a result that fails, as OUTPUT.failed.onnx."
-        ),
-        click.option("--no-verify", is_flag=True, help="Do not check the result."),
     ]
     command = output_options(
         "Also list every application and refusal, and say what is being done."
@@ -129,7 +119,7 @@ def run_options(command: Command) -> Command:
     command = verify_options(command)
     for option in reversed(options):
         command = option(command)
-    return command
+    return write_options("rewritten")(command)
 
 
 def carry_out(
@@ -154,9 +144,7 @@ def carry_out(
     run = RunOptions(**{name: value for name, value in options.items() if name in names})
     verification = {name: value for name, value in options.items() if name not in names}
     reports = take_reports(verification)
-    if run.in_place and run.output is not None:
-        raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
-    output = model if run.in_place else run.output or pipeline.default_output(model, "rewritten")
+    output = choose_output(model, run.output, "rewritten", in_place=run.in_place)
     settings = replace(
         settings or pipeline.RewriteSettings(),
         verify=not run.no_verify,

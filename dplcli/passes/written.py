@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from dplcli.dpl.callee import FunctionName, FunctionPattern, OpName
 from dplcli.dpl.pattern import CallPattern
 from dplcli.dpl.scoping import all_parts
-from dplcli.ir.functions import called_function
-from dplcli.passes.marks import is_written
+from dplcli.passes.marks import call_of_written
 
 if TYPE_CHECKING:
     from dplcli.dpl.rule import Rule
@@ -21,10 +20,8 @@ def is_leaf_call(node: Node, rule: Rule) -> bool:
     ``op()`` and ``call("")`` mean the operators and functions of the model as its author wrote it;
     else a second run would outline the calls of the first.
     """
-    if not node.domain:
-        return False
-    function = called_function(node)
-    return function is not None and is_written(function) and not _names(rule, function)
+    function = call_of_written(node)
+    return function is not None and not _names(rule, function)
 
 
 def _names(rule: Rule, function: Function) -> bool:

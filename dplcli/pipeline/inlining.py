@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.functions import called_function
-from dplcli.onnx_io import check_external_data, load_model, paused_gc
+from dplcli.onnx_io import is_modified, paused_gc
 from dplcli.passes.call_records import NODES_KEY
 from dplcli.passes.inline import Inlining
 from dplcli.passes.inline import inline as inline_functions
 from dplcli.passes.marks import is_written
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.writing import (
-    Verdict,
     WriteSettings,
-    check_output,
-    check_result,
+    finish,
+    open_model,
     protect_files,
     say_nothing,
-    write_checked,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +61,7 @@ class InlineOutcome:
         kept: Where a failed result was kept for a look.
         objection: What onnx.checker says of the result though it accepts the original, or "".
         verification: The numerical check; None if it was not made.
+        is_sorted: Whether the nodes had to be brought into topological order.
     """
 
     label: str
@@ -74,11 +73,12 @@ class InlineOutcome:
     kept: Path | None = None
     objection: str = ""
     verification: VerificationResult | None = None
+    is_sorted: bool = False
 
     @property
     def is_changed(self) -> bool:
         """Whether the result differs from the model at all."""
-        return bool(self.inlining.calls or self.inlining.removed)
+        return self.is_sorted or bool(self.inlining.calls or self.inlining.removed)
 
     @property
     def is_success(self) -> bool:
@@ -111,25 +111,18 @@ def inline(
     """
     settings = settings or WriteSettings()
     say = progress or say_nothing
-    check_output(model_path, output, in_place=settings.in_place)
-    say(f"reading {model_path.name}")
-    model = load_model(model_path)
-    check_external_data(model)
+    model = open_model(model_path, output, settings, say)
     protect_files(model, output, settings.failed_path(output), set())
     functions, only = _chosen(model, choice or InlineChoice())
     before, known = model.graph.node_count, len(model.functions)
+    is_sorted = is_modified(model)
     say("inlining")
     inlining = inline_functions(model, functions, only)
     nodes = (before, model.graph.node_count)
-    outcome = InlineOutcome(model_path.name, inlining, tuple(model.notes), nodes, known)
+    notes = tuple(model.notes)
+    outcome = InlineOutcome(model_path.name, inlining, notes, nodes, known, is_sorted=is_sorted)
 
-    def check(written: Path) -> Verdict:
-        if not settings.verify or not outcome.is_changed:
-            return Verdict()
-        return check_result(model_path, written, settings.verification, say)
-
-    say("writing")
-    verdict = write_checked(model, output, settings, check, is_wanted=lambda _size: True)
+    verdict = finish(model, model_path, output, settings, say, is_changed=outcome.is_changed)
     return replace(
         outcome,
         output=verdict.output,

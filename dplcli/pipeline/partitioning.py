@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.expectation import parse_expectations, unmet_expectations
-from dplcli.onnx_io import check_external_data, is_modified, load_model, paused_gc
+from dplcli.onnx_io import is_modified, load_model, paused_gc
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches
@@ -17,13 +17,11 @@ from dplcli.pipeline.merging import check_merge, light_matches, without_matches
 from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.writing import (
-    Verdict,
     WriteSettings,
-    check_output,
-    check_result,
+    finish,
+    open_model,
     protect_files,
     say_nothing,
-    write_checked,
 )
 
 if TYPE_CHECKING:
@@ -118,10 +116,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     settings = settings or PartitionSettings()
     check_merge(merge=settings.merge, prune=settings.prune)
     say = progress or say_nothing
-    check_output(model_path, output, in_place=settings.in_place)
-    say(f"reading {model_path.name}")
-    model = load_model(model_path)
-    check_external_data(model)
+    model = open_model(model_path, output, settings, say)
     tried, files = load_rules(
         RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
     )
@@ -132,14 +127,10 @@ def partition(  # noqa: PLR0913  # all by keyword
         model, outcome = _merged(model, tried, outcome, say, settings)
     outcome = replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
 
-    def check(written: Path) -> Verdict:
-        if not settings.verify or not outcome.is_changed:
-            return Verdict()
-        return check_result(model_path, written, settings.verification, say)
-
-    say("writing")
     is_met = not outcome.unmet
-    verdict = write_checked(model, output, settings, check, is_wanted=lambda _size: is_met)
+    verdict = finish(
+        model, model_path, output, settings, say, is_changed=outcome.is_changed, is_met=is_met
+    )
     return replace(
         outcome,
         output=verdict.output,

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 from dplcli.dpl import PatternRule
 from dplcli.dpl.builders import wildcard
 from dplcli.dpl.expectation import parse_expectations, unmet_expectations
-from dplcli.onnx_io import check_external_data, load_model, paused_gc
+from dplcli.onnx_io import is_modified, paused_gc
 from dplcli.passes.marks import REPEAT_DOMAIN
 from dplcli.passes.repeat import outline_repeats
 from dplcli.passes.repeat_search import RepeatOptions
 from dplcli.pipeline.partitioning import PartitionOutcome, PartitionSettings
 from dplcli.pipeline.writing import (
-    Verdict,
-    check_output,
-    check_result,
+    finish,
+    open_model,
     protect_files,
     say_nothing,
-    write_checked,
 )
 
 if TYPE_CHECKING:
@@ -76,24 +74,17 @@ def repeat(
     say = progress or say_nothing
     placeholders = _named_in(settings.expectations)
     expected = parse_expectations(settings.expectations, placeholders)
-    check_output(model_path, output, in_place=settings.in_place)
-    say(f"reading {model_path.name}")
-    model = load_model(model_path)
-    check_external_data(model)
+    model = open_model(model_path, output, settings, say)
     protect_files(model, output, settings.failed_path(output), set())
     outcome = _outline(model, options or RepeatOptions(), say)
     counts = {rule.qualified_name: 0 for rule in placeholders} | outcome.counts
     outcome = replace(outcome, unmet=unmet_expectations(expected, counts))
 
-    def check(written: Path) -> Verdict:
-        if not settings.verify or not outcome.is_changed:
-            return Verdict()
-        return check_result(model_path, written, settings.verification, say)
-
-    say("writing")
     is_met = not outcome.unmet
     before = model_path.stat().st_size
-    verdict = write_checked(model, output, settings, check, is_wanted=lambda _size: is_met)
+    verdict = finish(
+        model, model_path, output, settings, say, is_changed=outcome.is_changed, is_met=is_met
+    )
     return replace(
         outcome,
         output=verdict.output,
@@ -112,7 +103,7 @@ def _named_in(expectations: Iterable[str]) -> list[PatternRule]:
 
 
 def _outline(model: Model, options: RepeatOptions, say: Progress) -> RepeatOutcome:
-    before = model.graph.node_count
+    before, is_sorted = model.graph.node_count, is_modified(model)
     say("searching for repeated blocks")
     result = outline_repeats(model, options)
     partitions = [p for family in result.families for p in family.partitions]
@@ -124,4 +115,5 @@ def _outline(model: Model, options: RepeatOptions, say: Progress) -> RepeatOutco
         partitions=tuple(partitions),
         nodes=(before, model.graph.node_count),
         families=tuple(result.families),
+        is_sorted=is_sorted,
     )

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, VerificationError
-from dplcli.onnx_io import check_destination, check_model, external_files, staged
+from dplcli.onnx_io import (
+    check_destination,
+    check_external_data,
+    check_model,
+    external_files,
+    load_model,
+    staged,
+)
 from dplcli.pipeline.verifying import compare, prepare
 
 if TYPE_CHECKING:
@@ -100,6 +107,53 @@ def write_checked(
             written.keep_as(failed)
             return replace(verdict, kept=failed)
     return verdict
+
+
+def open_model(model_path: Path, output: Path, settings: WriteSettings, say: Progress) -> Model:
+    """Read a model whose edited version is to be written to *output*.
+
+    Raises:
+        DplError: The model cannot be used, or the output cannot be written.
+    """
+    check_output(model_path, output, in_place=settings.in_place)
+    say(f"reading {model_path.name}")
+    model = load_model(model_path)
+    check_external_data(model)
+    return model
+
+
+def finish(  # noqa: PLR0913  # what, where and whether
+    model: Model,
+    original: Path,
+    output: Path,
+    settings: WriteSettings,
+    say: Progress,
+    *,
+    is_changed: bool,
+    is_met: bool = True,
+) -> Verdict:
+    """Check an edited model as the settings say, and write it if all is well.
+
+    Args:
+        model: The result.
+        original: The file that it was read from.
+        output: Where to write it.
+        settings: How to check and write.
+        say: Told what is being done.
+        is_changed: Whether it differs from the file at all; else there is nothing to check.
+        is_met: Whether what the user expects holds; else nothing is written.
+
+    Raises:
+        DplError: The output cannot be written, or no verdict can be reached.
+    """
+
+    def check(written: Path) -> Verdict:
+        if not settings.verify or not is_changed:
+            return Verdict()
+        return check_result(original, written, settings.verification, say)
+
+    say("writing")
+    return write_checked(model, output, settings, check, is_wanted=lambda _size: is_met)
 
 
 def check_result(

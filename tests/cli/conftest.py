@@ -1,5 +1,6 @@
 """The commands as a user meets them: arguments in, streams, exit code and files out."""
 
+import gc
 import shutil
 import subprocess
 import sys
@@ -33,8 +34,12 @@ def dpl(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
     def call(*arguments: object) -> Answer:
         monkeypatch.setattr(sys, "argv", ["dpl", *map(str, arguments)])
         capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main()
+        try:
+            with pytest.raises(SystemExit) as caught:
+                main()
+        finally:  # a command leaves its memory to the end of the process, which is not here
+            gc.unfreeze()
+            gc.enable()
         out, err = capfd.readouterr()
         assert isinstance(caught.value.code, int)
         return Answer(caught.value.code, out, err)

@@ -36,10 +36,8 @@ from dplcli.cli.main import main
 main()
 """
 STEPS = {
-    **dict.fromkeys(
-        ("load_model", "load_rules", "select_matches", "outline_matches"), partitioning
-    ),
-    **dict.fromkeys(("check_model", "compare"), writing),
+    **dict.fromkeys(("load_rules", "select_matches", "outline_matches"), partitioning),
+    **dict.fromkeys(("load_model", "check_model", "compare"), writing),
 }
 """What each module calls on its way."""
 
@@ -81,7 +79,7 @@ def test_a_failure_in_any_step(
 @pytest.mark.usefixtures("model")
 def test_debug_adds_the_traceback(dpl: Dpl, monkeypatch: pytest.MonkeyPatch) -> None:
     """``dpl --debug`` shows where it happened, and then the same message."""
-    monkeypatch.setattr(partitioning, "load_model", _raise(ValueError("odd")))
+    monkeypatch.setattr(writing, "load_model", _raise(ValueError("odd")))
 
     answer = dpl("--debug", *PARTITION)
 
