@@ -6,16 +6,20 @@ or with the original *at the same level*: the first says that the candidate is r
 that it gives whoever deploys at that level what the original gives them today. Both are needed,
 because the optimiser moves results on its own (by 0.14 for one quantised vision transformer) and
 that is not the candidate's doing. Each comparison names the baseline that it was held against.
+Where the original rounds to steps inside, an output that fails both is judged by what the
+original's own last bits move (`dplcli.verify.sensitivity`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dplcli.errors import VerificationError
-from dplcli.verify.compare import Judge, severity
+from dplcli.verify.compare import Limit
 from dplcli.verify.dataflow import Dataflow
 from dplcli.verify.interface import input_ports, read_model, signature_differences
+from dplcli.verify.judgement import REFERENCE as _REFERENCE
+from dplcli.verify.judgement import Runs, facts_of, judge_level, make_judge
 from dplcli.verify.power import blind_outputs, blind_warnings, random_warnings, value_warnings
 from dplcli.verify.refill import (
     MATRIX_GAINS,
@@ -26,14 +30,13 @@ from dplcli.verify.refill import (
     replace_weights,
 )
 from dplcli.verify.result import OutputComparison, Settings, VerificationResult
+from dplcli.verify.sensitivity import measure_limits
 from dplcli.verify.sessions import Outputs, RunError, Runner, Source, check_libraries
 from dplcli.verify.stimulus import Stimulus, find_stimulus
-from dplcli.verify.tolerance import working_type
 
 Progress = Callable[[str], None]
 DEFAULT_SETTINGS = Settings()
 
-_REFERENCE = "disable"
 _SHARED_LIBRARIES = "the original does not run without the custom operators, so it uses them, too"
 
 
@@ -100,7 +103,7 @@ class _Check:
         self._settings = settings
         self._say = say
         self._nodes = nodes
-        self._coarsest = working_type(flow)
+        self._facts = facts_of(flow)
         self._weights: list[Weight] = []
         self._warnings = random_warnings(flow)
 
@@ -126,6 +129,7 @@ class _Check:
         while self._weights and reference.blind and lower:
             gain = lower.pop(0)
             reference = self._reference(self._source(original, gain))
+        witness = _Original(self, reference)
         outputs: list[OutputComparison] = []
         reasons: list[str] = []
         source = replace(self._source(candidate, gain), libraries=self._settings.custom_ops)
@@ -135,7 +139,7 @@ class _Check:
             except RunError as error:
                 reasons.append(f"onnxruntime does not run the candidate ({_at(level)}): {error}")
             else:
-                outputs += self._compare(reference, runs, level)
+                outputs += self._compare(witness, runs, level)
         return VerificationResult(
             equivalent=not reasons and all(output.ok for output in outputs),
             seeds=self._settings.seeds,
@@ -167,7 +171,7 @@ class _Check:
         self._say("looking for inputs that the original accepts")
         seeds = _with_a_second(self._settings.seeds)
         stimulus, outputs = find_stimulus(self._flow, ports, runner, seeds, self._settings.sizes)
-        judge = self._judge(_REFERENCE, _REFERENCE, seeds[0])
+        judge = make_judge(self._settings, self._facts, seeds[0])
         blind = blind_outputs(judge, list(outputs.values())) if ports else ()
         return _Reference(source, stimulus, outputs, blind)
 
@@ -188,10 +192,6 @@ class _Check:
             f"onnxruntime does not run the original model: {problem}"
         ) from problem
 
-    def _judge(self, level: str, baseline: str, seed: int) -> Judge:
-        rtol, atol = self._settings.rtol, self._settings.atol
-        return Judge(level, baseline, seed, self._coarsest, rtol, atol)
-
     def _power_warnings(self, reference: _Reference) -> list[str]:
         refillable = bool(reference.blind and not self._weights and find_weights(self._flow))
         return [
@@ -206,31 +206,54 @@ class _Check:
         self._say(f"running the candidate, {_at(level)}")
         return {seed: runner.run(stimulus.feeds[seed]) for seed in self._settings.seeds}
 
-    def _compare(
-        self, reference: _Reference, runs: dict[int, Outputs], level: str
-    ) -> list[OutputComparison]:
-        found = self._worst(reference.outputs, runs, level, _REFERENCE)
-        if level == _REFERENCE or all(comparison.ok for comparison in found):
-            return found
+    def _compare(self, witness: "_Original", runs: Runs, level: str) -> list[OutputComparison]:
+        expected = witness.reference.outputs
+        return judge_level(
+            self._settings, self._facts, level, reference=expected, runs=runs, witness=witness
+        )
+
+    def rerun_original(self, reference: _Reference, level: str) -> Runs | None:
+        """Return what the original gives at *level*; None, with a warning, if it does not run."""
         try:
             runner = self._session(reference.source, "original", level)
-            alike = {s: runner.run(reference.stimulus.feeds[s]) for s in self._settings.seeds}
+            return {s: runner.run(reference.stimulus.feeds[s]) for s in self._settings.seeds}
         except RunError as error:
             self._warnings.append(f"the original does not run, {_at(level)}: {error}")
-            return found
-        again = self._worst(alike, runs, level, level)
-        return [b if b.ok and not a.ok else a for a, b in zip(found, again, strict=True)]
+            return None
 
-    def _worst(
-        self, expected: dict[int, Outputs], actual: dict[int, Outputs], level: str, baseline: str
-    ) -> list[OutputComparison]:
-        """Compare every output for every seed; return the worst seed of each output."""
-        per_seed = []
-        for seed in self._settings.seeds:
-            judge = self._judge(level, baseline, seed)
-            ours, theirs = expected[seed], actual[seed]
-            per_seed.append([judge.compare(name, ours[name], theirs[name]) for name in ours])
-        return [max(same, key=severity) for same in zip(*per_seed, strict=True)]
+    def measure(self, reference: _Reference) -> Mapping[str, Limit]:
+        """Return how far the original's last bits move its outputs, if it rounds to steps."""
+        if not self._facts.rounds:
+            return {}
+        self._say("measuring what the original's own last bits move")
+        return measure_limits(
+            reference.source,
+            reference.stimulus.feeds,
+            reference.outputs,
+            lambda source: self._session(source, "original", _REFERENCE),
+        )
+
+
+class _Original:
+    """What else is known of the original: found when it is first asked for."""
+
+    def __init__(self, check: _Check, reference: _Reference) -> None:
+        self.reference = reference
+        self._check = check
+        self._levels: dict[str, Runs | None] = {}
+        self._limits: Mapping[str, Limit] | None = None
+
+    def original_at(self, level: str) -> Runs | None:
+        """Return what the original gives at *level*; None if it does not run."""
+        if level not in self._levels:
+            self._levels[level] = self._check.rerun_original(self.reference, level)
+        return self._levels[level]
+
+    def limits(self) -> Mapping[str, Limit]:
+        """Return how far each output moves with the original's own last bits."""
+        if self._limits is None:
+            self._limits = self._check.measure(self.reference)
+        return self._limits
 
 
 def _at(level: str) -> str:
