@@ -27,7 +27,7 @@ Reals = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 # How much further than the original's own last bits a candidate may move an output.
-_MARGIN = 4.0
+_MARGIN = 2.0
 # What share of a quantised output may be one step off.
 _FLIPPED = 0.02
 _NO_OVERRIDE = Override()

@@ -2,10 +2,11 @@
 
 Rounding to steps (quantisation, Round) turns a difference in the last bit into a whole step, so
 the size of rounding errors says nothing about how far two equivalent models may be apart. The
-model itself is asked: its float weights and inputs are multiplied by ``1 + u``, with ``u`` as
-large as the rounding error that a sum of a thousand terms may have, a few times, and the movement
-of its outputs is measured. A candidate that moves no further cannot be told from the original; one
-that computes something else usually can.
+model itself is asked: its float weights and inputs are multiplied by ``1 + u``, with ``u`` up to
+two units in the last place, a few times, and the movement of its outputs is measured. Where that
+crosses no step, it is tried again with 32 units, the rounding error of a sum of a thousand terms:
+small models have few numbers near a step. A candidate that moves not much further cannot be told
+from the original; one that computes something else usually can.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,9 +21,11 @@ from dplcli.verify.figures import distances
 from dplcli.verify.interface import read_model
 from dplcli.verify.sessions import Array, Feed, Leaf, Outputs, RunError, Runner, Source
 
-_DRAWS = 4
-# As a share of the number itself: 32 (the root of 1,024) units in the last place, 1 for halves.
-_SHARES = {"float16": 2.0**-10, "float32": 2.0**-18, "float64": 2.0**-47}
+_DRAWS = 8
+_QUIET, _LOUD = 2.0, 32.0
+_EPS = {"float16": 2.0**-11, "float32": 2.0**-23, "float64": 2.0**-52}
+# A movement beyond this share of the largest number is no rounding error but a step.
+_STEP = 2.0**-12
 _TYPES = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE})
 # Operators whose numbers decide how large a result is: those are left alone.
 _SIZED = frozenset({"Resize", "Upsample", "Range"})
@@ -42,19 +45,50 @@ def measure_limits(
         outputs: What it gave for that.
         open_session: Creates a session for a changed copy.
     """
+    quiet = _measure(source, feeds, outputs, open_session, _QUIET)
+    if all(_crosses_a_step(limit, name, outputs) for name, limit in quiet.items()) and quiet:
+        return quiet
+    loud = _measure(source, feeds, outputs, open_session, _LOUD)
+    return {
+        name: quiet[name] if _crosses_a_step(quiet.get(name), name, outputs) else limit
+        for name, limit in loud.items()
+    }
+
+
+def _measure(
+    source: Source,
+    feeds: Mapping[int, Mapping[str, Feed]],
+    outputs: Mapping[int, Outputs],
+    open_session: Callable[[Source], Runner],
+    units: float,
+) -> dict[str, Limit]:
+    """Return how far each output moves when numbers move by so many units in the last place."""
     found: dict[str, Limit] = {}
     for draw in range(_DRAWS):
         rng = np.random.default_rng(draw)
         try:
-            runner = open_session(_moved_source(source, rng))
+            runner = open_session(_moved_source(source, rng, units))
             for seed, given in feeds.items():
-                moved = runner.run({name: _moved_feed(feed, rng) for name, feed in given.items()})
+                moved = runner.run({n: _moved_feed(feed, rng, units) for n, feed in given.items()})
                 for name, leaves in outputs[seed].items():
                     for ours, theirs in zip(leaves, moved[name], strict=False):
                         found[name] = _larger(found.get(name), _movement(ours, theirs))
         except (RunError, EncodeError):
             continue
     return found
+
+
+def _crosses_a_step(limit: Limit | None, name: str, outputs: Mapping[int, Outputs]) -> bool:
+    """Tell whether an output moved by more than rounding errors do."""
+    if limit is None:
+        return False
+    arrays = [leaf.data for runs in outputs.values() for leaf in runs[name]]
+    sizes = [
+        float(np.abs(data[np.isfinite(data)].astype(np.float64)).max(initial=0.0))
+        for data in arrays
+        if data.dtype.kind in "fiu"
+    ]
+    return limit.max_abs > _STEP * max(sizes, default=0.0)
 
 
 def _movement(ours: Leaf, theirs: Leaf) -> Limit:
@@ -73,7 +107,7 @@ def _larger(limit: Limit | None, other: Limit) -> Limit:
     return Limit(max(limit.max_abs, other.max_abs), max(limit.rmse, other.rmse))
 
 
-def _moved_source(source: Source, rng: np.random.Generator) -> Source:
+def _moved_source(source: Source, rng: np.random.Generator, units: float) -> Source:
     """Return *source* with the float weights that it holds itself moved in their last bits."""
     if source.content is None:
         model = read_model(source.path)
@@ -84,23 +118,23 @@ def _moved_source(source: Source, rng: np.random.Generator) -> Source:
         external = tensor.data_location == onnx.TensorProto.EXTERNAL
         if tensor.data_type not in _TYPES or external or tensor.name in sized:
             continue
-        values = _moved(onnx.numpy_helper.to_array(tensor), rng)
+        values = _moved(onnx.numpy_helper.to_array(tensor), rng, units)
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-    weights = {name: _moved(array, rng) for name, array in (source.weights or {}).items()}
+    weights = {name: _moved(array, rng, units) for name, array in (source.weights or {}).items()}
     return replace(source, content=model.SerializeToString(), weights=weights or None)
 
 
-def _moved_feed(feed: Feed, rng: np.random.Generator) -> Feed:
+def _moved_feed(feed: Feed, rng: np.random.Generator, units: float) -> Feed:
     if isinstance(feed, list):
-        return [_moved(array, rng) for array in feed]
-    return None if feed is None else _moved(feed, rng)
+        return [_moved(array, rng, units) for array in feed]
+    return None if feed is None else _moved(feed, rng, units)
 
 
-def _moved(values: Array, rng: np.random.Generator) -> Array:
-    """Return floats that a sum of a thousand terms might have given instead of *values*."""
-    share = _SHARES.get(values.dtype.name)
-    if share is None:
+def _moved(values: Array, rng: np.random.Generator, units: float) -> Array:
+    """Return floats up to so many units in the last place away from *values*."""
+    if values.dtype.name not in _EPS:
         return values
+    share = units * _EPS[values.dtype.name]
     with np.errstate(over="ignore", invalid="ignore"):
         factors = 1 + rng.uniform(-share, share, values.shape)
         moved = (values.astype(np.float64) * factors).astype(values.dtype)
