@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+_MUTANTS = 20
 _NUMBER = re.compile("[0-9]{1,18}")
 
 
@@ -39,6 +40,26 @@ def verify_options(command: Command) -> Command:
         ),
         click.option("--rtol", type=float, help="Relative tolerance, instead of the derived one."),
         click.option("--atol", type=float, help="Absolute tolerance, instead of the derived one."),
+        click.option(
+            "--tolerance",
+            "tolerances",
+            multiple=True,
+            metavar="OUTPUT=rtol:R,atol:A",
+            help="Tolerances of one output, or one of the two; for integers, atol is in steps. "
+            "Repeatable.",
+        ),
+        click.option(
+            "--mutants",
+            type=int,
+            help="Measure the power of the check: try so many wrong versions of the result, and "
+            "count those that it refuses. Default: none, or 20 with --min-power.",
+        ),
+        click.option(
+            "--min-power",
+            type=float,
+            metavar="SHARE",
+            help="Exit with 1 unless the check refuses this share of the mutants, such as 0.9.",
+        ),
         click.option(
             "--size",
             "sizes",
@@ -74,6 +95,10 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
     *,
     refill_weights: bool,
     custom_ops: tuple[Path, ...] = (),
+    tolerances: tuple[str, ...] = (),
+    mutants: int | None = None,
+    min_power: float | None = None,
+    save_results: Path | None = None,
 ) -> pipeline.VerifySettings:
     """Gather the options of :func:`verify_options`."""
     default = pipeline.VerifySettings()
@@ -82,10 +107,35 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
         levels=tuple(dict.fromkeys(levels)) or default.levels,
         rtol=rtol,
         atol=atol,
+        tolerances=dict(_parse_tolerance(text) for text in tolerances),
+        mutants=(_MUTANTS if min_power is not None else 0) if mutants is None else mutants,
+        min_power=min_power,
+        save_results=save_results,
         refill_weights=refill_weights,
         sizes=dict(_parse_size(text) for text in sizes),
         custom_ops=tuple(dict.fromkeys(custom_ops)),
     )
+
+
+def _parse_tolerance(text: str) -> tuple[str, pipeline.Override]:
+    name, separator, parts = text.rpartition("=")
+    given: dict[str, float] = {}
+    for part in parts.split(","):
+        kind, _, number = part.partition(":")
+        try:
+            value = float(number)
+        except ValueError:
+            separator = ""
+            break
+        if kind not in {"rtol", "atol"} or kind in given:
+            separator = ""
+        given[kind] = value
+    if not separator or not name:
+        raise UsageError(
+            f"--tolerance {text!r}: not a tolerance",
+            hint="write --tolerance logits=rtol:1e-3,atol:1e-5, or one of the two",
+        )
+    return name, pipeline.Override(**given)
 
 
 def _parse_size(text: str) -> tuple[str, int]:

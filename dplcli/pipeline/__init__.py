@@ -33,10 +33,10 @@ from dplcli.pipeline.repeating import RepeatOutcome, repeat
 from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
 from dplcli.pipeline.rewriting import apply_plan, rewrite
 from dplcli.pipeline.rules import RuleSource, load_rules
-from dplcli.pipeline.verifying import compare, verify
+from dplcli.pipeline.verifying import compare, judge_again, verify
 from dplcli.pipeline.writing import WriteSettings, check_output, default_output, write_text
 from dplcli.targets import Contract
-from dplcli.verify import LEVELS, VerificationResult
+from dplcli.verify import LEVELS, Override, VerificationResult
 from dplcli.verify import Settings as VerifySettings
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "InlineOutcome",
     "LearnOutcome",
     "MatchOutcome",
+    "Override",
     "PartitionOutcome",
     "PartitionSettings",
     "Policies",
@@ -71,6 +72,7 @@ __all__ = [
     "find_nodes",
     "inline",
     "inspect",
+    "judge_again",
     "learn",
     "list_catalogs",
     "load_catalog_rules",

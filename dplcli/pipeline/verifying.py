@@ -40,3 +40,18 @@ def compare(
     from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
 
     return verify_equivalence(original, candidate, settings or VerifySettings(), progress=progress)
+
+
+def judge_again(results: Path, *, settings: VerifySettings | None = None) -> VerificationResult:
+    """Judge saved results with other tolerances; no model is run.
+
+    Args:
+        results: What a verification saved (`Settings.save_results`).
+        settings: Its tolerances are used, nothing else of it.
+
+    Raises:
+        UsageError: The file holds no saved results, or a tolerance is for an unknown output.
+    """
+    from dplcli.verify.evidence import load_evidence  # noqa: PLC0415  # onnxruntime
+
+    return load_evidence(results).judge(settings or VerifySettings())

@@ -12,6 +12,7 @@ from rich.text import Text
 from dplcli.ir.printer import print_node, print_window
 from dplcli.ir.scopes import scope_of
 from dplcli.passes.selection import in_program_order
+from dplcli.report.judgement_lines import judgement_lines
 from dplcli.report.records import (
     coverage,
     initializer_summary,
@@ -170,11 +171,12 @@ def verification_report(result: VerificationResult) -> RenderableType:
     """Return the verdict, the figures per output and level, and what weakens the verdict."""
     lines: list[RenderableType] = []
     if result.outputs:
-        columns = ("max abs", "max rel", "max ulp", "rtol", "atol")
+        columns = ("max abs", "rmse", "max ulp", "rtol", "atol", "needs rtol", "needs atol")
         table = plain_table("output", "level", *columns, "verdict", right=columns)
         for output in result.outputs:
             table.add_row(*_figures(output))
         lines.append(table)
+    lines += judgement_lines(result)
     lines += [
         Text(f"{output.name} at level {output.level}: {output.reason}", style="red")
         for output in result.outputs
@@ -185,7 +187,7 @@ def verification_report(result: VerificationResult) -> RenderableType:
     seeds = ", ".join(map(str, result.seeds))
     refilled = f", {result.refilled} weights refilled" if result.refilled else ""
     verdict = "Equivalent" if result.equivalent else "NOT equivalent"
-    style = "bold green" if result.equivalent else "bold red"
+    style = "bold green" if result.accepted else "bold red"
     lines.append(Text(f"{verdict} in onnxruntime (seeds {seeds}{refilled}).", style=style))
     return Group(*lines)
 
@@ -197,10 +199,12 @@ def _figures(output: OutputComparison) -> tuple[str, ...]:
         output.name,
         level,
         _short(output.max_abs),
-        _short(output.max_rel),
+        _short(output.rmse),
         ulp,
         _short(output.rtol),
         _short(output.atol),
+        _short(output.figures.needed_rtol),
+        _short(output.figures.needed_atol),
         "ok" if output.ok else f"{output.mismatches} differ",
     )
 

@@ -11,8 +11,18 @@ from dplcli.verify.result import (
     LEVELS,
     InputChoice,
     OutputComparison,
+    Override,
+    Power,
     Settings,
     VerificationResult,
 )
 
-__all__ = ["LEVELS", "InputChoice", "OutputComparison", "Settings", "VerificationResult"]
+__all__ = [
+    "LEVELS",
+    "InputChoice",
+    "OutputComparison",
+    "Override",
+    "Power",
+    "Settings",
+    "VerificationResult",
+]

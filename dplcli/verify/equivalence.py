@@ -17,9 +17,11 @@ from pathlib import Path
 from dplcli.errors import VerificationError
 from dplcli.verify.compare import Limit
 from dplcli.verify.dataflow import Dataflow
+from dplcli.verify.evidence import Evidence, save_evidence
 from dplcli.verify.interface import input_ports, read_model, signature_differences
 from dplcli.verify.judgement import REFERENCE as _REFERENCE
-from dplcli.verify.judgement import Runs, facts_of, judge_level, make_judge
+from dplcli.verify.judgement import Runs, check_names, facts_of, judge_level, make_judge
+from dplcli.verify.mutation import measure_power
 from dplcli.verify.power import blind_outputs, blind_warnings, random_warnings, value_warnings
 from dplcli.verify.refill import (
     MATRIX_GAINS,
@@ -29,7 +31,7 @@ from dplcli.verify.refill import (
     names_made_by_shape,
     replace_weights,
 )
-from dplcli.verify.result import OutputComparison, Settings, VerificationResult
+from dplcli.verify.result import OutputComparison, Power, Settings, VerificationResult
 from dplcli.verify.sensitivity import measure_limits
 from dplcli.verify.sessions import Outputs, RunError, Runner, Source, check_libraries
 from dplcli.verify.stimulus import Stimulus, find_stimulus
@@ -67,6 +69,7 @@ def verify_equivalence(
     """
     check_libraries(settings.custom_ops)
     ours, theirs = read_model(original), read_model(candidate)
+    check_names(settings.tolerances, [output.name for output in ours.graph.output])
     if differences := signature_differences(ours.graph, theirs.graph):
         return VerificationResult(
             equivalent=False,
@@ -132,6 +135,7 @@ class _Check:
         witness = _Original(self, reference)
         outputs: list[OutputComparison] = []
         reasons: list[str] = []
+        candidates: dict[str, Runs] = {}
         source = replace(self._source(candidate, gain), libraries=self._settings.custom_ops)
         for level in self._settings.levels:
             try:
@@ -139,8 +143,9 @@ class _Check:
             except RunError as error:
                 reasons.append(f"onnxruntime does not run the candidate ({_at(level)}): {error}")
             else:
+                candidates[level] = runs
                 outputs += self._compare(witness, runs, level)
-        return VerificationResult(
+        result = VerificationResult(
             equivalent=not reasons and all(output.ok for output in outputs),
             seeds=self._settings.seeds,
             levels=self._settings.levels,
@@ -150,7 +155,45 @@ class _Check:
             warnings=(*self._warnings, *self._power_warnings(reference)),
             blind_outputs=reference.blind,
             refilled=len(self._weights),
+            power=self._power(source, witness, equivalent=not reasons),
+            min_power=self._settings.min_power,
         )
+        self._save(witness, candidates, result)
+        return result
+
+    def _power(self, candidate: Source, witness: "_Original", *, equivalent: bool) -> Power | None:
+        """Return how many mutants of *candidate* the check notices, if that was asked for."""
+        count = self._settings.mutants
+        if not count or not equivalent:
+            return None
+        self._say(f"trying {count} mutants")
+
+        def is_caught(mutant: Source) -> bool:
+            runner = Runner(mutant, _REFERENCE)
+            for seed in self._settings.seeds:
+                runs = {seed: runner.run(witness.reference.stimulus.feeds[seed])}
+                if not all(found.ok for found in self._compare(witness, runs, _REFERENCE)):
+                    return True
+            return False
+
+        return measure_power(candidate, count, self._settings.seeds[0], is_caught)
+
+    def _save(
+        self, witness: "_Original", candidates: Mapping[str, Runs], result: VerificationResult
+    ) -> None:
+        """Write what was run to a file, with all that judging it again may need."""
+        if self._settings.save_results is None:
+            return
+        levels = [level for level in candidates if level != _REFERENCE]
+        reruns = {level: runs for level in levels if (runs := witness.original_at(level))}
+        evidence = Evidence(
+            facts=self._facts,
+            originals={_REFERENCE: witness.reference.outputs, **reruns},
+            candidates=candidates,
+            measured=witness.limits(),
+            result=result,
+        )
+        save_evidence(self._settings.save_results, evidence)
 
     def _source(self, path: Path, gain: float) -> Source:
         """Return what to run: the file, or a copy in memory with refilled weights."""

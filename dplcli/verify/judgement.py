@@ -1,9 +1,11 @@
 """Judging runs: what is compared with what, in which order, until an output passes or fails."""
 
+import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from dplcli.errors import UsageError
 from dplcli.verify.compare import Judge, Limit, severity
 from dplcli.verify.dataflow import Dataflow, subgraphs
 from dplcli.verify.depth import Depth, output_depths
@@ -49,6 +51,21 @@ class Witness(Protocol):
 
     def limits(self) -> Mapping[str, Limit]:
         """Return how far each output moves with the original's own last bits."""
+
+
+def check_names(tolerances: Collection[str], outputs: Collection[str]) -> None:
+    """Refuse a tolerance for an output that does not exist.
+
+    Raises:
+        UsageError: One of *tolerances* is for none of *outputs*.
+    """
+    for name in tolerances:
+        if name not in outputs:
+            close = difflib.get_close_matches(name, outputs, 1)
+            raise UsageError(
+                f"a tolerance is given for {name!r}, which is no output of the model",
+                hint=f"did you mean {close[0]!r}?" if close else f"it has {', '.join(outputs)}",
+            )
 
 
 def facts_of(flow: Dataflow) -> Facts:

@@ -259,6 +259,7 @@ class VerificationResult:
         blind_outputs: Outputs of the original that did not change with the input.
         refilled: Number of weights that were given random values.
         power: How many mutants the check caught, if that was measured.
+        min_power: The share of mutants that had to be caught.
     """
 
     equivalent: bool
@@ -271,6 +272,18 @@ class VerificationResult:
     blind_outputs: tuple[str, ...] = ()
     refilled: int = 0
     power: Power | None = None
+    min_power: float | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the answer is yes: equivalent, by a check as powerful as was asked for."""
+        return self.equivalent and not self.is_weak
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether the check caught fewer mutants than was asked for."""
+        score = 0.0 if self.power is None else self.power.score
+        return self.min_power is not None and score < self.min_power
 
     def to_json(self) -> dict[str, object]:
         """Return the `dpl.verify/1` object: stable order, no times, no paths, JSON-safe numbers."""
