@@ -130,7 +130,7 @@ def load_evidence(path: Path) -> Evidence:
         UsageError: The file is missing, damaged or something else.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         record = json.loads(str(arrays[_RECORD]))
         if record["schema"] != SCHEMA:

@@ -219,7 +219,16 @@ def _attribute_sites(model: onnx.ModelProto, places: tuple[Place, ...]) -> list[
         for index, item in enumerate(place.find(model).attribute)
         if item.type in kinds and not item.ref_attr_name and item.name not in _LEFT_ALONE
         if place.find(model).op_type not in {"Constant", "Cast", "ConstantOfShape"}
+        if not _says_nothing(place.find(model), item.name)
     ]
+
+
+def _says_nothing(node: onnx.NodeProto, name: str) -> bool:
+    """Tell whether an attribute cannot matter: beta of no addend, dilations of a 1x1 kernel."""
+    if name == "beta":
+        return len([given for given in node.input if given]) < len(("A", "B", "C"))
+    kernel = next((item.ints for item in node.attribute if item.name == "kernel_shape"), ())
+    return name == "dilations" and len(kernel) > 0 and set(kernel) == {1}
 
 
 def _attribute_site(place: Place, index: int) -> _Site:
