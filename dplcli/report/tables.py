@@ -171,7 +171,7 @@ def verification_report(result: VerificationResult) -> RenderableType:
     """Return the verdict, the figures per output and level, and what weakens the verdict."""
     lines: list[RenderableType] = []
     if result.outputs:
-        columns = ("max abs", "rmse", "max ulp", "rtol", "atol", "needs rtol", "needs atol")
+        columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "needs rtol", "needs atol")
         table = plain_table("output", "level", *columns, "verdict", right=columns)
         for output in result.outputs:
             table.add_row(*_figures(output))
@@ -199,7 +199,7 @@ def _figures(output: OutputComparison) -> tuple[str, ...]:
         output.name,
         level,
         _short(output.max_abs),
-        _short(output.rmse),
+        _short(output.max_rel),
         ulp,
         _short(output.rtol),
         _short(output.atol),

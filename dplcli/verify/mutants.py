@@ -213,22 +213,26 @@ def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[A
 
 def _attribute_sites(model: onnx.ModelProto, places: tuple[Place, ...]) -> list[_Site]:
     kinds = (onnx.AttributeProto.INT, onnx.AttributeProto.INTS, onnx.AttributeProto.FLOAT)
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     return [
         _attribute_site(place, index)
         for place in places
         for index, item in enumerate(place.find(model).attribute)
         if item.type in kinds and not item.ref_attr_name and item.name not in _LEFT_ALONE
         if place.find(model).op_type not in {"Constant", "Cast", "ConstantOfShape"}
-        if not _says_nothing(place.find(model), item.name)
+        if not _says_nothing(place.find(model), item.name, shapes)
     ]
 
 
-def _says_nothing(node: onnx.NodeProto, name: str) -> bool:
+def _says_nothing(node: onnx.NodeProto, name: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Tell whether an attribute cannot matter: beta of no addend, dilations of a 1x1 kernel."""
     if name == "beta":
         return len([given for given in node.input if given]) < len(("A", "B", "C"))
-    kernel = next((item.ints for item in node.attribute if item.name == "kernel_shape"), ())
-    return name == "dilations" and len(kernel) > 0 and set(kernel) == {1}
+    if name != "dilations":
+        return False
+    kernels = [tuple(item.ints) for item in node.attribute if item.name == "kernel_shape"]
+    kernels += [shapes[given][2:] for given in node.input if len(shapes.get(given, ())) > 2]  # noqa: PLR2004
+    return any(set(kernel) == {1} for kernel in kernels)
 
 
 def _attribute_site(place: Place, index: int) -> _Site:
