@@ -2,7 +2,7 @@
 
 Changed is what lies inside the regions that a tool wrote: bodies of partitions and their calls,
 nodes that a rewrite put there; in a model without either, every node. A change is a weight (whole,
-or one element), an attribute, two operands swapped, or an operator taken for its neighbour.
+or its largest element), an attribute, two operands swapped, or an operator taken for its neighbour.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -203,7 +203,7 @@ def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[A
         changed, what = numbers * _FACTORS[how], f"times {_FACTORS[how]:g}"
     else:
         changed = numbers.copy()
-        flat = int(rng.choice(np.flatnonzero(finite)))
+        flat = int(np.where(finite, np.abs(numbers), 0).argmax())
         index = tuple(int(axis) for axis in np.unravel_index(flat, numbers.shape))
         changed[index] *= 10
         what = f"at {list(index)} times 10"

@@ -85,12 +85,11 @@ def derive_tolerance(  # noqa: PLR0913  # what it depends on
         return Tolerance(0.0, 0.0, "exact")
     judged = max(dtype, coarsest, key=lambda name: _EPS.get(name, 0.0))
     halved = judged in _HALVES
-    roundings = _roundings(depth, halved=halved)
+    roundings, counted = _roundings(depth, halved=halved)
     relative = _MARGIN * _EPS[judged] * roundings**0.5
     absolute = _CANCELLING * relative * max(_magnitude(reference), _TINY[dtype])
     chosen = [name for name, value in (("rtol", rtol), ("atol", atol)) if value is not None]
     given = f"; {' and '.join(chosen)} given" if chosen else ""
-    counted = "assumed" if depth is None or depth.assumed else "on the longest path"
     derivation = f"{_MARGIN:g} x eps({judged}) x sqrt({roundings:,} roundings, {counted}){given}"
     return Tolerance(
         relative if rtol is None else rtol,
@@ -99,12 +98,15 @@ def derive_tolerance(  # noqa: PLR0913  # what it depends on
     )
 
 
-def _roundings(depth: Depth | None, *, halved: bool) -> int:
-    """Return how many roundings to allow for, within what is plausible."""
+def _roundings(depth: Depth | None, *, halved: bool) -> tuple[int, str]:
+    """Return how many roundings to allow for, within what is plausible, and who says so."""
     fewest, most = (_HALF_FEWEST, _HALF_MOST) if halved else (_FEWEST, _MOST)
     if depth is None:
-        return most
-    return min(most, max(fewest, depth.operators if halved else depth.roundings))
+        return most, "assumed"
+    counted = depth.operators if halved else depth.roundings
+    if not fewest < counted < most:
+        return (fewest, "the least") if counted <= fewest else (most, "the most")
+    return counted, "partly assumed" if depth.assumed else "on the longest path"
 
 
 def _magnitude(values: Array) -> float:

@@ -54,15 +54,15 @@ def test_mutants_of_a_small_net_are_caught(save: Save) -> None:
     """Each wrong version of a net without dead ends is refused, and the result says so."""
     path = save(NET)
 
-    power = verify_equivalence(path, path, Settings(levels=("disable",), mutants=12)).power
+    power = verify_equivalence(path, path, Settings(levels=("disable",), mutants=8)).power
 
     assert power is not None
-    assert power.of == 12
-    assert power.caught == 12
+    assert power.of == 8
+    assert power.caught == 8
     assert power.regions == "whole model"
     assert power.to_json() == {
-        "mutants": 12,
-        "caught": 12,
+        "mutants": 8,
+        "caught": 8,
         "missed": [],
         "regions": "whole model",
     }
