@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dplcli.errors import UsageError
@@ -69,6 +69,7 @@ def test_infinity_is_counted_apart_from_nan() -> None:
     assert (found.figures.needed_rtol, found.figures.needed_atol) == (None, None)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(FINITE, FINITE), min_size=1, max_size=8), st.sampled_from([0.0, 1e-3]))
 def test_needed_tolerance_is_enough_and_not_too_much(
     pairs: list[tuple[float, float]], rtol: float
@@ -178,17 +179,17 @@ def test_tolerance_grows_with_the_root_of_the_depth_within_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "chosen",
     [
         pytest.param({"mutants": -1}, id="mutants"),
         pytest.param({"min_power": 1.5}, id="power"),
         pytest.param({"min_power": NAN}, id="nan"),
     ],
 )
-def test_settings_that_cannot_be_meant(settings: dict[str, float]) -> None:
+def test_settings_that_cannot_be_meant(chosen: dict[str, float]) -> None:
     """A negative number of mutants, or a share beyond all, is refused at once."""
     with pytest.raises(UsageError):
-        Settings(**settings)  # type: ignore[arg-type]
+        Settings(**chosen)  # type: ignore[arg-type]
 
 
 def test_override_that_cannot_be_meant() -> None:
