@@ -10,11 +10,15 @@ import click
 from dplcli import pipeline
 from dplcli.cli.input_options import input_options, parse_request, parse_sizes
 from dplcli.cli.runner_options import execution_settings, runner_options
+from dplcli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+_MUTANTS = 20
 
 
 def verify_options(command: Command) -> Command:
@@ -36,6 +40,26 @@ def verify_options(command: Command) -> Command:
         ),
         click.option("--rtol", type=float, help="Relative tolerance, instead of the derived one."),
         click.option("--atol", type=float, help="Absolute tolerance, instead of the derived one."),
+        click.option(
+            "--tolerance",
+            "tolerances",
+            multiple=True,
+            metavar="OUTPUT=rtol:R,atol:A",
+            help="Tolerances of one output, or one of the two; for integers, atol is in steps. "
+            "Repeatable.",
+        ),
+        click.option(
+            "--mutants",
+            type=int,
+            help="Measure the power of the check: try so many wrong versions of the result, and "
+            "count those that it refuses. Default: none, or 20 with --min-power.",
+        ),
+        click.option(
+            "--min-power",
+            type=float,
+            metavar="SHARE",
+            help="Exit with 1 unless the check refuses this share of the mutants, such as 0.9.",
+        ),
         click.option(
             "--refill-weights",
             is_flag=True,
@@ -72,6 +96,10 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
     *,
     refill_weights: bool,
     custom_ops: tuple[Path, ...] = (),
+    tolerances: tuple[str, ...] = (),
+    mutants: int | None = None,
+    min_power: float | None = None,
+    save_results: Path | None = None,
     inputs: str | None = None,
     ranges: tuple[str, ...] = (),
     save_inputs: Path | None = None,
@@ -88,6 +116,10 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
         levels=tuple(dict.fromkeys(levels)) or default.levels,
         rtol=rtol,
         atol=atol,
+        tolerances=dict(_parse_tolerance(text) for text in tolerances),
+        mutants=(_MUTANTS if min_power is not None else 0) if mutants is None else mutants,
+        min_power=min_power,
+        save_results=save_results,
         refill_weights=refill_weights,
         sizes=single,
         request=parse_request(
@@ -97,3 +129,24 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
         execution=execution_settings(**runner),
         third_opinion=third_opinion,
     )
+
+
+def _parse_tolerance(text: str) -> tuple[str, pipeline.Override]:
+    name, separator, parts = text.rpartition("=")
+    given: dict[str, float] = {}
+    for part in parts.split(","):
+        kind, _, number = part.partition(":")
+        try:
+            value = float(number)
+        except ValueError:
+            separator = ""
+            break
+        if kind not in {"rtol", "atol"} or kind in given:
+            separator = ""
+        given[kind] = value
+    if not separator or not name:
+        raise UsageError(
+            f"--tolerance {text!r}: not a tolerance",
+            hint="write --tolerance logits=rtol:1e-3,atol:1e-5, or one of the two",
+        )
+    return name, pipeline.Override(**given)

@@ -39,10 +39,10 @@ from dplcli.pipeline.reproducing import reproduce
 from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
 from dplcli.pipeline.rewriting import apply_plan, rewrite
 from dplcli.pipeline.rules import RuleSource, load_rules
-from dplcli.pipeline.verifying import compare, verify
+from dplcli.pipeline.verifying import compare, judge_again, verify, verify_against
 from dplcli.pipeline.writing import WriteSettings, check_output, default_output, write_text
 from dplcli.targets import Contract
-from dplcli.verify import LEVELS, Execution, VerificationResult
+from dplcli.verify import LEVELS, Execution, Override, VerificationResult
 from dplcli.verify import Settings as VerifySettings
 from dplcli.verify.bisect_result import BisectOutcome, ModelsOutcome, Reproduced
 from dplcli.verify.layer_result import Layer, Layers
@@ -66,6 +66,7 @@ __all__ = [
     "LearnOutcome",
     "MatchOutcome",
     "ModelsOutcome",
+    "Override",
     "PartitionOutcome",
     "PartitionSettings",
     "Policies",
@@ -95,6 +96,7 @@ __all__ = [
     "inline",
     "input_request",
     "inspect",
+    "judge_again",
     "learn",
     "list_catalogs",
     "load_catalog_rules",
@@ -108,6 +110,7 @@ __all__ = [
     "rewrite",
     "try_catalogs",
     "verify",
+    "verify_against",
     "write_bindings",
     "write_text",
 ]

@@ -83,7 +83,7 @@ class InlineOutcome:
     @property
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, and equivalent as far as checked."""
-        equivalent = self.verification is None or self.verification.equivalent
+        equivalent = self.verification is None or self.verification.accepted
         return equivalent and not self.objection
 
 

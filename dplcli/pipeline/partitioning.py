@@ -72,7 +72,7 @@ class PartitionOutcome(MatchOutcome):
     @property
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
-        equivalent = self.verification is None or self.verification.equivalent
+        equivalent = self.verification is None or self.verification.accepted
         return equivalent and not self.objection and not self.unmet
 
 

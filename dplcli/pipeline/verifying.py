@@ -49,3 +49,43 @@ def compare(
     from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
 
     return verify_equivalence(original, candidate, settings or VerifySettings(), progress=progress)
+
+
+def judge_again(results: Path, *, settings: VerifySettings | None = None) -> VerificationResult:
+    """Judge saved results with other tolerances; no model is run.
+
+    Args:
+        results: What a verification saved (`Settings.save_results`).
+        settings: Its tolerances are used, nothing else of it.
+
+    Raises:
+        UsageError: The file holds no saved results, or a tolerance is for an unknown output.
+    """
+    from dplcli.verify.evidence import load_evidence  # noqa: PLC0415  # onnxruntime
+
+    return load_evidence(results).judge(settings or VerifySettings())
+
+
+def verify_against(
+    results: Path,
+    candidate: Path,
+    *,
+    settings: VerifySettings | None = None,
+    progress: Progress | None = None,
+) -> VerificationResult:
+    """Compare a model with what the original gave in another run, of which results were saved.
+
+    Raises:
+        DplError: A file is no model or holds no results, or no verdict can be reached.
+    """
+    prepare(settings)
+    from dplcli.verify.against import verify_against  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify.evidence import load_evidence  # noqa: PLC0415  # onnxruntime
+
+    check_external_data(load_model(candidate))
+    return verify_against(
+        load_evidence(results),
+        candidate,
+        settings or VerifySettings(),
+        progress=progress or (lambda _phrase: None),
+    )

@@ -72,7 +72,7 @@ class Verdict:
     @property
     def is_sound(self) -> bool:
         """Whether the result is valid, and equivalent as far as checked."""
-        equivalent = self.verification is None or self.verification.equivalent
+        equivalent = self.verification is None or self.verification.accepted
         return equivalent and not self.objection
 
 

@@ -7,9 +7,10 @@ import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dplcli import __version__
+from dplcli.report.measures import share_of_tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dplcli.errors import DplError
     from dplcli.report.catalog_tables import Trial
     from dplcli.verify import VerificationResult
+    from dplcli.verify.layer_result import Layers
 
     Status: TypeAlias = Literal["passed", "failed", "skipped"]
     Severity: TypeAlias = Literal["error", "warning", "note"]
@@ -144,22 +146,30 @@ class Document:
     layers: tuple[Layer, ...] = ()
 
 
-def verification_document(subject: str, result: VerificationResult) -> Document:
+def verification_document(
+    subject: str, result: VerificationResult, inside: Layers | None = None
+) -> Document:
     """Report on two models that were compared.
 
     Args:
         subject: The names of the two files.
         result: The comparison.
+        inside: How the values on the way compare, if that was asked for.
     """
+    layers = () if inside is None else inside.layers
     return Document(
         command="dpl verify",
         subject=subject,
-        ok=bool(getattr(result, "accepted", result.equivalent)),
+        ok=result.accepted,
         verdict=equivalence(result),
         facts=power_facts(result),
         failures=result.reasons,
         notes=result.warnings,
         verification=result,
+        layers=tuple(
+            Layer(layer.original, layer.op_type, share_of_tolerance(layer.comparison), ok=layer.ok)
+            for layer in layers
+        ),
     )
 
 
@@ -210,18 +220,23 @@ def result_document(  # noqa: PLR0913  # the parts of an outcome
     )
 
 
+def differing_first(layers: Iterable[Layer]) -> list[Layer]:
+    """Return *layers* with those first that differ, else in order of computation."""
+    return sorted(layers, key=lambda layer: layer.ok)
+
+
 def equivalence(result: VerificationResult) -> str:
     """Return the verdict in a few words."""
     if not result.equivalent:
         return "NOT equivalent"
-    is_weak = bool(getattr(result, "is_weak", False))
-    return "Equivalent, by a check that is too weak" if is_weak else "Equivalent"
+    return "Equivalent, by a check that is too weak" if result.is_weak else "Equivalent"
 
 
 def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...]:
     """Return how many wrong models the check noticed, where that was measured."""
-    power: Any = getattr(result, "power", None)
-    return () if power is None else (("mutants caught", f"{power.caught} of {power.of}"),)
+    if result is None or result.power is None:
+        return ()
+    return (("mutants caught", f"{result.power.caught} of {result.power.of}"),)
 
 
 def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) -> Document:

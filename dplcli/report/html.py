@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dplcli.report.document import versions
+from dplcli.report.document import differing_first, versions
 from dplcli.report.escaping import one_line, visible
 from dplcli.report.measures import (
     error_bins,
-    fed,
     number,
     percent,
     ranked,
@@ -82,9 +81,10 @@ def html_page(document: Document) -> str:
         most_reasons=_MOST_REASONS,
         shares=_shares(drawn, () if result is None else result.levels),
         drawn=len({output.name for output in drawn}),
-        fed="" if result is None else fed(result),
+        fed="" if result is None else result.fed,
         named=len({output.name for output in outputs}),
         histograms=histograms,
+        values=differing_first(document.layers),
         layers=Markup(layer_plot(document.layers, "layers")) if document.layers else "",  # noqa: S704  # our own plot
         versions=versions(),
     )

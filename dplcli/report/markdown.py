@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dplcli.report.document import versions
+from dplcli.report.document import differing_first, versions
 from dplcli.report.escaping import code, markdown
-from dplcli.report.measures import fed, number, percent, ranked, share_of_tolerance, value
+from dplcli.report.measures import number, percent, ranked, share_of_tolerance, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,6 +33,7 @@ def _lines(document: Document) -> Iterator[str]:
     if document.verification is not None:
         yield from _outputs(document.verification)
         yield from _inputs(document.verification)
+    yield from _layers(document)
     if document.rules:
         rows = [(code(rule.name), str(rule.used), str(rule.refused)) for rule in document.rules]
         yield from _table("Rules", ("rule", "-applied", "-refused"), rows)
@@ -54,7 +55,7 @@ def _outputs(result: VerificationResult) -> Iterator[str]:
     columns = ("", "output", "level", "-max abs", "-max rel", "-max ulp", "-of tolerance", "why")
     rows = [_output(output) for output in ranked(result.outputs)]
     yield from _table("Outputs", columns, rows)
-    yield from ("", f"Of the inputs ({markdown(fed(result))}) those that give the worst are shown.")
+    yield from ("", f"Of the inputs ({markdown(result.fed)}) those that give the worst are shown.")
 
 
 def _output(output: OutputComparison) -> tuple[str, ...]:
@@ -81,6 +82,19 @@ def _inputs(result: VerificationResult) -> Iterator[str]:
         for choice in result.inputs
     ]
     yield from _table("Inputs", ("input", "type", "range", "how"), rows)
+
+
+def _layers(document: Document) -> Iterator[str]:
+    rows = [
+        (
+            _SYMBOLS["passed" if layer.ok else "failed"],
+            code(layer.name),
+            code(layer.op_type),
+            percent(layer.share),
+        )
+        for layer in differing_first(document.layers)
+    ]
+    yield from _table("Values on the way", ("", "value", "operator", "-of tolerance"), rows)
 
 
 def _findings(document: Document) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,12 +30,6 @@ def comparisons(result: VerificationResult) -> tuple[OutputComparison, ...]:
     return tuple(each for output in result.outputs for each in output.by_seed or (output,))
 
 
-def fed(result: VerificationResult) -> str:
-    """Say what the inputs were made from."""
-    seeds = ", ".join(map(str, result.seeds))
-    return str(getattr(result, "fed", "") or f"seeds {seeds}")
-
-
 def share_of_tolerance(output: OutputComparison) -> float | None:
     """Return the largest error as a share of the tolerance: above 1 it does not pass.
 
@@ -43,20 +37,17 @@ def share_of_tolerance(output: OutputComparison) -> float | None:
     """
     if output.max_abs == 0 and output.ok:
         return 0.0
-    figures: Any = getattr(output, "figures", None)
-    if figures is None:
-        return None
+    figures = output.figures
     for needed, given in ((figures.needed_atol, output.atol), (figures.needed_rtol, output.rtol)):
         if needed is not None and given > 0 and math.isfinite(needed):
-            return float(needed) / float(given)
+            return needed / given
     return None
 
 
 def error_bins(output: OutputComparison) -> tuple[Bin, ...]:
     """Return how many elements are so many representable numbers apart, neighbours first."""
-    figures: Any = getattr(output, "figures", None)
-    counts: Sequence[int] = () if figures is None else figures.ulp_histogram
-    return tuple(Bin(_range(power), count) for power, count in enumerate(counts))
+    counts = enumerate(output.figures.ulp_histogram)
+    return tuple(Bin(_range(power), count) for power, count in counts)
 
 
 def _range(power: int) -> str:

@@ -13,6 +13,7 @@ from dplcli.ir.printer import print_node, print_window
 from dplcli.ir.scopes import scope_of
 from dplcli.passes.selection import in_program_order
 from dplcli.report.histogram import error_histograms
+from dplcli.report.judgement_lines import judgement_lines
 from dplcli.report.records import (
     coverage,
     initializer_summary,
@@ -171,12 +172,13 @@ def verification_report(result: VerificationResult) -> RenderableType:
     """Return the verdict, the figures per output and level, and what weakens the verdict."""
     lines: list[RenderableType] = []
     if result.outputs:
-        columns = ("max abs", "max rel", "max ulp", "rtol", "atol")
+        columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "needs rtol", "needs atol")
         table = plain_table("output", "level", *columns, "verdict", right=columns)
         for output in result.outputs:
             table.add_row(*_figures(output))
         lines.append(table)
         lines += error_histograms(result.outputs)
+    lines += judgement_lines(result)
     lines += [
         Text(f"{output.name} at level {output.level}: {output.reason}", style="red")
         for output in result.outputs
@@ -187,7 +189,7 @@ def verification_report(result: VerificationResult) -> RenderableType:
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
     refilled = f", {result.refilled} weights refilled" if result.refilled else ""
     verdict = "Equivalent" if result.equivalent else "NOT equivalent"
-    style = "bold green" if result.equivalent else "bold red"
+    style = "bold green" if result.accepted else "bold red"
     lines.append(Text(f"{verdict} in onnxruntime ({result.fed}{refilled}).", style=style))
     return Group(*lines)
 
@@ -203,6 +205,8 @@ def _figures(output: OutputComparison) -> tuple[str, ...]:
         ulp,
         _short(output.rtol),
         _short(output.atol),
+        _short(output.figures.needed_rtol),
+        _short(output.figures.needed_atol),
         "ok" if output.ok else f"{output.mismatches} differ",
     )
 

@@ -61,6 +61,8 @@ def check_failure(written: Written) -> list[str]:
         return [f"onnx.checker refuses the result: {written.objection}"]
     if written.verification is not None and not written.verification.equivalent:
         return ["the result is not equivalent to the original"]
+    if written.verification is not None and not written.verification.accepted:
+        return ["the check notices too little to be trusted (--min-power)"]
     return []
 
 

@@ -10,8 +10,11 @@ Importing this package does not load onnxruntime; importing ``equivalence`` does
 from dplcli.verify.execution import Execution
 from dplcli.verify.result import (
     LEVELS,
+    Figures,
     InputChoice,
     OutputComparison,
+    Override,
+    Power,
     Settings,
     VerificationResult,
 )
@@ -19,8 +22,11 @@ from dplcli.verify.result import (
 __all__ = [
     "LEVELS",
     "Execution",
+    "Figures",
     "InputChoice",
     "OutputComparison",
+    "Override",
+    "Power",
     "Settings",
     "VerificationResult",
 ]

@@ -6,16 +6,22 @@ or with the original *at the same level*: the first says that the candidate is r
 that it gives whoever deploys at that level what the original gives them today. Both are needed,
 because the optimiser moves results on its own (by 0.14 for one quantised vision transformer) and
 that is not the candidate's doing. Each comparison names the baseline that it was held against.
+Where the original rounds to steps inside, an output that fails both is judged by what the
+original's own last bits move (`dplcli.verify.sensitivity`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dplcli.errors import VerificationError
-from dplcli.verify.compare import Judge, severity
+from dplcli.verify.compare import Limit
 from dplcli.verify.dataflow import Dataflow
+from dplcli.verify.evidence import Evidence, runtime_version, save_evidence
 from dplcli.verify.interface import input_ports, read_model, signature_differences
+from dplcli.verify.judgement import REFERENCE as _REFERENCE
+from dplcli.verify.judgement import Runs, check_names, facts_of, judge_level, make_judge
+from dplcli.verify.mutation import measure_power
 from dplcli.verify.opinion import Opinion
 from dplcli.verify.power import blind_outputs, blind_warnings, random_warnings, value_warnings
 from dplcli.verify.refill import (
@@ -26,8 +32,9 @@ from dplcli.verify.refill import (
     names_made_by_shape,
     replace_weights,
 )
-from dplcli.verify.result import OutputComparison, Settings, VerificationResult
+from dplcli.verify.result import OutputComparison, Power, Settings, VerificationResult
 from dplcli.verify.saving import check_saving, save_inputs
+from dplcli.verify.sensitivity import measure_limits
 from dplcli.verify.sessions import (
     Leaf,
     Outputs,
@@ -40,12 +47,10 @@ from dplcli.verify.sessions import (
 )
 from dplcli.verify.stimulus import Stimulus, find_stimulus
 from dplcli.verify.third_opinion import Evaluator
-from dplcli.verify.tolerance import working_type
 
 Progress = Callable[[str], None]
 DEFAULT_SETTINGS = Settings()
 
-_REFERENCE = "disable"
 _SHARED_LIBRARIES = "the original does not run without the custom operators, so it uses them, too"
 
 
@@ -77,6 +82,7 @@ def verify_equivalence(
     check_setup(settings.custom_ops, settings.execution)
     check_saving(settings.request, original, candidate)
     ours, theirs = read_model(original), read_model(candidate)
+    check_names(settings.tolerances, [output.name for output in ours.graph.output])
     if differences := signature_differences(ours.graph, theirs.graph):
         return VerificationResult(
             equivalent=False,
@@ -116,7 +122,7 @@ class _Check:
         self._settings = settings
         self._say = say
         self._nodes = nodes
-        self._coarsest = working_type(flow)
+        self._facts = facts_of(flow)
         self._weights: list[Weight] = []
         self._warnings = random_warnings(flow)
 
@@ -144,8 +150,10 @@ class _Check:
             reference = self._reference(self._source(original, gain))
         if (path := self._settings.request.save) is not None:
             save_inputs(path, reference.stimulus)
+        witness = _Original(self, reference)
         outputs: list[OutputComparison] = []
         reasons: list[str] = []
+        candidates: dict[str, Runs] = {}
         source = self._as_deployed(self._source(candidate, gain))
         source = replace(source, libraries=self._settings.custom_ops)
         third = Evaluator(reference.source, source, reference.stimulus.feeds, self._agree)
@@ -158,10 +166,11 @@ class _Check:
             except StoppedError as error:
                 reasons.append(error.message)
             else:
-                found = self._compare(reference, runs, level)
+                candidates[level] = runs
+                found = self._compare(witness, runs, level)
                 outputs += found
                 opinions += self._third_opinions(third, found, reference, runs)
-        return VerificationResult(
+        result = VerificationResult(
             equivalent=not reasons and all(output.ok for output in outputs),
             seeds=self._settings.seeds,
             levels=self._settings.levels,
@@ -173,14 +182,55 @@ class _Check:
             refilled=len(self._weights),
             cases=reference.stimulus.cases,
             opinions=tuple(opinions),
+            power=self._power(source, witness, is_run=not reasons),
+            min_power=self._settings.min_power,
         )
+        self._save(witness, candidates, result)
+        return result
+
+    def _power(self, candidate: Source, witness: "_Original", *, is_run: bool) -> Power | None:
+        """Return how many mutants of *candidate* the check notices, if that was asked for."""
+        count = self._settings.mutants
+        if not count or not is_run:
+            return None
+        self._say(f"trying {count} mutants")
+
+        def is_caught(mutant: Source) -> bool:
+            runner = Runner(replace(mutant, name="mutant"), _REFERENCE)
+            stimulus = witness.reference.stimulus
+            for case in stimulus.cases:
+                runs = {case: runner.run(stimulus.feeds[case])}
+                if not all(found.ok for found in self._compare(witness, runs, _REFERENCE)):
+                    return True
+            return False
+
+        return measure_power(candidate, count, self._settings.seeds[0], is_caught)
+
+    def _save(
+        self, witness: "_Original", candidates: Mapping[str, Runs], result: VerificationResult
+    ) -> None:
+        """Write what was run to a file, with all that judging it again may need."""
+        if self._settings.save_results is None:
+            return
+        levels = [level for level in candidates if level != _REFERENCE]
+        reruns = {level: runs for level in levels if (runs := witness.original_at(level))}
+        evidence = Evidence(
+            facts=self._facts,
+            originals={_REFERENCE: witness.reference.outputs, **reruns},
+            candidates=candidates,
+            measured=witness.limits(),
+            result=result,
+            feeds=witness.reference.stimulus.feeds,
+            runtime=runtime_version(),
+        )
+        save_evidence(self._settings.save_results, evidence)
 
     def _third_opinions(
         self,
         third: Evaluator,
         found: Sequence[OutputComparison],
         reference: _Reference,
-        runs: dict[int, Outputs],
+        runs: Runs,
     ) -> list[Opinion]:
         failed = [comparison for comparison in found if not comparison.ok]
         if not failed or not self._settings.third_opinion:
@@ -191,7 +241,7 @@ class _Check:
     def _agree(
         self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf], seed: int
     ) -> bool:
-        return self._judge(_REFERENCE, _REFERENCE, seed).compare(name, expected, actual).ok
+        return make_judge(self._settings, self._facts, seed).compare(name, expected, actual).ok
 
     def _source(self, path: Path, gain: float) -> Source:
         """Return what to run: the file, or a copy in memory with refilled weights."""
@@ -216,7 +266,7 @@ class _Check:
         ports = input_ports(self._flow.model.graph)
         source, runner = self._open_original(source)
         self._say("looking for inputs that the original accepts")
-        judge = self._judge(_REFERENCE, _REFERENCE, self._settings.seeds[0])
+        judge = make_judge(self._settings, self._facts, self._settings.seeds[0])
         stimulus, outputs = find_stimulus(
             self._flow,
             ports,
@@ -247,10 +297,6 @@ class _Check:
             f"onnxruntime does not run the original model: {problem}"
         ) from problem
 
-    def _judge(self, level: str, baseline: str, seed: int) -> Judge:
-        rtol, atol = self._settings.rtol, self._settings.atol
-        return Judge(level, baseline, seed, self._coarsest, rtol, atol)
-
     def _power_warnings(self, reference: _Reference) -> list[str]:
         refillable = bool(reference.blind and not self._weights and find_weights(self._flow))
         return [
@@ -265,34 +311,55 @@ class _Check:
         self._say(f"running the candidate, {_at(level)}")
         return run_seeds(runner, stimulus.feeds, tuple(stimulus.cases))
 
-    def _compare(
-        self, reference: _Reference, runs: dict[int, Outputs], level: str
-    ) -> list[OutputComparison]:
-        found = self._worst(reference.outputs, runs, level, _REFERENCE)
-        if level == _REFERENCE or all(comparison.ok for comparison in found):
-            return found
+    def _compare(self, witness: "_Original", runs: Runs, level: str) -> list[OutputComparison]:
+        expected = witness.reference.outputs
+        return judge_level(
+            self._settings, self._facts, level, reference=expected, runs=runs, witness=witness
+        )
+
+    def rerun_original(self, reference: _Reference, level: str) -> Runs | None:
+        """Return what the original gives at *level*; None, with a warning, if it does not run."""
         try:
             runner = self._session(self._as_deployed(reference.source), "original", level)
             stimulus = reference.stimulus
-            alike = run_seeds(runner, stimulus.feeds, tuple(stimulus.cases))
+            return run_seeds(runner, stimulus.feeds, tuple(stimulus.cases))
         except (RunError, StoppedError) as error:
             self._warnings.append(f"the original does not run, {_at(level)}: {error}")
-            return found
-        again = self._worst(alike, runs, level, level)
-        return [b if b.ok and not a.ok else a for a, b in zip(found, again, strict=True)]
+            return None
 
-    def _worst(
-        self, expected: dict[int, Outputs], actual: dict[int, Outputs], level: str, baseline: str
-    ) -> list[OutputComparison]:
-        """Compare every output for every case; return the worst case of each output."""
-        per_seed = []
-        for seed, theirs in actual.items():
-            judge = self._judge(level, baseline, seed)
-            ours = expected[seed]
-            per_seed.append([judge.compare(name, ours[name], theirs[name]) for name in ours])
-        return [
-            replace(max(same, key=severity), by_seed=same) for same in zip(*per_seed, strict=True)
-        ]
+    def measure(self, reference: _Reference) -> Mapping[str, Limit]:
+        """Return how far the original's last bits move its outputs, if it rounds to steps."""
+        if not self._facts.rounds:
+            return {}
+        self._say("measuring what the original's own last bits move")
+        return measure_limits(
+            reference.source,
+            reference.stimulus.feeds,
+            reference.outputs,
+            lambda source: self._session(source, "original", _REFERENCE),
+        )
+
+
+class _Original:
+    """What else is known of the original: found when it is first asked for."""
+
+    def __init__(self, check: _Check, reference: _Reference) -> None:
+        self.reference = reference
+        self._check = check
+        self._levels: dict[str, Runs | None] = {}
+        self._limits: Mapping[str, Limit] | None = None
+
+    def original_at(self, level: str) -> Runs | None:
+        """Return what the original gives at *level*; None if it does not run."""
+        if level not in self._levels:
+            self._levels[level] = self._check.rerun_original(self.reference, level)
+        return self._levels[level]
+
+    def limits(self) -> Mapping[str, Limit]:
+        """Return how far each output moves with the original's own last bits."""
+        if self._limits is None:
+            self._limits = self._check.measure(self.reference)
+        return self._limits
 
 
 def _at(level: str) -> str:

@@ -9,7 +9,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as _state
 from dplcli.errors import UsageError
 from dplcli.verify.execution import CPU, Execution
 from dplcli.verify.ort_messages import one_line, tells_of_shortage
-from dplcli.verify.ort_values import has_numpy_types, leaves_of, unwrap, wrap
+from dplcli.verify.ort_values import fed, gives_numpy_types, leaves_of, unwrap, wrap
 from dplcli.verify.values import Feed, Outputs, RunError, ShortageError, Source
 
 _SILENT = 4
@@ -72,7 +72,7 @@ class Session:
                 hint="the device, its driver, or a library that the provider needs is missing",
             )
         self._weights = source.weights  # which onnxruntime may read where they are
-        self._plain = has_numpy_types(self._session)
+        self._plain = gives_numpy_types(self._session)
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.
@@ -85,7 +85,8 @@ class Session:
         names = [output.name for output in self._session.get_outputs()]
         try:
             if self._plain:
-                values = self._session.run(names, dict(feeds), options)
+                given = {name: fed(feed) for name, feed in feeds.items()}
+                values = self._session.run(names, given, options)
                 return {n: leaves_of(v) for n, v in zip(names, values, strict=True)}
             wrapped = {name: wrap(feed) for name, feed in feeds.items()}
             results = self._session.run_with_ort_values(names, wrapped, options)

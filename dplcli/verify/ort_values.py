@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnxruntime as ort
 
-from dplcli.verify.values import Array, Feed, Leaf
+from dplcli.verify.values import Array, Feed, Leaf, is_exotic
 
 _BITS = {
     "bfloat16": 16,
@@ -24,11 +24,10 @@ _BITS = {
 _BYTE = 8
 
 
-def has_numpy_types(session: ort.InferenceSession) -> bool:
-    """Tell whether numpy has every element type of the model's inputs and outputs."""
+def gives_numpy_types(session: ort.InferenceSession) -> bool:
+    """Tell whether numpy has the element type of every output of the model."""
     exotic = {f"tensor({name})" for name in _BITS}
-    values = [*session.get_inputs(), *session.get_outputs()]
-    return not any(value.type in exotic for value in values)
+    return not any(value.type in exotic for value in session.get_outputs())
 
 
 def leaves_of(value: object) -> tuple[Leaf, ...]:
@@ -61,11 +60,21 @@ def _leaf(label: str, data: Array) -> Leaf:
     return Leaf(label, name, data)
 
 
+def fed(feed: Feed) -> Feed | ort.OrtValue:
+    """Return what onnxruntime takes where it gives numpy's types; a feed can be of any."""
+    if isinstance(feed, np.ndarray) and is_exotic(feed):
+        return wrap(feed)
+    return feed
+
+
 def wrap(feed: Feed) -> ort.OrtValue:
-    """Hand an array to onnxruntime, also one of a type that numpy lacks."""
-    if not isinstance(feed, np.ndarray):
-        raise NotImplementedError("sequences beside types that numpy lacks")
-    if feed.dtype.kind != "V":
+    """Hand an array to onnxruntime where outputs have a type that numpy lacks."""
+    if not isinstance(feed, np.ndarray) or feed.dtype.kind in "OUS":
+        raise NotImplementedError(
+            "onnxruntime's Python interface takes no strings, sequences or optionals where an "
+            "output has a type that numpy lacks"
+        )
+    if not is_exotic(feed):
         return ort.OrtValue.ortvalue_from_numpy(feed)
     import onnx  # noqa: PLC0415  # slow to load, and rarely needed
 

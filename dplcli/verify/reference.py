@@ -9,7 +9,16 @@ from onnx.reference import ReferenceEvaluator
 
 from dplcli.verify.ort_messages import one_line
 from dplcli.verify.ort_values import leaves_of
-from dplcli.verify.values import Array, Feed, Leaf, Outputs, RunError, ShortageError, Source
+from dplcli.verify.values import (
+    Array,
+    Feed,
+    Leaf,
+    Outputs,
+    RunError,
+    ShortageError,
+    Source,
+    is_exotic,
+)
 
 
 class ReferenceSession:
@@ -60,7 +69,7 @@ def _load(source: Source) -> onnx.ModelProto:
 
 def _readable(leaf: Leaf) -> Leaf:
     """Return data as onnxruntime's comes: bfloat16 as float32, other such types as raw bytes."""
-    if leaf.data.dtype.kind != "V":
+    if not is_exotic(leaf.data):
         return leaf
     if leaf.dtype == "bfloat16":
         return Leaf(leaf.label, leaf.dtype, leaf.data.astype(np.float32))

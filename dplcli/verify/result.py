@@ -15,6 +15,28 @@ SCHEMA = "dpl.verify/1"
 _MOST_NAMED = 6
 
 
+@dataclass(frozen=True)
+class Override:
+    """Tolerances that somebody chose for one output; None keeps the derived one.
+
+    Attributes:
+        rtol: Relative tolerance.
+        atol: Absolute tolerance, in the output's own unit: steps, for an integer.
+
+    Raises:
+        UsageError: A tolerance is negative, infinite or not a number.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
+            if tolerance is not None and not 0 <= tolerance < math.inf:
+                raise UsageError(f"{name} must be a number of 0 or more (got {tolerance})")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How to compare two models.
@@ -24,6 +46,10 @@ class Settings:
         levels: Optimisation levels of onnxruntime at which the candidate runs, out of `LEVELS`.
         rtol: Replaces the derived relative tolerance of every float output.
         atol: Replaces the derived absolute tolerance of every float output.
+        tolerances: Replaces tolerances of single outputs, integers too; wins over the two above.
+        mutants: How many wrong candidates to try, to measure the power of the check.
+        min_power: The share of mutants that must be caught for a yes; None if any will do.
+        save_results: Where to write what the models gave, to judge it again; None for nowhere.
         refill_weights: Give weights that ConstantOfShape nodes make random values, in both models.
         sizes: A number per symbolic dimension, or per ``input:axis``.
         request: What the inputs shall be, beyond seeds and sizes.
@@ -40,6 +66,10 @@ class Settings:
     levels: tuple[str, ...] = ("disable", "all")
     rtol: float | None = None
     atol: float | None = None
+    tolerances: Mapping[str, Override] = field(default_factory=dict)
+    mutants: int = 0
+    min_power: float | None = None
+    save_results: Path | None = None
     refill_weights: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
     request: InputRequest = field(default_factory=InputRequest)
@@ -60,6 +90,10 @@ class Settings:
         for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
             if tolerance is not None and not 0 <= tolerance < math.inf:
                 raise UsageError(f"{name} must be a number of 0 or more (got {tolerance})")
+        if self.mutants < 0:
+            raise UsageError(f"the number of mutants must not be negative (got {self.mutants})")
+        if self.min_power is not None and not 0 <= self.min_power <= 1:
+            raise UsageError(f"the power asked for must be from 0 to 1 (got {self.min_power})")
         for name, size in self.sizes.items():
             if size < 0:
                 raise UsageError(f"the size of {name!r} must not be negative (got {size})")
@@ -84,6 +118,78 @@ class InputChoice:
     low: float | None
     high: float | None
     how: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Measures of a difference beyond the largest one; None and empty where without meaning.
+
+    Attributes:
+        mean_abs: Mean absolute difference.
+        mean_rel: Mean relative difference, where the original is not zero.
+        quantile_abs: The absolute difference that 99 % of the elements stay within.
+        snr_db: Power of the original over power of the difference, in decibels.
+        inf_mismatches: Number of elements that are infinite in exactly one, or with another sign.
+        ulp_histogram: How many elements are 0, 1, 2 to 3, 4 to 7, … representable numbers apart.
+        worst_values: Original and candidate at the worst index, as text.
+        needed_rtol: Relative tolerance of the smallest multiple of the tolerance in force with
+            which the output would pass; None if no tolerance would do.
+        needed_atol: Its absolute tolerance.
+        steps: Number of elements of a quantised output that are off by a step or more.
+        sensitivity: Largest movement of this output when the original's own last bits were
+            moved, if that was measured.
+    """
+
+    mean_abs: float | None = None
+    mean_rel: float | None = None
+    quantile_abs: float | None = None
+    snr_db: float | None = None
+    inf_mismatches: int = 0
+    ulp_histogram: tuple[int, ...] = ()
+    worst_values: tuple[str, str] | None = None
+    needed_rtol: float | None = None
+    needed_atol: float | None = None
+    steps: int | None = None
+    sensitivity: float | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields in a fixed order, tuples as lists."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+        }
+
+
+@dataclass(frozen=True)
+class Power:
+    """How many wrong models the check notices.
+
+    Attributes:
+        caught: Number of mutants whose outputs the check refuses; one that onnxruntime refuses
+            to run counts for nothing.
+        of: Number of mutants that ran.
+        missed: What was changed in those that passed, in words.
+        regions: What was mutated: 'rewritten nodes', 'partitions' or 'whole model'.
+    """
+
+    caught: int
+    of: int
+    missed: tuple[str, ...] = ()
+    regions: str = ""
+
+    @property
+    def score(self) -> float:
+        """The share that was caught; 0 if there was nothing to catch."""
+        return self.caught / self.of if self.of else 0.0
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields in a fixed order."""
+        return {
+            "mutants": self.of,
+            "caught": self.caught,
+            "missed": list(self.missed),
+            "regions": self.regions,
+        }
 
 
 @dataclass(frozen=True)
@@ -113,6 +219,8 @@ class OutputComparison:
         ok: Whether the output passes.
         reason: Why not, in one sentence; None if it passes.
         by_seed: The same for every seed; not part of the JSON.
+        figures: Further measures of the difference.
+        derivation: Where the tolerance comes from, in words.
     """
 
     name: str
@@ -134,11 +242,15 @@ class OutputComparison:
     ok: bool
     reason: str | None = None
     by_seed: tuple["OutputComparison", ...] = ()
+    figures: Figures = Figures()
+    derivation: str = ""
 
     def to_json(self) -> dict[str, object]:
         """Return the fields in a fixed order, tuples as lists; every number is finite."""
         values = dict(vars(self))
         del values["by_seed"]
+        del values["figures"]
+        values |= self.figures.to_json()
         values["shape"] = list(self.shape)
         values["worst_index"] = None if self.worst_index is None else list(self.worst_index)
         return values
@@ -162,7 +274,8 @@ class VerificationResult:
         cases: Per number that stands as *seed* of an output what was fed: 'seed 0', the name of a
             file, a corner. Empty if nothing ran.
         opinions: What onnx's reference evaluator says of outputs that failed, if it was asked.
-        opinions: What onnx's reference evaluator says of outputs that failed, if it was asked.
+        power: How many mutants the check caught, if that was measured.
+        min_power: The share of mutants that had to be caught.
     """
 
     equivalent: bool
@@ -176,6 +289,8 @@ class VerificationResult:
     refilled: int = 0
     cases: Mapping[int, str] = field(default_factory=dict)
     opinions: tuple[Opinion, ...] = ()
+    power: Power | None = None
+    min_power: float | None = None
 
     @property
     def fed(self) -> str:
@@ -188,6 +303,17 @@ class VerificationResult:
             others = [*others[:_MOST_NAMED], f"{len(others) - _MOST_NAMED} more"]
         return ", ".join(["seeds " + ", ".join(drawn)] * bool(drawn) + others)
 
+    @property
+    def accepted(self) -> bool:
+        """Whether the answer is yes: equivalent, by a check as powerful as was asked for."""
+        return self.equivalent and not self.is_weak
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether the check caught fewer mutants than was asked for."""
+        score = 0.0 if self.power is None else self.power.score
+        return self.min_power is not None and score < self.min_power
+
     def to_json(self) -> dict[str, object]:
         """Return the `dpl.verify/1` object: stable order, no times, no paths, JSON-safe numbers."""
         return {
@@ -198,7 +324,10 @@ class VerificationResult:
             "levels": list(self.levels),
             "inputs": [dict(vars(choice), shape=list(choice.shape)) for choice in self.inputs],
             "outputs": [output.to_json() for output in self.outputs],
-            "power": {"blind_outputs": list(self.blind_outputs)},
+            "power": {
+                "blind_outputs": list(self.blind_outputs),
+                **(self.power.to_json() if self.power else {}),
+            },
             "refilled": self.refilled,
             "cases": [{"seed": seed, "name": name} for seed, name in self.cases.items()],
             "third_opinion": [opinion.to_json() for opinion in self.opinions],

@@ -12,6 +12,7 @@ from dplcli.errors import UsageError
 from dplcli.verify.request import InputRequest
 from dplcli.verify.sessions import Array, Feed
 from dplcli.verify.stimulus import Stimulus
+from dplcli.verify.values import is_exotic
 
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -83,7 +84,7 @@ def _members(cases: Mapping[str, Mapping[str, Feed]]) -> Iterator[tuple[str, Arr
 
 def _add(archive: zipfile.ZipFile, name: str, array: Array) -> None:
     plain = array.astype(str) if array.dtype.kind == "O" else array
-    if plain.dtype.kind == "V" or plain.dtype.name.startswith("float8"):
+    if is_exotic(plain):
         plain = plain.view(np.dtype(f"V{plain.dtype.itemsize}"))
     member = zipfile.ZipInfo(f"{name}.npy", _TIME)
     member.compress_type = zipfile.ZIP_DEFLATED

@@ -1,22 +1,26 @@
 """How far two results may be apart that compute the same thing in another order.
 
 A rounding error is at most half a unit in the last place, and errors of *n* steps add up like a
-random walk: to about ``eps * sqrt(n)``. Assumed are 2**20 roundings on the way to one element
-(256 operators, each a sum of 4,096 terms) relative to the element itself, and 2**16 relative to
-the largest element of the output, for sums whose terms cancel. Half precision is summed up in
-float32 by every kernel we know and rounded once per operator, so there it is 2**8 and 2**4.
+random walk: to about ``eps * sqrt(n)``. *n* is counted in the model (`dplcli.verify.depth`): the
+terms of all sums along the longest path to the output, and one for every other operator. Four
+times that is allowed relative to the element itself, and as much relative to the largest element
+of the output divided by four, for sums whose terms cancel. *n* is taken for at least 1,024, since
+functions such as Exp and divisions by small numbers enlarge what came before them, and for at most
+65,536 (256 operators of 256 terms, say), which is also assumed where it cannot be counted. Half
+precision is summed up in float32 by every kernel we know and rounded once per operator, so there
+operators are counted, from 4 to 16.
 
-===========  =========  ====================
-dtype        rtol       atol / max |original|
-===========  =========  ====================
-float64      2.3e-13    5.7e-14
-float32      1.2e-4     3.1e-5
-float16      1.6e-2     3.9e-3
-bfloat16     1.3e-1     3.1e-2
-===========  =========  ====================
+===========  ====================  ====================
+dtype        rtol                  atol / max |original|
+===========  ====================  ====================
+float64      2.8e-14 to 2.3e-13    7.1e-15 to 5.7e-14
+float32      1.5e-5 to 1.2e-4      3.8e-6 to 3.1e-5
+float16      7.8e-3 to 1.6e-2      2.0e-3 to 3.9e-3
+bfloat16     6.3e-2 to 1.3e-1      1.6e-2 to 3.1e-2
+===========  ====================  ====================
 
 For comparison: over 135 real models, onnxruntime's own optimiser moves a typical output by a
-fiftieth of that, and in five models, most of them quantised, by more than a third.
+fiftieth of the largest of that, and in five models, most of them quantised, by more than a third.
 
 An output is judged by the coarsest type that the model computes with, not only by its own: a
 float32 output of float16 layers carries their rounding.
@@ -27,16 +31,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplcli.verify.dataflow import Dataflow
+from dplcli.verify.depth import Depth
 from dplcli.verify.interface import dtype_name
 from dplcli.verify.sessions import Array
 
 _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 _TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
 _HALVES = frozenset({"float16", "bfloat16"})
-_ROUNDINGS = 2**20
-_CANCELLING = 2**16
-_HALF_ROUNDINGS = 2**8
-_HALF_CANCELLING = 2**4
+_MARGIN = 4.0
+_CANCELLING = 0.25
+_FEWEST, _MOST = 2**10, 2**16
+_HALF_FEWEST, _HALF_MOST = 2**2, 2**4
 # Operators that only move, convert or make values: their type says nothing about arithmetic.
 _NOT_ARITHMETIC = frozenset(
     {"Cast", "CastLike", "Identity", "Constant", "ConstantOfShape", "Shape", "Size"}
@@ -50,14 +55,21 @@ FLOATS = frozenset(_EPS)
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Allowed difference of one element: ``atol + rtol * |original|``."""
+    """Allowed difference of one element: ``atol + rtol * |original|``, and where it is from."""
 
     rtol: float
     atol: float
+    derivation: str = ""
 
 
-def derive_tolerance(
-    dtype: str, reference: Array, *, coarsest: str, rtol: float | None, atol: float | None
+def derive_tolerance(  # noqa: PLR0913  # what it depends on
+    dtype: str,
+    reference: Array,
+    *,
+    coarsest: str,
+    rtol: float | None,
+    atol: float | None,
+    depth: Depth | None = None,
 ) -> Tolerance:
     """Return the tolerance of one output.
 
@@ -67,18 +79,34 @@ def derive_tolerance(
         coarsest: The coarsest float type that the model computes with (`working_type`).
         rtol: Overrides the derived relative tolerance.
         atol: Overrides the derived absolute tolerance.
+        depth: How many roundings lead to the output; None if that is not known.
     """
     if dtype not in FLOATS:
-        return Tolerance(0.0, 0.0)
+        return Tolerance(0.0, 0.0, "exact")
     judged = max(dtype, coarsest, key=lambda name: _EPS.get(name, 0.0))
-    eps = _EPS[judged]
     halved = judged in _HALVES
-    relative = eps * (_HALF_ROUNDINGS if halved else _ROUNDINGS) ** 0.5
-    absolute = eps * (_HALF_CANCELLING if halved else _CANCELLING) ** 0.5
+    roundings, counted = _roundings(depth, halved=halved)
+    relative = _MARGIN * _EPS[judged] * roundings**0.5
+    absolute = _CANCELLING * relative * max(_magnitude(reference), _TINY[dtype])
+    chosen = [name for name, value in (("rtol", rtol), ("atol", atol)) if value is not None]
+    given = f"; {' and '.join(chosen)} given" if chosen else ""
+    derivation = f"{_MARGIN:g} x eps({judged}) x sqrt({roundings:,} roundings, {counted}){given}"
     return Tolerance(
         relative if rtol is None else rtol,
-        absolute * max(_magnitude(reference), _TINY[dtype]) if atol is None else atol,
+        absolute if atol is None else atol,
+        derivation if len(chosen) < len(("rtol", "atol")) else "given",
     )
+
+
+def _roundings(depth: Depth | None, *, halved: bool) -> tuple[int, str]:
+    """Return how many roundings to allow for, within what is plausible, and who says so."""
+    fewest, most = (_HALF_FEWEST, _HALF_MOST) if halved else (_FEWEST, _MOST)
+    if depth is None:
+        return most, "assumed"
+    counted = depth.operators if halved else depth.roundings
+    if not fewest < counted < most:
+        return (fewest, "the least") if counted <= fewest else (most, "the most")
+    return counted, "partly assumed" if depth.assumed else "on the longest path"
 
 
 def _magnitude(values: Array) -> float:

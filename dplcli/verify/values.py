@@ -13,6 +13,13 @@ from dplcli.verify.execution import PLAIN, Execution
 Array = npt.NDArray[np.generic]
 Feed = Array | list[Array] | None
 
+_ADDED = 2  # what numpy calls an element type that another package registered
+
+
+def is_exotic(array: Array) -> bool:
+    """Tell whether numpy itself lacks the element type: ml_dtypes adds bfloat16, float8, ..."""
+    return array.dtype.isbuiltin == _ADDED
+
 
 class RunError(Exception):
     """onnxruntime refused a model or a set of inputs; the message is one clean line."""

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dplcli.verify.values import Array
+from dplcli.verify.values import Array, is_exotic
 
 Header = dict[str, Any]
 
@@ -114,7 +114,7 @@ def _pack(values: Array) -> tuple[Header, Array]:
         text = json.dumps([str(word) for word in values.reshape(-1)]).encode()
         return {**place, "dtype": "string"}, np.frombuffer(text, np.uint8)
     data = np.ascontiguousarray(values)
-    if values.dtype.kind == "V":
+    if is_exotic(values):
         import onnx  # noqa: PLC0415  # slow to load, and rarely needed
 
         number = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)

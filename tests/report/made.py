@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.report.document import (
@@ -16,7 +15,7 @@ from dplcli.report.document import (
     RuleUse,
     verification_document,
 )
-from dplcli.verify import InputChoice, OutputComparison, VerificationResult
+from dplcli.verify import Figures, InputChoice, OutputComparison, VerificationResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,24 +39,17 @@ HOSTILE = (
 )
 
 
-@dataclass(frozen=True)
-class Measured(OutputComparison):
-    """A comparison with the further figures that a verification may have."""
-
-    figures: object = None
-
-
 def output(
     name: str,
     level: str = "disable",
     share: float | None = 0.01,
     bins: tuple[int, ...] = (100, 20, 5),
-) -> Measured:
+) -> OutputComparison:
     """Return a comparison whose largest error is *share* of its tolerance."""
     ok = share is not None and share <= 1
     needed = [None if share is None else share * tolerance for tolerance in (1e-4, 1e-5)]
-    figures = SimpleNamespace(needed_rtol=needed[0], needed_atol=needed[1], ulp_histogram=bins)
-    return Measured(
+    figures = Figures(needed_rtol=needed[0], needed_atol=needed[1], ulp_histogram=bins)
+    return OutputComparison(
         name=name,
         dtype="float32",
         shape=(1, 10),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -15,7 +14,7 @@ from dplcli.report.document import Finding, Place, read_place, verification_docu
 from dplcli.report.junit import junit_xml
 from dplcli.report.markdown import markdown_text
 from dplcli.report.sarif import sarif_record
-from dplcli.verify import VerificationResult
+from dplcli.verify import Power
 from tests.report.made import HOSTILE, documents, output, result
 
 if TYPE_CHECKING:
@@ -46,19 +45,10 @@ def test_junit_has_a_case_for_every_output_level_and_seed() -> None:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Weak(VerificationResult):
-    """A result with a measured power that is below what was asked for."""
-
-    power: object = field(default_factory=lambda: SimpleNamespace(caught=3, of=10))
-    is_weak: bool = True
-    accepted: bool = False
-
-
 def test_a_check_that_is_too_weak_is_a_no() -> None:
     """Though the models agree; every form says how many mutants were caught."""
-    plain = result([output("y")])
-    document = verification_document("b against a", Weak(**vars(plain)))
+    weak = replace(result([output("y")]), power=Power(3, 10, ()), min_power=0.9)
+    document = verification_document("b against a", weak)
 
     assert cases(junit_xml(document))[0] == ("dpl verify", "verdict", False)
     assert "❌ Equivalent, by a check that is too weak" in markdown_text(document)

@@ -1,0 +1,173 @@
+"""Options that keep what models gave, and judge it later or elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dplcli import pipeline
+from dplcli.cli.options import PATH
+from dplcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def results_options(command: Command) -> Command:
+    """Add --save-results, --from and --against."""
+    options = [
+        click.option(
+            "--save-results",
+            type=PATH,
+            metavar="FILE",
+            help="Write what was fed and what both models gave to a numpy archive, for --from and "
+            "--against. Without CANDIDATE, ORIGINAL stands for both.",
+        ),
+        click.option(
+            "--from",
+            "judged",
+            type=PATH,
+            metavar="FILE",
+            help="Judge saved results, with --rtol, --atol and --tolerance; no model is run.",
+        ),
+        click.option(
+            "--against",
+            type=PATH,
+            metavar="FILE",
+            help="Run one model on saved inputs, and compare with what the original gave then: "
+            "with another version of onnxruntime, on another machine.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is to be compared, after the arguments and the options above.
+
+    Attributes:
+        original: The model that is right by definition; None if results are.
+        candidate: The model in question; None if results are judged again.
+        judged: Results to judge again.
+        against: Results to compare the candidate with.
+    """
+
+    original: Path | None
+    candidate: Path | None
+    judged: Path | None = None
+    against: Path | None = None
+
+    @property
+    def title(self) -> str:
+        """What reports call it."""
+        names = [path.name for path in (self.candidate, self.original) if path is not None]
+        names += [path.name for path in (self.judged, self.against) if path is not None]
+        return " against ".join(names)
+
+    def compare(
+        self, settings: pipeline.VerifySettings, say: Callable[[str], None]
+    ) -> pipeline.VerificationResult:
+        """Return the verdict."""
+        if self.judged is not None:
+            return pipeline.judge_again(self.judged, settings=settings)
+        if self.candidate is None:
+            raise UsageError("dpl verify needs a model")
+        if self.against is not None:
+            return pipeline.verify_against(
+                self.against, self.candidate, settings=settings, progress=say
+            )
+        return pipeline.verify(
+            self.original or self.candidate, self.candidate, settings=settings, progress=say
+        )
+
+
+def choose_subject(
+    models: tuple[Path | None, Path | None],
+    judged: Path | None,
+    against: Path | None,
+    settings: pipeline.VerifySettings,
+    *,
+    layers: bool,
+) -> Subject:
+    """Return what is to be compared with what.
+
+    Args:
+        models: ORIGINAL and CANDIDATE, as far as given.
+        judged: What --from was given.
+        against: What --against was given.
+        settings: All the other options.
+        layers: Whether --layers was given.
+
+    Raises:
+        UsageError: Arguments and options do not go together.
+    """
+    original, candidate = models
+    if judged is not None and against is not None:
+        raise UsageError("--from and --against contradict each other", hint="pass one of them")
+    if judged is not None:
+        _check_offline(settings, models, layers=layers)
+        return Subject(None, None, judged=judged)
+    if against is not None:
+        if original is None or candidate is not None:
+            raise UsageError("--against takes one model: dpl verify MODEL --against RESULTS")
+        _check_saved_inputs(settings, layers=layers)
+        return Subject(None, original, against=against)
+    if original is not None and candidate is None and settings.save_results is not None:
+        candidate = original
+    if original is None or candidate is None:
+        raise UsageError(
+            "dpl verify needs ORIGINAL and CANDIDATE",
+            hint="or saved results: --from RESULTS, MODEL --against RESULTS",
+        )
+    _check_results_path(settings.save_results, (original, candidate))
+    return Subject(original, candidate)
+
+
+def _check_offline(
+    settings: pipeline.VerifySettings, models: tuple[Path | None, ...], *, layers: bool
+) -> None:
+    """Refuse what saved results have no use for."""
+    plain = pipeline.VerifySettings(
+        rtol=settings.rtol, atol=settings.atol, tolerances=settings.tolerances
+    )
+    if settings != plain or layers or any(model is not None for model in models):
+        raise UsageError(
+            "--from judges what was saved: no model is run",
+            hint="only --rtol, --atol, --tolerance and where to report go with it",
+        )
+
+
+def _check_saved_inputs(settings: pipeline.VerifySettings, *, layers: bool) -> None:
+    """Refuse what has no meaning where inputs are fixed and the original is not run."""
+    plain = pipeline.VerifySettings(
+        rtol=settings.rtol,
+        atol=settings.atol,
+        tolerances=settings.tolerances,
+        levels=settings.levels,
+        custom_ops=settings.custom_ops,
+        execution=settings.execution,
+    )
+    if settings != plain or layers:
+        raise UsageError(
+            "--against feeds what was saved, and does not run the original",
+            hint="only levels, tolerances, --custom-ops, where the model runs and where to report "
+            "go with it",
+        )
+
+
+def _check_results_path(save_results: Path | None, models: tuple[Path, ...]) -> None:
+    """Refuse early where results cannot be, or must not be, written."""
+    if save_results is None:
+        return
+    folder = save_results.parent
+    if save_results.is_dir() or not folder.is_dir():
+        raise UsageError(f"--save-results {save_results}: is not a file in a folder that exists")
+    if any(model.exists() and save_results.resolve() == model.resolve() for model in models):
+        raise UsageError(f"--save-results {save_results}: is a model of this command")

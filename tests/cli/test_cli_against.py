@@ -1,0 +1,143 @@
+"""``dpl verify MODEL --against RESULTS``: what this run gives, beside what another gave."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from tests.cli.support import Dpl, Save
+
+NET = """
+g (float[n,3] x) => (float[n,3] y) {
+  scale = Constant <value = float {2.0}> ()
+  y = Mul (x, scale)
+}
+"""
+RESULTS = ("verify", "m.onnx", "--save-results", "r.npz")
+
+
+@pytest.fixture
+def nets(folder: Path, save: Save) -> Path:
+    """Save a model, one that is a little off, one with other names; return the folder."""
+    save(NET, "m.onnx")
+    save(NET.replace("2.0", "2.0002"), "off.onnx")
+    save(NET.replace("x", "z"), "other.onnx")
+    return folder
+
+
+@pytest.mark.usefixtures("nets")
+def test_same_model_gives_the_same(dpl: Dpl) -> None:
+    """One model is enough to save results; it agrees with them."""
+    assert dpl(*RESULTS).code == 0
+    answer = dpl("verify", "m.onnx", "--against", "r.npz", "--json", "-")
+
+    record = json.loads(answer.out)
+
+    assert answer.code == 0
+    assert [output["max_abs"] for output in record["outputs"]] == [0, 0]
+    assert [case["name"] for case in record["cases"]] == ["seed 0", "seed 1"]
+
+
+@pytest.mark.usefixtures("nets")
+def test_difference_is_found_and_can_be_allowed(dpl: Dpl) -> None:
+    """The candidate is run on the saved inputs, and judged by this call's tolerances."""
+    dpl(*RESULTS)
+
+    refused = dpl("verify", "off.onnx", "--against", "r.npz")
+
+    assert refused.code == 1
+    assert "NOT equivalent" in refused.out
+    assert dpl("verify", "off.onnx", "--against", "r.npz", "--rtol", "2e-4").code == 0
+
+
+@pytest.mark.usefixtures("nets")
+def test_inputs_are_those_that_were_fed(dpl: Dpl) -> None:
+    """Given values and sizes are kept: a difference that shows only there is found again."""
+    dpl(*RESULTS, "--shape", "n=5", "--range", "x=0:0")
+
+    record = json.loads(dpl("verify", "off.onnx", "--against", "r.npz", "--json", "-").out)
+
+    assert record["equivalent"]  # nothing times anything is nothing
+    assert [choice["shape"] for choice in record["inputs"]] == [[5, 3]]
+
+
+def test_every_kind_of_input_is_kept(dpl: Dpl, save: Save) -> None:
+    """bfloat16, float8, text, integers, and sequences come back."""
+    net = """
+g (bfloat16[2] b, float8e4m3fn[2] f, float8e5m2[2] e, string[2] s, int64[2] i, seq(float[2]) q)
+  => (float[2] y, float[2] w, float[2] v, string[2] t, int64[2] j, int64 n) {
+  y = Cast <to = 1> (b)
+  w = Cast <to = 1> (f)
+  v = Cast <to = 1> (e)
+  t = Identity (s)
+  j = Neg (i)
+  n = SequenceLength (q)
+}
+"""
+    header = '<ir_version: 9, opset_import: ["" : 19]>'
+    save(onnx.parser.parse_model(header + net.replace("Neg", "Identity")), "m.onnx")
+    save(onnx.parser.parse_model(header + net), "off.onnx")
+    assert dpl(*RESULTS).code == 0
+
+    same = dpl("verify", "m.onnx", "--against", "r.npz")
+    record = json.loads(dpl("verify", "off.onnx", "--against", "r.npz", "--json", "-").out)
+
+    assert same.code == 0
+    wrong = {output["name"] for output in record["outputs"] if not output["ok"]}
+    assert wrong == {"j"}
+
+
+@pytest.mark.usefixtures("nets")
+def test_other_version_is_named(dpl: Dpl, nets: Path) -> None:
+    """Whose results they are is said, where they are another version's."""
+    dpl(*RESULTS)
+    with np.load(nets / "r.npz") as archive:
+        arrays = dict(archive)
+    record = json.loads(str(arrays["record"]))
+    record["runtime"] = "1.2.3"
+    np.savez(nets / "old.npz", **{**arrays, "record": np.array(json.dumps(record))})
+
+    answer = dpl("verify", "m.onnx", "--against", "old.npz")
+
+    assert answer.code == 0
+    assert "warning: the results are onnxruntime 1.2.3's" in answer.out
+    assert "1.2.3" not in dpl("verify", "m.onnx", "--against", "r.npz").out
+
+
+@pytest.mark.usefixtures("nets")
+def test_another_signature_is_an_answer(dpl: Dpl) -> None:
+    """A candidate with other names is not run; what is missing is said."""
+    dpl(*RESULTS)
+
+    answer = dpl("verify", "other.onnx", "--against", "r.npz")
+
+    assert answer.code == 1
+    assert "the candidate has no input 'x'" in answer.out
+    assert "the results hold no input 'z', which the candidate has" in answer.out
+
+
+@pytest.mark.usefixtures("nets")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    {
+        "two models": (("m.onnx", "off.onnx", "--against", "r.npz"), "--against takes one model"),
+        "no model": (("--against", "r.npz"), "--against takes one model"),
+        "both": (("m.onnx", "--against", "r.npz", "--from", "r.npz"), "contradict each other"),
+        "seed": (("m.onnx", "--against", "r.npz", "--seed", "7"), "feeds what was saved"),
+        "layers": (("m.onnx", "--against", "r.npz", "--layers"), "feeds what was saved"),
+        "missing": (("m.onnx", "--against", "none.npz"), "none.npz: cannot be read"),
+        "no results": (("m.onnx", "--against", "m.onnx"), "m.onnx: holds no saved results"),
+        "nothing": (("m.onnx",), "dpl verify needs ORIGINAL and CANDIDATE"),
+    }.values(),
+)
+def test_what_does_not_go_together(dpl: Dpl, arguments: tuple[str, ...], said: str) -> None:
+    """One message, exit code 2."""
+    dpl(*RESULTS)
+
+    answer = dpl("verify", *arguments)
+
+    assert answer.code == 2
+    assert said in answer.message

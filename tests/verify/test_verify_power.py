@@ -1,0 +1,237 @@
+"""What the check notices, what it says when it is blind, and judging saved results again."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from dplcli import pipeline
+from dplcli.cli.main import main
+from dplcli.errors import UsageError
+from dplcli.verify import Override, Settings
+from dplcli.verify.dataflow import Dataflow
+from dplcli.verify.depth import Depth, output_depths
+from dplcli.verify.equivalence import verify_equivalence
+from dplcli.verify.evidence import load_evidence
+from dplcli.verify.mutants import changes, regions_of
+
+Save = Callable[..., Path]
+
+NET = """g (float[N, 3] x) => (float[N, 2] y)
+<float[3, 2] w = {0.5, -1.25, 2, 0.75, -0.3, 1}, float[2] b = {0.1, 0.2}>
+{ t = MatMul (x, w) s = Add (t, b) y = Tanh (s) }"""
+BLIND = """g (float[N, 3] x) => (float[N, 3] y)
+<float[3] z = {0, 0, 0}, float[3] w = {1, 2, 3}>
+{ t = Mul (x, w) y = Mul (t, z) }"""
+QUANTISED = """g (float[64, 16] x) => (uint8[64, 16] y)
+<float s = {0.02}, uint8 z = {128}, float[16] w = {1,2,3,4,5,6,7,8,9,8,7,6,5,4,3,2}>
+{ t = Mul (x, w) y = QuantizeLinear (t, s, z) }"""
+TWICE = """g (float[64, 16] x) => (float[64, 16] y)
+<float s = {0.02}, uint8 z = {128}, float[16] w = {1,2,3,4,5,6,7,8,9,8,7,6,5,4,3,2}, float h = {%s}>
+{ t = Mul (x, w) u = Mul (t, h) q = QuantizeLinear (u, s, z) y = DequantizeLinear (q, s, z) }"""
+
+
+Dpl = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def dpl(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Dpl:
+    """Return a function that runs a command: exit code, standard output, standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["dpl", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        streams = capfd.readouterr()
+        return int(stop.value.code or 0), streams.out, streams.err
+
+    return call
+
+
+def test_mutants_of_a_small_net_are_caught(save: Save) -> None:
+    """Each wrong version of a net without dead ends is refused, and the result says so."""
+    path = save(NET)
+
+    power = verify_equivalence(path, path, Settings(levels=("disable",), mutants=8)).power
+
+    assert power is not None
+    assert power.of == 8
+    assert power.caught == 8
+    assert power.regions == "whole model"
+    assert power.to_json() == {
+        "mutants": 8,
+        "caught": 8,
+        "missed": [],
+        "regions": "whole model",
+    }
+
+
+def test_blind_check_is_too_weak(save: Save, dpl: Dpl) -> None:
+    """Where everything is multiplied by 0 mutants pass: that is said, and the answer is 1."""
+    path = save(BLIND)
+
+    code, shown, _ = dpl("verify", path, path, "--min-power", "0.9")
+
+    assert code == 1
+    assert "Equivalent" in shown
+    assert "missed: " in shown
+    assert "what it was to catch 90% of" in shown
+    assert "'y' does not change with the input" in shown
+    assert dpl("verify", path, path, "--mutants", "5")[0] == 0
+
+
+def test_mutants_are_drawn_inside_partitions(save: Save) -> None:
+    """Only bodies and calls of functions that a partition wrote are changed."""
+    model = onnx.load(save(NET))
+    function = model.functions.add(domain="t", name="f", input=["a"], output=["c"])
+    function.node.add(op_type="Relu", input=["a"], output=["c"])
+    function.opset_import.add(domain="", version=17)
+    model.graph.node.add(op_type="f", domain="t", input=["t"], output=["r"])
+    assert regions_of(model).label == "whole model"
+    function.metadata_props.add(key="Composite", value="t.f")
+
+    found = regions_of(model)
+
+    assert found.label == "partitions"
+    assert [place.find(model).op_type for place in found.places] == ["Relu", "f"]
+
+
+def test_mutants_are_the_same_for_the_same_seed(save: Save) -> None:
+    """The draw depends on the seed alone, and the model handed in stays as it is."""
+    model = onnx.load(save(NET))
+    before = model.SerializeToString()
+
+    def drawn(seed: int) -> list[str]:
+        source = changes(model, {}, np.random.default_rng(seed))
+        found = []
+        for _, change in zip(range(9), source, strict=False):
+            mutant = onnx.ModelProto()
+            mutant.CopyFrom(model)
+            found.append(change(mutant, {}))
+        return found
+
+    assert drawn(3) == drawn(3) != drawn(4)
+    assert model.SerializeToString() == before
+
+
+def test_quantised_output_of_an_equal_model_passes_and_a_wrong_zero_point_does_not(
+    save: Save,
+) -> None:
+    """The step that a quantiser may flip does not hide a step everywhere."""
+    ours, theirs = save(QUANTISED, "a"), save(QUANTISED.replace("{128}", "{129}"), "b")
+
+    assert verify_equivalence(ours, save(QUANTISED, "c")).equivalent
+    found = verify_equivalence(ours, theirs)
+
+    assert not found.equivalent
+    assert "quantisation step" in str(found.outputs[0].reason)
+
+
+@pytest.mark.parametrize(
+    ("factor", "equivalent"), [("1.0000001", True), ("1.000001", True), ("1.02", False)]
+)
+def test_flipped_roundings_inside_are_no_difference_but_another_scale_is(
+    save: Save, factor: str, *, equivalent: bool
+) -> None:
+    """A last bit before a rounding may cost a step after it; two per cent may not."""
+    ours, theirs = save(TWICE % "1", "a"), save(TWICE % factor, "b")
+
+    found = verify_equivalence(ours, theirs, Settings(seeds=tuple(range(4)), levels=("disable",)))
+
+    assert found.equivalent == equivalent
+
+
+def test_saved_results_are_judged_as_when_they_were_made(
+    save: Save, tmp_path: Path, dpl: Dpl
+) -> None:
+    """Offline, the same tolerances give the same record; other ones another verdict."""
+    ours, theirs = save(NET, "a"), save(NET.replace("0.2}", "0.2001}"), "b")
+    results = tmp_path / "results.npz"
+    online = verify_equivalence(ours, theirs, Settings(save_results=results))
+    assert not online.equivalent
+
+    again = pipeline.judge_again(results)
+    loose = pipeline.judge_again(results, settings=Settings(tolerances={"y": Override(atol=1e-3)}))
+
+    assert again.to_json() == online.to_json()
+    assert loose.equivalent
+    assert dpl("verify", "--from", results)[0] == 1
+    assert dpl("verify", "--from", results, "--tolerance", "y=atol:1e-3")[0] == 0
+    assert dpl("verify", "--from", results, "--atol", "1e-3")[0] == 0
+
+
+def test_saved_results_keep_strings(save: Save, tmp_path: Path) -> None:
+    """Text goes into the file without pickles, and comes back equal."""
+    text = "g (string[4] x) => (string[4] y) { y = Identity (x) }"
+    path, results = save(text), tmp_path / "r.npz"
+
+    assert verify_equivalence(path, path, Settings(save_results=results)).equivalent
+    assert pipeline.judge_again(results).equivalent
+    assert load_evidence(results).candidates["all"][0]["y"][0].dtype == "string"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["--from", "missing.npz"], id="missing"),
+        pytest.param(["--from", "{model}"], id="a model"),
+        pytest.param(["--from", "{results}", "{model}", "{model}"], id="models too"),
+        pytest.param(["--from", "{results}", "--seed", "3"], id="a seed"),
+        pytest.param(["--from", "{results}", "--tolerance", "z=rtol:1"], id="unknown output"),
+        pytest.param(["--from", "{results}", "--tolerance", "y=rtol:x"], id="no number"),
+        pytest.param(["--from", "{results}", "--tolerance", "y=rtol:1,rtol:2"], id="twice"),
+        pytest.param(["--from", "{results}", "--tolerance", "y"], id="nothing"),
+        pytest.param(["--from", "{results}", "--tolerance", "y=rtol:-1"], id="negative"),
+        pytest.param(["{model}"], id="one model"),
+        pytest.param(["{model}", "{model}", "--tolerance", "z=rtol:1"], id="unknown online"),
+        pytest.param(["{model}", "{model}", "--save-results", "no/where.npz"], id="no folder"),
+        pytest.param(["{model}", "{model}", "--save-results", "{model}"], id="over the model"),
+        pytest.param(["{model}", "{model}", "--min-power", "2"], id="power"),
+        pytest.param(["{model}", "{model}", "--mutants", "-2"], id="mutants"),
+    ],
+)
+def test_bad_usage_is_one_message(
+    save: Save, tmp_path: Path, dpl: Dpl, arguments: list[str]
+) -> None:
+    """Each is refused with 2 and a message, and the model is as it was."""
+    model, results = save(NET), tmp_path / "r.npz"
+    content = model.read_bytes()
+    verify_equivalence(model, model, Settings(save_results=results))
+
+    code, shown, said = dpl("verify", *[a.format(model=model, results=results) for a in arguments])
+
+    assert (code, shown) == (2, "")
+    assert said.startswith("dpl: error: ")
+    assert "internal" not in said
+    assert model.read_bytes() == content
+
+
+def test_damaged_results_are_no_crash(save: Save, tmp_path: Path) -> None:
+    """A truncated file and a foreign archive are named."""
+    model, results = save(NET), tmp_path / "r.npz"
+    verify_equivalence(model, model, Settings(save_results=results))
+    (tmp_path / "cut.npz").write_bytes(results.read_bytes()[:-200])
+    np.savez(tmp_path / "other.npz", a=np.ones(3))
+
+    for name in ("cut.npz", "other.npz"):
+        with pytest.raises(UsageError, match="holds no saved results"):
+            load_evidence(tmp_path / name)
+
+
+def test_depth_is_counted_along_the_longest_path(save: Save) -> None:
+    """A product of 3 terms, a sum and Tanh are 5 roundings of 3 operators."""
+    flow = Dataflow(onnx.load(save(NET)))
+
+    assert output_depths(flow) == {"y": Depth(5, 3, assumed=False)}
+
+
+def test_depth_behind_a_body_is_unknown(save: Save) -> None:
+    """What an If computes is not counted, and nothing is claimed of it."""
+    text = """g (bool c, float[2] x) => (float[2] y, float[2] z) {
+    t = If (c) <then_branch = a () => (float[2] p) { p = Relu (x) },
+                else_branch = b () => (float[2] q) { q = Neg (x) }>
+    y = Tanh (t) z = Tanh (x) }"""
+
+    assert output_depths(Dataflow(onnx.load(save(text)))) == {"z": Depth(1, 1, assumed=False)}
