@@ -220,9 +220,10 @@ def result_document(  # noqa: PLR0913  # the parts of an outcome
     )
 
 
-def differing_first(layers: Iterable[Layer]) -> list[Layer]:
-    """Return *layers* with those first that differ, else in order of computation."""
-    return sorted(layers, key=lambda layer: layer.ok)
+def chosen_layers(layers: Sequence[Layer], most: int) -> list[Layer]:
+    """Return up to *most* of *layers* in order of computation; those that differ go before."""
+    places = sorted(range(len(layers)), key=lambda place: layers[place].ok)[:most]
+    return [layers[place] for place in sorted(places)]
 
 
 def equivalence(result: VerificationResult) -> str:

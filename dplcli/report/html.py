@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dplcli.report.document import differing_first, versions
+from dplcli.report.document import chosen_layers, versions
 from dplcli.report.escaping import one_line, visible
 from dplcli.report.measures import (
     error_bins,
@@ -84,7 +84,7 @@ def html_page(document: Document) -> str:
         fed="" if result is None else result.fed,
         named=len({output.name for output in outputs}),
         histograms=histograms,
-        values=differing_first(document.layers),
+        values=chosen_layers(document.layers, _MOST_ROWS),
         layers=Markup(layer_plot(document.layers, "layers")) if document.layers else "",  # noqa: S704  # our own plot
         versions=versions(),
     )

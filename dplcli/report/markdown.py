@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dplcli.report.document import differing_first, versions
+from dplcli.report.document import chosen_layers, versions
 from dplcli.report.escaping import code, markdown
 from dplcli.report.measures import number, percent, ranked, share_of_tolerance, value
 
@@ -92,9 +92,11 @@ def _layers(document: Document) -> Iterator[str]:
             code(layer.op_type),
             percent(layer.share),
         )
-        for layer in differing_first(document.layers)
+        for layer in chosen_layers(document.layers, _MOST_ROWS)
     ]
     yield from _table("Values on the way", ("", "value", "operator", "-of tolerance"), rows)
+    if len(document.layers) > _MOST_ROWS:
+        yield from ("", f"and {len(document.layers) - _MOST_ROWS} more.")
 
 
 def _findings(document: Document) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.verify import OutputComparison, VerificationResult
+
+_TWO_DIGITS = decimal.Context(prec=2, rounding=decimal.ROUND_CEILING)
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,33 @@ def share_of_tolerance(output: OutputComparison) -> float | None:
         if needed is not None and given > 0 and math.isfinite(needed):
             return needed / given
     return None
+
+
+def needed_tolerances(outputs: Sequence[OutputComparison]) -> dict[str, str]:
+    """Return with which tolerances outputs that fail would pass, as --tolerance takes them.
+
+    An output that no tolerance helps is left out.
+    """
+    failing = dict.fromkeys(output.name for output in outputs if not output.ok)
+    found = {}
+    for name in failing:
+        compared = [each for o in outputs if o.name == name for each in o.by_seed or (o,)]
+        needed = [each.figures for each in compared]
+        limits = {
+            "rtol": [figures.needed_rtol for figures in needed],
+            "atol": [figures.needed_atol for figures in needed],
+        }
+        known = {kind: [n for n in numbers if n is not None] for kind, numbers in limits.items()}
+        if known == limits:
+            found[name] = ",".join(
+                f"{kind}:{_rounded_up(max(numbers))}" for kind, numbers in known.items() if numbers
+            )
+    return found
+
+
+def _rounded_up(number: float) -> str:
+    """Return two digits of a number that are no less than it."""
+    return f"{float(_TWO_DIGITS.create_decimal_from_float(number)):g}"
 
 
 def error_bins(output: OutputComparison) -> tuple[Bin, ...]:

@@ -14,6 +14,7 @@ from dplcli.ir.scopes import scope_of
 from dplcli.passes.selection import in_program_order
 from dplcli.report.histogram import error_histograms
 from dplcli.report.judgement_lines import judgement_lines
+from dplcli.report.measures import needed_tolerances, percent, share_of_tolerance
 from dplcli.report.records import (
     coverage,
     initializer_summary,
@@ -172,7 +173,7 @@ def verification_report(result: VerificationResult) -> RenderableType:
     """Return the verdict, the figures per output and level, and what weakens the verdict."""
     lines: list[RenderableType] = []
     if result.outputs:
-        columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "needs rtol", "needs atol")
+        columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "used")
         table = plain_table("output", "level", *columns, "verdict", right=columns)
         for output in result.outputs:
             table.add_row(*_figures(output))
@@ -183,6 +184,10 @@ def verification_report(result: VerificationResult) -> RenderableType:
         Text(f"{output.name} at level {output.level}: {output.reason}", style="red")
         for output in result.outputs
         if output.reason
+    ]
+    lines += [
+        Text(f"{name} would pass with --tolerance {name}={tolerance}")
+        for name, tolerance in needed_tolerances(result.outputs).items()
     ]
     lines += [Text(reason, style="red") for reason in result.reasons]
     lines += [Text(str(opinion), style="cyan") for opinion in result.opinions]
@@ -205,8 +210,7 @@ def _figures(output: OutputComparison) -> tuple[str, ...]:
         ulp,
         _short(output.rtol),
         _short(output.atol),
-        _short(output.figures.needed_rtol),
-        _short(output.figures.needed_atol),
+        percent(share_of_tolerance(output)),
         "ok" if output.ok else f"{output.mismatches} differ",
     )
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dplcli.report.document import Finding, Place, read_place, verification_document
+from dplcli.report.document import Finding, Layer, Place, read_place, verification_document
 from dplcli.report.junit import junit_xml
 from dplcli.report.markdown import markdown_text
 from dplcli.report.sarif import sarif_record
@@ -115,7 +115,7 @@ def test_hostile_names_stay_text_in_markdown() -> None:
     assert tags == {"<!-- dpl report -->", "<code>", "</code>", "<sub>", "</sub>"}
     assert not re.search(r"\]\(|http:|@you|\*\*|www\.|`", text)
     tables = re.findall(r"(?m)^\| ?.*\n\| -.*\n(?:\|.*\n)*", text)
-    assert len(tables) == 4
+    assert len(tables) == 5
     for table in tables:
         assert len({line.count("|") for line in table.splitlines()}) == 1
 
@@ -175,3 +175,14 @@ def test_places_are_found_among_the_files_that_were_named(tmp_path: Path) -> Non
     assert read_place("conv_relu.yaml:12", named) == Place("conv_relu.yaml", 12)
     assert read_place("variant 1", named) is None
     assert read_place("", named) is None
+
+
+def test_values_on_the_way_have_a_table() -> None:
+    """In order of computation; of more than a table takes, those that differ are all there."""
+    layers = tuple(Layer(f"v{i}", "Relu", 0.5, ok=i % 100 != 99) for i in range(2_000))
+    text = markdown_text(replace(DOCUMENTS["two"], layers=layers))
+    rows = re.findall(r"<code>v(\d+)</code>", text)
+
+    assert rows == sorted(rows, key=int)
+    assert {str(i) for i in range(99, 2_000, 100)} <= set(rows)
+    assert f"and {2_000 - len(rows)} more." in text

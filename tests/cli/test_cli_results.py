@@ -1,6 +1,7 @@
-"""``dpl verify MODEL --against RESULTS``: what this run gives, beside what another gave."""
+"""Saved results: judged again, and compared with what another run gives."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -141,3 +142,15 @@ def test_what_does_not_go_together(dpl: Dpl, arguments: tuple[str, ...], said: s
 
     assert answer.code == 2
     assert said in answer.message
+
+
+@pytest.mark.usefixtures("nets")
+def test_tolerance_that_would_do_is_named(dpl: Dpl) -> None:
+    """The option can be copied: with it the output passes, with a little less it does not."""
+    refused = dpl("verify", "m.onnx", "off.onnx", "--save-results", "r.npz")
+    [option] = set(re.findall(r"y would pass with --tolerance (\S+)", refused.out))
+    less = re.sub(r":([\d.e-]+)", lambda found: f":{float(found[1]) * 0.9}", option)
+
+    assert refused.code == 1
+    assert dpl("verify", "--from", "r.npz", "--tolerance", option).code == 0
+    assert dpl("verify", "--from", "r.npz", "--tolerance", less).code == 1
