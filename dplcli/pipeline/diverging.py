@@ -191,7 +191,7 @@ class _Finder:
                 "inputs": inputs,
                 "outputs": list(parts.outputs),
                 "level": level,
-                "coarsest": self.comparison.fed.coarsest,
+                "coarsest": self.comparison.fed.facts.coarsest,
                 "rtol": self.settings.rtol,
                 "atol": self.settings.atol,
                 "custom_ops": libraries,

@@ -117,7 +117,7 @@ class RuleExhibit:
                 "inputs": [],
                 "outputs": [],
                 "level": self.settings.levels[0],
-                "coarsest": self.fed.coarsest,
+                "coarsest": self.fed.facts.coarsest,
                 "rtol": self.settings.rtol,
                 "atol": self.settings.atol,
                 "custom_ops": libraries,

@@ -161,6 +161,8 @@ def _paint_bins(series: Sequence[tuple[str, Sequence[Bin]]], axes: Axes) -> None
 
 
 def _paint_layers(layers: Sequence[Layer], axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415  # only where plots are drawn
+
     shares = [_clipped(layer.share) for layer in layers]
     axes.plot(range(1, len(layers) + 1), shares, color=_MUTED, linewidth=1)
     for is_ok, colour in ((True, _OK), (False, _BAD)):
@@ -175,10 +177,18 @@ def _paint_layers(layers: Sequence[Layer], axes: Axes) -> None:
         )
     axes.axhline(1, color=_BAD, linewidth=1.2, linestyle="--")
     axes.set_yscale("log")
+    axes.set_ylim(*_whole_decades([1.0, *(share for share in shares if not math.isnan(share))]))
     axes.yaxis.set_major_formatter(lambda share, _: percent(share))
     axes.minorticks_off()
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("values in order of computation")
     axes.grid(axis="y", color=_LINE, linewidth=0.6)
+
+
+def _whole_decades(shares: Sequence[float]) -> tuple[float, float]:
+    """Return powers of ten around *shares*, with room for a marker on both sides."""
+    low, high = math.log10(min(shares)), math.log10(max(shares))
+    return 10 ** (math.floor(low) - 0.3), 10 ** (math.ceil(high) + 0.3)
 
 
 def _clipped(share: float | None) -> float:

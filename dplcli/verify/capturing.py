@@ -9,23 +9,22 @@ import numpy as np
 import onnx
 
 from dplcli.errors import VerificationError
-from dplcli.verify.compare import Judge
 from dplcli.verify.dataflow import Dataflow
+from dplcli.verify.depth import value_depths
 from dplcli.verify.interface import input_ports, read_model
+from dplcli.verify.judgement import REFERENCE, Facts, facts_of, make_judge
 from dplcli.verify.power import blind_outputs
 from dplcli.verify.refill import MATRIX_GAINS, draw_weights, find_weights, replace_weights
 from dplcli.verify.sessions import RunError, Runner, Source
 from dplcli.verify.stimulus import find_stimulus
-from dplcli.verify.tolerance import working_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from dplcli.verify.compare import Judge
     from dplcli.verify.result import Settings
     from dplcli.verify.sessions import Array, Feed, Leaf, Outputs
-
-REFERENCE = "disable"
 
 
 @dataclass(frozen=True)
@@ -35,19 +34,18 @@ class Fed:
     Attributes:
         source: What runs: the file, or a copy with refilled weights.
         feeds: What it is fed, by seed and input.
-        coarsest: The coarsest float type that it computes with.
+        facts: What it says about its values.
         settings: How it is compared.
     """
 
     source: Source
     feeds: Mapping[int, Mapping[str, Feed]]
-    coarsest: str
+    facts: Facts
     settings: Settings
 
     def judge(self, level: str, seed: int) -> Judge:
         """Return who compares values of this model with others."""
-        settings = self.settings
-        return Judge(level, REFERENCE, seed, self.coarsest, settings.rtol, settings.atol)
+        return make_judge(self.settings, self.facts, seed, level=level)
 
 
 def feed(path: Path, settings: Settings, made: Collection[str] | None = None) -> Fed:
@@ -64,21 +62,29 @@ def feed(path: Path, settings: Settings, made: Collection[str] | None = None) ->
     flow = Dataflow(read_model(path))
     weights = find_weights(flow) if settings.refill_weights else []
     weights = [weight for weight in weights if made is None or weight.name in made]
-    first, *others = settings.seeds
-    seeds = (first, *others) if others else (first, first + 1)
+    facts = replace(facts_of(flow), depths=value_depths(flow))
+    execution, first = settings.execution.plain(), settings.seeds[0]
+    judge = make_judge(settings, facts, first)
     ports = input_ports(flow.model.graph)
     gains = list(MATRIX_GAINS if weights else MATRIX_GAINS[:1])
     while True:
-        source, gain = Source(path), gains.pop(0)
+        source, gain = Source(path, execution=execution), gains.pop(0)
         if weights:
             values = draw_weights(weights, first, gain)
-            source = Source(path, replace_weights(read_model(path), values), values)
+            content = replace_weights(read_model(path), values)
+            source = replace(source, content=content, weights=values)
         runner, source = _opened(source, settings.custom_ops)
-        stimulus, outputs = find_stimulus(flow, ports, runner, seeds, settings.sizes)
-        fed = Fed(source, stimulus.feeds, working_type(flow), settings)
-        runs = list(outputs.values())
-        if not gains or not blind_outputs(fed.judge(REFERENCE, first), runs):
-            return fed
+        stimulus, outputs = find_stimulus(
+            flow,
+            ports,
+            runner,
+            settings.seeds,
+            settings.sizes,
+            request=settings.request,
+            judge=judge,
+        )
+        if not gains or not blind_outputs(judge, list(outputs.values())):
+            return Fed(source, stimulus.feeds, facts, settings)
 
 
 def _opened(source: Source, libraries: tuple[Path, ...]) -> tuple[Runner, Source]:

@@ -49,17 +49,25 @@ _NOTHING = Depth()
 
 
 def output_depths(flow: Dataflow) -> Mapping[str, Depth]:
-    """Return the depth of every graph output; a call or a loop on the way makes it unknown.
+    """Return the depth of every graph output, where it can be counted (`value_depths`)."""
+    known = value_depths(flow)
+    names = (info.name for info in flow.model.graph.output)
+    return {name: known[name] for name in names if name in known}
 
-    Outputs behind what cannot be counted (bodies, functions, operators of other domains) are
+
+def value_depths(flow: Dataflow) -> Mapping[str, Depth]:
+    """Return the depth of every value of the main graph; a call or a loop makes it unknown.
+
+    Values behind what cannot be counted (bodies, functions, operators of other domains) are
     left out.
     """
     known: dict[str, Depth | None] = {}
     for node in flow.model.graph.node:
         found = _depth_after(flow, node, known)
         known.update((name, found) for name in node.output if name)
-    outputs = (info.name for info in flow.model.graph.output)
-    return {name: depth for name in outputs if (depth := known.get(name, _NOTHING)) is not None}
+    for info in flow.model.graph.output:
+        known.setdefault(info.name, _NOTHING)
+    return {name: depth for name, depth in known.items() if depth is not None}
 
 
 def _depth_after(

@@ -162,9 +162,10 @@ def _written(
 def _candidate(path: Path, original: Source, settings: Settings) -> Source:
     """Return the candidate to run, with the weights that the original was given."""
     if not original.weights:
-        return Source(path, libraries=settings.custom_ops)
+        return Source(path, libraries=settings.custom_ops, execution=settings.execution)
     content = replace_weights(read_model(path), original.weights)
-    return replace(original, path=path, content=content, libraries=settings.custom_ops)
+    deployed = replace(original, libraries=settings.custom_ops, execution=settings.execution)
+    return replace(deployed, path=path, content=content)
 
 
 def _labels(wiring: Wiring, nodes: set[int]) -> tuple[str, ...]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError
-from dplcli.verify.capturing import REFERENCE, capture, type_of, value_of
+from dplcli.verify.capturing import capture, type_of, value_of
 from dplcli.verify.compare import Judge
 from dplcli.verify.cutting import Wiring, cut
+from dplcli.verify.dataflow import Dataflow
+from dplcli.verify.interface import read_model
+from dplcli.verify.judgement import REFERENCE, facts_of
 from dplcli.verify.sessions import RunError, Runner, Source
 
 if TYPE_CHECKING:
@@ -72,6 +76,17 @@ def show(
         RunError: The original does not run.
     """
     original, candidate = sources
+    facts = facts_of(Dataflow(read_model(original.path)))
+    judge = Judge(
+        level=rules.level,
+        baseline=REFERENCE,
+        seed=0,
+        coarsest=rules.coarsest,
+        rtol=rules.rtol,
+        atol=rules.atol,
+        depths=facts.depths,
+        stepped=facts.stepped,
+    )
     try:
         theirs = Runner(candidate, rules.level).run(feeds[1])
     except RunError as error:
@@ -80,14 +95,14 @@ def show(
     found = Shown()
     for baseline in dict.fromkeys((REFERENCE, rules.level)):
         ours = Runner(original, baseline).run(feeds[0])
-        found = Shown(_compared(ours, theirs, pairs, rules, baseline))
+        found = Shown(_compared(ours, theirs, pairs, replace(judge, baseline=baseline)))
         if not found.differs:
             break
     return found
 
 
 def _compared(
-    ours: Outputs, theirs: Outputs, pairs: Sequence[tuple[str, str]], rules: Rules, baseline: str
+    ours: Outputs, theirs: Outputs, pairs: Sequence[tuple[str, str]], judge: Judge
 ) -> tuple[OutputComparison, ...]:
     for label, values, names in (
         ("original", ours, [pair[0] for pair in pairs]),
@@ -95,7 +110,6 @@ def _compared(
     ):
         if missing := [name for name in names if name not in values]:
             raise UsageError(f"the {label} has no output {missing[0]!r}")
-    judge = Judge(rules.level, baseline, 0, rules.coarsest, rules.rtol, rules.atol)
     return tuple(judge.compare(a, ours[a], theirs[b]) for a, b in pairs)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from dplcli.verify.capturing import REFERENCE, capture
+from dplcli.verify.capturing import capture
 from dplcli.verify.interface import read_model
+from dplcli.verify.judgement import REFERENCE
 from dplcli.verify.sessions import Leaf, RunError, Runner
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dplcli.verify.alignment import Alignment, Pair
-from dplcli.verify.capturing import REFERENCE
 from dplcli.verify.intermediates import DEFAULT_CAP, Stream
+from dplcli.verify.judgement import REFERENCE
 from dplcli.verify.layer_result import Layer, Layers
 
 if TYPE_CHECKING:
