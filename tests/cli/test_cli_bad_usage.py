@@ -52,7 +52,7 @@ OPTIONS = {
         "'Rellu_0': no node",
         "did you mean 'Relu_0'?",
     ),
-    "one-model-to-verify": (("verify", "m.onnx"), "'CANDIDATE'", "dpl verify --help"),
+    "one-model-to-verify": (("verify", "m.onnx"), "needs ORIGINAL and CANDIDATE", "--from RESULTS"),
 }
 
 

@@ -20,7 +20,7 @@ OUTPUT = [
 ]
 VERIFY = [
     *("schema", "equivalent", "reasons", "seeds", "levels", "inputs", "outputs", "power"),
-    *("refilled", "cases", "warnings"),
+    *("refilled", "cases", "third_opinion", "warnings"),
 ]
 KNOWN = {"covered": 0, "of": 0}
 COVERAGE = {
