@@ -12,12 +12,13 @@ from dplcli.dpl.drafting import draft_replacement
 from dplcli.dpl.match import read_match
 from dplcli.dpl.replacement import Replacement, parse_replacement
 from dplcli.dpl.scoping import attribute_names, bound_names
+from dplcli.ir.marks import RULE_KEY
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.driver import whole_node
 from dplcli.passes.judgement import judge
 from dplcli.passes.names import NewNames
-from dplcli.passes.replace import RULE_KEY, Change, replace_match
+from dplcli.passes.replace import Change, replace_match
 from dplcli.passes.rewriting import Narrowed, Rewriting, rewrite
 from dplcli.passes.selection import matchable_graphs
 from tests.helpers import SCHEMAS, model_from_bytes, pattern_of, print_model, proto_from_text

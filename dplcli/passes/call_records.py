@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dplcli.ir.codec import NO_REMARKS, Remarks, StatedType
+from dplcli.ir.marks import NODES_KEY
 from dplcli.ir.types import DTYPE_CODES, TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dplcli.ir import Graph, Node
-
-NODES_KEY = "dpl.nodes"
-"""Metadata key of a call: the nodes it stands for (:func:`dplcli.passes.origin.describe_nodes`)."""
 
 UNDO_KEY = "dpl.undo"
 """Metadata key of a call: what else it takes to put them back (:mod:`dplcli.passes.origin`)."""

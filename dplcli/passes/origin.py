@@ -28,8 +28,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dplcli.ir.functions import called_function
+from dplcli.ir.marks import NODES_KEY
 from dplcli.ir.traversal import behind_identities
-from dplcli.passes.call_records import NODES_KEY, UNDO_KEY, read_call
+from dplcli.passes.call_records import UNDO_KEY, read_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
-from dplcli.passes.call_records import NODES_KEY, UNDO_KEY
+from dplcli.ir.marks import NODES_KEY
+from dplcli.passes.call_records import UNDO_KEY
 from dplcli.passes.marks import CODEGEN_KEY
 from dplcli.passes.origin import describe_type
 from dplcli.passes.region_steps import steps_of

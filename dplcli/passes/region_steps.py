@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dplcli.ir import Node, Value
 from dplcli.ir.functions import called_function
-from dplcli.passes.call_records import NODES_KEY, UNDO_KEY, read_call
+from dplcli.ir.marks import NODES_KEY
+from dplcli.passes.call_records import UNDO_KEY, read_call
 from dplcli.passes.marks import is_partition
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dplcli.dpl.draft import DraftConstant, DraftNode, DraftOutput
 from dplcli.dpl.drafting import operands_of
 from dplcli.ir import Attribute, Value
+from dplcli.ir.marks import ORIGIN_KEY, RULE_KEY
 from dplcli.ir.traversal import dependents_before, needed_within
 from dplcli.ir.value import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.passes.cleanup import erase_unread
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from dplcli.ir import Graph, Node
     from dplcli.passes.names import NewNames
     from dplcli.passes.rewriter import RewriteListener
-
-RULE_KEY = "dpl.rule"
-"""Metadata key of a node that a rule has made: the rule's name."""
-
-ORIGIN_KEY = "dpl.replaces"
-"""Metadata key of a node that a rule has made: the names of the nodes it was made from."""
 
 _LONGEST_ORIGIN = 200
 

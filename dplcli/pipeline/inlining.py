@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.functions import called_function
+from dplcli.ir.marks import NODES_KEY
 from dplcli.onnx_io import is_modified, paused_gc
-from dplcli.passes.call_records import NODES_KEY
 from dplcli.passes.inline import Inlining
 from dplcli.passes.inline import inline as inline_functions
 from dplcli.passes.marks import is_written

@@ -1,9 +1,10 @@
-"""Which values of two models ought to be the same: by dataflow and by numbers, never by name.
+"""Which values of two models ought to be the same: by the log, dataflow and numbers, not by name.
 
-In this order: values with equal digests of what computes them; values whose numbers agree on what
-both models are fed, where there are enough different numbers for that to mean something; and then
-nodes of one operator that read values already aligned, or whose results are. The last are aligned
-whether they agree or not: that is where a fault shows.
+In this order: values with equal digests of what computes them; values that the log of a rewrite or
+a partition, in the candidate's metadata, says it took over from nodes which the original has;
+values whose numbers agree on what both models are fed, where there are enough different numbers
+for that to mean something; and then nodes of one operator that read values already aligned, or
+whose results are. The last are aligned whether they agree or not: that is where a fault shows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dplcli.verify.log import logged_values
 from dplcli.verify.structure import digests, same_digest
 from dplcli.verify.tolerance import FLOATS
 
@@ -37,7 +39,7 @@ class Pair:
     Attributes:
         original: The value of the original.
         candidate: The value of the candidate.
-        how: ``structure``, ``numbers``, ``dataflow`` or ``output``.
+        how: ``structure``, ``log``, ``numbers``, ``dataflow`` or ``output``.
     """
 
     original: str
@@ -76,6 +78,14 @@ class Alignment:
         found = same_digest(mine, _made(other, self.theirs), list(self.ours.makers))
         for name, partner in found.items():
             self._add(name, partner, "structure")
+
+    def by_log(self) -> None:
+        """Align what the candidate says it took over, where the original has it like that."""
+        for node in self.theirs.nodes:
+            for logged in logged_values(node):
+                maker = self.ours.makers.get(logged.name)
+                if maker is not None and logged.is_made_by(self.ours.nodes[maker]):
+                    self._add(logged.name, logged.name, "log")
 
     def by_numbers(
         self, mine: Mapping[str, Sketch], other: Mapping[str, Sketch], judge: Judge

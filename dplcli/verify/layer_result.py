@@ -18,7 +18,7 @@ class Layer:
         original: Its name in the original.
         candidate: Its name in the candidate.
         op_type: The operator that makes it in the original.
-        how: What aligned the two: ``structure``, ``numbers``, ``dataflow`` or ``output``.
+        how: What aligned the two: ``structure``, ``log``, ``numbers``, ``dataflow`` or ``output``.
         comparison: How they compare, with optimisation off.
     """
 

@@ -52,6 +52,7 @@ class Inside:
         """
         alignment = Alignment(*self.wirings)
         alignment.by_structure()
+        alignment.by_log()
         mine, other = alignment.unaligned()
         if mine and other:
             ours, theirs = self.streams

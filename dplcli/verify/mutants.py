@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from dplcli.ir.marks import RULE_KEY
 from dplcli.verify.sessions import Array
 
 Weights = dict[str, Array]
@@ -40,7 +41,6 @@ _TABLES = frozenset({"Gather", "GatherElements", "GatherND"})
 _MOVED = frozenset({"Reshape", "Resize", "Slice", "Tile", "Expand", "Pad", "ConstantOfShape"})
 _FACTORS = (1.1, -1.0, 10.0)
 _PARTITION_KEYS = frozenset({"Composite", "Codegen"})
-_RULE_KEY = "dpl.rule"
 _FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE})
 _BYTES = frozenset({onnx.TensorProto.INT8, onnx.TensorProto.UINT8})
 
@@ -86,7 +86,7 @@ def regions_of(model: onnx.ModelProto) -> Regions:
     rewritten = [
         Place(-1, index)
         for index, node in enumerate(model.graph.node)
-        if any(entry.key == _RULE_KEY for entry in node.metadata_props)
+        if any(entry.key == RULE_KEY for entry in node.metadata_props)
     ]
     if rewritten:
         return Regions("rewritten nodes", tuple(rewritten))

@@ -220,3 +220,53 @@ def test_captured_values_can_be_fed_again(tmp_path: Path) -> None:
     assert half.dtype.name == "bfloat16"
     assert isinstance(pair, list)
     assert [array.shape for array in pair] == [(2,), (2,)]
+
+
+def _logged(folder: Path, metadata: dict[str, str], op: str = "Cos") -> dict[str, str]:
+    """Compare with a candidate whose *d* is computed wrongly and carries *metadata*.
+
+    Returns what aligned each value of the original.
+    """
+    ours = proto_from_text(NET)
+    for node in ours.graph.node:
+        node.name = f"n_{node.output[0]}"
+    theirs = proto_from_text(NET.replace("d = Cos (c)", "e = Exp (c)  d = Neg (e)"))
+    wrong = theirs.graph.node[4]
+    for key, value in metadata.items():
+        wrong.metadata_props.add(key=key, value=value)
+    ours.graph.node[3].op_type = op
+    onnx.save(ours, folder / "a.onnx")
+    onnx.save(theirs, folder / "b.onnx")
+    layers = Comparison(folder / "a.onnx", folder / "b.onnx", Settings()).layers(1 << 28)
+    return {layer.original: layer.how for layer in layers.layers}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"dpl.replaces": "n_c, n_d"}, id="a-rewrite"),
+        pytest.param({"dpl.nodes": '[["Cos","n_d",["d"]]]'}, id="a-partition"),
+    ],
+)
+def test_log_of_the_candidate_aligns(tmp_path: Path, metadata: dict[str, str]) -> None:
+    """A value that dpl says it took over is compared with that one, right or wrong."""
+    assert _logged(tmp_path, metadata)["d"] == "log"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"dpl.rule": "r"}, id="no-nodes"),
+        pytest.param({"dpl.replaces": "n_c, n_dd"}, id="another-node"),
+        pytest.param({"dpl.nodes": '[["Cos","n_c",["d"]]]'}, id="another-name"),
+        pytest.param({"dpl.nodes": '[["Sin","n_d",["d"]]]'}, id="another-operator"),
+        pytest.param({"dpl.nodes": '[["Cos","n_d",["c"]]]'}, id="another-value"),
+        pytest.param({"dpl.nodes": '[["Cos","n_d",["d"]]'}, id="cut-off"),
+        pytest.param({"dpl.nodes": '{"Cos": 1}'}, id="no-list"),
+        pytest.param({"dpl.nodes": '[["Cos","n_d",7], 3, ["Cos"], ["Cos","n_d",[7]]]'}, id="odd"),
+    ],
+)
+def test_log_that_does_not_fit_aligns_nothing(tmp_path: Path, metadata: dict[str, str]) -> None:
+    """Names alone, and what does not read, are no reason."""
+    assert "log" not in _logged(tmp_path, metadata).values()
