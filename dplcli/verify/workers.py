@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -149,10 +150,16 @@ class Worker:
 
 
 class _Pool:
-    """Workers that wait for their next model."""
+    """Workers that wait for their next model.
+
+    Workers come back when the garbage collector finds that nobody holds a session any more, which
+    can be at any time: while this very thread is inside one of the methods, too. So whoever gives
+    one back waits for nobody; what cannot be settled at once is settled by the next call.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._returned: deque[tuple[Worker, bool]] = deque()
         self._idle: list[Worker] = []
         self._busy: set[Worker] = set()
         self._owner = os.getpid()
@@ -160,13 +167,13 @@ class _Pool:
 
     def warm_up(self) -> None:
         with self._lock:
-            self._forget_in_a_fork()
+            self._settle()
             if not self._idle:
                 self._idle.append(Worker())
 
     def take(self) -> Worker:
         with self._lock:
-            self._forget_in_a_fork()
+            self._settle()
             while self._idle and not self._idle[-1].is_alive:
                 self._idle.pop().kill()
             worker = self._idle.pop() if self._idle else Worker()
@@ -174,15 +181,26 @@ class _Pool:
             return worker
 
     def give(self, worker: Worker, *, reusable: bool) -> None:
-        with self._lock:
-            if os.getpid() != self._owner or worker not in self._busy:
-                return
+        self._returned.append((worker, reusable))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._settle()
+            finally:
+                self._lock.release()
+
+    def _settle(self) -> None:
+        """Let others have what was given back, or end it."""
+        self._forget_in_a_fork()
+        while self._returned:
+            worker, reusable = self._returned.popleft()
+            if worker not in self._busy:
+                continue
             self._busy.discard(worker)
             if reusable and worker.is_alive and len(self._idle) < _MOST_IDLE:
                 worker.tell({"do": "close"})
                 self._idle.append(worker)
-                return
-        worker.kill()
+            else:
+                worker.kill()
 
     def clear(self) -> None:
         if os.getpid() != self._owner:
@@ -195,6 +213,7 @@ class _Pool:
     def _forget_in_a_fork(self) -> None:
         """Leave the parent's workers to the parent."""
         if os.getpid() != self._owner:
+            self._returned.clear()
             self._idle, self._busy, self._owner = [], set(), os.getpid()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,7 @@ NET = """g (float[N, 3] x) => (float[N, 2] y)
         pytest.param(np.array([], dtype=object), id="no-strings"),
         pytest.param(np.array([1, -2.5], ml_dtypes.bfloat16), id="bfloat16"),
         pytest.param(np.array([[1, -2]], ml_dtypes.float8_e4m3fn), id="float8"),
+        pytest.param(np.array([[1, -2]], ml_dtypes.float8_e5m2), id="float8-that-looks-built-in"),
         pytest.param(np.array([1, -2, 3], ml_dtypes.int4), id="int4"),
     ],
 )
@@ -162,6 +165,33 @@ def test_a_worker_is_used_again(save: Save, monkeypatch: pytest.MonkeyPatch) -> 
         assert verify_equivalence(path, path).equivalent
 
     assert len(started) == 1
+
+
+def test_a_session_may_die_while_a_worker_is_taken(
+    save: Save, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector runs when it likes: also where nobody else may touch the workers."""
+    workers.end_workers()
+    path = save(NET)
+    init = workers.Worker.__init__
+
+    def collect(self: workers.Worker) -> None:
+        gc.collect()
+        init(self)
+
+    runner = Runner(Source(path), "disable")
+    knot: list[object] = [runner]
+    knot.append(knot)  # only the collector finds it
+    del runner, knot
+    monkeypatch.setattr(workers.Worker, "__init__", collect)
+    answers: list[bool] = []
+    thread = threading.Thread(
+        target=lambda: answers.append(verify_equivalence(path, path).equivalent), daemon=True
+    )
+    thread.start()
+    thread.join(60)
+
+    assert answers == [True]
 
 
 def test_a_worker_that_died_is_replaced(save: Save) -> None:
