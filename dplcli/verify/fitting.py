@@ -31,10 +31,10 @@ def fit(value: object, port: Port, where: str) -> Feed:
     """
     place = f"{where}: input {port.name!r}"
     if value is None:
-        if port.kind != "optional":
+        if not port.may_be_absent:
             raise UsageError(f"{place} is None, but it is a {port.kind}: only an optional may be")
         return None
-    if port.kind == "sequence":
+    if port.is_sequence:
         if not isinstance(value, (list, tuple)):
             raise UsageError(f"{place} is a sequence in the model, but a single array is given")
         return [_fit_array(item, port, f"{place}[{index}]") for index, item in enumerate(value)]

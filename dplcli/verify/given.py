@@ -155,7 +155,7 @@ def _load_pb(path: Path, info: onnx.ValueInfoProto) -> tuple[str, object]:
         if kind == "sequence":
             sequence = onnx.SequenceProto.FromString(content)
             return sequence.name, onnx.numpy_helper.to_list(sequence)
-        if kind == "optional":
+        if kind in {"optional", "optional sequence"}:
             optional = onnx.OptionalProto.FromString(content)
             return optional.name, onnx.numpy_helper.to_optional(optional)
         tensor = onnx.TensorProto.FromString(content)
@@ -220,7 +220,7 @@ def _element_of(key: str) -> str:
 
 def _joined(arrays: Mapping[str, Array], ports: Sequence[Port]) -> dict[str, object]:
     """Gather ``NAME[0]``, ``NAME[1]``, … as the sequence NAME, where the model has one."""
-    kinds = {port.name: port.kind for port in ports if port.kind in {"sequence", "optional"}}
+    kinds = {port.name: port for port in ports if port.is_sequence or port.may_be_absent}
     values: dict[str, object] = {}
     elements: dict[str, dict[int, Array]] = {}
     for key, array in arrays.items():
@@ -229,7 +229,7 @@ def _joined(arrays: Mapping[str, Array], ports: Sequence[Port]) -> dict[str, obj
         if not found or name not in kinds:
             values[key] = array
         elif not index:
-            values[name] = [] if kinds[name] == "sequence" else None
+            values[name] = None if kinds[name].may_be_absent else []
         else:
             elements.setdefault(name, {})[int(index)] = array
     return values | {name: [e[i] for i in sorted(e)] for name, e in elements.items()}

@@ -22,7 +22,7 @@ _SEQUENCE_LENGTH = 2
 _MOST_POSITIONS = 63
 _MOST_EXACT = 2**53
 _INDEX_DTYPES = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
-_FEEDABLE = frozenset({"tensor", "sequence", "optional"})
+_FEEDABLE = frozenset({"tensor", "sequence", "optional", "optional sequence"})
 
 
 class Mood(Enum):
@@ -108,13 +108,13 @@ def _limits(wanted: np.dtype[np.generic]) -> tuple[int, int]:
 
 def is_bold(port: Port, domain: Domain) -> bool:
     """Tell whether there is anything to be bold about: a mask, or an input that may be absent."""
-    return port.kind == "optional" or (Use.MASK in domain.uses and Use.ANGLE not in domain.uses)
+    return port.may_be_absent or (Use.MASK in domain.uses and Use.ANGLE not in domain.uses)
 
 
 def choose_range(port: Port, domain: Domain, sizes: Mapping[str, int], mood: Mood) -> Range:
     """Return how to draw *port*: as varied as its domain and *mood* allow."""
     chosen = _choose(port, domain, sizes, mood)
-    if mood is Mood.BOLD and port.kind == "optional":
+    if mood is Mood.BOLD and port.may_be_absent:
         return replace(chosen, absent=True, how=f"{chosen.how}; absent for odd seeds")
     if mood is Mood.BOLD and chosen.kind in {"mask", "switch"} and Use.MASK in domain.uses:
         return replace(
@@ -203,7 +203,7 @@ def draw(port: Port, chosen: Range, sizes: Mapping[str, int], seed: int) -> Feed
         return None
     if chosen.kind == "switch" and np.prod(shape) == 1:
         return np.full(shape, (seed + crc32(port.name.encode())) % 2, dtype=bool)
-    if port.kind == "sequence":
+    if port.is_sequence:
         return [_array(rng, port.dtype, chosen, shape) for _ in range(_SEQUENCE_LENGTH)]
     array = _array(rng, port.dtype, chosen, shape)
     if chosen.kind == "hiding" and seed % 2:

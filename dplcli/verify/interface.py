@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from dplcli.errors import ModelLoadError
 
-Kind = Literal["tensor", "sequence", "optional", "map", "sparse", "unknown"]
+Kind = Literal["tensor", "sequence", "optional", "optional sequence", "map", "sparse", "unknown"]
 Dim = int | str | None
 
 
@@ -35,6 +35,16 @@ class Port:
         """Element type as numpy calls it, within the kind if that is no tensor."""
         inner = dtype_name(self.dtype)
         return inner if self.kind == "tensor" else f"{self.kind} of {inner}"
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it holds a list of tensors, if it holds anything."""
+        return self.kind in {"sequence", "optional sequence"}
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether it may hold nothing."""
+        return self.kind in {"optional", "optional sequence"}
 
     @property
     def symbols(self) -> tuple[str | None, ...]:
@@ -103,7 +113,8 @@ def kind_of(declared: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto]:
         case "sequence_type":
             return "sequence", kind_of(declared.sequence_type.elem_type)[1]
         case "optional_type":
-            return "optional", kind_of(declared.optional_type.elem_type)[1]
+            kind, inner = kind_of(declared.optional_type.elem_type)
+            return "optional sequence" if kind == "sequence" else "optional", inner
         case "map_type":
             return "map", declared
         case "sparse_tensor_type":

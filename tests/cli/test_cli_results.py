@@ -66,16 +66,18 @@ def test_inputs_are_those_that_were_fed(dpl: Dpl) -> None:
 
 
 def test_every_kind_of_input_is_kept(dpl: Dpl, save: Save) -> None:
-    """bfloat16, float8, text, integers, and sequences come back."""
+    """bfloat16, float8, text, integers, sequences and optionals come back."""
     net = """
-g (bfloat16[2] b, float8e4m3fn[2] f, float8e5m2[2] e, string[2] s, int64[2] i, seq(float[2]) q)
-  => (float[2] y, float[2] w, float[2] v, string[2] t, int64[2] j, int64 n) {
+g (bfloat16[2] b, float8e4m3fn[2] f, float8e5m2[2] e, string[2] s, int64[2] i, seq(float[2]) q,
+   optional(seq(float[2])) o)
+  => (float[2] y, float[2] w, float[2] v, string[2] t, int64[2] j, int64 n, bool h) {
   y = Cast <to = 1> (b)
   w = Cast <to = 1> (f)
   v = Cast <to = 1> (e)
   t = Identity (s)
   j = Neg (i)
   n = SequenceLength (q)
+  h = OptionalHasElement (o)
 }
 """
     header = '<ir_version: 9, opset_import: ["" : 19]>'
