@@ -27,7 +27,7 @@ FENCE = "```"
 NOT_RUN = ("pip ", "python -m pip ", "python -m venv ", "python3 -m venv ")
 TIMEOUT = 300  # seconds for one command
 
-ROUNDING = re.compile(r"^(\S+\s+(?:disable|basic|extended|all))\s[\s\d.e+-]+(?=ok$)")
+ROUNDING = re.compile(r"^(\S+\s+(?:disable|basic|extended|all))\s[\s\d.e+%-]+(?=ok$)")
 SPREAD = re.compile(r"^(\S+\s+(?:disable|basic|extended|all))\s[\s▁▂▃▄▅▆▇█]+\s[\d,e+-]+$")
 
 Runner = Callable[[str], str]
@@ -148,8 +148,8 @@ def without_rounding(text: str) -> list[str]:
 
 def test_only_rounding_is_made_equal() -> None:
     """The figures of an output that passes may vary; its verdict, or another line, may not."""
-    passed = "logits  all      3.3e-06  4.3e-06       46  0.00012  0.00013  ok"
-    varied = "logits  all      2.9e-06  4.1e-06       39  0.00012  0.00012  ok"
+    passed = "logits  all      3.3e-06  4.3e-06       46  0.00012  0.00013  4.1 %  ok"
+    varied = "logits  all      2.9e-06  4.1e-06       39  0.00012  0.00012  3.9 %  ok"
 
     assert without_rounding(passed) == without_rounding(varied)
     assert without_rounding(passed) != without_rounding(varied.replace("ok", "3 differ"))
