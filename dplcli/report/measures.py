@@ -114,4 +114,4 @@ def percent(share: float | None) -> str:
         return "infinite"
     if share >= 10:  # noqa: PLR2004  # so many percent are hard to read
         return f"{share:,.0f} times" if share < 1e6 else f"{share:.2g} times"  # noqa: PLR2004
-    return f"{100 * share:.0f} %" if share >= _TENTH else f"{100 * share:.2g} %"
+    return f"{100 * share:.3g} %" if share >= _TENTH else f"{100 * share:.2g} %"
