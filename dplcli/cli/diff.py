@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dplcli import pipeline
 from dplcli.cli.funnel import EXIT_NO
 from dplcli.cli.options import PATH, check_json_path, emit, output_options, progress
+from dplcli.cli.report_options import report_options, take_reports
 from dplcli.report.diff_records import diff_record
-from dplcli.report.diff_report import diff_report
+from dplcli.report.diff_report import diff_document, diff_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     "doc, metadata, value-info, storage (initializer or Constant node). By default all of these; "
     "'nothing' to count everything.",
 )
+@report_options("markdown", "html")
 @output_options("Show every difference; else long lists are shortened.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
@@ -35,6 +37,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     json_path: str | None,
     quiet: bool,
     verbose: bool,
+    **others: Any,  # noqa: ANN401  # those of report_options
 ) -> None:
     """Show in what the structures of models A and B differ.
 
@@ -44,16 +47,19 @@ def command(  # noqa: PLR0913  # one parameter per option
 
     Exit codes: 0 structurally equal; 1 different; 2 it could not be done.
     """
+    reports = take_reports(others)
     check_json_path(json_path, first, second)
+    reports.check(json_path, first, second, has_plots=False)
     names = None if ignore is None else [name.strip() for name in ignore.split(",")]
     with progress(quiet=quiet, verbose=verbose) as say:
         outcome = pipeline.diff(first, second, ignore=names, progress=say)
     difference, labels = outcome.difference, outcome.labels
+    reports.write(diff_document(labels, difference))
     emit(
         diff_report(labels, difference, verbose=verbose),
         lambda: diff_record(labels, difference),
         json_path,
-        quiet=quiet,
+        quiet=quiet or reports.takes_stdout,
     )
     if not difference.is_equal:
         raise click.exceptions.Exit(EXIT_NO)

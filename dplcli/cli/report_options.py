@@ -70,12 +70,15 @@ class ReportFiles:
         """Whether one of them goes to standard output, so that no table may."""
         return "-" in self.wanted.values()
 
-    def check(self, json_path: str | None, *others: Path | str | None) -> None:
+    def check(
+        self, json_path: str | None, *others: Path | str | None, has_plots: bool = True
+    ) -> None:
         """Refuse, before any work is done, what cannot be or must not be written.
 
         Args:
             json_path: Where the JSON goes.
             others: The other files of the command.
+            has_plots: Whether the page of this command has plots.
 
         Raises:
             UsageError: Two reports want one place, a file is no report of dpl, or cannot be
@@ -94,7 +97,7 @@ class ReportFiles:
                 mark = b"" if form == "markdown" and _is_step_summary(path) else _MARKS[form]
                 check_report_path(path, *taken, option=f"--{form}", mark=mark, kind=_KINDS[form])
                 taken.append(path)
-        if self.html is not None:
+        if self.html is not None and has_plots:
             from dplcli.report.plots import check_plotting  # noqa: PLC0415  # only for a page
 
             check_plotting()

@@ -1,4 +1,4 @@
-"""Structural differences for a terminal: one block per graph, one line per difference.
+"""Structural differences for a terminal and for reports: a block per graph, a line per difference.
 
 ``+`` is only in the second model, ``-`` only in the first, ``~`` in both but not the same.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Group
 from rich.text import Text
@@ -15,6 +15,7 @@ from dplcli.diff import FACETS
 from dplcli.ir.printer import print_attribute, print_node
 from dplcli.ir.scopes import scope_of
 from dplcli.report.diff_records import diff_counts
+from dplcli.report.document import Document, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,69 +44,120 @@ _WORDS = {
 def diff_report(labels: tuple[str, str], difference: ModelDiff, *, verbose: bool) -> RenderableType:
     """Return the verdict, what differs by graph, and what differs but does not count."""
     shown = None if verbose else _SHOWN
-    parts: list[RenderableType] = [_verdict(labels, difference)]
-    model = [*_opsets(difference), *map(_function_line, difference.functions)]
-    if model:
-        parts += [Text(), Text("model", style="bold"), *_shortened(model, shown)]
-    for graph in difference.graphs:
-        if graph.count:
-            parts += [Text(), _graph_title(graph), *_graph_lines(graph, shown)]
-    counted = [
-        _line("~", f"{r.facet}: {r.where}: {r.before!r} -> {r.after!r}") for r in difference.counted
-    ]
-    if counted:
-        parts += [Text(), Text("beside the dataflow", style="bold"), *_shortened(counted, shown)]
-    parts += _not_counted(difference)
+    verdict, style = _verdict(difference), "green" if difference.is_equal else "bold"
+    joined = " and " if difference.is_equal else " -> "
+    said = f" are {verdict}." if difference.is_equal else f": {verdict}."
+    parts: list[RenderableType] = [Text(f"{joined.join(labels)}{said}", style=style)]
+    for place in _places(difference):
+        title = Text(place.title, style="bold")
+        if place.size:
+            title.append(f"  {place.size}", style="dim not bold")
+        parts += [Text(), title]
+        for lines, nodes in place.kinds:
+            parts += _shortened(lines, shown, nodes)
+    if remark := _not_counted(difference):
+        parts += [Text(), Text(remark, style="dim")]
     return Group(*parts)
 
 
-def _verdict(labels: tuple[str, str], difference: ModelDiff) -> Text:
-    if difference.is_equal:
-        return Text(f"{labels[0]} and {labels[1]} are structurally equal.", style="green")
+def diff_document(labels: tuple[str, str], difference: ModelDiff) -> Document:
+    """Report on two models whose structures were compared."""
     counts = diff_counts(difference)
-    found = [
+    remark = _not_counted(difference)
+    return Document(
+        command="dpl diff",
+        subject=" and ".join(labels),
+        ok=difference.is_equal,
+        verdict="Structurally equal" if difference.is_equal else "Different",
+        facts=tuple(
+            (words[True], f"{counts[kind]:,}") for kind, words in _WORDS.items() if counts[kind]
+        ),
+        notes=(remark,) if remark else (),
+        sections=tuple(map(_section, _places(difference))),
+    )
+
+
+class Line(NamedTuple):
+    """One difference: ``+``, ``-`` or ``~``, and what."""
+
+    mark: str
+    text: str
+
+
+class Kind(NamedTuple):
+    """Differences of one kind, and the nodes that they are about, if there are any."""
+
+    lines: Sequence[Line]
+    nodes: Sequence[Node] = ()
+
+
+class Place(NamedTuple):
+    """Where models differ: what it is called, how large it is, and in what."""
+
+    title: str
+    size: str
+    kinds: Sequence[Kind]
+
+
+def _section(place: Place) -> Section:
+    title = f"{place.title}: {place.size}" if place.size else place.title
+    return Section(title, tuple(line for kind in place.kinds for line in kind.lines))
+
+
+def _places(difference: ModelDiff) -> Iterator[Place]:
+    """Yield the places with differences: the model as such, its graphs, what is beside them."""
+    model = [*_opsets(difference), *map(_function_line, difference.functions)]
+    if model:
+        yield Place("model", "", (Kind(model),))
+    yield from (_graph_place(graph) for graph in difference.graphs if graph.count)
+    counted = [
+        Line("~", f"{r.facet}: {r.where}: {r.before!r} -> {r.after!r}") for r in difference.counted
+    ]
+    if counted:
+        yield Place("beside the dataflow", "", (Kind(counted),))
+
+
+def _verdict(difference: ModelDiff) -> str:
+    if difference.is_equal:
+        return "structurally equal"
+    counts = diff_counts(difference)
+    return ", ".join(
         f"{counts[kind]} {words[counts[kind] != 1]}"
         for kind, words in _WORDS.items()
         if counts[kind]
-    ]
-    return Text(f"{labels[0]} -> {labels[1]}: {', '.join(found)}.", style="bold")
-
-
-def _graph_title(graph: GraphDiff) -> Text:
-    before, after = scope_of(graph.before), scope_of(graph.after)
-    title = Text(before if before == after else f"{before} -> {after}", style="bold")
-    old, new = graph.paired + len(graph.removed), graph.paired + len(graph.added)
-    return title.append(f"  {old} nodes -> {new}, {graph.paired} in both", style="dim not bold")
-
-
-def _graph_lines(graph: GraphDiff, shown: int | None) -> Iterator[Text]:
-    kinds: tuple[list[Text], ...] = (
-        [_signature_line(item) for item in graph.signature],
-        [_line("-", print_node(node)) for node in graph.removed],
-        [_line("+", print_node(node)) for node in graph.added],
-        [_line("~", _change_text(change)) for change in graph.changes],
-        [_line("~", _weight_text(change)) for change in graph.weights],
     )
-    for lines, nodes in zip(kinds, ((), graph.removed, graph.added, (), ()), strict=True):
-        yield from _shortened(lines, shown, nodes)
+
+
+def _graph_place(graph: GraphDiff) -> Place:
+    before, after = scope_of(graph.before), scope_of(graph.after)
+    title = before if before == after else f"{before} -> {after}"
+    old, new = graph.paired + len(graph.removed), graph.paired + len(graph.added)
+    kinds = (
+        Kind([_signature_line(item) for item in graph.signature]),
+        Kind([Line("-", print_node(node)) for node in graph.removed], graph.removed),
+        Kind([Line("+", print_node(node)) for node in graph.added], graph.added),
+        Kind([Line("~", _change_text(change)) for change in graph.changes]),
+        Kind([Line("~", _weight_text(change)) for change in graph.weights]),
+    )
+    return Place(title, f"{old} nodes -> {new}, {graph.paired} in both", kinds)
 
 
 def _shortened(
-    lines: Sequence[Text], shown: int | None, nodes: Sequence[Node] = ()
+    lines: Sequence[Line], shown: int | None, nodes: Sequence[Node] = ()
 ) -> Iterator[Text]:
     """Yield the first lines, and how many more there are; of nodes, which operators."""
     if shown is None or len(lines) <= shown + 1:
-        yield from lines
+        yield from map(_styled, lines)
         return
-    yield from lines[:shown]
+    yield from map(_styled, lines[:shown])
     counts = Counter(node.qualified_op for node in nodes[shown:]).most_common(6)
     which = ", ".join(f"{count} {op}" for op, count in counts)
     more = f"  … {len(lines) - shown} more" + (f": {which}" if which else "")
     yield Text(f"{more}{', …' if len(counts) > 5 else ''} (--verbose)", style="dim")  # noqa: PLR2004
 
 
-def _line(mark: str, text: str) -> Text:
-    return Text(f"  {mark} ", style=_STYLES[mark]).append(text)
+def _styled(line: Line) -> Text:
+    return Text(f"  {line.mark} ", style=_STYLES[line.mark]).append(line.text)
 
 
 def _change_text(change: NodeChange) -> str:
@@ -159,20 +211,20 @@ def _weight_text(change: WeightChange) -> str:
     return f"{text}, by at most {found.max_abs:.3g}, relative {found.max_rel:.3g}"
 
 
-def _signature_line(item: SignatureChange) -> Text:
+def _signature_line(item: SignatureChange) -> Line:
     before, after = item.before, item.after
     if before is None or after is None:
         value = before or after
         assert value is not None  # noqa: S101  # one of them is there
-        return _line("-" if after is None else "+", f"{item.side} {_typed(value)}")
+        return Line("-" if after is None else "+", f"{item.side} {_typed(value)}")
     text = f"{item.side} {before.name}"
     if item.what == "renamed":
-        return _line("~", f"{text} -> {after.name}: renamed")
+        return Line("~", f"{text} -> {after.name}: renamed")
     if item.what == "moved":
-        return _line("~", f"{text}: at another place among the {item.side}s")
+        return Line("~", f"{text}: at another place among the {item.side}s")
     if item.what == "retyped":
-        return _line("~", f"{text}: {before.declared_type} -> {after.declared_type}")
-    return _line("~", f"{text}: made by {_maker(before)} -> {_maker(after)}")
+        return Line("~", f"{text}: {before.declared_type} -> {after.declared_type}")
+    return Line("~", f"{text}: made by {_maker(before)} -> {_maker(after)}")
 
 
 def _typed(value: Value) -> str:
@@ -184,25 +236,25 @@ def _maker(value: Value) -> str:
     return value.name if maker is None else f"{maker.qualified_op} {maker.label}"
 
 
-def _opsets(difference: ModelDiff) -> list[Text]:
+def _opsets(difference: ModelDiff) -> list[Line]:
     return [
-        _line(
+        Line(
             "~", f"opset of {item.domain or 'ai.onnx'}: {item.before or '-'} -> {item.after or '-'}"
         )
         for item in difference.opsets
     ]
 
 
-def _function_line(item: FunctionChange) -> Text:
+def _function_line(item: FunctionChange) -> Line:
     before, after = item.before, item.after
     if before is None or after is None:
         function = before or after
         assert function is not None  # noqa: S101  # one of them is there
         size = f"{function.body.node_count} node{'s' if function.body.node_count != 1 else ''}"
-        return _line("-" if after is None else "+", f"function {_key(function)} ({size})")
+        return Line("-" if after is None else "+", f"function {_key(function)} ({size})")
     if item.what == "renamed":
-        return _line("~", f"function {_key(before)} -> {_key(after)}: renamed")
-    return _line("~", f"function {_key(before)}: declares other attributes")
+        return Line("~", f"function {_key(before)} -> {_key(after)}: renamed")
+    return Line("~", f"function {_key(before)}: declares other attributes")
 
 
 def _key(function: Function) -> str:
@@ -210,11 +262,10 @@ def _key(function: Function) -> str:
     return f"{function.domain}::{function.name}{overload}"
 
 
-def _not_counted(difference: ModelDiff) -> list[RenderableType]:
+def _not_counted(difference: ModelDiff) -> str:
     """Say what differs but does not count, and how to make it count."""
     counts = Counter(r.facet for r in difference.all_remarks if r.facet in difference.ignored)
     if not counts:
-        return []
+        return ""
     found = ", ".join(f"{facet} {counts[facet]}" for facet in FACETS if counts[facet])
-    text = f"Not counted: {found} (--ignore nothing counts and lists them)."
-    return [Text(), Text(text, style="dim")]
+    return f"Not counted: {found} (--ignore nothing counts and lists them)."

@@ -113,6 +113,19 @@ class Layer:
     ok: bool
 
 
+@dataclass(frozen=True)
+class Section:
+    """Differences in one place.
+
+    Attributes:
+        title: What the place is called.
+        rows: A mark and a text each: ``+`` added, ``-`` removed, ``~`` changed.
+    """
+
+    title: str
+    rows: tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Document:
     """A report before it takes a form.
@@ -130,6 +143,7 @@ class Document:
         cases: What was tried, apart from the comparison.
         findings: What to look at in catalogues.
         layers: How the values on the way compare, in order of computation.
+        sections: In what two models differ.
     """
 
     command: str
@@ -144,6 +158,7 @@ class Document:
     cases: tuple[Case, ...] = ()
     findings: tuple[Finding, ...] = ()
     layers: tuple[Layer, ...] = ()
+    sections: tuple[Section, ...] = ()
 
 
 def verification_document(

@@ -34,6 +34,9 @@ def _lines(document: Document) -> Iterator[str]:
         yield from _outputs(document.verification)
         yield from _inputs(document.verification)
     yield from _layers(document)
+    for section in document.sections:
+        lines = [(code(mark), code(text)) for mark, text in section.rows]
+        yield from _table(markdown(section.title), ("", "what"), lines)
     if document.rules:
         rows = [(code(rule.name), str(rule.used), str(rule.refused)) for rule in document.rules]
         yield from _table("Rules", ("rule", "-applied", "-refused"), rows)

@@ -1,6 +1,8 @@
 """``dpl diff`` as a user meets it."""
 
+import html
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -114,3 +116,21 @@ def test_bad_files(dpl: Dpl, model: Path, folder: Path) -> None:
         answer = dpl("diff", *files)
         assert answer.code == 2
         assert answer.message
+
+
+@pytest.mark.parametrize("form", ["html", "markdown"])
+def test_pages_say_what_the_terminal_says(dpl: Dpl, save: Save, folder: Path, form: str) -> None:
+    """Every difference has a line, no model is needed any more, and nothing else is replaced."""
+    save(A, "a.onnx"), save(B, "b.onnx")
+    page = folder / f"d.{form}"
+    answer = dpl("diff", "a.onnx", "b.onnx", f"--{form}", page.name)
+    text = html.unescape(re.sub("<[^>]*>", "", page.read_text(encoding="utf-8")))
+
+    assert (answer.code, answer.err) == (1, "")
+    assert "Different" in text
+    assert "main: 2 nodes -> 2, 2 in both" in text
+    for line in answer.out.splitlines()[3:]:
+        assert line[4:] in text
+    assert dpl("diff", "a.onnx", "a.onnx", f"--{form}", page.name).code == 0
+    assert "Structurally equal" in page.read_text(encoding="utf-8")
+    assert dpl("diff", "a.onnx", "b.onnx", f"--{form}", "b.onnx").code == 2

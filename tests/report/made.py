@@ -13,6 +13,7 @@ from dplcli.report.document import (
     Layer,
     Place,
     RuleUse,
+    Section,
     verification_document,
 )
 from dplcli.verify import Figures, InputChoice, OutputComparison, VerificationResult
@@ -104,6 +105,7 @@ def hostile_document() -> Document:
             Finding("catalogue", "error", name, name, Place(name or "a", 3)) for name in HOSTILE
         ),
         layers=tuple(Layer(name, name, 0.5, ok=True) for name in HOSTILE),
+        sections=(Section(HOSTILE[0], tuple(("~", name) for name in HOSTILE)),),
     )
 
 
