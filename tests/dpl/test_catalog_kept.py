@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.dpl import read_catalogs
@@ -100,3 +101,14 @@ def is_alive(name: str) -> bool:
     """Tell whether a graph of this name is still there."""
     gc.collect()
     return any(isinstance(item, Graph) and item.name == name for item in gc.get_objects())
+
+
+def test_other_policies_share_the_compiled_pattern(tmp_path: Path) -> None:
+    """Policies say what becomes of a match, not what one is."""
+    rule = read(written(tmp_path))
+
+    other = rule.with_policies(constants="embed", order="program")
+
+    assert (other.constants, other.escape, other.order) == ("embed", "refuse", "program")
+    assert other.matcher is rule.matcher
+    assert replace(rule, order="program").matcher is not rule.matcher
