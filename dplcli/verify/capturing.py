@@ -13,7 +13,7 @@ from dplcli.verify.compare import Judge
 from dplcli.verify.dataflow import Dataflow
 from dplcli.verify.interface import input_ports, read_model
 from dplcli.verify.power import blind_outputs
-from dplcli.verify.refill import MATRIX_GAINS, draw_weights, find_weights, replace_weights
+from dplcli.verify.refill import MATRIX_GAINS, Drawer, find_weights, replace_weights
 from dplcli.verify.sessions import RunError, Runner, Source
 from dplcli.verify.stimulus import find_stimulus
 from dplcli.verify.tolerance import working_type
@@ -67,11 +67,12 @@ def feed(path: Path, settings: Settings, made: Collection[str] | None = None) ->
     first, *others = settings.seeds
     seeds = (first, *others) if others else (first, first + 1)
     ports = input_ports(flow.model.graph)
+    drawer = Drawer(weights, first)
     gains = list(MATRIX_GAINS if weights else MATRIX_GAINS[:1])
     while True:
         source, gain = Source(path), gains.pop(0)
         if weights:
-            values = draw_weights(weights, first, gain)
+            values = drawer.values(gain)
             source = Source(path, replace_weights(read_model(path), values), values)
         runner, source = _opened(source, settings.custom_ops)
         stimulus, outputs = find_stimulus(flow, ports, runner, seeds, settings.sizes)
