@@ -150,8 +150,8 @@ def read_utf8(path: Path) -> str:
 def _parse(text: str) -> object:
     """Read YAML with the places of its parts.
 
-    It takes far longer than all that follows, and a run reads a catalogue more than once: to look
-    for its target, say, and again for each trial of a bisection. Nobody may edit the result.
+    It takes long, and a run reads a catalogue more than once: to look for its target, say, and
+    again for each trial of a bisection. Nobody may edit the result.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an anchor defined twice is no fault
