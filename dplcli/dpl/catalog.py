@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
 
     Where: TypeAlias = tuple[str | int, ...]
     Reader: TypeAlias = Callable[[Path], Sequence[RewriteRule]]
+    Made: TypeAlias = tuple[tuple[Entry, PatternRule | RewriteRule], ...]
 
 E = TypeVar("E", PatternEntry, RewriteEntry)
 
 _PYTHON = ".py"
+_MOST_KEPT = 32
 NO_READERS: Mapping[str, Reader] = MappingProxyType({})
 
 
@@ -142,6 +145,20 @@ def check_distinct(rules: Iterable[Rule]) -> None:
             raise CatalogError(f"two rules are named {rule.qualified_name!r}: {places}")
 
 
+class _Kept(threading.local):
+    """The rules made of files read before, by all that they depend on; the latest come last.
+
+    A program that goes through many models reads the same catalogues for each. Rules do not
+    change, but the conditions in them have a place to work in: each thread has rules of its own.
+    """
+
+    def __init__(self) -> None:
+        self.rules: dict[tuple[object, ...], Made] = {}
+
+
+_KEPT = _Kept()
+
+
 class _Reader:
     """Reads catalogues, each once, and gathers their rules in order."""
 
@@ -154,6 +171,7 @@ class _Reader:
         self.catalog = Catalog()
         self.offered: set[str] = set()
         self.fragments: dict[Path, dict[str, Fragment]] = {}
+        self.texts: dict[Path, tuple[str, ...]] = {}
 
     def read_named(self, name: str) -> None:
         try:
@@ -200,16 +218,33 @@ class _Reader:
         if file.target is None and (file.patterns or not (file.rewrites or file.fragments)):
             raise source.error("the key 'target' is missing", ())
         fragments = self.fragments[path.resolve()] = {}
+        texts = [source.label, source.text]
         for index, name in enumerate(file.include):
             included = self._include(source, path, root, name, index)
             fragments |= self.fragments.get(included, {})
+            texts += self.texts.get(included, ())
+        self.texts[path.resolve()] = tuple(texts)
         _add_fragments(source, file.fragments, fragments)
-        made = list(self._rules(_Writer(source, data, fragments), file))
+        made = self._made(_Writer(source, data, fragments), file, tuple(texts))
         names = {rule.name for _, rule in made}
         examples = read_examples(path, names) if self.with_examples else {}
         for place, rule in made:
-            own = rule.examples + examples.get(rule.name, ())
-            self._add(place, replace(rule, examples=own) if own else rule)
+            more = examples.get(rule.name, ())
+            self._add(place, replace(rule, examples=rule.examples + more) if more else rule)
+
+    def _made(self, writer: _Writer, file: CatalogFile, texts: tuple[str, ...]) -> Made:
+        """Make the rules of a file, or find them made of the same *texts* before.
+
+        What imports code is made anew: the code may have changed.
+        """
+        if self.maker.allow_code:
+            return tuple(self._rules(writer, file))
+        key = (self.maker.schemas, *texts)
+        made = _KEPT.rules.pop(key, None) or tuple(self._rules(writer, file))
+        if len(_KEPT.rules) >= _MOST_KEPT:
+            del _KEPT.rules[next(iter(_KEPT.rules))]
+        _KEPT.rules[key] = made
+        return made
 
     def _rules(
         self, writer: _Writer, file: CatalogFile

@@ -244,8 +244,11 @@ class Expression:
         if key in self._answers:
             return self._answers[key]
         self._evaluator.names = facts
-        with np.errstate(all="ignore"), limited():
-            answer: object = self._evaluator.eval(self.text, previously_parsed=tree)
+        try:
+            with np.errstate(all="ignore"), limited():
+                answer: object = self._evaluator.eval(self.text, previously_parsed=tree)
+        finally:
+            self._evaluator.names = {}  # rules outlive the models that they are asked about
         if key is not None and isinstance(answer, (bool, int, float, str)):
             if len(self._answers) >= _MOST_ANSWERS:
                 self._answers.clear()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from dplcli.dpl.lost_attributes import FIRST_OPSET
 from dplcli.dpl.matcher import Matcher
@@ -191,6 +191,29 @@ class PatternRule(Rule):
     def qualified_name(self) -> str:
         """``dnnl.conv2d_bias_relu``: TVM's ``Composite`` name."""
         return f"{self.target}.{self.name}"
+
+    def with_policies(
+        self,
+        *,
+        constants: ConstantsPolicy | None = None,
+        escape: EscapePolicy | None = None,
+        order: OrderPolicy | None = None,
+    ) -> Self:
+        """Return the same rule with other policies; the pattern is not compiled again.
+
+        Args:
+            constants: What goes into the function's body; None for what the rule says.
+            escape: What if something outside reads an inner value; None likewise.
+            order: Whether consumers come first; None likewise.
+        """
+        made = replace(
+            self,
+            constants=constants or self.constants,
+            escape=escape or self.escape,
+            order=order or self.order,
+        )
+        vars(made)["matcher"] = self.matcher  # as cached_property keeps it
+        return made
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_ITEMS = 100_000
 _SHOWN = 160
+_MOST_KEPT = 32
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 _STRING_TAG = ":str"
 
@@ -59,9 +61,7 @@ class Source:
 
     def _parsed(self) -> object:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an anchor defined twice is no fault
-                return YAML(typ="rt").load(self.text)
+            return _parse(self.text)
         except MarkedYAMLError as error:
             mark = error.problem_mark
             line, column = (mark.line, mark.column) if mark else (0, 0)
@@ -144,6 +144,18 @@ def read_utf8(path: Path) -> str:
         raise CatalogError(f"{path}: is not UTF-8 text") from error
     except OSError as error:
         raise CatalogError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _parse(text: str) -> object:
+    """Read YAML with the places of its parts.
+
+    It takes long, and a run reads a catalogue more than once: to look for its target, say, and
+    again for each trial of a bisection. Nobody may edit the result.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an anchor defined twice is no fault
+        return YAML(typ="rt").load(text)
 
 
 def _holds(data: Any, key: str | int) -> bool:  # noqa: ANN401  # YAML holds anything

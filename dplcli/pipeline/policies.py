@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from dplcli.dpl.rule import ConstantsPolicy, EscapePolicy, OrderPolicy, PatternRule
@@ -59,7 +59,7 @@ def _changed(rule: AnyRule, wanted: dict[str, str]) -> AnyRule:
     different = {key: value for key, value in wanted.items() if getattr(rule, key) != value}
     if not isinstance(rule, PatternRule) or not different:
         return rule
-    return replace(rule, **different)  # type: ignore[arg-type]  # values were checked
+    return rule.with_policies(**different)  # type: ignore[arg-type]  # values were checked
 
 
 def _read(policy: str, texts: Iterable[str], rules: Sequence[Rule]) -> dict[str, str]:

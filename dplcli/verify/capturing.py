@@ -14,7 +14,7 @@ from dplcli.verify.depth import value_depths
 from dplcli.verify.interface import input_ports, read_model
 from dplcli.verify.judgement import REFERENCE, Facts, facts_of, make_judge
 from dplcli.verify.power import blind_outputs
-from dplcli.verify.refill import MATRIX_GAINS, draw_weights, find_weights, replace_weights
+from dplcli.verify.refill import MATRIX_GAINS, Drawer, find_weights, replace_weights
 from dplcli.verify.sessions import RunError, Runner, Source
 from dplcli.verify.stimulus import find_stimulus
 
@@ -66,11 +66,12 @@ def feed(path: Path, settings: Settings, made: Collection[str] | None = None) ->
     execution, first = settings.execution.plain(), settings.seeds[0]
     judge = make_judge(settings, facts, first)
     ports = input_ports(flow.model.graph)
+    drawer = Drawer(weights, first)
     gains = list(MATRIX_GAINS if weights else MATRIX_GAINS[:1])
     while True:
         source, gain = Source(path, execution=execution), gains.pop(0)
         if weights:
-            values = draw_weights(weights, first, gain)
+            values = drawer.values(gain)
             content = replace_weights(read_model(path), values)
             source = replace(source, content=content, weights=values)
         runner, source = _opened(source, settings.custom_ops)

@@ -26,8 +26,8 @@ from dplcli.verify.opinion import Opinion
 from dplcli.verify.power import blind_outputs, blind_warnings, random_warnings, value_warnings
 from dplcli.verify.refill import (
     MATRIX_GAINS,
+    Drawer,
     Weight,
-    draw_weights,
     find_weights,
     names_made_by_shape,
     replace_weights,
@@ -124,6 +124,7 @@ class _Check:
         self._nodes = nodes
         self._facts = facts_of(flow)
         self._weights: list[Weight] = []
+        self._drawer = Drawer([], 0)
         self._warnings = random_warnings(flow)
 
     def plan_refill(self, made: set[str]) -> None:
@@ -134,6 +135,7 @@ class _Check:
         """
         found = find_weights(self._flow)
         self._weights = [weight for weight in found if weight.name in made]
+        self._drawer = Drawer(self._weights, self._settings.seeds[0])
         if not found:
             self._warnings.append("there are no weights to refill: no ConstantOfShape makes one")
         elif missing := len(found) - len(self._weights):
@@ -249,7 +251,7 @@ class _Check:
         if not self._weights:
             return Source(path, execution=execution)
         self._say(f"refilling {len(self._weights):,} weights")
-        values = draw_weights(self._weights, self._settings.seeds[0], gain)
+        values = self._drawer.values(gain)
         content = replace_weights(read_model(path), values)
         return Source(path, content, values, execution=execution)
 

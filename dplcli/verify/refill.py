@@ -84,6 +84,39 @@ def draw_weights(weights: list[Weight], seed: int, gain: float) -> dict[str, Arr
     return {weight.name: _draw(weight, seed, gain if weight.matrix else 1.0) for weight in weights}
 
 
+class Drawer:
+    """Draws weights, each once: another gain only moves the exponents of the matrices.
+
+    Args:
+        weights: What to draw.
+        seed: Seed of all of them.
+    """
+
+    def __init__(self, weights: list[Weight], seed: int) -> None:
+        """Start with nothing drawn."""
+        self._weights = weights
+        self._seed = seed
+        self._gain = 0.0
+        self._values: dict[str, Array] = {}
+
+    def values(self, gain: float) -> dict[str, Array]:
+        """Return what :func:`draw_weights` gives; *gain* is one of `MATRIX_GAINS`."""
+        if not self._gain:
+            self._values = draw_weights(self._weights, self._seed, gain)
+        elif gain != self._gain:
+            factor = np.float32(gain / self._gain)  # a power of two: nothing is rounded
+            scaled = [weight for weight in self._weights if weight.matrix and weight.fan_in]
+            moved = [weight for weight in scaled if weight.dtype != np.float16]
+            again = [weight for weight in scaled if weight.dtype == np.float16]
+            self._values = (
+                self._values
+                | {w.name: np.multiply(self._values[w.name], factor) for w in moved}
+                | draw_weights(again, self._seed, gain)
+            )
+        self._gain = gain
+        return self._values
+
+
 def names_made_by_shape(graph: onnx.GraphProto) -> set[str]:
     """Return the names that ConstantOfShape makes in the main graph."""
     return {node.output[0] for node in graph.node if node.op_type == "ConstantOfShape"}

@@ -1,6 +1,5 @@
 """Every real model comes back from a partition as it was."""
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -52,7 +51,7 @@ def there_and_back(
     merge: bool = False,
 ) -> list[str]:
     """Partition and inline through files; say what is not as it was."""
-    rules = [replace(rule, constants=constants, escape=escape) for rule in rules_for_dnnl()]
+    rules = [rule.with_policies(constants=constants, escape=escape) for rule in rules_for_dnnl()]
     model = load_model(path)
     selection = select_matches(model, rules)
     if not selection.matches:
