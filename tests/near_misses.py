@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from dplcli import pipeline
 from dplcli.dpl import read_catalogs
 from dplcli.onnx_io import OnnxSchemas
 from dplcli.onnx_io.build import model_from_text
@@ -14,10 +15,12 @@ from dplcli.pipeline.trials import Trier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
-    from dplcli.dpl import PatternRule
+    from dplcli.dpl import PatternRule, RewriteRule
     from dplcli.dpl.rule import Example
     from dplcli.ir import Model
+    from dplcli.pipeline.trials import Trial
 
 SCHEMAS = OnnxSchemas()
 
@@ -36,6 +39,25 @@ def failures(rule: PatternRule) -> list[str]:
     assert any(example.after != "unchanged" for example in rule.examples), "there is no hit"
     assert any(example.after == "unchanged" for example in rule.examples), "there is no near miss"
     return [f"{trial.place}: {trial.reason}" for trial in trials if trial.verdict != "passed"]
+
+
+def failed_trials(rule: PatternRule | RewriteRule) -> list[Trial]:
+    """Try a rule on its examples and on graphs made up for it, and return what fails."""
+    return [trial for trial in Trier(SCHEMAS).trials(rule) if trial.verdict == "failed"]
+
+
+def kinds_of_examples(rule: PatternRule | RewriteRule) -> set[str]:
+    """Say whether a rule has examples that it takes, and examples that it leaves."""
+    return {"left" if example.after == "unchanged" else "taken" for example in rule.examples}
+
+
+def counts_when_equivalent(model: Path, output: Path, target: str) -> dict[str, int]:
+    """Partition a model, check that it is equivalent at both levels, and count what was taken."""
+    outcome = pipeline.partition(model, output=output, targets=[target])
+    assert outcome.verification is not None
+    assert {found.level for found in outcome.verification.outputs} == {"disable", "all"}
+    assert outcome.is_success
+    return {rule: count for rule, count in outcome.counts.items() if count}
 
 
 def idle_conditions(rules: Iterable[PatternRule]) -> set[str]:

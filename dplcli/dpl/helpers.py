@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 LARGEST_NUMBER = 2**64
 """Numbers beyond it are no dimensions, and take long to compute with."""
 
+_LAST_BIT = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+
 
 def same_shape(first: ValueFacts, second: ValueFacts) -> bool:
     """Tell whether both shapes are known and equal dimension for dimension."""
@@ -66,9 +68,13 @@ def per_channel(bias: ValueFacts, output: ValueFacts) -> bool:
 
 
 def is_close(constant: ValueFacts, number: float, rtol: float = 1e-3) -> bool:
-    """Tell whether every element of a constant is within *rtol* of *number*."""
+    """Tell whether every element of a constant is within *rtol* of *number*.
+
+    Half precision cannot say a number so exactly: there its own last bit is enough.
+    """
     data = np.asarray(constant.value, dtype=np.float64)
-    return bool(np.allclose(data, number, rtol=rtol, atol=1e-12))
+    last_bit = _LAST_BIT.get(constant.dtype, 0.0)
+    return bool(np.allclose(data, number, rtol=max(rtol, last_bit), atol=1e-12))
 
 
 def _product(numbers: object) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, did_you_mean
@@ -14,6 +14,8 @@ from dplcli.passes.inline import inline as inline_functions
 from dplcli.passes.marks import is_written
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.writing import (
+    Judged,
+    Verdict,
     WriteSettings,
     finish,
     open_model,
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Function, Model, Node
     from dplcli.pipeline.writing import Progress
-    from dplcli.verify import VerificationResult
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class InlineChoice:
 
 
 @dataclass(frozen=True)
-class InlineOutcome:
+class InlineOutcome(Judged):
     """What :func:`inline` did.
 
     Attributes:
@@ -57,10 +58,7 @@ class InlineOutcome:
         notes: What a reader should know about the file.
         nodes: Nodes of the main graph before and after.
         functions: How many functions the model had.
-        output: The file written; None if nothing was, because the answer is no.
-        kept: Where a failed result was kept for a look.
-        objection: What onnx.checker says of the result though it accepts the original, or "".
-        verification: The numerical check; None if it was not made.
+        verdict: What is said of the result, and where it is.
         is_sorted: Whether the nodes had to be brought into topological order.
     """
 
@@ -69,10 +67,7 @@ class InlineOutcome:
     notes: tuple[str, ...] = ()
     nodes: tuple[int, int] = (0, 0)
     functions: int = 0
-    output: Path | None = None
-    kept: Path | None = None
-    objection: str = ""
-    verification: VerificationResult | None = None
+    verdict: Verdict = field(default_factory=Verdict)
     is_sorted: bool = False
 
     @property
@@ -83,8 +78,7 @@ class InlineOutcome:
     @property
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, and equivalent as far as checked."""
-        equivalent = self.verification is None or self.verification.accepted
-        return equivalent and not self.objection
+        return self.verdict.is_sound
 
 
 @paused_gc()
@@ -123,13 +117,7 @@ def inline(
     outcome = InlineOutcome(model_path.name, inlining, notes, nodes, known, is_sorted=is_sorted)
 
     verdict = finish(model, model_path, output, settings, say, is_changed=outcome.is_changed)
-    return replace(
-        outcome,
-        output=verdict.output,
-        kept=verdict.kept,
-        objection=verdict.objection,
-        verification=verdict.verification,
-    )
+    return replace(outcome, verdict=verdict)
 
 
 def _chosen(model: Model, choice: InlineChoice) -> tuple[list[Function], Collection[Node] | None]:

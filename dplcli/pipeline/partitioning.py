@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ from dplcli.pipeline.merging import check_merge, light_matches, without_matches
 from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.writing import (
+    Judged,
+    Verdict,
     WriteSettings,
     finish,
     open_model,
@@ -34,31 +36,24 @@ if TYPE_CHECKING:
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
     from dplcli.pipeline.writing import Progress
-    from dplcli.verify import VerificationResult
 
 
 @dataclass(frozen=True)
-class PartitionOutcome(MatchOutcome):
+class PartitionOutcome(MatchOutcome, Judged):
     """What :func:`partition` did.
 
     Attributes:
         partitions: The calls written, in program order.
-        output: The file written; None if nothing was, because the answer is no.
-        kept: Where a failed result was kept for a look.
+        verdict: What is said of the result, and where it is.
         nodes: Nodes of the model before and after, function bodies not counted.
-        objection: What onnx.checker says of the result though it accepts the original, or "".
-        verification: The numerical check; None if it was not made.
         coverage: How much of the work is inside the functions; None if it was not measured.
         regions: What the targets are handed, in program order; None if nothing was to be merged.
         is_sorted: Whether the nodes had to be brought into topological order.
     """
 
     partitions: tuple[Partition, ...] = ()
-    output: Path | None = None
-    kept: Path | None = None
+    verdict: Verdict = field(default_factory=Verdict)
     nodes: tuple[int, int] = (0, 0)
-    objection: str = ""
-    verification: VerificationResult | None = None
     coverage: Coverage | None = None
     regions: tuple[Region, ...] | None = None
     is_sorted: bool = False
@@ -72,8 +67,7 @@ class PartitionOutcome(MatchOutcome):
     @property
     def is_success(self) -> bool:
         """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
-        equivalent = self.verification is None or self.verification.accepted
-        return equivalent and not self.objection and not self.unmet
+        return self.verdict.is_sound and not self.unmet
 
 
 @dataclass(frozen=True)
@@ -131,13 +125,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     verdict = finish(
         model, model_path, output, settings, say, is_changed=outcome.is_changed, is_met=is_met
     )
-    return replace(
-        outcome,
-        output=verdict.output,
-        kept=verdict.kept,
-        objection=verdict.objection,
-        verification=verdict.verification,
-    )
+    return replace(outcome, verdict=verdict)
 
 
 def _merged(

@@ -85,14 +85,7 @@ def repeat(
     verdict = finish(
         model, model_path, output, settings, say, is_changed=outcome.is_changed, is_met=is_met
     )
-    return replace(
-        outcome,
-        output=verdict.output,
-        kept=verdict.kept,
-        objection=verdict.objection,
-        verification=verdict.verification,
-        size=(before, verdict.size),
-    )
+    return replace(outcome, verdict=verdict, size=(before, verdict.size))
 
 
 def _named_in(expectations: Iterable[str]) -> list[PatternRule]:

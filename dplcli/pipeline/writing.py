@@ -76,6 +76,32 @@ class Verdict:
         return equivalent and not self.objection
 
 
+class Judged:
+    """An outcome with a verdict, whose parts can be asked for as its own."""
+
+    verdict: Verdict
+
+    @property
+    def output(self) -> Path | None:
+        """The file written; None if nothing was, because the answer is no."""
+        return self.verdict.output
+
+    @property
+    def kept(self) -> Path | None:
+        """Where a failed result was kept for a look."""
+        return self.verdict.kept
+
+    @property
+    def objection(self) -> str:
+        """What onnx.checker says of the result though it accepts the original, or ""."""
+        return self.verdict.objection
+
+    @property
+    def verification(self) -> VerificationResult | None:
+        """The numerical check; None if it was not made."""
+        return self.verdict.verification
+
+
 def write_checked(
     model: Model,
     output: Path,

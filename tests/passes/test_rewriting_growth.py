@@ -251,36 +251,27 @@ def test_a_product_over_a_thousand_sums() -> None:
 # -- depth -----------------------------------------------------------------------------------------
 
 
-def test_a_deep_replacement_whose_type_is_asked_for() -> None:
-    """Thousands of new nodes behind each other, in a function where nothing is known of any."""
-    body = " ".join(f"v{n} = own.g ({f'v{n - 1}' if n else 'p'})" for n in range(3000))
+@pytest.mark.parametrize(
+    ("replacement", "count"),
+    [
+        pytest.param("Abs(Abs(v))", 3000, id="a-chain-of-thousands"),
+        pytest.param("Add(Abs(v), Neg(v))", 60, id="diamonds-with-more-ways-than-can-be-walked"),
+    ],
+)
+def test_new_nodes_above_each_other_whose_type_is_asked_for(replacement: str, count: int) -> None:
+    """In a function, where nothing is known of the type of any."""
+    body = " ".join(f"v{n} = own.g ({f'v{n - 1}' if n else 'p'})" for n in range(count))
     text = f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
         g (float[2] x) => (float[2] y) {{ y = own.f (x) }}
         <domain: "own", opset_import: ["" : 17, "own" : 1]> f (p) => (q)
-            {{ {body} q = Neg (v2999) }}"""
+            {{ {body} q = Neg (v{count - 1}) }}"""
     model = model_from_text(text)
     rules = [
-        rewrite_rule("own.g(v)", "Abs(Abs(v))", name="new"),
+        rewrite_rule("own.g(v)", replacement, name="new"),
         rewrite_rule("Neg(v)", "Exp(v)", "v.rank == 1", name="asks"),
     ]
     with within(60):
-        assert rewrite(model, rules).counts == {"new": 3000, "asks": 0}
-
-
-def test_a_diamond_of_new_nodes_whose_type_is_asked_for() -> None:
-    """Sixty diamonds above each other have more ways than could ever be walked."""
-    body = " ".join(f"v{n} = own.g ({f'v{n - 1}' if n else 'p'})" for n in range(60))
-    text = f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
-        g (float[2] x) => (float[2] y) {{ y = own.f (x) }}
-        <domain: "own", opset_import: ["" : 17, "own" : 1]> f (p) => (q)
-            {{ {body} q = Neg (v59) }}"""
-    model = model_from_text(text)
-    rules = [
-        rewrite_rule("own.g(v)", "Add(Abs(v), Neg(v))", name="new"),
-        rewrite_rule("Neg(v)", "Exp(v)", "v.rank == 1", name="asks"),
-    ]
-    with within(60):
-        assert rewrite(model, rules).counts == {"new": 60, "asks": 0}
+        assert rewrite(model, rules).counts == {"new": count, "asks": 0}
 
 
 def test_types_reach_through_a_thousand_new_nodes() -> None:
