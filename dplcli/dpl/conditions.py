@@ -41,7 +41,8 @@ class Condition(Expression):
         and a condition of which nothing is left holds.
         """
         facts = self._facts(bindings)
-        tree = self._left_of(frozenset(self._used - facts.keys()))
+        is_whole = len(facts) == len(self._used)
+        tree = self._tree if is_whole else self._left_of(frozenset(self._used - facts.keys()))
         if tree is None:
             return ""
         try:
@@ -54,8 +55,6 @@ class Condition(Expression):
 
     def _left_of(self, absent: frozenset[str]) -> ast.expr | None:
         """Return what is left of the expression without *absent* names."""
-        if not absent:
-            return self._tree
         if absent not in self._shorter:
             self._shorter[absent] = _without(self._tree, absent)
         return self._shorter[absent]

@@ -145,7 +145,7 @@ class Expression:
         self._used = {node.id for node in used} - self._local
         optional = {id(node) for node in optional_names(self._tree)}
         self._needed = {node.id for node in used if id(node) not in optional} - self._local
-        self._helper = _helper_call(self._tree)
+        self._helper = _helper_call(self._tree) or _comparison_of_names(self._tree)
         self._asked = _type_facts(self._tree, self._used)
         self._answers: dict[tuple[object, ...], object] = {}
         self._evaluator = EvalWithCompoundTypes(functions={}, operators=_OPERATORS)
@@ -329,6 +329,30 @@ def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | No
     if len(arguments) != unchecked.__code__.co_argcount:
         return None
     return unchecked, arguments
+
+
+def _comparison_of_names(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | None:
+    """Take apart ``a.name != b.name``, which comes second and needs none either."""
+    if not isinstance(tree, ast.Compare) or len(tree.ops) > 1:
+        return None
+    sides = [tree.left, *tree.comparators]
+    owners = [
+        side.value.id
+        for side in sides
+        if isinstance(side, ast.Attribute)
+        and isinstance(side.value, ast.Name)
+        and side.attr == "name"
+    ]
+    compare = {ast.Eq: _have_one_name, ast.NotEq: _have_two_names}.get(type(tree.ops[0]))
+    return None if compare is None or len(owners) < len(sides) else (compare, owners)
+
+
+def _have_one_name(first: ValueFacts, second: ValueFacts) -> bool:
+    return first.name == second.name
+
+
+def _have_two_names(first: ValueFacts, second: ValueFacts) -> bool:
+    return first.name != second.name
 
 
 def _syntax_message(error: Exception) -> str:

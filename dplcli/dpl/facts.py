@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from dplcli.dpl.room import allow_for
 from dplcli.ir.parameters import parameter_of
@@ -109,7 +109,7 @@ class ValueFacts:
         if shape is None:
             raise UnknownFactError(f"the rank of {self.name!r} is unknown")
         if None not in shape:
-            return cast("tuple[int | str, ...]", shape)
+            return shape  # type: ignore[return-value]  # all are numbers or symbols
         return tuple([UnknownDim(self.name) if dim is None else dim for dim in shape])
 
     @property

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
     from dplcli.dpl.pattern import DFPattern
-    from dplcli.dpl.steps import Goals
     from dplcli.ir import Node
 
 DEFAULT_BUDGET = 100_000
@@ -61,21 +60,17 @@ class Matcher:
             state = State(root.graph, self.program.slot_count, self.budget, subject)
             state.spent = spent
             state.taken = taken
+            goals = self.program.start(subject)
             try:
-                for _ in _all_of(state, self.program.start(subject)):
-                    yield state
+                while True:
+                    if advance(state, goals):
+                        yield state
+                    if not state.choices:
+                        break
+                    goals, mark = state.choices.pop()
+                    state.undo(mark)
             except StepBudgetExceededError as error:
                 raise StepBudgetExceededError(
                     f"matching at {root!r} took more than {self.budget:,} steps", hint=error.hint
                 ) from error
             spent = state.spent
-
-
-def _all_of(state: State, goals: Goals) -> Iterator[None]:
-    while True:
-        if advance(state, goals):
-            yield
-        if not state.choices:
-            return
-        goals, mark = state.choices.pop()
-        state.undo(mark)

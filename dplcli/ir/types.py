@@ -1,5 +1,6 @@
 """Element types, shapes and attribute values, in the words of ONNX and numpy."""
 
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 DTYPE_NAMES = (
@@ -66,6 +67,12 @@ class TensorType(NamedTuple):
             return self.dtype or "?"
         dims = ",".join("?" if dim is None else str(dim) for dim in self.shape)
         return f"{self.dtype or '?'}[{dims}]"
+
+
+@lru_cache(maxsize=1024)
+def shared_type(dtype: str | None, shape: Shape | None) -> TensorType:
+    """Return a type; most values of a model share a few, so they share the object, too."""
+    return TensorType(dtype, shape)
 
 
 class Attribute(NamedTuple):

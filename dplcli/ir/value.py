@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dplcli.ir.tensor import tensor_of_attributes
-from dplcli.ir.types import TensorType
+from dplcli.ir.types import TensorType, shared_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,11 +146,11 @@ class Value:
     def declared_type(self) -> TensorType | None:
         """The tensor type that the file states; None if it states none."""
         known = self.type_source
-        if isinstance(known, TensorType):
+        if type(known) is TensorType:
             return known
         declared = None if known is None else self.graph.model.codec.declared_type(known)
         if declared is None and (tensor := self.constant) is not None:
-            declared = TensorType(tensor.dtype, tensor.shape)
+            declared = shared_type(tensor.dtype, tensor.shape)
         if declared is not None:
             self.type_source = declared
         return declared
@@ -160,6 +160,9 @@ class Value:
 
         What a pass has made is inferred node by node.
         """
+        known = self.type_source
+        if type(known) is TensorType and known.dtype is not None and known.shape is not None:
+            return known
         found = self.settled_type()
         if found is None and self.producer is not None and self.producer.source is None:
             self.graph.model.infer_outputs(self.producer)

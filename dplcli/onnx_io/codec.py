@@ -65,7 +65,7 @@ class ProtoCodec:
         assert isinstance(proto, onnx.NodeProto)  # noqa: S101  # the loader sets nothing else
         if node.subgraphs:
             return self._decoded(node, proto)
-        encoded = tuple([item.SerializeToString() for item in proto.attribute])
+        encoded = tuple([item.SerializeToString() for item in proto.attribute[:]])
         known = self._attributes.get(encoded)
         if known is None:
             known = self._decoded(node, proto)
@@ -90,7 +90,7 @@ class ProtoCodec:
     def stated_types(self, graph: Graph) -> Mapping[str, object]:
         """Return a loaded graph's ``value_info`` by name, and what passes have added."""
         source = graph.source
-        infos = source.value_info if isinstance(source, (GraphProto, FunctionProto)) else ()
+        infos = source.value_info[:] if isinstance(source, (GraphProto, FunctionProto)) else ()
         return {**{info.name: info for info in infos}, **graph.stated_types}
 
     def stated_type(self, source: object) -> StatedType:

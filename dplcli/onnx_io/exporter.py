@@ -148,7 +148,7 @@ def _write(model: Model, path: Path) -> None:
         shutil.copyfile(model.path, path)
         return
     with path.open("wb", buffering=_BUFFER) as file:
-        file.writelines(map(wire.encode, model_parts(model)))
+        file.writelines(wire.encode(model_parts(model)))
 
 
 def written_size(model: Model) -> int:
@@ -171,7 +171,7 @@ def to_proto(model: Model) -> ModelProto:
 
 
 def _joined(parts: Iterable[wire.Part]) -> bytes:
-    return b"".join(map(wire.encode, parts))
+    return b"".join(wire.encode(parts))
 
 
 def model_parts(model: Model) -> list[wire.Part]:
@@ -236,23 +236,24 @@ class _Writer:
             source = new_body(graph)
         parts: list[wire.Part] = list(wire.embedded(_GRAPH_NODE, map(self.node, graph)))
         gone = graph.erased - graph.values.keys()
-        stored = gone | made_initializers(graph).keys() if graph.modified else gone
+        made = made_initializers(graph) if graph.modified else {}
+        stored = gone | made.keys()
         stated = gone | graph.stated_types.keys()
         inputs = {value.name for value in graph.inputs}
         narrowed = {
-            "input": (info for info in source.input if info.name in inputs),
-            "value_info": (info for info in source.value_info if info.name not in stated),
-            "initializer": (item for item in source.initializer if item.name not in stored),
-            "sparse_initializer": (
+            "input": [info for info in source.input if info.name in inputs],
+            "value_info": [info for info in source.value_info[:] if info.name not in stated],
+            "initializer": [item for item in source.initializer[:] if item.name not in stored],
+            "sparse_initializer": [
                 item for item in source.sparse_initializer if item.values.name not in stored
-            ),
+            ],
         }
         parts += wire.fields(source, without={"node", *narrowed})
         for name, items in narrowed.items():
-            parts += wire.later(GraphProto.DESCRIPTOR.fields_by_name[name].number, items)
+            parts.append(wire.Later(GraphProto.DESCRIPTOR.fields_by_name[name].number, items))
+        parts.append(wire.Later(_GRAPH_INITIALIZER, new_initializers(made)))
         if graph.modified:
-            parts += wire.later(_GRAPH_INITIALIZER, new_initializers(graph))
-            parts += wire.later(_GRAPH_VALUE_INFO, new_types(graph))
+            parts.append(wire.Later(_GRAPH_VALUE_INFO, new_types(graph)))
         return parts
 
     def function(self, function: Function) -> list[bytes]:

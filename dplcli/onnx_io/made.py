@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onnx import FunctionProto, GraphProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    SparseTensorProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 
 from dplcli.ir import Tensor, TensorType
 from dplcli.onnx_io.tensors import tensor_to_proto
 from dplcli.onnx_io.types import encode_statement, encode_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     from dplcli.ir import Function, Graph, Value
 
@@ -59,20 +66,23 @@ def made_initializers(graph: Graph) -> dict[str, Tensor]:
     found = {}
     for name, value in graph.values.items():
         data = value.initializer_source
+        if data is None or isinstance(data, (TensorProto, SparseTensorProto)):
+            continue
         if isinstance(data, Tensor) and value.producer is None:
             found[name] = data
     return found
 
 
-def new_initializers(graph: Graph) -> Iterator[TensorProto]:
-    """Encode the initializers that passes have made."""
-    for name, data in made_initializers(graph).items():
-        yield tensor_to_proto(data, name)
+def new_initializers(made: Mapping[str, Tensor]) -> list[TensorProto]:
+    """Encode the initializers that passes have made, which :func:`made_initializers` lists."""
+    return [tensor_to_proto(data, name) for name, data in made.items()]
 
 
-def new_types(graph: Graph) -> Iterator[ValueInfoProto]:
+def new_types(graph: Graph) -> list[ValueInfoProto]:
     """Encode the types that passes state of what they have made."""
-    for name, stated in graph.stated_types.items():
-        proto = encode_statement(name, stated) if name in graph.values else None
-        if proto is not None:
-            yield proto
+    stated = (
+        encode_statement(name, known)
+        for name, known in graph.stated_types.items()
+        if name in graph.values
+    )
+    return [proto for proto in stated if proto is not None]

@@ -45,7 +45,7 @@ class ProtoTensor(Tensor):
     @property
     def shape(self) -> tuple[int, ...]:
         """The dimensions."""
-        return tuple(self.proto.dims)
+        return tuple(self.proto.dims[:])
 
     @property
     def is_external(self) -> bool:

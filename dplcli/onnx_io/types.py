@@ -39,11 +39,10 @@ def encode_type(name: str, known: TensorType) -> ValueInfoProto:
 
 def remarks_of(proto: NodeProto | ValueInfoProto) -> Remarks:
     """Read the documentation and metadata of a message; what is not UTF-8 text is left out."""
-    entries = proto.metadata_props
     doc = proto.doc_string
-    if not entries and not doc:
+    if not doc and not proto.metadata_props:
         return NO_REMARKS
-    items = [(item.key, item.value) for item in entries]
+    items = [(item.key, item.value) for item in proto.metadata_props]
     metadata = {key: text for key, text in items if type(key) is type(text) is str}
     return Remarks(doc if type(doc) is str else "", metadata)
 

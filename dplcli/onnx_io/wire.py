@@ -7,13 +7,13 @@ headers between them are made here. Fields that protobuf does not know are kept.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from google.protobuf.message import Message
 
@@ -59,35 +59,48 @@ def embedded(field_number: int, payloads: Iterable[bytes]) -> Iterator[bytes]:
         yield payload
 
 
-class Later(NamedTuple):
-    """A message that is encoded when it is written.
+class Later:
+    """The items of a repeated message field, each encoded when it is written.
 
     Weights are most of a model; so at most one of them is in memory a second time.
+
+    Args:
+        field_number: The field.
+        messages: Its items, which are not edited before they are written.
+
+    Attributes:
+        size: How many bytes they take.
     """
 
-    message: Message
-    size: int
+    __slots__ = ("_headers", "_messages", "size")
 
+    def __init__(self, field_number: int, messages: Sequence[Message]) -> None:
+        """Measure *messages*."""
+        sizes = [message.ByteSize() for message in messages]
+        self._messages = messages
+        self._headers = {length: header(field_number, length) for length in set(sizes)}
+        self.size = sum(sizes) + sum([len(self._headers[length]) for length in sizes])
 
-def later(field_number: int, messages: Iterable[Message]) -> Iterator[Part]:
-    """Stand for the items of a repeated message field."""
-    for message in messages:
-        size = message.ByteSize()
-        yield header(field_number, size)
-        yield Later(message, size)
+    def encoded(self) -> Iterator[bytes]:
+        """Encode one after the other."""
+        for message in self._messages:
+            data: bytes = message.SerializeToString()
+            yield self._headers[len(data)]
+            yield data
 
 
 def size(parts: Iterable[Part]) -> int:
     """Count the bytes of *parts*."""
-    return sum(len(part) if type(part) is bytes else part[1] for part in parts)
+    return sum([len(part) if isinstance(part, bytes) else part.size for part in parts])
 
 
-def encode(part: Part) -> bytes:
-    """Return the bytes of *part*."""
-    if isinstance(part, bytes):
-        return part
-    data: bytes = part.message.SerializeToString()
-    return data
+def encode(parts: Iterable[Part]) -> Iterator[bytes]:
+    """Return the bytes of *parts*."""
+    for part in parts:
+        if isinstance(part, bytes):
+            yield part
+        else:
+            yield from part.encoded()
 
 
 def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes]:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections import Counter
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dplcli.ir.functions import called_function
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.ir import Graph, Model, Node, Value
-    from dplcli.ir.codec import Remarks, StatedType
+    from dplcli.ir.codec import Codec, Remarks, StatedType
     from dplcli.passes.outline import Outline
 
     Json = dict[str, Any]
@@ -58,7 +57,7 @@ def describe_nodes(item: Outline) -> str:
         completed.setdefault(number, []).append(name)
     entries = []
     for number, node in enumerate(item.match.nodes):
-        outputs = ",".join([_quote(out.name if out is not None else "") for out in node.outputs])
+        outputs = ",".join([_quote("" if out is None else out.name) for out in node.outputs])
         entry = f"[{_quote(node.qualified_op)},{_quote(node.name)},[{outputs}]"
         if number in completed:
             entry += f",[{','.join(map(_quote, completed[number]))}]"
@@ -87,17 +86,23 @@ class OriginRecorder:
             item.match.root.graph for item in outlines if not _stands_in_one_row(item)
         )
         self._places = {node: i for graph in scattered for i, node in enumerate(graph)}
-        inner = outlines if scattered else ()
-        self._inner = {n for item in inner for n in item.match.nodes if n is not item.last}
+        placed = outlines if scattered else ()
+        self._anchors = {id(item): item.last for item in placed}
+        self._inner = {
+            node
+            for item in placed
+            for node in item.match.nodes
+            if node is not self._anchors[id(item)]
+        }
         self._last: dict[Node, Node] = {}
         self._repeated = {name for name, count in self.names.items() if name and count > 1}
         self._statements: dict[int, tuple[StatedType, str]] = {}
-        self._anchors = {id(item): item.last for item in outlines}
         self._found = {id(item): self._describe(item) for item in outlines}
 
     def stand_for(self, call: Node, item: Outline) -> None:
         """Let *call* count as the last node that it takes the place of."""
-        self._last[call] = self._anchors[id(item)]
+        if self._anchors:
+            self._last[call] = self._anchors[id(item)]
 
     def describe(self, item: Outline, moved: Iterable[Node]) -> str:
         """Write down, once, what ``dpl.nodes`` does not say; "" if that is nothing.
@@ -108,7 +113,7 @@ class OriginRecorder:
         """
         found = self._found.pop(id(item))
         if moved:
-            found = {**found, "moved": _encode(self._moved(moved, self._anchors[id(item)]))}
+            found = {**found, "moved": _encode(self._moved(moved, self._anchors.get(id(item))))}
         return _object(found) if found else ""
 
     def _describe(self, item: Outline) -> Texts:
@@ -137,7 +142,9 @@ class OriginRecorder:
         offsets = [last - self._places[node] for node in nodes]
         return [] if offsets == list(reversed(range(len(nodes)))) else offsets
 
-    def _moved(self, moved: Iterable[Node], anchor: Node) -> dict[str, int]:
+    def _moved(self, moved: Iterable[Node], anchor: Node | None) -> dict[str, int]:
+        if anchor is None:
+            return {}
         lasts = (self._last.get(node, node) for node in moved)
         return {
             output.name: self._places[anchor] - self._places[node]
@@ -155,28 +162,36 @@ class OriginRecorder:
     def _stated_type(self, value: Value) -> str:
         """Write what the file states of *value*; "" if that is nothing."""
         source = self._stated_in(value.graph).get(value.name)
-        if source is None:
-            return ""
-        stated = value.graph.model.codec.stated_type(source)
+        return "" if source is None else self._statement(value.graph.model.codec, source)
+
+    def _statement(self, codec: Codec, source: object) -> str:
+        stated = codec.stated_type(source)
         known = self._statements.get(id(stated))
         if known is None:
             known = self._statements[id(stated)] = (stated, _encode(describe_type(stated)))
         return known[1]
 
     def _types(self, item: Outline) -> Texts:
-        if not self._stated_in(item.match.root.graph):
+        graph = item.match.root.graph
+        stated = self._stated_in(graph)
+        if not stated:
             return {}
+        codec = graph.model.codec
         found: Texts = {}
         kept: set[Node] = set()
         if item.match.escaping:
             kept = set(item.match.nodes).difference(item.replaced)
+        outputs = item.outputs
         for number, node in enumerate(item.match.nodes):
+            if node in kept:
+                continue
             for value in node.outputs:
-                if value is None or value in item.outputs or node in kept:
+                if value is None or value in outputs:
                     continue
-                known = self._stated_type(value)
-                if known:
-                    found[f"{number}.{value.index}" if value.index else f"{number}"] = known
+                source = stated.get(value.name)
+                if source is not None:
+                    place = f"{number}.{value.index}" if value.index else f"{number}"
+                    found[place] = self._statement(codec, source)
         return found
 
     def _constants(self, item: Outline) -> Json:
@@ -215,8 +230,12 @@ def _runs_of(graph: Graph) -> int:
 
 def _stands_in_one_row(item: Outline) -> bool:
     """Tell whether the nodes follow each other, and nothing made by nodes is embedded."""
-    in_row = all(first.next is second for first, second in pairwise(item.match.nodes))
-    return in_row and all(value.producer is None for value in item.embedded)
+    expected: Node | None = item.match.nodes[0]
+    for node in item.match.nodes:
+        if node is not expected:
+            return False
+        expected = node.next
+    return all(value.producer is None for value in item.embedded)
 
 
 def _object(texts: Texts) -> str:
@@ -236,7 +255,8 @@ def describe_type(stated: StatedType) -> object:
 
 def _reads(item: Outline) -> Json:
     """List what the body does not tell: embedded constants, Identity nodes, omitted inputs."""
-    made = set(item.match.nodes)
+    made: set[Node | None] = set(item.match.nodes)
+    given = set(item.inputs)
     found: Json = {}
     for number, node in enumerate(item.match.nodes):
         inputs = node.inputs
@@ -245,7 +265,7 @@ def _reads(item: Outline) -> Json:
             if value is None or (maker := value.producer) in made:
                 continue
             is_told = maker is None or behind_identities(value).producer not in made
-            if not is_told or value not in item.inputs:
+            if not is_told or value not in given:
                 slots[f"{slot}"] = value.name
         if inputs and inputs[-1] is None:
             slots[f"{len(inputs) - 1}"] = ""

@@ -49,7 +49,8 @@ class Outline:
         outputs: What the call makes.
         embedded: The constants that go into the body.
         replaced: The nodes that the call takes the place of.
-        structure: Equal for structurally equal matches of one rule, whatever their attributes.
+        structure: Equal for structurally equal matches of one rule, whatever their attributes;
+            one object, once they are grouped.
         attributes: By node number and name, the attributes to give at the call.
         completed: Which of them the file left out.
     """
@@ -104,7 +105,7 @@ def rule_of(match: Match) -> PatternRule:
 
 def outline(match: Match) -> Outline:
     """Work out interface and structure of *match*."""
-    policy = rule_of(match).constants
+    may_embed = rule_of(match).constants != "lift"
     numbers: dict[Node | None, int] = {}
     inputs: dict[Value, int] = {}
     read: list[Value] = []
@@ -118,11 +119,11 @@ def outline(match: Match) -> Outline:
                 wires.append(None)
             elif (maker := numbers.get(value.producer)) is not None:
                 wires.append((maker, value.index))
-            elif policy != "lift" and _is_embedded(value, match):
+            elif may_embed and _is_embedded(value, match):
                 wires.append(_constant_key(value))
                 embedded.append(value)
             else:
-                origin = behind_identities(value)
+                origin = value if value.producer is None else behind_identities(value)
                 if origin not in inputs:
                     inputs[origin] = len(read)
                     read.append(value)
@@ -171,7 +172,9 @@ def group(outlines: Iterable[Outline]) -> list[Kind]:
     for item in outlines:
         by_structure.setdefault(item.structure, []).append(item)
     kinds = []
-    for members in by_structure.values():
+    for structure, members in by_structure.items():
+        for item in members:
+            item.structure = structure
         _gather_attributes(members)
         by_attributes: dict[tuple[tuple[AttributeKey, str], ...], list[Outline]] = {}
         keys: dict[int, tuple[tuple[AttributeKey, str], ...]] = {}
@@ -191,7 +194,8 @@ def _gather_attributes(outlines: Sequence[Outline]) -> None:
     Nodes share decoded attributes, so outlines whose nodes share all of theirs share the result.
     """
     stated = [[node.attributes for node in item.match.nodes] for item in outlines]
-    shared = {tuple(map(id, of_nodes)): of_nodes for of_nodes in stated}
+    keys = [tuple(map(id, of_nodes)) for of_nodes in stated]
+    shared = dict(zip(keys, stated, strict=True))
     wanted = {
         (number, name): None
         for of_nodes in shared.values()
@@ -200,8 +204,7 @@ def _gather_attributes(outlines: Sequence[Outline]) -> None:
     }
     ordered = sorted(wanted, key=lambda where: where[0])
     complete: dict[tuple[int, ...], dict[AttributeKey, Attribute]] = {}
-    for item, of_nodes in zip(outlines, stated, strict=True):
-        key = tuple(map(id, of_nodes))
+    for item, key, of_nodes in zip(outlines, keys, stated, strict=True):
         known = complete.get(key)
         if known is not None:
             item.attributes = known

@@ -8,6 +8,7 @@ from dplcli.errors import InvalidGraphError
 from dplcli.ir import Node, TensorType, Value
 from dplcli.ir.node import NO_ATTRIBUTES
 from dplcli.ir.traversal import enclosing_node
+from dplcli.ir.value import record_uses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,9 +71,7 @@ class GraphRewriter:
         node.attributes = NO_ATTRIBUTES if attributes is None else attributes
         if metadata:
             node.metadata = metadata
-        for slot, value in enumerate(inputs):
-            if value is not None:
-                value.add_use(node, slot)
+        record_uses(node)
         self.graph.insert_before(anchor, node)
         self.graph.modified = True
         if self.listener is not None:
@@ -179,13 +178,14 @@ class GraphRewriter:
         for index, value in enumerate(values):
             value.producer = node
             value.index = index
-            self._changed(value)
         node.outputs = tuple(values)
+        self._changed(*values)
 
-    def _changed(self, value: Value) -> None:
+    def _changed(self, *values: Value) -> None:
         self.graph.model.note_edit()
         if self.listener is not None:
-            self.listener.value_changed(value)
+            for value in values:
+                self.listener.value_changed(value)
 
     def erase(self, nodes: Sequence[Node]) -> None:
         """Take *nodes* out, with the values that they (still) make.
@@ -234,12 +234,14 @@ def _made_and_unused(nodes: Iterable[Node], members: set[Node]) -> list[Value]:
         if output is not None and output.producer is node
     ]
     for value in made:
-        readers = [user for user, _ in value.iter_uses()]
-        readers += [body.owner for body in value.returned_by if body.owner is not None]
-        if any(enclosing_node(reader, value.graph) not in members for reader in readers):
-            raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
-        if value.is_graph_output:
-            raise InvalidGraphError(f"{value!r} is still returned and cannot be erased")
+        for user, _ in value.iter_uses():
+            if user not in members and enclosing_node(user, value.graph) not in members:
+                raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
+        for body in value.returned_by:
+            if body is value.graph:
+                raise InvalidGraphError(f"{value!r} is still returned and cannot be erased")
+            if body.owner is not None and enclosing_node(body.owner, value.graph) not in members:
+                raise InvalidGraphError(f"{value!r} is still used and cannot be erased")
     return made
 
 
