@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,12 +31,15 @@ class _LateError(BaseException):
 def within(seconds: float) -> Iterator[None]:
     """Fail if the block takes more than *seconds* of this process's own time, or overflows.
 
-    It is stopped then; and nothing of its stack is shown, which may hold very long patterns.
+    It is stopped then; and nothing of its stack is shown, which may hold very long patterns. The
+    garbage collector waits meanwhile: what it takes depends on all that other tests have left.
     """
 
     def give_up(*_: object) -> None:
         raise _LateError
 
+    is_collecting = gc.isenabled()
+    gc.disable()
     previous = signal.signal(signal.SIGPROF, give_up)
     signal.setitimer(signal.ITIMER_PROF, seconds, 1)
     problem = ""
@@ -48,6 +52,8 @@ def within(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, previous)
+        if is_collecting:
+            gc.enable()
     if problem:
         raise pytest.fail.Exception(problem, pytrace=False) from None
 

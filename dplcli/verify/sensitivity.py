@@ -33,6 +33,9 @@ from dplcli.verify.sessions import (
 _DRAWS = 8
 _QUIET, _LOUD = 2.0, 32.0
 _EPS = {"float16": 2.0**-11, "float32": 2.0**-23, "float64": 2.0**-52}
+# Numbers this large stand for infinity (masks), or make it (their scales): a step beyond the
+# largest float would be no rounding error.
+_ENDLESS = {"float16": 2.0**15, "float32": 2.0**100, "float64": 2.0**100}
 # A movement beyond this share of the largest number is no rounding error but a step.
 _STEP = 2.0**-12
 _TYPES = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE})
@@ -147,4 +150,5 @@ def _moved(values: Array, rng: np.random.Generator, units: float) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         factors = 1 + rng.uniform(-share, share, values.shape)
         moved = (values.astype(np.float64) * factors).astype(values.dtype)
-    return np.where(np.isfinite(moved), moved, values)
+        is_kept = ~np.isfinite(moved) | (np.abs(values) >= _ENDLESS[values.dtype.name])
+    return np.where(is_kept, values, moved)

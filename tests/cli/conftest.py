@@ -1,6 +1,5 @@
 """The commands as a user meets them: arguments in, streams, exit code and files out."""
 
-import gc
 import shutil
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from dplcli.cli.main import main
+from tests.calling import exit_code
 from tests.cli.support import ROOT, SAMPLES, Answer, Catalogue, Dpl, Save
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -32,17 +31,9 @@ def dpl(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
     monkeypatch.delenv("COLUMNS", raising=False)  # test runners set it; a pipe has no width
 
     def call(*arguments: object) -> Answer:
-        monkeypatch.setattr(sys, "argv", ["dpl", *map(str, arguments)])
         capfd.readouterr()
-        try:
-            with pytest.raises(SystemExit) as caught:
-                main()
-        finally:  # a command leaves its memory to the end of the process, which is not here
-            gc.unfreeze()
-            gc.enable()
-        out, err = capfd.readouterr()
-        assert isinstance(caught.value.code, int)
-        return Answer(caught.value.code, out, err)
+        code = exit_code(monkeypatch, arguments)
+        return Answer(code, *capfd.readouterr())
 
     return call
 

@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import pytest
 
-from dplcli.cli.main import main
 from dplcli.dpl import Catalog, read_catalogs
 from dplcli.errors import CatalogError, DplError
 from dplcli.passes.selection import select_matches
+from tests.calling import exit_code
 from tests.helpers import SCHEMAS, describe_refusals, model_from_text, proto_from_text, taken
 from tests.strategies import within
 
@@ -48,12 +48,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpl", *map(str, arguments)])
         capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            main()
-        assert isinstance(caught.value.code, int)
-        return (caught.value.code, *capfd.readouterr())
+        code = exit_code(monkeypatch, arguments)
+        return (code, *capfd.readouterr())
 
     return call
 

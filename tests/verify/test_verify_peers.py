@@ -7,10 +7,10 @@ import numpy as np
 import onnx
 import pytest
 
-from dplcli.cli.main import main
 from dplcli.onnx_io import load_model
 from dplcli.verify import Settings
 from dplcli.verify.equivalence import verify_equivalence
+from tests.calling import exit_code
 
 Save = Callable[..., Path]
 
@@ -34,10 +34,7 @@ def dpl(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Return a function that runs a command and gives its exit code."""
 
     def call(*arguments: object) -> int:
-        monkeypatch.setattr("sys.argv", ["dpl", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return int(stop.value.code or 0)
+        return exit_code(monkeypatch, arguments)
 
     return call
 

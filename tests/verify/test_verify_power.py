@@ -8,7 +8,6 @@ import onnx
 import pytest
 
 from dplcli import pipeline
-from dplcli.cli.main import main
 from dplcli.errors import UsageError
 from dplcli.verify import Override, Settings
 from dplcli.verify.dataflow import Dataflow
@@ -16,6 +15,7 @@ from dplcli.verify.depth import Depth, output_depths
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.evidence import load_evidence
 from dplcli.verify.mutants import changes, regions_of
+from tests.calling import exit_code
 
 Save = Callable[..., Path]
 
@@ -31,6 +31,12 @@ QUANTISED = """g (float[64, 16] x) => (uint8[64, 16] y)
 TWICE = """g (float[64, 16] x) => (float[64, 16] y)
 <float s = {0.02}, uint8 z = {128}, float[16] w = {1,2,3,4,5,6,7,8,9,8,7,6,5,4,3,2}, float h = {%s}>
 { t = Mul (x, w) u = Mul (t, h) q = QuantizeLinear (u, s, z) y = DequantizeLinear (q, s, z) }"""
+# A mask as exporters quantise it: a step larger, and it is infinite.
+MASKED = """g (float[1, 4] x) => (float[1, 4] y)
+<int8[4] q = {-128, -128, -128, -128}, float s = {2.6584559e36}, float t = {0.01}, int8 z = {0},
+ float h = {%s}> {
+  m = DequantizeLinear (q, s) a = Add (x, m) p = Softmax (a) u = Mul (p, h)
+  r = QuantizeLinear (u, t, z) y = DequantizeLinear (r, t, z) }"""
 
 
 Dpl = Callable[..., tuple[int, str, str]]
@@ -41,11 +47,9 @@ def dpl(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> D
     """Return a function that runs a command: exit code, standard output, standard error."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["dpl", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
+        code = exit_code(monkeypatch, arguments)
         streams = capfd.readouterr()
-        return int(stop.value.code or 0), streams.out, streams.err
+        return code, streams.out, streams.err
 
     return call
 
@@ -235,3 +239,14 @@ def test_depth_behind_a_body_is_unknown(save: Save) -> None:
     y = Tanh (t) z = Tanh (x) }"""
 
     assert output_depths(Dataflow(onnx.load(save(text)))) == {"z": Depth(1, 1, assumed=False)}
+
+
+def test_a_step_beyond_the_largest_number_is_no_rounding_error(save: Save) -> None:
+    """Numbers that stand for infinity are left alone when the original's last bits are moved."""
+    right, wrong = save(MASKED % "1"), save(MASKED % "0.5", "wrong")
+
+    (found,) = verify_equivalence(right, wrong, Settings(levels=("disable",))).outputs
+
+    assert not found.ok
+    assert found.figures.sensitivity is not None
+    assert found.figures.sensitivity < 0.01
