@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
+from google.protobuf.message import EncodeError
 
 from dplcli.ir.marks import RULE_KEY
 from dplcli.verify.sessions import Array
@@ -39,6 +40,7 @@ _LEFT_ALONE = frozenset(
 )
 _TABLES = frozenset({"Gather", "GatherElements", "GatherND"})
 _MOVED = frozenset({"Reshape", "Resize", "Slice", "Tile", "Expand", "Pad", "ConstantOfShape"})
+_SPATIAL = 2
 _FACTORS = (1.1, -1.0, 10.0)
 _PARTITION_KEYS = frozenset({"Composite", "Codegen"})
 _FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE})
@@ -213,34 +215,61 @@ def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[A
 
 def _attribute_sites(model: onnx.ModelProto, places: tuple[Place, ...]) -> list[_Site]:
     kinds = (onnx.AttributeProto.INT, onnx.AttributeProto.INTS, onnx.AttributeProto.FLOAT)
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    shapes = known_shapes(model)
     return [
-        _attribute_site(place, index)
+        _attribute_site(place, index, idle)
         for place in places
         for index, item in enumerate(place.find(model).attribute)
         if item.type in kinds and not item.ref_attr_name and item.name not in _LEFT_ALONE
         if place.find(model).op_type not in {"Constant", "Cast", "ConstantOfShape"}
-        if not _says_nothing(place.find(model), item.name, shapes)
+        if not _is_idle_beta(place.find(model), item.name)
+        for idle in [idle_axes(place.find(model), item.name, shapes)]
+        if not idle or len(idle) < len(item.ints)
     ]
 
 
-def _says_nothing(node: onnx.NodeProto, name: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Tell whether an attribute cannot matter: beta of no addend, dilations of a 1x1 kernel."""
-    if name == "beta":
-        return len([given for given in node.input if given]) < len(("A", "B", "C"))
-    if name != "dilations":
-        return False
-    kernels = [tuple(item.ints) for item in node.attribute if item.name == "kernel_shape"]
-    kernels += [shapes[given][2:] for given in node.input if len(shapes.get(given, ())) > 2]  # noqa: PLR2004
-    return any(set(kernel) == {1} for kernel in kernels)
+def known_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of values of the main graph; a dimension that is not a number is 0."""
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except (ValueError, RuntimeError, EncodeError):
+        graph = model.graph  # too large, or not well typed: what is stated has to do
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        if info.type.tensor_type.HasField("shape"):
+            dims = info.type.tensor_type.shape.dim
+            shapes.setdefault(info.name, tuple(dim.dim_value for dim in dims))
+    return shapes
 
 
-def _attribute_site(place: Place, index: int) -> _Site:
+def _is_idle_beta(node: onnx.NodeProto, name: str) -> bool:
+    """Tell whether an attribute is the factor of an addend that is not there."""
+    return name == "beta" and len([given for given in node.input if given]) < len(("A", "B", "C"))
+
+
+def idle_axes(
+    node: onnx.NodeProto, name: str, shapes: Mapping[str, tuple[int, ...]]
+) -> frozenset[int]:
+    """Return the axes along which an attribute of a window cannot matter.
+
+    Dilations do not where the kernel has one element, strides where the result has one.
+    """
+    extents: list[tuple[int, ...]] = []
+    if name == "dilations":
+        extents = [tuple(item.ints) for item in node.attribute if item.name == "kernel_shape"]
+        weights = node.input[1:2]
+        extents += [shapes[given][_SPATIAL:] for given in weights if given in shapes]
+    if name == "strides":
+        extents = [shapes[made][_SPATIAL:] for made in node.output[:1] if made in shapes]
+    return frozenset(axis for extent in extents for axis, size in enumerate(extent) if size == 1)
+
+
+def _attribute_site(place: Place, index: int, idle: frozenset[int]) -> _Site:
     def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
         node = place.find(model)
         item = node.attribute[index]
         before = onnx.helper.get_attribute_value(item)
-        _change_attribute(item, rng)
+        _change_attribute(item, rng, idle)
         after = onnx.helper.get_attribute_value(item)
         if before == after:
             return ""
@@ -249,7 +278,9 @@ def _attribute_site(place: Place, index: int) -> _Site:
     return change
 
 
-def _change_attribute(item: onnx.AttributeProto, rng: np.random.Generator) -> None:
+def _change_attribute(
+    item: onnx.AttributeProto, rng: np.random.Generator, idle: frozenset[int]
+) -> None:
     if item.type == onnx.AttributeProto.FLOAT:
         item.f = item.f * 2 + 0.125
     elif item.type == onnx.AttributeProto.INT:
@@ -267,8 +298,8 @@ def _change_attribute(item: onnx.AttributeProto, rng: np.random.Generator) -> No
     elif item.name == "perm" and len(item.ints) > 1:
         first, second = rng.choice(len(item.ints), 2, replace=False)
         item.ints[first], item.ints[second] = item.ints[second], item.ints[first]
-    elif item.ints:
-        item.ints[int(rng.integers(len(item.ints)))] += 1
+    elif axes := [axis for axis in range(len(item.ints)) if axis not in idle]:
+        item.ints[axes[int(rng.integers(len(axes)))]] += 1
 
 
 def _operand_sites(model: onnx.ModelProto, places: tuple[Place, ...]) -> list[_Site]:

@@ -224,6 +224,29 @@ def test_damaged_results_are_no_crash(save: Save, tmp_path: Path) -> None:
             load_evidence(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("net", "unchanged"),
+    [
+        pytest.param("kernel_shape = [4, 2], strides = [1, 1]", "strides [1, 1] -> [2, 1]", id="1"),
+        pytest.param("dilations = [1, 1]", "dilations", id="kernel-of-one"),
+    ],
+)
+def test_changes_that_cannot_matter_are_not_tried(save: Save, net: str, unchanged: str) -> None:
+    """A stride along an axis whose result has one element, a dilation of a kernel of one."""
+    size = "4, 2" if "kernel" in net else "1, 1"
+    path = save(f"""g (float[1, 1, 4, 4] x, float[1, 1, {size}] w) => (float[N, C, H, W] y)
+        {{ c = Conv <{net}> (x, w) y = Relu (c) }}""")
+    model = onnx.load(path)
+    tried = set()
+    for _, change in zip(range(200), changes(model, {}, np.random.default_rng(0)), strict=False):
+        mutant = onnx.ModelProto()
+        mutant.CopyFrom(model)
+        tried.add(change(mutant, {}))
+
+    assert not [what for what in tried if unchanged in what]
+    assert "dilations" in unchanged or any("strides [1, 1] -> [1, 2]" in what for what in tried)
+
+
 def test_depth_is_counted_along_the_longest_path(save: Save) -> None:
     """A product of 3 terms, a sum and Tanh are 5 roundings of 3 operators."""
     flow = Dataflow(onnx.load(save(NET)))
