@@ -167,7 +167,8 @@ def load_evidence(path: Path) -> Evidence:
                 refilled=result["refilled"],
                 cases=dict(result["cases"]),
             ),
-            feeds=_unpacked_feeds(record["feeds"], arrays),
+            feeds={case: {} for case, _ in result["cases"]}
+            | _unpacked_feeds(record["feeds"], arrays),
             runtime=record["runtime"],
         )
     except OSError as error:

@@ -94,6 +94,33 @@ g (bfloat16[2] b, float8e4m3fn[2] f, float8e5m2[2] e, string[2] s, int64[2] i, s
 
 
 @pytest.mark.usefixtures("nets")
+def test_model_without_inputs_is_compared(dpl: Dpl, save: Save) -> None:
+    """What is fed is nothing, and that is kept, too."""
+    text = "g () => (float[2] y) { x = Constant <value = float[2] {1.0, %s}> () y = Neg (x) }"
+    save(text % "2.0", "m.onnx")
+    save(text % "2.5", "wrong.onnx")
+
+    assert dpl(*RESULTS).code == 0
+    assert dpl("verify", "m.onnx", "--against", "r.npz").code == 0
+    assert dpl("verify", "wrong.onnx", "--against", "r.npz").code == 1
+
+
+def test_results_of_refilled_weights_are_for_judging_again_only(dpl: Dpl, save: Save) -> None:
+    """No file holds the weights that gave them, so no model is called different for that."""
+    save(
+        """g (float[2,8] x) => (float[2,8] y) <int64[2] s = {8, 8}>
+        { w = ConstantOfShape <value = float[1] {1}> (s) y = MatMul (x, w) }""",
+        "m.onnx",
+    )
+    dpl(*RESULTS, "--refill-weights")
+
+    answer = dpl("verify", "m.onnx", "--against", "r.npz")
+
+    assert answer.code == 2
+    assert "weights were refilled" in " ".join(answer.err.split())
+    assert dpl("verify", "--from", "r.npz").code == 0
+
+
 def test_other_version_is_named(dpl: Dpl, nets: Path) -> None:
     """Whose results they are is said, where they are another version's."""
     dpl(*RESULTS)
