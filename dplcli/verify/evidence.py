@@ -122,10 +122,11 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
     }
     arrays[_RECORD] = np.array(json.dumps(record))
     try:
-        with tempfile.NamedTemporaryFile(dir=path.resolve().parent, delete=False) as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(path.resolve())
+        with tempfile.TemporaryDirectory(prefix=".dpl-", dir=path.resolve().parent) as folder:
+            draft = Path(folder) / path.name
+            with draft.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+            draft.replace(path.resolve())
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 

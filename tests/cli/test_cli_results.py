@@ -1,8 +1,10 @@
 """Saved results: judged again, and compared with what another run gives."""
 
+import errno
 import json
 import re
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import onnx
@@ -147,6 +149,38 @@ def test_another_signature_is_an_answer(dpl: Dpl) -> None:
     assert answer.code == 1
     assert "the candidate has no input 'x'" in answer.out
     assert "the results hold no input 'z', which the candidate has" in answer.out
+
+
+@pytest.mark.usefixtures("nets")
+@pytest.mark.parametrize("option", ["--inputs", "--save-inputs"])
+def test_results_do_not_replace_inputs(dpl: Dpl, option: str) -> None:
+    """What was given is still there afterwards, and so is what was asked for."""
+    np.savez("x.npz", x=np.ones((2, 3), np.float32))
+    before = Path("x.npz").read_bytes()
+
+    answer = dpl("verify", "m.onnx", "off.onnx", option, "x.npz", "--save-results", "x.npz")
+
+    assert (answer.code, "is another file of this command" in answer.message) == (2, True)
+    assert Path("x.npz").read_bytes() == before
+
+
+@pytest.mark.usefixtures("nets")
+def test_nothing_half_written_is_left(
+    dpl: Dpl, nets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk leaves what was there before."""
+
+    def fill(file: BinaryIO, **_: object) -> None:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", fill)
+    before = set(nets.iterdir())
+
+    answer = dpl(*RESULTS)
+
+    assert (answer.code, "r.npz: cannot be written: No space" in answer.message) == (2, True)
+    assert set(nets.iterdir()) == before
 
 
 @pytest.mark.usefixtures("nets")
