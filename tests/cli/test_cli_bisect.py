@@ -155,6 +155,8 @@ def test_the_place_of_the_catalogue_in_the_folder_follows_its_includes(
         (("m.onnx", "-p", "r.yaml", "-o", "m.onnx"), "-o m.onnx: is not a folder"),
         (("m.onnx", "-p", "r.yaml", "-o", "no/where"), "-o no/where: there is no folder"),
         (("m.onnx", "--reproduce", "full"), "--reproduce DIR stands alone"),
+        (("--reproduce", "full", "--rtol", "1"), "--reproduce DIR stands alone"),
+        (("m.onnx", "m.onnx", "--min-power", "0.9"), "--mutants and --min-power measure a check"),
         (("--reproduce", "full"), "full/reproducer.json: cannot be read: No such file"),
         (("m.onnx", "-p", "r.yaml", "--by", "partition"), "r.yaml: no rules to apply"),
     ],
