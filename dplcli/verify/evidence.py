@@ -168,8 +168,7 @@ def load_evidence(path: Path) -> Evidence:
                 refilled=result["refilled"],
                 cases=dict(result["cases"]),
             ),
-            feeds={case: {} for case, _ in result["cases"]}
-            | _unpacked_feeds(record["feeds"], arrays),
+            feeds=_unpacked_feeds(record["feeds"], dict(result["cases"]), arrays),
             runtime=record["runtime"],
         )
     except OSError as error:
@@ -234,10 +233,14 @@ def _packed_feed(feed: Feed, arrays: dict[str, Array]) -> object:
     return {"array": key, "dtype": int(dtype)}
 
 
-def _unpacked_feeds(entries: Any, arrays: Mapping[str, Array]) -> dict[int, dict[str, Feed]]:  # noqa: ANN401  # JSON
-    feeds: dict[int, dict[str, Feed]] = {}
+def _unpacked_feeds(
+    entries: Any,  # noqa: ANN401  # JSON
+    cases: Mapping[int, str],
+    arrays: Mapping[str, Array],
+) -> dict[int, dict[str, Feed]]:
+    feeds: dict[int, dict[str, Feed]] = {case: {} for case in cases}
     for case, name, packed in entries:
-        feeds.setdefault(case, {})[name] = _unpacked_feed(packed, arrays)
+        feeds[case][name] = _unpacked_feed(packed, arrays)
     return feeds
 
 
