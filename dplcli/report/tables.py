@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -186,7 +187,7 @@ def verification_report(result: VerificationResult) -> RenderableType:
         if output.reason
     ]
     lines += [
-        Text(f"{name} would pass with --tolerance {name}={tolerance}")
+        Text(f"{name} would pass with --tolerance {shlex.quote(f'{name}={tolerance}')}")
         for name, tolerance in needed_tolerances(result.outputs).items()
     ]
     lines += [Text(reason, style="red") for reason in result.reasons]

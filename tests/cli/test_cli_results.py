@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import BinaryIO
 
@@ -217,3 +218,20 @@ def test_tolerance_that_would_do_is_named(dpl: Dpl) -> None:
     assert refused.code == 1
     assert dpl("verify", "--from", "r.npz", "--tolerance", option).code == 0
     assert dpl("verify", "--from", "r.npz", "--tolerance", less).code == 1
+
+
+@pytest.mark.usefixtures("nets")
+def test_tolerance_that_would_do_can_be_copied_into_a_shell(dpl: Dpl) -> None:
+    """A name with spaces, brackets and quotes is one word of the command."""
+    name = "it's [0] $HOME"
+    for path in ("m.onnx", "off.onnx"):
+        model = onnx.load(path)
+        model.graph.output[0].name = model.graph.node[-1].output[0] = name
+        onnx.save(model, path)
+
+    refused = dpl("verify", "m.onnx", "off.onnx")
+    [line] = [line for line in refused.out.splitlines() if " would pass with " in line]
+    options = shlex.split(line.partition(" would pass with ")[2])
+
+    assert refused.code == 1
+    assert dpl("verify", "m.onnx", "off.onnx", *options).code == 0
