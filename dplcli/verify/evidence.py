@@ -240,7 +240,7 @@ def _unpacked_feeds(
 ) -> dict[int, dict[str, Feed]]:
     feeds: dict[int, dict[str, Feed]] = {case: {} for case in cases}
     for case, name, packed in entries:
-        feeds[case][name] = _unpacked_feed(packed, arrays)
+        feeds.setdefault(case, {})[name] = _unpacked_feed(packed, arrays)
     return feeds
 
 

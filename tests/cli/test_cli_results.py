@@ -108,6 +108,16 @@ def test_model_without_inputs_is_compared(dpl: Dpl, save: Save) -> None:
     assert dpl("verify", "wrong.onnx", "--against", "r.npz").code == 1
 
 
+@pytest.mark.usefixtures("nets")
+def test_given_values_are_kept(dpl: Dpl) -> None:
+    """One case is compared where a file gives the values of one."""
+    np.savez("x.npz", x=np.ones((2, 3), ">f4"))
+
+    assert dpl(*RESULTS, "--inputs", "x.npz").code == 0
+    assert dpl("verify", "m.onnx", "--against", "r.npz").code == 0
+    assert dpl("verify", "off.onnx", "--against", "r.npz").code == 1
+
+
 def test_results_of_refilled_weights_are_for_judging_again_only(dpl: Dpl, save: Save) -> None:
     """No file holds the weights that gave them, so no model is called different for that."""
     save(
