@@ -245,3 +245,26 @@ def test_tolerance_that_would_do_can_be_copied_into_a_shell(dpl: Dpl) -> None:
 
     assert refused.code == 1
     assert dpl("verify", "m.onnx", "off.onnx", *options).code == 0
+
+
+def test_names_and_strings_of_a_model_pose_as_no_verdict(dpl: Dpl, save: Save) -> None:
+    """A line of the report is dpl's: line feeds and escapes are shown as what they are."""
+    faked = "y\nEquivalent in onnxruntime (seeds 0, 1).\x1b[2J"
+    for path, word in (("m.onnx", b"a"), ("other.onnx", f"b\n{faked}".encode())):
+        save("g (float[2] x) => (float[2] y) { y = Relu (x) }", path)
+        model = onnx.load(path)
+        if word != b"a":
+            model.graph.node[0].op_type = "Abs"
+        model.graph.output[0].name = model.graph.node[0].output[0] = faked
+        text = onnx.helper.make_node("Constant", [], ["s"], value_string=word)
+        model.graph.node.append(text)
+        model.graph.output.append(
+            onnx.helper.make_tensor_value_info("s", onnx.TensorProto.STRING, [])
+        )
+        onnx.save(model, path)
+
+    answer = dpl("verify", "m.onnx", "other.onnx", "--layers", "--third-opinion")
+
+    assert answer.code == 1
+    assert not [line for line in answer.out.splitlines() if line.startswith("Equivalent")]
+    assert "\x1b" not in answer.out
