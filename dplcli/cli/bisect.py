@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     Report = tuple[RenderableType, Callable[[], dict[str, Any]], bool]
 
 _TWO = 2
+_ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
 
 
 @click.command("bisect")
@@ -101,6 +102,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     source = pipeline.RuleSource(patterns, targets, allow_code=allow_code)
     _check(models, source, output, reproduce)
     settings = verify_settings(**verification)
+    _check_settings(settings, reproduce)
     with progress(quiet=quiet, verbose=verbose) as say:
         if reproduce is not None:
             report = _reproduced(pipeline.reproduce(reproduce, allow_code=allow_code))
@@ -148,7 +150,7 @@ def _check(
     has_rules = bool(source.patterns or source.targets)
     if reproduce is not None:
         if models or has_rules or output is not None:
-            raise UsageError("--reproduce DIR stands alone: all it needs is in the folder")
+            raise UsageError(_ALONE)
         return
     if len(models) not in (1, _TWO):
         raise UsageError(f"{len(models)} models are named", hint="name one, with rules, or two")
@@ -160,4 +162,15 @@ def _check(
         raise UsageError(
             "one model is named and no rules",
             hint="pass --patterns CATALOGUE, or a second model to compare it with",
+        )
+
+
+def _check_settings(settings: pipeline.VerifySettings, reproduce: Path | None) -> None:
+    """Refuse options that would change nothing."""
+    if reproduce is not None and settings != pipeline.VerifySettings():
+        raise UsageError(_ALONE)
+    if settings.mutants or settings.min_power is not None:
+        raise UsageError(
+            "--mutants and --min-power measure a check; bisect looks for what one found",
+            hint="dpl verify and the commands that write a model take them",
         )

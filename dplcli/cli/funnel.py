@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 EXIT_NO = 1
 EXIT_COULD_NOT = 2
+_STDERR = 2
 
 
 class _StoppedError(BaseException):
@@ -34,6 +36,7 @@ def answer_no(reasons: Iterable[str]) -> NoReturn:
 
 def run(command: click.Command) -> NoReturn:
     """Run *command* and exit: 0 done, 1 the answer is no, 2 it could not be done."""
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -50,6 +53,19 @@ def run(command: click.Command) -> NoReturn:
         code = code or _cannot_print(error)
         _discard(sys.stdout)
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Open the standard streams that a caller closed: no file or socket may get their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)  # noqa: FBT003
+    os.close(descriptor)
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:

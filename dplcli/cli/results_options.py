@@ -126,7 +126,8 @@ def choose_subject(
             "dpl verify needs ORIGINAL and CANDIDATE",
             hint="or saved results: --from RESULTS, MODEL --against RESULTS",
         )
-    _check_results_path(settings.save_results, (original, candidate))
+    request = settings.request
+    _check_results_path(settings.save_results, (original, candidate, request.given, request.save))
     return Subject(original, candidate)
 
 
@@ -162,12 +163,12 @@ def _check_saved_inputs(settings: pipeline.VerifySettings, *, layers: bool) -> N
         )
 
 
-def _check_results_path(save_results: Path | None, models: tuple[Path, ...]) -> None:
+def _check_results_path(save_results: Path | None, others: tuple[Path | None, ...]) -> None:
     """Refuse early where results cannot be, or must not be, written."""
     if save_results is None:
         return
     folder = save_results.parent
     if save_results.is_dir() or not folder.is_dir():
         raise UsageError(f"--save-results {save_results}: is not a file in a folder that exists")
-    if any(model.exists() and save_results.resolve() == model.resolve() for model in models):
-        raise UsageError(f"--save-results {save_results}: is a model of this command")
+    if any(path is not None and save_results.resolve() == path.resolve() for path in others):
+        raise UsageError(f"--save-results {save_results}: is another file of this command")

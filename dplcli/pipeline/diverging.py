@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dplcli.dpl.reproducer import FILE, InputItem, Reproducer
 from dplcli.errors import VerificationError
 from dplcli.pipeline.bisecting import what_differs
-from dplcli.pipeline.exhibiting import README, check_folder
+from dplcli.pipeline.exhibiting import README, check_folder, tolerance_of
 from dplcli.pipeline.reproducing import shows
 from dplcli.pipeline.verifying import verify
 from dplcli.pipeline.writing import say_nothing
@@ -192,8 +192,7 @@ class _Finder:
                 "outputs": list(parts.outputs),
                 "level": level,
                 "coarsest": self.comparison.fed.facts.coarsest,
-                "rtol": self.settings.rtol,
-                "atol": self.settings.atol,
+                **tolerance_of(self.settings, [original for original, _ in parts.outputs]),
                 "custom_ops": libraries,
                 "needs_custom_ops": bool(self.comparison.fed.source.libraries),
             }

@@ -118,8 +118,6 @@ class RuleExhibit:
                 "outputs": [],
                 "level": self.settings.levels[0],
                 "coarsest": self.fed.facts.coarsest,
-                "rtol": self.settings.rtol,
-                "atol": self.settings.atol,
                 "custom_ops": libraries,
                 "needs_custom_ops": bool(self.fed.source.libraries),
             }
@@ -135,7 +133,7 @@ class RuleExhibit:
             cutting = specimen.write(folder, ORIGINAL, nodes)
             if cutting is None:
                 return None
-            full = _with_data(spec, cutting)
+            full = _with_data(spec, cutting, self.settings)
             return (full, cutting) if shows(folder, full) else None
 
         covered = {name for step in cause.steps for name in step.covered}
@@ -155,13 +153,22 @@ class RuleExhibit:
         return None
 
 
-def _with_data(spec: Reproducer, cutting: Cutting) -> Reproducer:
+def tolerance_of(settings: VerifySettings, outputs: Sequence[str]) -> dict[str, float | None]:
+    """Return what somebody chose for the outputs of a reproducer: for the only one, or for all."""
+    own = settings.tolerances.get(outputs[0]) if len(outputs) == 1 else None
+    chosen = {"rtol": settings.rtol, "atol": settings.atol}
+    given = {} if own is None else {"rtol": own.rtol, "atol": own.atol}
+    return chosen | {name: value for name, value in given.items() if value is not None}
+
+
+def _with_data(spec: Reproducer, cutting: Cutting, settings: VerifySettings) -> Reproducer:
     inputs = [
         InputItem(file=file, original=name, candidate=name, is_sequence=is_sequence)
         for file, name, is_sequence in cutting.inputs
     ]
     outputs = [(name, name) for name in cutting.outputs]
-    return spec.model_copy(update={"inputs": inputs, "outputs": outputs})
+    chosen = tolerance_of(settings, cutting.outputs)
+    return spec.model_copy(update={"inputs": inputs, "outputs": outputs, **chosen})
 
 
 def _readme(cause: Cause, spec: Reproducer, label: str, nodes: tuple[int, int]) -> str:

@@ -38,6 +38,9 @@ class WriteSettings:
         expectations: Such as ``dnnl.conv2d_bias_relu>=33``.
         in_place: Whether the output may replace the input.
         keep_failed: Whether to keep a result that fails as ``*.failed.onnx``.
+
+    Raises:
+        UsageError: The check is asked to have some power, and not to be made.
     """
 
     verify: bool = True
@@ -45,6 +48,16 @@ class WriteSettings:
     expectations: Sequence[str] = ()
     in_place: bool = False
     keep_failed: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself, before any work is done."""
+        if self.verify or self.verification is None:
+            return
+        if self.verification.mutants or self.verification.min_power is not None:
+            raise UsageError(
+                "a check that is not made has no power",
+                hint="leave --no-verify out, or --mutants and --min-power",
+            )
 
     def failed_path(self, output: Path) -> Path | None:
         """Return where a result that fails is kept, if it is."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from dplcli.report.escaping import one_line
 from dplcli.report.tables import plain_table
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def layer_summary(layers: Layers) -> list[Text]:
 def _row(layer: Layer) -> tuple[str, ...]:
     found = layer.comparison
     return (
-        layer.original,
-        "" if layer.candidate == layer.original else layer.candidate,
+        one_line(layer.original),
+        "" if layer.candidate == layer.original else one_line(layer.candidate),
         layer.op_type,
         layer.how,
         "" if found.max_abs is None else f"{found.max_abs:.2g}",

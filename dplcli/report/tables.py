@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -12,6 +14,7 @@ from rich.text import Text
 from dplcli.ir.printer import print_node, print_window
 from dplcli.ir.scopes import scope_of
 from dplcli.passes.selection import in_program_order
+from dplcli.report.escaping import one_line
 from dplcli.report.histogram import error_histograms
 from dplcli.report.judgement_lines import judgement_lines
 from dplcli.report.measures import needed_tolerances, percent, share_of_tolerance
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 _TOP_OPS = 12
 _SHOWN_INPUTS = 12
 _SHOWN_NODES = 12
+_LONG = 1000
 
 
 def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
@@ -169,8 +173,24 @@ def summary_line(nodes: tuple[int, int], selection: Selection) -> Text:
     )
 
 
+def _printable(result: VerificationResult) -> VerificationResult:
+    """Return *result* with names and strings of the model on one line, and harmless."""
+    outputs = tuple(
+        replace(
+            output,
+            name=one_line(output.name),
+            reason=None if output.reason is None else one_line(output.reason, _LONG),
+        )
+        for output in result.outputs
+    )
+    opinions = (replace(each, output=one_line(each.output)) for each in result.opinions)
+    return replace(result, outputs=outputs, opinions=tuple(opinions))
+
+
 def verification_report(result: VerificationResult) -> RenderableType:
     """Return the verdict, the figures per output and level, and what weakens the verdict."""
+    needed = needed_tolerances(result.outputs)
+    result = _printable(result)
     lines: list[RenderableType] = []
     if result.outputs:
         columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "used")
@@ -186,8 +206,8 @@ def verification_report(result: VerificationResult) -> RenderableType:
         if output.reason
     ]
     lines += [
-        Text(f"{name} would pass with --tolerance {name}={tolerance}")
-        for name, tolerance in needed_tolerances(result.outputs).items()
+        Text(one_line(f"{name} would pass with --tolerance {shlex.quote(option)}", _LONG))
+        for name, option in ((name, f"{name}={tolerance}") for name, tolerance in needed.items())
     ]
     lines += [Text(reason, style="red") for reason in result.reasons]
     lines += [Text(str(opinion), style="cyan") for opinion in result.opinions]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dplcli.errors import UsageError
 from dplcli.verify.evidence import Evidence, runtime_version
 from dplcli.verify.interface import input_ports, output_ports, read_model
 from dplcli.verify.judgement import REFERENCE, Runs
@@ -30,8 +31,15 @@ def verify_against(
 
     Raises:
         ModelLoadError: The file is missing or holds no model.
-        UsageError: A tolerance is for an unknown output, or a library cannot be loaded.
+        UsageError: A tolerance is for an unknown output, a library cannot be loaded, or the
+            original computed with weights that were refilled.
     """
+    if evidence.result.refilled:
+        raise UsageError(
+            f"the results are of a model of which {evidence.result.refilled:,} weights were "
+            "refilled: a model's own weights do not give them",
+            hint="save results without --refill-weights, or compare the two models",
+        )
     check_setup(settings.custom_ops, settings.execution)
     reasons = _other_names(evidence, candidate)
     runs: dict[str, Runs] = {}

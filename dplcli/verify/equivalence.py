@@ -10,6 +10,7 @@ Where the original rounds to steps inside, an output that fails both is judged b
 original's own last bits move (`dplcli.verify.sensitivity`).
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from dplcli.errors import VerificationError
 from dplcli.verify.compare import Limit
 from dplcli.verify.dataflow import Dataflow
 from dplcli.verify.evidence import Evidence, runtime_version, save_evidence
+from dplcli.verify.execution import TIMEOUT, Execution
 from dplcli.verify.interface import input_ports, read_model, signature_differences
 from dplcli.verify.judgement import REFERENCE as _REFERENCE
 from dplcli.verify.judgement import Runs, check_names, facts_of, judge_level, make_judge
@@ -51,6 +53,8 @@ from dplcli.verify.third_opinion import Evaluator
 Progress = Callable[[str], None]
 DEFAULT_SETTINGS = Settings()
 
+# Seconds that a mutant of a fast model may take.
+_PATIENCE = 20.0
 _SHARED_LIBRARIES = "the original does not run without the custom operators, so it uses them, too"
 
 
@@ -126,6 +130,7 @@ class _Check:
         self._weights: list[Weight] = []
         self._drawer = Drawer([], 0)
         self._warnings = random_warnings(flow)
+        self._slowest = 0.0
 
     def plan_refill(self, made: set[str]) -> None:
         """Choose the weights to refill: those that both models make in the main graph.
@@ -198,7 +203,8 @@ class _Check:
         self._say(f"trying {count} mutants")
 
         def is_caught(mutant: Source) -> bool:
-            runner = Runner(replace(mutant, name="mutant"), _REFERENCE)
+            execution = self._for_mutants(mutant.execution)
+            runner = Runner(replace(mutant, name="mutant", execution=execution), _REFERENCE)
             stimulus = witness.reference.stimulus
             for case in stimulus.cases:
                 runs = {case: runner.run(stimulus.feeds[case])}
@@ -207,6 +213,13 @@ class _Check:
             return False
 
         return measure_power(candidate, count, self._settings.seeds[0], is_caught)
+
+    def _for_mutants(self, execution: Execution) -> Execution:
+        """Return how a mutant runs: one that never ends is given up soon."""
+        enough = _PATIENCE + 10 * self._slowest
+        if not execution.isolated or (execution.timeout or enough) < enough:
+            return execution
+        return replace(execution, timeout=min(enough, TIMEOUT))
 
     def _save(
         self, witness: "_Original", candidates: Mapping[str, Runs], result: VerificationResult
@@ -309,9 +322,12 @@ class _Check:
     def _run_candidate(
         self, candidate: Source, level: str, stimulus: Stimulus
     ) -> dict[int, Outputs]:
+        start = time.monotonic()
         runner = self._session(candidate, "candidate", level)
         self._say(f"running the candidate, {_at(level)}")
-        return run_seeds(runner, stimulus.feeds, tuple(stimulus.cases))
+        runs = run_seeds(runner, stimulus.feeds, tuple(stimulus.cases))
+        self._slowest = max(self._slowest, time.monotonic() - start)
+        return runs
 
     def _compare(self, witness: "_Original", runs: Runs, level: str) -> list[OutputComparison]:
         expected = witness.reference.outputs

@@ -122,10 +122,11 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
     }
     arrays[_RECORD] = np.array(json.dumps(record))
     try:
-        with tempfile.NamedTemporaryFile(dir=path.resolve().parent, delete=False) as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(path.resolve())
+        with tempfile.TemporaryDirectory(prefix=".dpl-", dir=path.resolve().parent) as folder:
+            draft = Path(folder) / path.name
+            with draft.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+            draft.replace(path.resolve())
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -167,7 +168,7 @@ def load_evidence(path: Path) -> Evidence:
                 refilled=result["refilled"],
                 cases=dict(result["cases"]),
             ),
-            feeds=_unpacked_feeds(record["feeds"], arrays),
+            feeds=_unpacked_feeds(record["feeds"], dict(result["cases"]), arrays),
             runtime=record["runtime"],
         )
     except OSError as error:
@@ -232,8 +233,12 @@ def _packed_feed(feed: Feed, arrays: dict[str, Array]) -> object:
     return {"array": key, "dtype": int(dtype)}
 
 
-def _unpacked_feeds(entries: Any, arrays: Mapping[str, Array]) -> dict[int, dict[str, Feed]]:  # noqa: ANN401  # JSON
-    feeds: dict[int, dict[str, Feed]] = {}
+def _unpacked_feeds(
+    entries: Any,  # noqa: ANN401  # JSON
+    cases: Mapping[int, str],
+    arrays: Mapping[str, Array],
+) -> dict[int, dict[str, Feed]]:
+    feeds: dict[int, dict[str, Feed]] = {case: {} for case in cases}
     for case, name, packed in entries:
         feeds.setdefault(case, {})[name] = _unpacked_feed(packed, arrays)
     return feeds

@@ -17,6 +17,9 @@ _TRUTH = {"1": "1", "true": "1", "on": "1", "0": "0", "false": "0", "off": "0"}
 CPU = "CPUExecutionProvider"
 TIMEOUT = 3600.0
 
+# More than any machine can count to, and less than its clocks and limits can hold.
+_MOST_SECONDS, _MOST_MEGABYTES = 10**9, 10**9
+
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
@@ -49,12 +52,19 @@ class Execution:
         object.__setattr__(self, "options", read)
         if self.timeout is not None and not self.timeout > 0:
             raise UsageError(f"the time limit must be more than 0 seconds (got {self.timeout:g})")
+        if self.timeout is not None and self.timeout > _MOST_SECONDS:
+            raise UsageError(
+                f"the time limit must be at most {_MOST_SECONDS:,} seconds (got {self.timeout:g})"
+            )
         if not self.isolated and self.timeout not in {None, TIMEOUT}:
             raise UsageError("a time limit needs a process of its own")
         if self.memory_limit is None:
             return
         if self.memory_limit <= 0:
             raise UsageError(f"the memory limit must be more than 0 MB (got {self.memory_limit})")
+        if self.memory_limit > _MOST_MEGABYTES:
+            most = f"{_MOST_MEGABYTES:,} MB"
+            raise UsageError(f"the memory limit must be at most {most} (got {self.memory_limit})")
         if not sys.platform.startswith("linux"):
             raise UsageError(f"a memory limit can be kept on Linux only, not on {sys.platform}")
         if not self.isolated:

@@ -3,6 +3,8 @@
 Changed is what lies inside the regions that a tool wrote: bodies of partitions and their calls,
 nodes that a rewrite put there; in a model without either, every node. A change is a weight (whole,
 or its largest element), an attribute, two operands swapped, or an operator taken for its neighbour.
+Of bodies of If, Loop and Scan only the weights are changed that they read: other changes there make
+loops that do not end.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +15,7 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.ir.marks import RULE_KEY
+from dplcli.verify.dataflow import subgraphs
 from dplcli.verify.sessions import Array
 
 Weights = dict[str, Array]
@@ -41,6 +44,7 @@ _LEFT_ALONE = frozenset(
 _TABLES = frozenset({"Gather", "GatherElements", "GatherND"})
 _MOVED = frozenset({"Reshape", "Resize", "Slice", "Tile", "Expand", "Pad", "ConstantOfShape"})
 _SPATIAL = 2
+_MOST_SHOWN = 8
 _FACTORS = (1.1, -1.0, 10.0)
 _PARTITION_KEYS = frozenset({"Composite", "Codegen"})
 _FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE})
@@ -140,15 +144,21 @@ def _weight_sites(
             tensor = next(a.t for a in node.attribute if a.name == "value")
             if tensor.data_type in _FLOATS and _is_here(tensor):
                 constants.append(_constant_site(place))
-        if place.function >= 0 or node.op_type in _MOVED:
-            continue
-        whole = node.op_type in _TABLES
-        for name in node.input:
+        for name, whole in _reads(node) if place.function < 0 else ():
             if name in weights:
                 found[name] = _refilled_site(name, whole=whole)
             elif name in tensors and _is_weight(model.graph.initializer[tensors[name]]):
                 found[name] = _tensor_site(tensors[name], whole=whole)
     return [*found.values(), *constants]
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[tuple[str, bool]]:
+    """Yield what a node or its bodies compute with, and whether only some of it may be used."""
+    if node.op_type not in _MOVED:
+        yield from ((name, node.op_type in _TABLES) for name in node.input)
+    for body in subgraphs(node):
+        for inner in body.node:
+            yield from _reads(inner)
 
 
 def _is_here(tensor: onnx.TensorProto) -> bool:
@@ -273,9 +283,18 @@ def _attribute_site(place: Place, index: int, idle: frozenset[int]) -> _Site:
         after = onnx.helper.get_attribute_value(item)
         if before == after:
             return ""
-        return f"{node.op_type} {node.output[0]!r}: {item.name} {before} -> {after}"
+        return f"{node.op_type} {node.output[0]!r}: {_difference(item.name, before, after)}"
 
     return change
+
+
+def _difference(name: str, before: object, after: object) -> str:
+    """Say what became of an attribute; of a long list, what became of its elements."""
+    match before, after:
+        case [*old], [*new] if len(old) > _MOST_SHOWN:
+            pairs = enumerate(zip(old, new, strict=True))
+            return ", ".join(f"{name}[{i}] {a} -> {b}" for i, (a, b) in pairs if a != b)
+    return f"{name} {before} -> {after}"
 
 
 def _change_attribute(

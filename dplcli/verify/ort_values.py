@@ -98,6 +98,34 @@ def unwrap(value: ort.OrtValue) -> Leaf:
 
     name = dtype_name(value.element_type())
     if inner != "bfloat16":
-        return Leaf("", name, np.frombuffer(raw, dtype=np.uint8))
+        codes = _unpacked(raw, _BITS[inner])[: int(np.prod(shape))]
+        return Leaf("", name, numbered(codes, inner).reshape(shape))
     bits = np.frombuffer(raw, dtype=np.uint16).astype(np.uint32) << np.uint32(16)
     return Leaf("", name, bits.view(np.float32).reshape(shape))
+
+
+def numbered(codes: Array, dtype: str) -> Array:
+    """Number the codes of a narrow type in the order of the numbers they stand for.
+
+    So a distance is in steps, and both zeros are the same.
+
+    Args:
+        codes: An unsigned code in each byte.
+        dtype: What onnxruntime or numpy call the type.
+    """
+    if dtype.startswith("uint") or dtype.endswith("e8m0"):
+        return codes
+    bits = next(width for name, width in _BITS.items() if dtype.replace("_", "") == name)
+    half = 1 << (bits - 1)
+    wide = codes.astype(np.int16)
+    below = wide - 2 * half if dtype.startswith("int") else half - wide
+    if dtype.endswith("uz"):
+        below = np.where(wide == half, -half, below)  # NaN has the place of the other zero
+    return np.where(wide < half, wide, below).astype(np.int8)
+
+
+def _unpacked(raw: bytes, bits: int) -> Array:
+    """Return a byte for each code, of which several may share one, the lowest bits first."""
+    shifts = np.arange(0, _BYTE, bits, dtype=np.uint8)
+    packed = np.frombuffer(raw, dtype=np.uint8)
+    return ((packed[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)

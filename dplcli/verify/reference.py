@@ -8,9 +8,8 @@ from onnx.external_data_helper import load_external_data_for_model
 from onnx.reference import ReferenceEvaluator
 
 from dplcli.verify.ort_messages import one_line
-from dplcli.verify.ort_values import leaves_of
+from dplcli.verify.ort_values import leaves_of, numbered
 from dplcli.verify.values import (
-    Array,
     Feed,
     Leaf,
     Outputs,
@@ -68,14 +67,13 @@ def _load(source: Source) -> onnx.ModelProto:
 
 
 def _readable(leaf: Leaf) -> Leaf:
-    """Return data as onnxruntime's comes: bfloat16 as float32, other such types as raw bytes."""
+    """Return data as onnxruntime's comes: bfloat16 as float32, float8 as its steps."""
     if not is_exotic(leaf.data):
         return leaf
     if leaf.dtype == "bfloat16":
         return Leaf(leaf.label, leaf.dtype, leaf.data.astype(np.float32))
     if leaf.dtype.startswith("float8"):
-        raw: Array = np.ascontiguousarray(leaf.data).reshape(-1).view(np.uint8)
-        return Leaf(leaf.label, leaf.dtype, raw)
+        return Leaf(leaf.label, leaf.dtype, numbered(leaf.data.view(np.uint8), leaf.dtype))
     raise NotImplementedError(f"an output of type {leaf.dtype}")
 
 

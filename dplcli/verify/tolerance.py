@@ -24,6 +24,9 @@ fiftieth of the largest of that, and in five models, most of them quantised, by 
 
 An output is judged by the coarsest type that the model computes with, not only by its own: a
 float32 output of float16 layers carries their rounding.
+
+The largest element is one that was computed: the -3.4e38, -65504 or -1e9 that models put where
+a mask says so is no part of any sum, and would allow the others to be anything.
 """
 
 from dataclasses import dataclass
@@ -48,6 +51,13 @@ _NOT_ARITHMETIC = frozenset(
     | {"QuantizeLinear", "DequantizeLinear", "Gather", "GatherElements", "GatherND", "Where"}
     | {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Concat"}
     | {"Expand", "Tile", "Pad", "If", "Loop", "Scan"}
+)
+
+# What stands where nothing was computed: from so large on, and so many times all the others.
+_FILL, _APART = 1e4, 2.0**10
+_EXTREMES = frozenset(
+    {2.0**128 - 2.0**120}  # bfloat16
+    | {float(np.finfo(name).max) for name in ("float16", "float32", "float64")}
 )
 
 FLOATS = frozenset(_EPS)
@@ -110,8 +120,20 @@ def _roundings(depth: Depth | None, *, halved: bool) -> tuple[int, str]:
 
 
 def _magnitude(values: Array) -> float:
+    """Return the largest finite magnitude, without those that fill masked places.
+
+    That is one number, in several elements or the last of a type, far from all the others.
+    """
     finite = np.abs(values[np.isfinite(values)].astype(np.float64))
-    return float(finite.max()) if finite.size else 0.0
+    largest = float(finite.max(initial=0.0))
+    while largest >= _FILL:
+        others = finite[finite < largest]
+        below = float(others.max(initial=0.0))
+        is_alone = finite.size - others.size == 1 and largest not in _EXTREMES
+        if is_alone or not 0 < below <= largest / _APART:
+            break
+        finite, largest = others, below
+    return largest
 
 
 def working_type(flow: Dataflow) -> str:

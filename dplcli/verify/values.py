@@ -52,7 +52,8 @@ class Leaf:
     Attributes:
         label: Where it is inside the output: '' for a tensor, '[3]' in a sequence.
         dtype: Element type, as numpy calls it; bfloat16 comes as float32 data of that name.
-        data: The values; types without a numpy counterpart come as raw bytes.
+        data: The values; other types that numpy lacks come
+            as integers, numbered in the order of what they stand for.
     """
 
     label: str

@@ -139,6 +139,8 @@ def _limit_memory(megabytes: int) -> None:
     taken = next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmData"))
     limit = taken * 1024 + megabytes * _MEGABYTE
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 

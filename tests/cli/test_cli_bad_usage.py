@@ -47,6 +47,16 @@ OPTIONS = {
     "atol-infinite": ((*DNNL, "--atol", "inf"), "atol", ""),
     "rtol-nan": ((*DNNL, "--rtol", "nan"), "rtol", ""),
     "atol-no-number": ((*DNNL, "--atol", "x"), "'--atol'", "dpl partition --help"),
+    "power-of-no-check": (
+        (*DNNL, "--no-verify", "--min-power", "0.9"),
+        "a check that is not made has no power",
+        "leave --no-verify out",
+    ),
+    "power-of-no-check-of-functions": (
+        ("inline", "m.onnx", "--all-functions", "--no-verify", "--mutants", "5"),
+        "a check that is not made has no power",
+        "leave --no-verify out",
+    ),
     "node-unknown": (
         ("inspect", "m.onnx", "--node", "Rellu_0"),
         "'Rellu_0': no node",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import onnx
@@ -83,6 +84,25 @@ def test_tells_the_culprit_from_what_it_builds_on(dpl: Dpl, folder: Path, net: P
     assert "They build on these" in (folder / "out/1/README.md").read_text()
 
 
+def test_tolerance_of_an_output_is_that_of_its_reproducer(
+    dpl: Dpl, folder: Path, save: Save
+) -> None:
+    """What only a tighter tolerance sees is found, by rules and in two models, and seen again."""
+    text = "g (float[2, 8] x) => (float[2, 8] y) <float w = {%s}> { a = Abs (x)  y = Mul (a, w) }"
+    net, other = save(text % "1.0", "m.onnx"), save(text % "1.000004", "other.onnx")
+    rules(folder, '  - {name: grow, pattern: "Abs(x)", replacement: "Sqrt(x * x * 1.000008)"}\n')
+    tight = ("--tolerance", "y=rtol:1e-6,atol:0")
+
+    assert dpl("bisect", net, other).code == 0
+    for what in ((net, other), (net, "-p", "r.yaml")):
+        answer = dpl("bisect", *what, *tight, "-o", "out")
+
+        assert answer.code == 1
+        [spec] = (folder / "out").rglob("reproducer.json")
+        assert dpl("bisect", "--reproduce", spec.parent).code == 1
+        shutil.rmtree(folder / "out")
+
+
 def test_names_what_could_not_be_judged(dpl: Dpl, folder: Path, net: Path) -> None:
     """What is applied to the result of a wrong rule goes with it, and that is said."""
     rules(folder, THRICE, FOURFOLD)
@@ -155,6 +175,8 @@ def test_the_place_of_the_catalogue_in_the_folder_follows_its_includes(
         (("m.onnx", "-p", "r.yaml", "-o", "m.onnx"), "-o m.onnx: is not a folder"),
         (("m.onnx", "-p", "r.yaml", "-o", "no/where"), "-o no/where: there is no folder"),
         (("m.onnx", "--reproduce", "full"), "--reproduce DIR stands alone"),
+        (("--reproduce", "full", "--rtol", "1"), "--reproduce DIR stands alone"),
+        (("m.onnx", "m.onnx", "--min-power", "0.9"), "--mutants and --min-power measure a check"),
         (("--reproduce", "full"), "full/reproducer.json: cannot be read: No such file"),
         (("m.onnx", "-p", "r.yaml", "--by", "partition"), "r.yaml: no rules to apply"),
     ],

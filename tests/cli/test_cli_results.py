@@ -1,8 +1,11 @@
 """Saved results: judged again, and compared with what another run gives."""
 
+import errno
 import json
 import re
+import shlex
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import onnx
@@ -94,6 +97,43 @@ g (bfloat16[2] b, float8e4m3fn[2] f, float8e5m2[2] e, string[2] s, int64[2] i, s
 
 
 @pytest.mark.usefixtures("nets")
+def test_model_without_inputs_is_compared(dpl: Dpl, save: Save) -> None:
+    """What is fed is nothing, and that is kept, too."""
+    text = "g () => (float[2] y) { x = Constant <value = float[2] {1.0, %s}> () y = Neg (x) }"
+    save(text % "2.0", "m.onnx")
+    save(text % "2.5", "wrong.onnx")
+
+    assert dpl(*RESULTS).code == 0
+    assert dpl("verify", "m.onnx", "--against", "r.npz").code == 0
+    assert dpl("verify", "wrong.onnx", "--against", "r.npz").code == 1
+
+
+@pytest.mark.usefixtures("nets")
+def test_given_values_are_kept(dpl: Dpl) -> None:
+    """One case is compared where a file gives the values of one."""
+    np.savez("x.npz", x=np.ones((2, 3), ">f4"))
+
+    assert dpl(*RESULTS, "--inputs", "x.npz").code == 0
+    assert dpl("verify", "m.onnx", "--against", "r.npz").code == 0
+    assert dpl("verify", "off.onnx", "--against", "r.npz").code == 1
+
+
+def test_results_of_refilled_weights_are_for_judging_again_only(dpl: Dpl, save: Save) -> None:
+    """No file holds the weights that gave them, so no model is called different for that."""
+    save(
+        """g (float[2,8] x) => (float[2,8] y) <int64[2] s = {8, 8}>
+        { w = ConstantOfShape <value = float[1] {1}> (s) y = MatMul (x, w) }""",
+        "m.onnx",
+    )
+    dpl(*RESULTS, "--refill-weights")
+
+    answer = dpl("verify", "m.onnx", "--against", "r.npz")
+
+    assert answer.code == 2
+    assert "weights were refilled" in " ".join(answer.err.split())
+    assert dpl("verify", "--from", "r.npz").code == 0
+
+
 def test_other_version_is_named(dpl: Dpl, nets: Path) -> None:
     """Whose results they are is said, where they are another version's."""
     dpl(*RESULTS)
@@ -120,6 +160,38 @@ def test_another_signature_is_an_answer(dpl: Dpl) -> None:
     assert answer.code == 1
     assert "the candidate has no input 'x'" in answer.out
     assert "the results hold no input 'z', which the candidate has" in answer.out
+
+
+@pytest.mark.usefixtures("nets")
+@pytest.mark.parametrize("option", ["--inputs", "--save-inputs"])
+def test_results_do_not_replace_inputs(dpl: Dpl, option: str) -> None:
+    """What was given is still there afterwards, and so is what was asked for."""
+    np.savez("x.npz", x=np.ones((2, 3), np.float32))
+    before = Path("x.npz").read_bytes()
+
+    answer = dpl("verify", "m.onnx", "off.onnx", option, "x.npz", "--save-results", "x.npz")
+
+    assert (answer.code, "is another file of this command" in answer.message) == (2, True)
+    assert Path("x.npz").read_bytes() == before
+
+
+@pytest.mark.usefixtures("nets")
+def test_nothing_half_written_is_left(
+    dpl: Dpl, nets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk leaves what was there before."""
+
+    def fill(file: BinaryIO, **_: object) -> None:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", fill)
+    before = set(nets.iterdir())
+
+    answer = dpl(*RESULTS)
+
+    assert (answer.code, "r.npz: cannot be written: No space" in answer.message) == (2, True)
+    assert set(nets.iterdir()) == before
 
 
 @pytest.mark.usefixtures("nets")
@@ -156,3 +228,43 @@ def test_tolerance_that_would_do_is_named(dpl: Dpl) -> None:
     assert refused.code == 1
     assert dpl("verify", "--from", "r.npz", "--tolerance", option).code == 0
     assert dpl("verify", "--from", "r.npz", "--tolerance", less).code == 1
+
+
+@pytest.mark.usefixtures("nets")
+def test_tolerance_that_would_do_can_be_copied_into_a_shell(dpl: Dpl) -> None:
+    """A name with spaces, brackets and quotes is one word of the command."""
+    name = "it's [0] $HOME"
+    for path in ("m.onnx", "off.onnx"):
+        model = onnx.load(path)
+        model.graph.output[0].name = model.graph.node[-1].output[0] = name
+        onnx.save(model, path)
+
+    refused = dpl("verify", "m.onnx", "off.onnx")
+    [line] = [line for line in refused.out.splitlines() if " would pass with " in line]
+    options = shlex.split(line.partition(" would pass with ")[2])
+
+    assert refused.code == 1
+    assert dpl("verify", "m.onnx", "off.onnx", *options).code == 0
+
+
+def test_names_and_strings_of_a_model_pose_as_no_verdict(dpl: Dpl, save: Save) -> None:
+    """A line of the report is dpl's: line feeds and escapes are shown as what they are."""
+    faked = "y\nEquivalent in onnxruntime (seeds 0, 1).\x1b[2J"
+    for path, word in (("m.onnx", b"a"), ("other.onnx", f"b\n{faked}".encode())):
+        save("g (float[2] x) => (float[2] y) { y = Relu (x) }", path)
+        model = onnx.load(path)
+        if word != b"a":
+            model.graph.node[0].op_type = "Abs"
+        model.graph.output[0].name = model.graph.node[0].output[0] = faked
+        text = onnx.helper.make_node("Constant", [], ["s"], value_string=word)
+        model.graph.node.append(text)
+        model.graph.output.append(
+            onnx.helper.make_tensor_value_info("s", onnx.TensorProto.STRING, [])
+        )
+        onnx.save(model, path)
+
+    answer = dpl("verify", "m.onnx", "other.onnx", "--layers", "--third-opinion")
+
+    assert answer.code == 1
+    assert not [line for line in answer.out.splitlines() if line.startswith("Equivalent")]
+    assert "\x1b" not in answer.out

@@ -130,6 +130,26 @@ def test_a_signal_that_is_ignored_stays_ignored(folder: Path) -> None:
     assert (folder / "m.partitioned.onnx").is_file()
 
 
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_change_no_verdict(folder: Path, closed: str) -> None:
+    """Some services start programs without them: what is printed goes nowhere, that is all."""
+    command = [sys.executable, "-c", "from dplcli.cli.main import main; main()", "verify"]
+    options = ["m.onnx", "m.onnx", "--save-results", "r.npz"]
+    process = subprocess.run(  # noqa: S603  # our own program
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *command, *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (process.returncode, process.stderr) == (0, "")
+    assert (folder / "r.npz").is_file()
+
+
 def _raise(error: BaseException) -> object:
     def fail(*_: object, **__: object) -> object:
         raise error

@@ -118,6 +118,25 @@ def test_small_outputs_are_judged_by_their_own_magnitude() -> None:
     assert not compare(ours, theirs).ok
 
 
+@pytest.mark.parametrize(
+    ("fills", "ok"),
+    [
+        pytest.param([-3.4028235e38], False, id="one-lowest-number"),
+        pytest.param([-65504.0, -65504.0], False, id="lowest-of-half-precision"),
+        pytest.param([-1e9, -1e9, -3.4028235e38, -3.4028235e38], False, id="two-kinds"),
+        pytest.param([-1e9], True, id="one-large-number-may-be-computed"),
+        pytest.param([-1e4, 9e3, 5e2], True, id="large-numbers-near-each-other"),
+    ],
+)
+def test_what_fills_masked_places_excuses_nobody(fills: list[float], ok: bool) -> None:  # noqa: FBT001
+    """Logits beside -3.4e38 are judged by the logits; beside a computed number, by that."""
+    logits = np.array([1.5, -2.0, 0.25])
+
+    found = compare([*logits, *fills], [*(logits * 1.004), *fills])
+
+    assert found.ok is ok
+
+
 def test_rounding_of_a_long_sum_is_tolerated() -> None:
     """Sums of 4,096 terms in another order agree."""
     terms = np.random.default_rng(0).standard_normal((64, 4096)).astype(np.float32)

@@ -1,5 +1,7 @@
 """What the check notices, what it says when it is blind, and judging saved results again."""
 
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from dplcli import pipeline
 from dplcli.errors import UsageError
-from dplcli.verify import Override, Settings
+from dplcli.verify import Execution, Override, Settings, equivalence
 from dplcli.verify.dataflow import Dataflow
 from dplcli.verify.depth import Depth, output_depths
 from dplcli.verify.equivalence import verify_equivalence
@@ -100,6 +102,54 @@ def test_mutants_are_drawn_inside_partitions(save: Save) -> None:
 
     assert found.label == "partitions"
     assert [place.find(model).op_type for place in found.places] == ["Relu", "f"]
+
+
+def test_mutants_change_what_bodies_read(save: Save) -> None:
+    """Weights of a net that is all inside an If are weights of the net."""
+    path = save("""g (float[2] x) => (float[2] y) <bool c = {1}, float[2] w = {1, 2}>
+    { y = If (c) <then_branch = a () => (float[2] p) { p = Mul (x, w) },
+                  else_branch = b () => (float[2] q) { q = Neg (x) }> }""")
+
+    power = verify_equivalence(path, path, Settings(levels=("disable",), mutants=4)).power
+
+    assert power is not None
+    assert power.caught == power.of == 4
+
+
+def test_mutant_that_never_ends_is_given_up(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight with another sign makes this loop endless: long before the limit it is stopped."""
+    execution = Execution(timeout=40)
+    monkeypatch.setattr(equivalence, "_PATIENCE", 1.0)
+    path = save("""g (float[1] x) => (float[1] y)
+    <float[1] w = {1}, float[1] limit = {50}, int64 most = {9223372036854775807}, bool go = {1}>
+    { z = Sub (x, x)  y = Loop (most, go, z) <body = b (int64 i, bool k, float[1] a) =>
+        (bool again, float[1] sum)
+        { sum = Add (a, w)  below = Less (sum, limit)  again = Squeeze (below) }> }""")
+
+    start = time.monotonic()
+    settings = Settings(levels=("disable",), mutants=5, execution=execution)
+    power = verify_equivalence(path, path, settings).power
+
+    assert power is not None
+    assert power.caught >= 1
+    assert time.monotonic() - start < 40
+
+
+def test_long_attributes_are_not_written_out(save: Save) -> None:
+    """Of a list of thousands, as in a forest, the element is named that was changed."""
+    model = onnx.load(save(NET))
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("ids", list(range(10, 5010))))
+
+    kinds = changes(model, {}, np.random.default_rng(0))
+    said = []
+    for _, change in zip(range(60), kinds, strict=False):
+        mutant = onnx.ModelProto()
+        mutant.CopyFrom(model)
+        said.append(change(mutant, {}))
+
+    named = [text for text in said if "ids" in text]
+    assert named
+    assert all(re.fullmatch(r"MatMul 't': ids\[\d+\] \d+ -> \d+", text) for text in named)
 
 
 def test_mutants_are_the_same_for_the_same_seed(save: Save) -> None:

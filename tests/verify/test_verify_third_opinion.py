@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 NET = """g (float[N, 3] x) => (float[N, 2] y)
 <float[3, 2] w = {0.5, -1.25, 2, 0.75, -0.3, 1}>
 { t = MatMul (x, w) y = Relu (t) }"""
+NARROW = {17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2"}
 ASK = Settings(third_opinion=True)
 
 
@@ -134,6 +135,46 @@ def test_bfloat16_is_compared_as_onnxruntime_gives_it(save: Save, isolated: bool
     )
 
     assert (ours.dtype, ours.data.tolist()) == (theirs.dtype, theirs.data.tolist())
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+@pytest.mark.parametrize(
+    ("code", "given", "steps"),
+    [
+        pytest.param(17, [-0.0, 2.0**-9, -(2.0**-9)], [0, 1, -1], id="e4m3fn"),
+        pytest.param(18, [-0.0, 2.0**-10, np.nan], [0, 1, -128], id="e4m3fnuz"),
+        pytest.param(19, [-0.0, 2.0**-16, -1.0], [0, 1, -60], id="e5m2"),
+    ],
+)
+def test_float8_is_compared_in_steps(
+    save: Save,
+    code: int,
+    given: list[float],
+    steps: list[int],
+    isolated: bool,  # noqa: FBT001
+) -> None:
+    """Its shape is kept, neighbours are one apart, and -0 is 0, whoever runs the model."""
+    text = '<ir_version: 9, opset_import: ["" : 19]> g (float[3, 1] x) => (%s[3, 1] y)'
+    body = f"{{ y = Cast <to = {code}> (x) }}"
+    source = Source(save(text % NARROW[code] + body), execution=Execution(isolated=isolated))
+    feeds = {"x": np.array(given, np.float32).reshape(3, 1)}
+
+    for engine in ("onnxruntime", "reference"):
+        leaf = Runner(source, "disable", engine).run(feeds)["y"][0]
+
+        assert leaf.data.shape == (3, 1)
+        assert leaf.data.reshape(-1).tolist() == steps, engine
+
+
+def test_a_float8_output_of_another_shape_is_another_output(save: Save) -> None:
+    """Two rows of three are no three rows of two, though the bytes are the same."""
+    text = """<ir_version: 9, opset_import: ["" : 19]>
+    g (float[2, 3] x) => (float8e4m3fn[a, b] y) <int64[2] s = {%s}>
+    { r = Reshape (x, s) y = Cast <to = 17> (r) }"""
+
+    result = verify_equivalence(save(text % "2, 3"), save(text % "3, 2", "wrong"))
+
+    assert {output.reason for output in result.outputs} == {"its shape is (3, 2), not (2, 3)"}
 
 
 def test_a_hang_of_the_evaluator_meets_the_time_limit(save: Save) -> None:

@@ -276,8 +276,10 @@ def test_a_provider_that_is_not_there_is_refused(
     [
         ({"timeout": 0}, "more than 0 seconds"),
         ({"timeout": float("nan")}, "more than 0 seconds"),
+        ({"timeout": float("inf")}, "at most 1,000,000,000 seconds"),
         ({"timeout": 5.0, "isolated": False}, "process of its own"),
         ({"memory_limit": 0}, "more than 0 MB"),
+        ({"memory_limit": 10**20}, "at most 1,000,000,000 MB"),
         ({"memory_limit": 5, "isolated": False}, "process of its own"),
         ({"options": (("threads", "1"),)}, "no such option"),
         ({"options": (("intra_op_num_threads", "-1"),)}, "number of threads"),
@@ -291,3 +293,20 @@ def test_an_execution_that_makes_no_sense_is_refused(
     """Before any work."""
     with pytest.raises(UsageError, match=message):
         Execution(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits memory")
+def test_a_memory_limit_beyond_that_of_the_system_is_that_of_the_system(save: Save) -> None:
+    """Where somebody limited us, more cannot be allowed, and need not be."""
+    path = save(NET)
+    command = [sys.executable, "-m", "dplcli", "verify", str(path), str(path)]
+    shown = subprocess.run(  # noqa: S603  # our own program
+        ["/bin/sh", "-c", 'ulimit -d 8000000; exec "$@"', "sh", *command, "--memory-limit=100000"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=Path(__file__).parents[2],
+    )
+
+    assert (shown.returncode, shown.stderr) == (0, "")
