@@ -116,7 +116,7 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
         levels=tuple(dict.fromkeys(levels)) or default.levels,
         rtol=rtol,
         atol=atol,
-        tolerances=dict(_parse_tolerance(text) for text in tolerances),
+        tolerances=_parse_tolerances(tolerances),
         mutants=(_MUTANTS if min_power is not None else 0) if mutants is None else mutants,
         min_power=min_power,
         save_results=save_results,
@@ -129,6 +129,16 @@ def verify_settings(  # noqa: PLR0913  # one parameter per option
         execution=execution_settings(**runner),
         third_opinion=third_opinion,
     )
+
+
+def _parse_tolerances(texts: tuple[str, ...]) -> dict[str, pipeline.Override]:
+    found: dict[str, pipeline.Override] = {}
+    for text in texts:
+        name, override = _parse_tolerance(text)
+        if name in found:
+            raise UsageError(f"--tolerance {text!r}: {name} has one already", hint="join them")
+        found[name] = override
+    return found
 
 
 def _parse_tolerance(text: str) -> tuple[str, pipeline.Override]:

@@ -144,6 +144,8 @@ def load_evidence(path: Path) -> Evidence:
         if record["schema"] != SCHEMA:
             raise UsageError(f"{path}: holds {record['schema']!r}, not {SCHEMA!r}")
         facts, result = record["facts"], record["result"]
+        originals = _unpacked(record["originals"], arrays)
+        levels = {REFERENCE: originals[REFERENCE], **originals} if originals else {}
         return Evidence(
             facts=Facts(
                 facts["coarsest"],
@@ -151,7 +153,7 @@ def load_evidence(path: Path) -> Evidence:
                 frozenset(facts["stepped"]),
                 facts["rounds"],
             ),
-            originals=_unpacked(record["originals"], arrays),
+            originals=levels,
             candidates=_unpacked(record["candidates"], arrays),
             measured={name: Limit(**limit) for name, limit in record["limits"].items()},
             result=VerificationResult(

@@ -319,6 +319,7 @@ class VerificationResult:
         return {
             "schema": SCHEMA,
             "equivalent": self.equivalent,
+            "accepted": self.accepted,
             "reasons": list(self.reasons),
             "seeds": list(self.seeds),
             "levels": list(self.levels),

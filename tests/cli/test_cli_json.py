@@ -19,7 +19,17 @@ OUTPUT = [
     "sensitivity",
 ]
 VERIFY = [
-    *("schema", "equivalent", "reasons", "seeds", "levels", "inputs", "outputs", "power"),
+    *(
+        "schema",
+        "equivalent",
+        "accepted",
+        "reasons",
+        "seeds",
+        "levels",
+        "inputs",
+        "outputs",
+        "power",
+    ),
     *("refilled", "cases", "third_opinion", "warnings"),
 ]
 KNOWN = {"covered": 0, "of": 0}

@@ -236,6 +236,10 @@ def test_saved_results_keep_strings(save: Save, tmp_path: Path) -> None:
         pytest.param(["--from", "{results}", "--tolerance", "z=rtol:1"], id="unknown output"),
         pytest.param(["--from", "{results}", "--tolerance", "y=rtol:x"], id="no number"),
         pytest.param(["--from", "{results}", "--tolerance", "y=rtol:1,rtol:2"], id="twice"),
+        pytest.param(
+            ["--from", "{results}", "--tolerance", "y=rtol:1", "--tolerance", "y=atol:1"],
+            id="two of one output",
+        ),
         pytest.param(["--from", "{results}", "--tolerance", "y"], id="nothing"),
         pytest.param(["--from", "{results}", "--tolerance", "y=rtol:-1"], id="negative"),
         pytest.param(["{model}"], id="one model"),
@@ -268,8 +272,12 @@ def test_damaged_results_are_no_crash(save: Save, tmp_path: Path) -> None:
     verify_equivalence(model, model, Settings(save_results=results))
     (tmp_path / "cut.npz").write_bytes(results.read_bytes()[:-200])
     np.savez(tmp_path / "other.npz", a=np.ones(3))
+    with np.load(results) as archive:
+        arrays = dict(archive)
+    record = str(arrays["record"]).replace('"level": "disable"', '"level": "basic"')
+    np.savez(tmp_path / "half.npz", **{**arrays, "record": np.array(record)})
 
-    for name in ("cut.npz", "other.npz"):
+    for name in ("cut.npz", "other.npz", "half.npz"):
         with pytest.raises(UsageError, match="holds no saved results"):
             load_evidence(tmp_path / name)
 
