@@ -26,13 +26,14 @@ from dplcli.verify.inputs import (
     draw,
     is_bold,
 )
-from dplcli.verify.interface import Port
+from dplcli.verify.interface import Port, output_ports
 from dplcli.verify.request import CORNERS, InputRequest
 from dplcli.verify.result import InputChoice
 from dplcli.verify.sessions import Feed, Outputs, RunError, Runner
 from dplcli.verify.sizes import belonging, check_sizes, shape_of, shaped_sizes, size_plans
 
 _CAUTIOUS_PLANS = 4
+_MOST_SMALL = 3
 _WANTED = re.compile(r"requested shape:\{[^}]*\}|[Ee]xpected:? \d+")
 
 Feeds = dict[str, Feed]
@@ -152,9 +153,13 @@ class _Search:
         first_error: RunError | None = None
         wanted: list[int] = []
         spare: _Found | None = None
+        empty: _Found | None = None
+        small: list[_Found] = []
         shapes = {n: f.shape for n, f in fixed.items() if isinstance(f, np.ndarray)}
         sizes = {**_fitting(self._ports, shapes), **self._sizes}
         for plan, mood in self._attempts(free, sizes, wanted):
+            if small and small[-1].sizes == plan:
+                continue
             ranges = {port.name: self._range(port, plan, mood) for port in free}
             feeds = {
                 s: {**fixed, **{p.name: draw(p, ranges[p.name], plan, s) for p in free}}
@@ -172,13 +177,35 @@ class _Search:
             if mood is Mood.BOLD and not _is_finite(outputs.values()):
                 spare = found
                 continue
-            return found
-        if spare is not None:
-            return spare
+            least = self._least_following(outputs.values()) if plan else None
+            if least == 0:
+                empty = empty or found
+            elif least == 1 and len(small) < _MOST_SMALL:
+                small.append(found)
+            else:
+                return found
+        for left in (*small, spare, empty):
+            if left is not None:
+                return left
         raise VerificationError(
             f"no inputs were found that the original accepts; onnxruntime says: {first_error}",
             hint=_way_out(free, asked=bool(self._asked)),
         ) from first_error
+
+    def _least_following(self, runs: Iterable[Outputs]) -> int | None:
+        """Return the least size of an output that follows from those of the inputs, if one does.
+
+        Of one frame or row nothing shows: not which is which, nor what was summed up over them.
+        """
+        chosen = {symbol for port in self._ports for symbol in port.symbols}
+        given = [item for outputs in runs for item in outputs.items()]
+        sizes: list[int] = []
+        for port in output_ports(self._flow.model.graph):
+            shapes = [leaf.data.shape for name, ls in given if name == port.name for leaf in ls]
+            for axis, dim in enumerate(port.shape or ()):
+                if axis and not isinstance(dim, int) and dim not in chosen:
+                    sizes += [shape[axis] for shape in shapes if axis < len(shape)]
+        return min(sizes, default=None)
 
     def _range(self, port: Port, plan: Mapping[str, int], mood: Mood) -> Range:
         asked = self._asked.get(port.name)

@@ -490,3 +490,36 @@ def test_range_that_does_not_run_is_what_the_way_out_speaks_of(save: Save) -> No
     with pytest.raises(VerificationError) as caught:
         check(save(model(text)), ranges={"i": (5, 9)})
     assert "another --range" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "declared", "samples"),
+    [
+        pytest.param(400, "T", 4096, id="one-frame-of-few-samples"),
+        pytest.param(100, "T", 256, id="several-frames-of-few-samples"),
+        pytest.param(400, "1", 512, id="declared-as-one"),
+    ],
+)
+def test_sizes_are_larger_where_few_come_down_to_one(
+    save: Save, kernel: int, declared: str, samples: int
+) -> None:
+    """Of a single frame nothing shows: neither an order nor a sum over frames."""
+    last = "y = Identity (c)" if declared == "T" else "y = ReduceSum (c, axis)"
+    path = save(
+        model(f"""g (float[N, 1, S] x) => (float[N, 1, {declared}] y)
+            <int64[1] axis = {{2}}> {{
+            s = Constant <value_ints = [1, 1, {kernel}]> ()
+            w = ConstantOfShape <value = float[1] {{1}}> (s)
+            c = Conv <strides = [{kernel}]> (x, w) {last} }}""")
+    )
+    (choice,) = verify_equivalence(path, path).inputs
+
+    assert choice.shape[2] == samples
+
+
+def test_sizes_stay_where_larger_ones_come_down_to_one_as_well(save: Save) -> None:
+    """A declared symbol that is always one costs a few runs, and changes nothing."""
+    text = "g (float[N, S] x) => (float[N, T] y) <int64[1] axis = {1}> { y = ReduceSum (x, axis) }"
+    (choice,) = verify_equivalence(path := save(text), path).inputs
+
+    assert choice.shape == (2, 6)
