@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from google.protobuf.message import EncodeError
 
 from dplcli.ir.marks import RULE_KEY
 from dplcli.verify.dataflow import subgraphs
+from dplcli.verify.idle import Idleness
 from dplcli.verify.sessions import Array
 
 Weights = dict[str, Array]
@@ -43,7 +43,6 @@ _LEFT_ALONE = frozenset(
 )
 _TABLES = frozenset({"Gather", "GatherElements", "GatherND"})
 _MOVED = frozenset({"Reshape", "Resize", "Slice", "Tile", "Expand", "Pad", "ConstantOfShape"})
-_SPATIAL = 2
 _MOST_SHOWN = 8
 _FACTORS = (1.1, -1.0, 10.0)
 _PARTITION_KEYS = frozenset({"Composite", "Codegen"})
@@ -110,11 +109,12 @@ def changes(
     says '' if it could do nothing.
     """
     places = regions_of(model).places
+    idleness = Idleness(model)
     sites = [
         sites
         for sites in (
-            _weight_sites(model, weights, places),
-            _attribute_sites(model, places),
+            _weight_sites(model, weights, places, idleness),
+            _attribute_sites(model, places, idleness),
             _operand_sites(model, places),
         )
         if sites
@@ -132,7 +132,10 @@ def _seeded(site: _Site, seed: int) -> _Change:
 
 
 def _weight_sites(
-    model: onnx.ModelProto, weights: Mapping[str, Array], places: tuple[Place, ...]
+    model: onnx.ModelProto,
+    weights: Mapping[str, Array],
+    places: tuple[Place, ...],
+    idleness: Idleness,
 ) -> list[_Site]:
     """Return the weights that the places read from outside, or hold as constants."""
     tensors = {t.name: i for i, t in enumerate(model.graph.initializer)}
@@ -145,6 +148,8 @@ def _weight_sites(
             if tensor.data_type in _FLOATS and _is_here(tensor):
                 constants.append(_constant_site(place))
         for name, whole in _reads(node) if place.function < 0 else ():
+            if idleness.is_key_bias(name):
+                continue
             if name in weights:
                 found[name] = _refilled_site(name, whole=whole)
             elif name in tensors and _is_weight(model.graph.initializer[tensors[name]]):
@@ -223,55 +228,19 @@ def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[A
         return changed.astype(values.dtype), what
 
 
-def _attribute_sites(model: onnx.ModelProto, places: tuple[Place, ...]) -> list[_Site]:
+def _attribute_sites(
+    model: onnx.ModelProto, places: tuple[Place, ...], idleness: Idleness
+) -> list[_Site]:
     kinds = (onnx.AttributeProto.INT, onnx.AttributeProto.INTS, onnx.AttributeProto.FLOAT)
-    shapes = known_shapes(model)
     return [
-        _attribute_site(place, index, idle)
+        _attribute_site(place, index, idleness.idle_axes(node, item.name))
         for place in places
-        for index, item in enumerate(place.find(model).attribute)
+        for node in [place.find(model)]
+        for index, item in enumerate(node.attribute)
         if item.type in kinds and not item.ref_attr_name and item.name not in _LEFT_ALONE
-        if place.find(model).op_type not in {"Constant", "Cast", "ConstantOfShape"}
-        if not _is_idle_beta(place.find(model), item.name)
-        for idle in [idle_axes(place.find(model), item.name, shapes)]
-        if not idle or len(idle) < len(item.ints)
+        if node.op_type not in {"Constant", "Cast", "ConstantOfShape"}
+        if not idleness.is_idle_attribute(node, item)
     ]
-
-
-def known_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of values of the main graph; a dimension that is not a number is 0."""
-    try:
-        graph = onnx.shape_inference.infer_shapes(model).graph
-    except (ValueError, RuntimeError, EncodeError):
-        graph = model.graph  # too large, or not well typed: what is stated has to do
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        if info.type.tensor_type.HasField("shape"):
-            dims = info.type.tensor_type.shape.dim
-            shapes.setdefault(info.name, tuple(dim.dim_value for dim in dims))
-    return shapes
-
-
-def _is_idle_beta(node: onnx.NodeProto, name: str) -> bool:
-    """Tell whether an attribute is the factor of an addend that is not there."""
-    return name == "beta" and len([given for given in node.input if given]) < len(("A", "B", "C"))
-
-
-def idle_axes(
-    node: onnx.NodeProto, name: str, shapes: Mapping[str, tuple[int, ...]]
-) -> frozenset[int]:
-    """Return the axes along which an attribute of a window cannot matter.
-
-    Dilations do not where the kernel has one element, strides where the result has one.
-    """
-    extents: list[tuple[int, ...]] = []
-    if name == "dilations":
-        extents = [tuple(item.ints) for item in node.attribute if item.name == "kernel_shape"]
-        weights = node.input[1:2]
-        extents += [shapes[given][_SPATIAL:] for given in weights if given in shapes]
-    if name == "strides":
-        extents = [shapes[made][_SPATIAL:] for made in node.output[:1] if made in shapes]
-    return frozenset(axis for extent in extents for axis, size in enumerate(extent) if size == 1)
 
 
 def _attribute_site(place: Place, index: int, idle: frozenset[int]) -> _Site:

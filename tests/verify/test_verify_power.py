@@ -16,6 +16,7 @@ from dplcli.verify.dataflow import Dataflow
 from dplcli.verify.depth import Depth, output_depths
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.evidence import load_evidence
+from dplcli.verify.idle import Idleness
 from dplcli.verify.mutants import changes, regions_of
 from tests.calling import exit_code
 
@@ -287,13 +288,17 @@ def test_damaged_results_are_no_crash(save: Save, tmp_path: Path) -> None:
     [
         pytest.param("kernel_shape = [4, 2], strides = [1, 1]", "strides [1, 1] -> [2, 1]", id="1"),
         pytest.param("dilations = [1, 1]", "dilations", id="kernel-of-one"),
+        pytest.param("ConvTranspose strides = [1, 1]", "strides [1, 1] -> [2, 1]", id="input-of-1"),
     ],
 )
 def test_changes_that_cannot_matter_are_not_tried(save: Save, net: str, unchanged: str) -> None:
     """A stride along an axis whose result has one element, a dilation of a kernel of one."""
-    size = "4, 2" if "kernel" in net else "1, 1"
-    path = save(f"""g (float[1, 1, 4, 4] x, float[1, 1, {size}] w) => (float[N, C, H, W] y)
-        {{ c = Conv <{net}> (x, w) y = Relu (c) }}""")
+    size, op = "4, 2" if "kernel" in net else "1, 1", "Conv"
+    if net.startswith("ConvTranspose"):
+        op, net = "ConvTranspose", net.partition(" ")[2]
+    rows = 4 if op == "Conv" else 1
+    path = save(f"""g (float[1, 1, {rows}, 4] x, float[1, 1, {size}] w) => (float[N, C, H, W] y)
+        {{ c = {op} <{net}> (x, w) y = Relu (c) }}""")
     model = onnx.load(path)
     tried = set()
     for _, change in zip(range(200), changes(model, {}, np.random.default_rng(0)), strict=False):
@@ -331,3 +336,25 @@ def test_a_step_beyond_the_largest_number_is_no_rounding_error(save: Save) -> No
     assert not found.ok
     assert found.figures.sensitivity is not None
     assert found.figures.sensitivity < 0.01
+
+
+ATTENTION = """g (float[1, 4, 6] x) => (float[1, 4, 6] y)
+<float[6] b = {1, 2, 3, 4, 5, 6}, float s = {0.5}> {
+  k = Add (x, b)  t = Transpose <perm = [0, 2, 1]> (k)  m = MatMul (x, t)  h = Mul (m, s)
+  p = Softmax <axis = -1> (h)  y = MatMul (p, x) }"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_idle"),
+    [
+        pytest.param("", "", True, id="keys"),
+        pytest.param("MatMul (x, t)", "MatMul (t, x)", False, id="queries"),
+        pytest.param("axis = -1", "axis = 1", False, id="over-queries"),
+        pytest.param("MatMul (p, x)", "MatMul (p, k)", False, id="values-too"),
+        pytest.param("Mul (m, s)", "Mul (m, m)", False, id="squared"),
+        pytest.param("Softmax <axis = -1>", "Sigmoid", False, id="no-shares"),
+    ],
+)
+def test_bias_of_keys_is_not_changed(save: Save, before: str, after: str, is_idle: bool) -> None:  # noqa: FBT001
+    """It adds the same to all scores of a query, which leaves their shares as they are."""
+    assert Idleness(onnx.load(save(ATTENTION.replace(before, after)))).is_key_bias("b") is is_idle
