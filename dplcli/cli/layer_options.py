@@ -35,7 +35,7 @@ def layer_options(command: Command) -> Command:
         "--layers",
         is_flag=True,
         help="Compare the values inside, too: a row for every value that both models compute, "
-        "found by dataflow and by numbers, never by name.",
+        "found by what dpl noted when it changed the model, by dataflow and by numbers.",
     )(command)
 
 
