@@ -58,7 +58,7 @@ def run(command: click.Command) -> NoReturn:
 def _open_streams() -> None:
     """Open the standard streams that a caller closed: no file or socket may get their numbers."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        os.set_inheritable(descriptor, True)  # noqa: FBT003
+        os.set_inheritable(descriptor, True)  # noqa: FBT003  # it has no name
     os.close(descriptor)
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()

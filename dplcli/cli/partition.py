@@ -25,8 +25,9 @@ from dplcli.cli.repeat_options import repeat_options, run_repeat, take_repeat_op
 from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.cli.write_options import choose_output, write_options
+from dplcli.report.catalog_findings import broken_rule
 from dplcli.report.coverage import coverage_record, coverage_report
-from dplcli.report.document import broken_rule, result_document, rule_uses
+from dplcli.report.document import result_document, rule_uses
 from dplcli.report.records import partition_record
 from dplcli.report.region_report import region_table, regions_record
 from dplcli.report.tables import (

@@ -14,6 +14,11 @@ from dplcli.cli.funnel import EXIT_NO
 from dplcli.cli.options import allow_code_option, check_json_path, emit, output_options, progress
 from dplcli.cli.report_options import report_options, take_reports
 from dplcli.errors import CatalogError
+from dplcli.report.catalog_findings import (
+    problems_document,
+    trials_document,
+    unreadable_document,
+)
 from dplcli.report.catalog_records import (
     catalogs_record,
     problems_record,
@@ -21,7 +26,6 @@ from dplcli.report.catalog_records import (
     trials_record,
 )
 from dplcli.report.catalog_tables import catalog_list, problem_list, rule_texts, trial_table
-from dplcli.report.document import problems_document, trials_document, unreadable_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

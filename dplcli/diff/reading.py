@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from dplcli.ir.functions import called_function
 from dplcli.ir.operators import COMMUTATIVE, schema_of
@@ -26,13 +26,6 @@ CAPTURED = -2
 
 _GRAPHS = frozenset({"graph", "graphs"})
 _ONES = frozenset({"strides", "dilations"})
-
-
-class Numbering(Protocol):
-    """What numbers forms: equal ones get the same number."""
-
-    def __call__(self, form: Form) -> int:
-        """Return the number of *form*."""
 
 
 class Numbers:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import platform
-import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dplcli import __version__
@@ -16,17 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.dpl import Rejection
-    from dplcli.dpl.lint import Problem
-    from dplcli.dpl.rule import Rule
-    from dplcli.errors import DplError
-    from dplcli.report.catalog_tables import Trial
     from dplcli.verify import VerificationResult
     from dplcli.verify.layer_result import Layers
 
     Status: TypeAlias = Literal["passed", "failed", "skipped"]
     Severity: TypeAlias = Literal["error", "warning", "note"]
 
-_PLACE = re.compile(r"(?P<file>.+?):(?P<line>[0-9]+)(?::(?P<column>[0-9]+))?", re.DOTALL)
 _PACKAGES = ("onnx", "onnxruntime", "numpy")
 
 
@@ -255,117 +248,6 @@ def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...
     return (("mutants caught", f"{result.power.caught} of {result.power.of}"),)
 
 
-def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) -> Document:
-    """Report on what ``dpl patterns check`` found."""
-    errors = sum(problem.severity == "error" for problem in problems)
-    verdict = "No problems found" if not problems else f"{errors} of {len(problems)} are errors"
-    return Document(
-        command="dpl patterns check",
-        subject=", ".join(catalogues),
-        ok=not errors,
-        verdict=verdict,
-        cases=tuple(
-            Case(
-                problem.rule,
-                problem.message,
-                "failed" if problem.severity == "error" else "skipped",
-                f"{problem.severity}: {problem.message}",
-            )
-            for problem in problems
-        ),
-        findings=tuple(
-            Finding("catalogue", p.severity, p.rule, p.message, read_place(p.place, catalogues))
-            for p in problems
-        ),
-    )
-
-
-def unreadable_document(command: str, catalogues: Sequence[str], error: DplError) -> Document:
-    """Report on a catalogue that cannot be read, pointing to where it says what is wrong."""
-    head, _, rest = error.message.partition(": ")
-    place = read_place(head, catalogues)
-    message = rest if place is not None else error.message
-    said = f"{message}\n{error.hint}" if error.hint else message
-    return Document(
-        command=command,
-        subject=", ".join(catalogues),
-        ok=False,
-        verdict="A catalogue cannot be read",
-        failures=(error.message,),
-        findings=(Finding("catalogue", "error", "catalogue", said, place),),
-    )
-
-
-def trials_document(catalogues: Sequence[str], trials: Sequence[Trial]) -> Document:
-    """Report on what ``dpl patterns test`` tried."""
-    failed = [trial for trial in trials if trial.verdict == "failed"]
-    passed = sum(trial.verdict == "passed" for trial in trials)
-    status: dict[str, Status] = {"passed": "passed", "failed": "failed", "not tried": "skipped"}
-    return Document(
-        command="dpl patterns test",
-        subject=", ".join(catalogues),
-        ok=not failed,
-        verdict=f"{passed} passed, {len(failed)} failed",
-        cases=tuple(
-            Case(
-                trial.rule.qualified_name,
-                f"{trial.kind} {trial.place}",
-                status[trial.verdict],
-                "" if trial.verdict == "passed" else trial.reason,
-            )
-            for trial in trials
-        ),
-        findings=tuple(
-            Finding(
-                "example" if trial.kind == "example" else "made-up-graph",
-                "error",
-                trial.rule.qualified_name,
-                f"{trial.kind} {trial.place}: {trial.reason}",
-                read_place(trial.place, catalogues) or read_place(trial.rule.origin, catalogues),
-            )
-            for trial in failed
-        ),
-    )
-
-
-def broken_rule(  # noqa: PLR0913  # what was tried, and what is known
-    rules: Iterable[Rule],
-    counts: Mapping[str, int],
-    verification: VerificationResult | None,
-    *,
-    catalogues: Iterable[Path | str],
-    blamed: str | None = None,
-    reason: str = "",
-) -> tuple[Finding, ...]:
-    """Return the rule that breaks a model, where it is known: it was caught, or did all there is.
-
-    Args:
-        rules: Those that were tried.
-        counts: How often each was applied.
-        verification: The comparison; None if there was none.
-        catalogues: What was named on the command line.
-        blamed: The rule that was caught, if one was.
-        reason: What was said then.
-    """
-    applied = [rule for rule in rules if counts.get(rule.qualified_name)]
-    differs = verification is not None and not verification.equivalent
-    if blamed is not None:
-        guilty = [rule for rule in rules if rule.qualified_name == blamed]
-    else:
-        guilty = applied if differs and len(applied) == 1 else []
-    said = reason or "the result is not equivalent to the original"
-    return tuple(
-        Finding(
-            "equivalence",
-            "error",
-            rule.qualified_name,
-            f"the rule {rule.qualified_name} breaks the model: {said}",
-            read_place(rule.origin, catalogues),
-        )
-        for rule in guilty
-    )
-
-
 def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[RuleUse, ...]:
     """Return the rules that were applied or refused, in listed order."""
     refusals: dict[str, int] = {}
@@ -376,29 +258,6 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
         for name, count in counts.items()
         if count or refusals.get(name)
     )
-
-
-def read_place(text: str, catalogues: Iterable[Path | str]) -> Place | None:
-    """Read ``rules.yaml:12`` or ``rules.yaml:12:5``; anything else is no place in a file.
-
-    Args:
-        text: A file's bare name, a line, perhaps a column.
-        catalogues: What was named on the command line: the file is one of these, or lies beside
-            one that includes it; that of a shipped catalogue keeps its bare name.
-    """
-    found = _PLACE.fullmatch(text)
-    if found is None:
-        return None
-    column = found["column"]
-    file = _path_of(found["file"], [Path(name) for name in catalogues])
-    return Place(file, int(found["line"]), None if column is None else int(column))
-
-
-def _path_of(name: str, catalogues: Sequence[Path]) -> str:
-    files = [path for path in catalogues if path.is_file()]
-    beside = [path.parent / name for path in files]
-    candidates = [path for path in files if path.name == name] + beside
-    return next((str(path) for path in candidates if path.is_file()), name)
 
 
 def versions() -> dict[str, str]:

@@ -8,7 +8,8 @@ from rich.text import Text
 
 from dplcli.dpl.reach import reach_of
 from dplcli.passes.applications import list_nodes
-from dplcli.report.document import Document, broken_rule, result_document, rule_uses
+from dplcli.report.catalog_findings import broken_rule
+from dplcli.report.document import Document, result_document, rule_uses
 from dplcli.report.records import refusals
 from dplcli.report.tables import plain_table, refusal_list, rule_table
 from dplcli.report.trace_report import application_record, sentence

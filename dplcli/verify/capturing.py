@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from dplcli.errors import VerificationError
 from dplcli.verify.dataflow import Dataflow
 from dplcli.verify.depth import value_depths
 from dplcli.verify.interface import input_ports, read_model
 from dplcli.verify.judgement import REFERENCE, Facts, facts_of, make_judge
 from dplcli.verify.power import blind_outputs
 from dplcli.verify.refill import MATRIX_GAINS, Drawer, find_weights, replace_weights
-from dplcli.verify.sessions import RunError, Runner, Source
+from dplcli.verify.sessions import Runner, Source, open_original
 from dplcli.verify.stimulus import find_stimulus
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def feed(path: Path, settings: Settings, made: Collection[str] | None = None) ->
             values = drawer.values(gain)
             content = replace_weights(read_model(path), values)
             source = replace(source, content=content, weights=values)
-        runner, source = _opened(source, settings.custom_ops)
+        source, runner = open_original(source, settings.custom_ops, _with_optimisation_off)
         stimulus, outputs = find_stimulus(
             flow,
             ports,
@@ -88,15 +87,8 @@ def feed(path: Path, settings: Settings, made: Collection[str] | None = None) ->
             return Fed(source, stimulus.feeds, facts, settings)
 
 
-def _opened(source: Source, libraries: tuple[Path, ...]) -> tuple[Runner, Source]:
-    """Return a session, with libraries of custom operators only if it needs them."""
-    problem: RunError | None = None
-    for attempt in [source, replace(source, libraries=libraries)][: 1 + bool(libraries)]:
-        try:
-            return Runner(attempt, REFERENCE), attempt
-        except RunError as error:
-            problem = error
-    raise VerificationError(f"onnxruntime does not run the original model: {problem}") from problem
+def _with_optimisation_off(source: Source) -> Runner:
+    return Runner(source, REFERENCE)
 
 
 def capture(source: Source, names: Iterable[str], feeds: Mapping[str, Feed]) -> Outputs:

@@ -5,8 +5,9 @@ is declared twice is therefore followed twice, which can only add consumers, nev
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 import onnx
@@ -162,6 +163,33 @@ class Dataflow:
             actuals = dict(zip(formals, node.input, strict=False))
             frame.opened[id(node)] = Frame(self._bodies[key], Call(node, frame, actuals))
         return frame.opened[id(node)], formals
+
+
+class Place(Protocol):
+    """Where a walk stands: a value, and what is known of the way to it; hashable."""
+
+    @property
+    def name(self) -> str:
+        """The value; "" for an omitted one."""
+
+
+P = TypeVar("P", bound=Place)
+
+
+def walk(start: P, onward: Callable[[P], Iterable[P]], most: int) -> None:
+    """Visit each place that can be reached once; stop after so many, however large the graph.
+
+    Args:
+        start: Where to begin.
+        onward: Looks at a place, and says where one gets from it.
+        most: How many places to know of at the most.
+    """
+    pending, seen = [start], {start}
+    while pending and len(seen) < most:
+        for place in onward(pending.pop()):
+            if place.name and place not in seen:
+                seen.add(place)
+                pending.append(place)
 
 
 def leaving(frame: Frame, name: str) -> Iterator[tuple[Frame, str]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from dplcli.verify.dataflow import Dataflow, Frame, entering, leaving, small_values
+from dplcli.verify.dataflow import Dataflow, Frame, entering, leaving, small_values, walk
 from dplcli.verify.interface import Dim, Port
 from dplcli.verify.purposes import Use, purposes
 
@@ -106,14 +106,8 @@ def input_domain(flow: Dataflow, port: Port) -> Domain:
     large one; what lies behind is then not asked.
     """
     domain = Domain(uses=purposes(flow, port))
-    pending = [_Place(flow.main, port.name)]
-    seen = set(pending)
-    while pending and len(seen) < _MOST_PLACES:
-        place = pending.pop()
-        for onward in _onward(flow, place, domain):
-            if onward.name and onward not in seen:
-                seen.add(onward)
-                pending.append(onward)
+    start = _Place(flow.main, port.name)
+    walk(start, lambda place: _onward(flow, place, domain), _MOST_PLACES)
     return domain
 
 

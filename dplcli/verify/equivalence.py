@@ -45,6 +45,7 @@ from dplcli.verify.sessions import (
     Source,
     StoppedError,
     check_setup,
+    open_original,
     run_seeds,
 )
 from dplcli.verify.stimulus import Stimulus, find_stimulus
@@ -279,7 +280,13 @@ class _Check:
 
     def _reference(self, source: Source) -> _Reference:
         ports = input_ports(self._flow.model.graph)
-        source, runner = self._open_original(source)
+        source, runner = open_original(
+            source,
+            self._settings.custom_ops,
+            lambda attempt: self._session(attempt, "original", _REFERENCE),
+        )
+        if source.libraries and _SHARED_LIBRARIES not in self._warnings:
+            self._warnings.append(_SHARED_LIBRARIES)
         self._say("looking for inputs that the original accepts")
         judge = make_judge(self._settings, self._facts, self._settings.seeds[0])
         stimulus, outputs = find_stimulus(
@@ -294,23 +301,6 @@ class _Check:
         runs = list(outputs.values())
         blind = blind_outputs(judge, runs) if ports and len(runs) > 1 else ()
         return _Reference(source, stimulus, outputs, blind)
-
-    def _open_original(self, source: Source) -> tuple[Source, Runner]:
-        """Create the session that is right by definition, without custom operators if it can be."""
-        libraries = self._settings.custom_ops
-        problem: RunError | None = None
-        for attempt in [source, replace(source, libraries=libraries)][: 1 + bool(libraries)]:
-            try:
-                runner = self._session(attempt, "original", _REFERENCE)
-            except RunError as error:
-                problem = error
-                continue
-            if attempt.libraries and _SHARED_LIBRARIES not in self._warnings:
-                self._warnings.append(_SHARED_LIBRARIES)
-            return attempt, runner
-        raise VerificationError(
-            f"onnxruntime does not run the original model: {problem}"
-        ) from problem
 
     def _power_warnings(self, reference: _Reference) -> list[str]:
         refillable = bool(reference.blind and not self._weights and find_weights(self._flow))

@@ -11,7 +11,7 @@ from enum import Enum
 
 import onnx
 
-from dplcli.verify.dataflow import Dataflow, Frame, entering, leaving
+from dplcli.verify.dataflow import Dataflow, Frame, entering, leaving, walk
 from dplcli.verify.interface import Port
 
 _MOST_PLACES = 4_000
@@ -59,14 +59,8 @@ def purposes(flow: Dataflow, port: Port) -> set[Use]:
     found: set[Use] = set()
     if port.dtype not in _WHOLE:
         return found
-    pending = [_Place(flow.main, port.name)]
-    seen = set(pending)
-    while pending and len(seen) < _MOST_PLACES:
-        place = pending.pop()
-        for onward in _onward(flow, place, found):
-            if onward.name and onward not in seen:
-                seen.add(onward)
-                pending.append(onward)
+    start = _Place(flow.main, port.name)
+    walk(start, lambda place: _onward(flow, place, found), _MOST_PLACES)
     return found
 
 

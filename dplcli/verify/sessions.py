@@ -1,13 +1,14 @@
 """A model that can be run: in a process of its own, or in ours. onnxruntime is loaded when used."""
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 
-from dplcli.errors import UsageError
+from dplcli.errors import UsageError, VerificationError
 from dplcli.verify.execution import CPU, Execution
 from dplcli.verify.values import (
     Array,
@@ -37,6 +38,7 @@ __all__ = [
     "Source",
     "StoppedError",
     "check_setup",
+    "open_original",
     "run_seeds",
 ]
 
@@ -80,6 +82,28 @@ class Runner:
             StoppedError: The process crashed, or took longer than allowed.
         """
         return self._engine.run(feeds)
+
+
+def open_original(
+    source: Source, libraries: Sequence[Path], create: Callable[[Source], Runner]
+) -> tuple[Source, Runner]:
+    """Create the session that is right by definition, without custom operators if it can be.
+
+    Args:
+        source: The original.
+        libraries: The custom operators that it may need.
+        create: Creates a session.
+
+    Raises:
+        VerificationError: onnxruntime does not run it with them either.
+    """
+    problem: RunError | None = None
+    for attempt in [source, replace(source, libraries=tuple(libraries))][: 1 + bool(libraries)]:
+        try:
+            return attempt, create(attempt)
+        except RunError as error:
+            problem = error
+    raise VerificationError(f"onnxruntime does not run the original model: {problem}") from problem
 
 
 def run_seeds(

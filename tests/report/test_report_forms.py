@@ -10,7 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dplcli.report.document import Finding, Layer, Place, read_place, verification_document
+from dplcli.report.catalog_findings import read_place
+from dplcli.report.document import Finding, Layer, Place, verification_document
 from dplcli.report.junit import junit_xml
 from dplcli.report.markdown import markdown_text
 from dplcli.report.sarif import sarif_record
