@@ -99,20 +99,14 @@ def _stored(value: Value) -> str:
 
 
 def _types(where: str, pairing: Pairing, pairs: Iterable[tuple[Value, Value]]) -> Iterator[Remark]:
-    stated = [side.graph.model.codec.stated_types(side.graph) for side in pairing.sides]
-    if not any(stated):
-        return
     for old, new in pairs:
-        texts = [
-            _type(side.graph.model.codec, found.get(value.name))
-            for side, found, value in zip(pairing.sides, stated, (old, new), strict=True)
-        ]
-        if texts[0] != texts[1]:
-            yield Remark("value-info", f"{where}: {old.name}", *texts)
+        before, after = _stated(old), _stated(new)
+        if before != after:
+            yield Remark("value-info", f"{where}: {old.name}", before, after)
 
 
-def _type(codec: Codec, source: object) -> str:
-    if source is None:
+def _stated(value: Value) -> str:
+    stated = value.stated_type
+    if stated is None:
         return ""
-    known = codec.stated_type(source).known
-    return str(known) if known is not None else "not a tensor"
+    return "not a tensor" if stated.known is None else str(stated.known)

@@ -3,7 +3,7 @@
 It knows nothing of protobuf: :mod:`dplcli.onnx_io` fills it and writes it back.
 """
 
-from dplcli.ir.codec import Codec, OpSchema, Remarks, SchemaLibrary, StatedType
+from dplcli.ir.codec import Codec, OpSchema, Remarks, SchemaLibrary, StatedType, TypeStatement
 from dplcli.ir.graph import Graph
 from dplcli.ir.model import Function, Model
 from dplcli.ir.node import Node
@@ -27,5 +27,6 @@ __all__ = [
     "StatedType",
     "Tensor",
     "TensorType",
+    "TypeStatement",
     "Value",
 ]

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from numpy.typing import NDArray
 
-    from dplcli.ir.graph import Graph
     from dplcli.ir.model import Model
     from dplcli.ir.node import Node
     from dplcli.ir.tensor import Tensor
@@ -51,6 +50,47 @@ class StatedType(NamedTuple):
     known: TensorType | None
     remarks: Remarks = NO_REMARKS
     encoded: bytes = b""
+
+
+class TypeStatement:
+    """A :class:`StatedType`, decoded when it is first asked for.
+
+    Values of which the file states the same share it.
+
+    Args:
+        encoded: The statement as the codec encodes it, without the value's name.
+        decode: Reads the type, if it is a tensor's, and the whole statement.
+    """
+
+    __slots__ = ("_decode", "_decoded", "encoded")
+
+    def __init__(
+        self, encoded: bytes, decode: Callable[[bytes], tuple[TensorType | None, StatedType]]
+    ) -> None:
+        """Keep *encoded* as it is."""
+        self.encoded = encoded
+        self._decode = decode
+        self._decoded: tuple[TensorType | None, StatedType] | None = None
+
+    @property
+    def type(self) -> TensorType | None:
+        """The type; None if it is not a tensor's."""
+        return (self._decoded or self._read())[0]
+
+    @property
+    def stated(self) -> StatedType:
+        """All that is stated."""
+        return (self._decoded or self._read())[1]
+
+    def refined(self, found: TensorType) -> TypeStatement:
+        """Return the same statement of a value of which more is known than it says."""
+        copy = TypeStatement(self.encoded, self._decode)
+        copy._decoded = found, self.stated
+        return copy
+
+    def _read(self) -> tuple[TensorType | None, StatedType]:
+        self._decoded = self._decode(self.encoded)
+        return self._decoded
 
 
 @dataclass(frozen=True)
@@ -105,12 +145,6 @@ class Codec(Protocol):
 
     def remarks(self, node: Node) -> Remarks:
         """Read what *node*, whose source is set, carries for readers and tools."""
-
-    def stated_types(self, graph: Graph) -> Mapping[str, object]:
-        """Return what the file states of values beside the graph's interface, not decoded."""
-
-    def stated_type(self, source: object) -> StatedType:
-        """Decode an item of :meth:`stated_types`."""
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""

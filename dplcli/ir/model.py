@@ -164,7 +164,7 @@ class Model:
         }
         self._inferred = {**before, **more}
         for value, known in more.items():
-            value.type_source = known
+            value.note_type(known)
         self.note_edit()
         return list(more)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dplcli.ir.codec import TypeStatement
 from dplcli.ir.tensor import tensor_of_attributes
 from dplcli.ir.types import TensorType, shared_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dplcli.ir.codec import StatedType
     from dplcli.ir.graph import Graph
     from dplcli.ir.node import Node
     from dplcli.ir.tensor import Tensor
@@ -32,7 +34,8 @@ class Value:
         index: Which output of the producer it is.
         is_graph_input: Whether it is an input of its graph (initializers can be both).
         returned_by: The graphs that return it, once per output: its own, or bodies inside it.
-        type_source: Declaration of its type, opaque until decoded; None if there is none.
+        type_source: Declaration of its type: what the file states, opaque or a
+            :class:`TypeStatement`, or what was found; None if there is none.
     """
 
     __slots__ = (
@@ -148,6 +151,8 @@ class Value:
         known = self.type_source
         if type(known) is TensorType:
             return known
+        if type(known) is TypeStatement:
+            return known.type
         declared = None if known is None else self.graph.model.codec.declared_type(known)
         if declared is None and (tensor := self.constant) is not None:
             declared = shared_type(tensor.dtype, tensor.shape)
@@ -155,12 +160,28 @@ class Value:
             self.type_source = declared
         return declared
 
+    @property
+    def stated_type(self) -> StatedType | None:
+        """What the file states of it beside the interface of its graph, or is to state."""
+        made = self.graph.stated_types.get(self.name)
+        if made is not None:
+            return made
+        source = self.type_source
+        return source.stated if type(source) is TypeStatement else None
+
+    def note_type(self, found: TensorType) -> None:
+        """Let *found* be the declared type; what the file states stays known."""
+        source = self.type_source
+        self.type_source = source.refined(found) if type(source) is TypeStatement else found
+
     def known_type(self) -> TensorType | None:
         """The declared type, or what shape inference finds (run once for the whole model).
 
         What a pass has made is inferred node by node.
         """
         known = self.type_source
+        if type(known) is TypeStatement:
+            known = known.type
         if type(known) is TensorType and known.dtype is not None and known.shape is not None:
             return known
         found = self.settled_type()

@@ -7,8 +7,6 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 from onnx import (
-    FunctionProto,
-    GraphProto,
     SparseTensorProto,
     TensorProto,
     TypeProto,
@@ -18,23 +16,20 @@ from onnx import (
 from dplcli.errors import InvalidModelError
 from dplcli.ir import (
     Attribute,
-    Graph,
     Model,
     Node,
     Remarks,
     SchemaLibrary,
-    StatedType,
     Tensor,
     TensorType,
     Value,
 )
-from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import decode_attribute
 from dplcli.onnx_io.node_inference import infer_node
 from dplcli.onnx_io.schemas import OnnxSchemas
 from dplcli.onnx_io.shape_inference import infer_types, infer_types_anew
 from dplcli.onnx_io.tensors import ProtoTensor, SparseTensor
-from dplcli.onnx_io.types import decode_statement, decode_type, remarks_of
+from dplcli.onnx_io.types import decode_type, remarks_of
 
 _SHORT_BYTES = 4096
 """Most bytes of a node's attributes that are remembered."""
@@ -57,7 +52,6 @@ class ProtoCodec:
         self.folder = folder
         self._attributes: dict[tuple[bytes, ...], dict[str, Attribute]] = {}
         self._types: dict[bytes, TensorType | None] = {}
-        self._statements: dict[bytes, StatedType] = {}
 
     def attributes(self, node: Node) -> dict[str, Attribute]:
         """Decode the attributes of *node*."""
@@ -86,23 +80,6 @@ class ProtoCodec:
         proto = node.source
         assert isinstance(proto, onnx.NodeProto)  # noqa: S101  # the loader sets nothing else
         return remarks_of(proto)
-
-    def stated_types(self, graph: Graph) -> Mapping[str, object]:
-        """Return a loaded graph's ``value_info`` by name, and what passes have added."""
-        source = graph.source
-        infos = source.value_info[:] if isinstance(source, (GraphProto, FunctionProto)) else ()
-        return {**{info.name: info for info in infos}, **graph.stated_types}
-
-    def stated_type(self, source: object) -> StatedType:
-        """Decode a ``ValueInfoProto``."""
-        if isinstance(source, StatedType):
-            return source
-        assert isinstance(source, ValueInfoProto)  # noqa: S101  # see stated_types
-        rest = source.SerializeToString()[wire.text_field_size(source.name) :]
-        known = self._statements.get(rest)
-        if known is None:
-            known = self._statements[rest] = decode_statement(source)
-        return known
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""

@@ -5,25 +5,28 @@ from __future__ import annotations
 import gc
 import stat
 from contextlib import contextmanager
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from dplcli.errors import InvalidModelError, ModelLoadError
-from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
+from dplcli.ir import Attribute, Function, Graph, Model, Node, TypeStatement, Value
 from dplcli.ir.node import NO_ATTRIBUTES
 from dplcli.ir.operators import schema_of
 from dplcli.ir.value import record_uses
+from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import decode_attribute, graphs_of
 from dplcli.onnx_io.codec import ProtoCodec
 from dplcli.onnx_io.opset_raising import raise_opset
 from dplcli.onnx_io.sorting import sort_nodes
+from dplcli.onnx_io.types import decode_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
     from pathlib import Path
+
+    from onnx import ValueInfoProto
 
     RepeatedNodes = MutableSequence[NodeProto]
 
@@ -186,6 +189,7 @@ class _GraphReader:
         self.label = label
         self.sorting = False
         self.with_bodies: dict[str, bool] = {}
+        self.statements: dict[bytes, TypeStatement] = {}
 
     def read_main(self, proto: GraphProto) -> None:
         graph = self.model.graph
@@ -240,6 +244,7 @@ class _GraphReader:
             body.values[name] = value
             body.inputs.append(value)
         self._read_body(body, proto.node, proto.output, [])
+        self._declare(body.values, proto.value_info)
 
     def _read_graph(self, graph: Graph, proto: GraphProto, scopes: Sequence[Scope]) -> None:
         graph.name = proto.name
@@ -263,10 +268,25 @@ class _GraphReader:
                 raise self._invalid(graph, f"two initializers are named {name!r}")
             constant.set_initializer(source)
         self._read_body(graph, proto.node, [info.name for info in proto.output], scopes)
-        for info in chain(proto.value_info[:], proto.output):
+        self._declare(values, proto.value_info)
+        for info in proto.output:
             declared = values.get(info.name)
             if declared is not None and declared.type_source is None:
                 declared.type_source = info
+
+    def _declare(self, values: Scope, infos: MutableSequence[ValueInfoProto]) -> None:
+        """Note what the file states of values beside the interface of their graph."""
+        statements = self.statements
+        for info in infos[:]:
+            name = info.name
+            declared = values.get(name)
+            if declared is None or declared.type_source is not None:
+                continue
+            encoded = info.SerializeToString()[wire.text_field_size(name) :]
+            statement = statements.get(encoded)
+            if statement is None:
+                statement = statements[encoded] = TypeStatement(encoded, decode_statement)
+            declared.type_source = statement
 
     def _read_body(
         self,

@@ -13,7 +13,7 @@ from onnx import (
     ValueInfoProto,
 )
 
-from dplcli.ir import Tensor, TensorType
+from dplcli.ir import Tensor, TensorType, TypeStatement
 from dplcli.onnx_io.tensors import tensor_to_proto
 from dplcli.onnx_io.types import encode_statement, encode_type
 
@@ -53,7 +53,9 @@ def _value_info(value: Value) -> ValueInfoProto:
     if isinstance(known, TensorType):
         return encode_type(value.name, known)
     proto = ValueInfoProto()
-    if isinstance(known, ValueInfoProto):
+    if isinstance(known, TypeStatement):
+        proto.ParseFromString(known.encoded)
+    elif isinstance(known, ValueInfoProto):
         proto.CopyFrom(known)
     elif isinstance(known, TypeProto):
         proto.type.CopyFrom(known)

@@ -47,14 +47,21 @@ def remarks_of(proto: NodeProto | ValueInfoProto) -> Remarks:
     return Remarks(doc if type(doc) is str else "", metadata)
 
 
-def decode_statement(proto: ValueInfoProto) -> StatedType:
-    """Read what a graph states of a value; what we have no words for stays encoded."""
-    found = StatedType(decode_type(proto.type), remarks_of(proto))
+def decode_statement(encoded: bytes) -> tuple[TensorType | None, StatedType]:
+    """Read what a graph states of a value: its type, and all of it.
+
+    Args:
+        encoded: A ``ValueInfoProto`` without the name. What we have no words for stays encoded.
+    """
+    proto = ValueInfoProto.FromString(encoded)
+    proto.name = ""
+    known = decode_type(proto.type)
+    found = StatedType(known, remarks_of(proto))
     try:
-        is_all = encode_statement(proto.name, found) == proto
+        is_all = encode_statement("", found) == proto
     except ValueError:
         is_all = False  # a symbol is not UTF-8 text
-    return found if is_all else StatedType(None, encoded=proto.SerializeToString())
+    return known, found if is_all else StatedType(None, encoded=encoded)
 
 
 def encode_statement(name: str, stated: StatedType) -> ValueInfoProto | None:

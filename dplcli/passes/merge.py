@@ -136,7 +136,6 @@ class _Merger:
         self.numbers: dict[str, int] = {}
         self.calls: dict[Function, int] = {}
         self.dissolved: dict[Function, None] = {}
-        self.stated: Mapping[str, object] = {}
 
     def merge(self, graph: Graph) -> list[Region]:
         """Merge in one graph; return its regions in program order."""
@@ -148,7 +147,6 @@ class _Merger:
         order, places = arranged(nodes, several)
         graph.arrange(order)
         run = 1 + max(run_of(call) for calls in sets for call in calls)
-        self.stated = self.model.codec.stated_types(graph)
         made = {
             calls[-1]: self._join(calls, run, places[calls[-1]])
             if len(calls) > 1
@@ -165,7 +163,7 @@ class _Merger:
             called = called_function(call)
             if called is not None and is_region(called):
                 self.dissolved[called] = None
-        call = self._replace(outline, function, outline.metadata(run, place, self.stated))
+        call = self._replace(outline, function, outline.metadata(run, place))
         return Region(function, call, tuple(calls), tuple([step.name for step in outline.steps]))
 
     def _function_for(self, outline: RegionOutline) -> Function:

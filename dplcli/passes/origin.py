@@ -32,21 +32,166 @@ from dplcli.ir.traversal import behind_identities
 from dplcli.passes.call_records import UNDO_KEY, read_call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from dplcli.ir import Graph, Model, Node, Value
-    from dplcli.ir.codec import Codec, Remarks, StatedType
+    from dplcli.ir.codec import Remarks, StatedType
     from dplcli.passes.outline import Outline
 
     Json = dict[str, Any]
-    Texts = dict[str, str]
-    """Values of a JSON object, written already."""
 
 _quote = json.encoder.encode_basestring
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def describe_nodes(item: Outline) -> str:
+class OriginRecorder:
+    """Knows how a model was before it is partitioned.
+
+    Args:
+        model: The model, which is not edited before all *outlines* have been drawn.
+        outlines: What is to be outlined, each looked at as soon as it is drawn.
+
+    Attributes:
+        names: The names that nodes have.
+    """
+
+    def __init__(self, model: Model, outlines: Iterable[Outline]) -> None:
+        """Look at *model* and *outlines*."""
+        names = [node.name for graph in model.graphs() for node in graph]
+        self.names = set(names)
+        self._repeated: set[str] = set()
+        if len(self.names) < len(names):
+            self._repeated = {name for name, n in Counter(names).items() if name and n > 1}
+        self._runs: dict[Graph, int] = {}
+        self._places: dict[Node, int] = {}
+        self._placed: set[Graph] = set()
+        self._statements: dict[int, tuple[StatedType, str]] = {}
+        self._last: dict[Node, Node] = {}
+        self._found: dict[int, tuple[str, str]] = {}
+        seen = []
+        for item in outlines:
+            seen.append(item)
+            self._found[id(item)] = _describe_nodes(item), self._describe(item)
+        placed = seen if self._places else []
+        self._anchors = {id(item): item.last for item in placed}
+        inner = (node for item in placed for node in item.match.nodes)
+        self._inner = set(inner).difference(self._anchors.values())
+
+    def stand_for(self, call: Node, item: Outline) -> None:
+        """Let *call* count as the last node that it takes the place of."""
+        if self._anchors:
+            self._last[call] = self._anchors[id(item)]
+
+    def metadata(self, item: Outline, moved: Iterable[Node]) -> Mapping[str, str]:
+        """Return, once, the metadata that say what a call stands for.
+
+        Args:
+            item: What is outlined, its attributes complete.
+            moved: The nodes that have to move behind the call.
+        """
+        nodes, rest = self._found.pop(id(item))
+        if item.completed:
+            nodes = _describe_nodes(item)
+        if moved:
+            places = _encode(self._moved(moved, self._anchors.get(id(item))))
+            rest += f'{rest and ","}"moved":{places}'
+        return {NODES_KEY: nodes, UNDO_KEY: f"{{{rest}}}"} if rest else {NODES_KEY: nodes}
+
+    def _describe(self, item: Outline) -> str:
+        """Write every part that has something to say, as the members of a JSON object."""
+        graph = item.match.root.graph
+        run = self._runs.get(graph)
+        if run is None:
+            run = self._runs[graph] = _runs_of(graph)
+        repeated = self._repeated
+        nodes = item.match.nodes
+        found: Json = {
+            "run": run,
+            "offsets": [] if _stands_in_one_row(item) else self._offsets(item),
+            "reads": {} if item.reads_plainly else _reads(item),
+            "constants": self._constants(item) if item.embedded else {},
+            "remarks": _remarks(nodes),
+            "repeated": [i for i, n in enumerate(nodes) if n.name in repeated] if repeated else [],
+        }
+        members = [f'"{key}":{_encode(value)}' for key, value in found.items() if value]
+        types = self._types(item)
+        if types:
+            members.append(f'"types":{{{",".join(types)}}}')
+        return ",".join(members)
+
+    def _place(self, graph: Graph) -> None:
+        """Number the nodes of *graph*."""
+        if graph not in self._placed:
+            self._placed.add(graph)
+            self._places.update((node, number) for number, node in enumerate(graph))
+
+    def _offsets(self, item: Outline) -> list[int]:
+        self._place(item.match.root.graph)
+        nodes = item.match.nodes
+        last = self._places[item.last]
+        offsets = [last - self._places[node] for node in nodes]
+        return [] if offsets == list(reversed(range(len(nodes)))) else offsets
+
+    def _moved(self, moved: Iterable[Node], anchor: Node | None) -> dict[str, int]:
+        if anchor is None:
+            return {}
+        lasts = (self._last.get(node, node) for node in moved)
+        return {
+            output.name: self._places[anchor] - self._places[node]
+            for node in lasts
+            for output in node.outputs[:1]
+            if output is not None and node in self._places and node not in self._inner
+        }
+
+    def _statement(self, stated: StatedType) -> str:
+        known = self._statements.get(id(stated))
+        if known is None:
+            known = self._statements[id(stated)] = (stated, _encode(describe_type(stated)))
+        return known[1]
+
+    def _types(self, item: Outline) -> list[str]:
+        """Write what the file states of inner values, as the members of a JSON object."""
+        found = []
+        kept: set[Node] = set()
+        if item.match.escaping:
+            kept = set(item.match.nodes).difference(item.replaced)
+        outputs = item.outputs
+        for number, node in enumerate(item.match.nodes):
+            if node in kept:
+                continue
+            for value in node.outputs:
+                if value is None or value in outputs:
+                    continue
+                stated = value.stated_type
+                if stated is not None:
+                    place = f"{number}.{value.index}" if value.index else f"{number}"
+                    found.append(f'"{place}":{self._statement(stated)}')
+        return found
+
+    def _constants(self, item: Outline) -> Json:
+        """Describe the embedded constants, and the Identity nodes that they come through."""
+        found: Json = {}
+        graph = item.match.root.graph
+        for read in item.embedded:
+            value = read
+            while value.name not in found:
+                known = found[value.name] = _constant(value, graph)
+                stated = value.stated_type
+                if stated is not None:
+                    known["type"] = describe_type(stated)
+                maker = value.producer
+                if maker is None:
+                    break
+                if maker.graph is graph:
+                    self._place(graph)
+                    known["at"] = self._places[item.last] - self._places[maker]
+                if not maker.inputs or maker.inputs[0] is None:
+                    break
+                value = maker.inputs[0]
+        return found
+
+
+def _describe_nodes(item: Outline) -> str:
     """Write down, as JSON, what a call stands for, so that it can be undone.
 
     One entry per node of the function's body: operator, node name, names of the outputs, and
@@ -63,157 +208,6 @@ def describe_nodes(item: Outline) -> str:
             entry += f",[{','.join(map(_quote, completed[number]))}]"
         entries.append(entry)
     return f"[{'],'.join(entries)}]]"
-
-
-class OriginRecorder:
-    """Knows how a model was before it is partitioned.
-
-    Args:
-        model: The model.
-        outlines: What is to be outlined.
-
-    Attributes:
-        names: How many nodes have each name.
-    """
-
-    def __init__(self, model: Model, outlines: Sequence[Outline]) -> None:
-        """Look at *model*, which has not been edited yet."""
-        self.names = Counter(node.name for graph in model.graphs() for node in graph)
-        graphs = dict.fromkeys(item.match.root.graph for item in outlines)
-        self._runs = {graph: _runs_of(graph) for graph in graphs}
-        self._stated: dict[Graph, Mapping[str, object]] = {}
-        scattered = dict.fromkeys(
-            item.match.root.graph for item in outlines if not _stands_in_one_row(item)
-        )
-        self._places = {node: i for graph in scattered for i, node in enumerate(graph)}
-        placed = outlines if scattered else ()
-        self._anchors = {id(item): item.last for item in placed}
-        self._inner = {
-            node
-            for item in placed
-            for node in item.match.nodes
-            if node is not self._anchors[id(item)]
-        }
-        self._last: dict[Node, Node] = {}
-        self._repeated = {name for name, count in self.names.items() if name and count > 1}
-        self._statements: dict[int, tuple[StatedType, str]] = {}
-        self._found = {id(item): self._describe(item) for item in outlines}
-
-    def stand_for(self, call: Node, item: Outline) -> None:
-        """Let *call* count as the last node that it takes the place of."""
-        if self._anchors:
-            self._last[call] = self._anchors[id(item)]
-
-    def describe(self, item: Outline, moved: Iterable[Node]) -> str:
-        """Write down, once, what ``dpl.nodes`` does not say; "" if that is nothing.
-
-        Args:
-            item: What is outlined.
-            moved: The nodes that have to move behind the call.
-        """
-        found = self._found.pop(id(item))
-        if moved:
-            found = {**found, "moved": _encode(self._moved(moved, self._anchors.get(id(item))))}
-        return _object(found) if found else ""
-
-    def _describe(self, item: Outline) -> Texts:
-        """Write every part that has something to say."""
-        nodes = item.match.nodes
-        repeated = self._repeated
-        found: Json = {
-            "run": self._runs[item.match.root.graph],
-            "offsets": self._offsets(item) if self._places else [],
-            "reads": _reads(item),
-            "constants": self._constants(item) if item.embedded else {},
-            "remarks": _remarks(nodes),
-            "repeated": [i for i, n in enumerate(nodes) if n.name in repeated] if repeated else [],
-        }
-        texts = {key: _encode(value) for key, value in found.items() if value}
-        types = self._types(item)
-        if types:
-            texts["types"] = _object(types)
-        return texts
-
-    def _offsets(self, item: Outline) -> list[int]:
-        nodes = item.match.nodes
-        if nodes[-1] not in self._places:
-            return []
-        last = self._places[item.last]
-        offsets = [last - self._places[node] for node in nodes]
-        return [] if offsets == list(reversed(range(len(nodes)))) else offsets
-
-    def _moved(self, moved: Iterable[Node], anchor: Node | None) -> dict[str, int]:
-        if anchor is None:
-            return {}
-        lasts = (self._last.get(node, node) for node in moved)
-        return {
-            output.name: self._places[anchor] - self._places[node]
-            for node in lasts
-            for output in node.outputs[:1]
-            if output is not None and node in self._places and node not in self._inner
-        }
-
-    def _stated_in(self, graph: Graph) -> Mapping[str, object]:
-        stated = self._stated.get(graph)
-        if stated is None:
-            stated = self._stated[graph] = graph.model.codec.stated_types(graph)
-        return stated
-
-    def _stated_type(self, value: Value) -> str:
-        """Write what the file states of *value*; "" if that is nothing."""
-        source = self._stated_in(value.graph).get(value.name)
-        return "" if source is None else self._statement(value.graph.model.codec, source)
-
-    def _statement(self, codec: Codec, source: object) -> str:
-        stated = codec.stated_type(source)
-        known = self._statements.get(id(stated))
-        if known is None:
-            known = self._statements[id(stated)] = (stated, _encode(describe_type(stated)))
-        return known[1]
-
-    def _types(self, item: Outline) -> Texts:
-        graph = item.match.root.graph
-        stated = self._stated_in(graph)
-        if not stated:
-            return {}
-        codec = graph.model.codec
-        found: Texts = {}
-        kept: set[Node] = set()
-        if item.match.escaping:
-            kept = set(item.match.nodes).difference(item.replaced)
-        outputs = item.outputs
-        for number, node in enumerate(item.match.nodes):
-            if node in kept:
-                continue
-            for value in node.outputs:
-                if value is None or value in outputs:
-                    continue
-                source = stated.get(value.name)
-                if source is not None:
-                    place = f"{number}.{value.index}" if value.index else f"{number}"
-                    found[place] = self._statement(codec, source)
-        return found
-
-    def _constants(self, item: Outline) -> Json:
-        """Describe the embedded constants, and the Identity nodes that they come through."""
-        found: Json = {}
-        graph = item.match.root.graph
-        for read in item.embedded:
-            value = read
-            while value.name not in found:
-                known = found[value.name] = _constant(value, graph)
-                stated = self._stated_type(value)
-                if stated:
-                    known["type"] = json.loads(stated)
-                maker = value.producer
-                if maker is None:
-                    break
-                if maker in self._places and maker.graph is graph:
-                    known["at"] = self._places[item.last] - self._places[maker]
-                if not maker.inputs or maker.inputs[0] is None:
-                    break
-                value = maker.inputs[0]
-        return found
 
 
 def _runs_of(graph: Graph) -> int:
@@ -236,11 +230,6 @@ def _stands_in_one_row(item: Outline) -> bool:
             return False
         expected = node.next
     return all(value.producer is None for value in item.embedded)
-
-
-def _object(texts: Texts) -> str:
-    """Write a JSON object whose values are written already; the keys are plain words."""
-    return "{" + ",".join([f'"{key}":{text}' for key, text in texts.items()]) + "}"
 
 
 def describe_type(stated: StatedType) -> object:
@@ -316,8 +305,3 @@ def _remarks(nodes: Iterable[Node]) -> Json:
 def _remark(remarks: Remarks) -> Json:
     found: Json = {"doc": remarks.doc, "metadata": dict(remarks.metadata)}
     return {key: value for key, value in found.items() if value}
-
-
-def undo_metadata(nodes: str, rest: str) -> Mapping[str, str]:
-    """Return the metadata of a call."""
-    return {NODES_KEY: nodes, UNDO_KEY: rest} if rest else {NODES_KEY: nodes}

@@ -49,8 +49,10 @@ class Outline:
         outputs: What the call makes.
         embedded: The constants that go into the body.
         replaced: The nodes that the call takes the place of.
-        structure: Equal for structurally equal matches of one rule, whatever their attributes;
-            one object, once they are grouped.
+        structure: Equal for structurally equal matches of one rule, whatever their attributes.
+        stated: By node, the attributes that the file states.
+        reads_plainly: Whether what the nodes read can be told from structure and inputs: nothing
+            is embedded, read through Identity nodes or omitted at the end.
         attributes: By node number and name, the attributes to give at the call.
         completed: Which of them the file left out.
     """
@@ -61,6 +63,8 @@ class Outline:
     embedded: list[Value]
     replaced: Sequence[Node]
     structure: Structure
+    stated: Sequence[Mapping[str, Attribute]] = ()
+    reads_plainly: bool = False
     attributes: dict[AttributeKey, Attribute] = field(default_factory=dict)
     completed: list[AttributeKey] = field(default_factory=list)
 
@@ -106,37 +110,52 @@ def rule_of(match: Match) -> PatternRule:
 def outline(match: Match) -> Outline:
     """Work out interface and structure of *match*."""
     may_embed = rule_of(match).constants != "lift"
+    opsets = match.root.graph.opset_imports
     numbers: dict[Node | None, int] = {}
     inputs: dict[Value, int] = {}
     read: list[Value] = []
     embedded: list[Value] = []
     structure: list[object] = []
+    stated: list[Mapping[str, Attribute]] = []
+    reads_plainly = True
     for number, node in enumerate(match.nodes):
         numbers[node] = number
-        wires: list[object] = []
+        domain = node.domain
+        structure += (domain, node.op_type, node.overload, opsets.get(domain, 0))
         for value in node.inputs:
+            producer = None if value is None else value.producer
             if value is None:
-                wires.append(None)
-            elif (maker := numbers.get(value.producer)) is not None:
-                wires.append((maker, value.index))
+                structure.append(None)
+            elif (maker := numbers.get(producer)) is not None:
+                structure.append((maker, value.index))
             elif may_embed and _is_embedded(value, match):
-                wires.append(_constant_key(value))
+                structure.append(_constant_key(value))
                 embedded.append(value)
+                reads_plainly = False
             else:
-                origin = value if value.producer is None else behind_identities(value)
+                origin = value if producer is None else behind_identities(value)
+                reads_plainly = reads_plainly and origin is value
                 if origin not in inputs:
                     inputs[origin] = len(read)
                     read.append(value)
-                wires.append(inputs[origin])
-        while wires and wires[-1] is None:
-            wires.pop()
-        outputs_present = tuple([output is not None for output in node.outputs])
-        structure += (node.domain, node.op_type, node.overload, *wires, outputs_present)
-    opsets = match.root.graph.opset_imports
-    structure += [opsets.get(node.domain, 0) for node in match.nodes]
+                structure.append(inputs[origin])
+        while structure[-1] is None:
+            structure.pop()
+            reads_plainly = False
+        structure.append(tuple([output is not None for output in node.outputs]))
+        stated.append(node.attributes)
     outputs = _outputs_of(match)
     structure += [(numbers[output.producer], output.index) for output in outputs]
-    return Outline(match, read, outputs, embedded, replaced_nodes(match), tuple(structure))
+    return Outline(
+        match,
+        read,
+        outputs,
+        embedded,
+        replaced_nodes(match),
+        tuple(structure),
+        stated,
+        reads_plainly,
+    )
 
 
 def _outputs_of(match: Match) -> list[Value]:
@@ -172,9 +191,7 @@ def group(outlines: Iterable[Outline]) -> list[Kind]:
     for item in outlines:
         by_structure.setdefault(item.structure, []).append(item)
     kinds = []
-    for structure, members in by_structure.items():
-        for item in members:
-            item.structure = structure
+    for members in by_structure.values():
         _gather_attributes(members)
         by_attributes: dict[tuple[tuple[AttributeKey, str], ...], list[Outline]] = {}
         keys: dict[int, tuple[tuple[AttributeKey, str], ...]] = {}
@@ -193,9 +210,8 @@ def _gather_attributes(outlines: Sequence[Outline]) -> None:
 
     Nodes share decoded attributes, so outlines whose nodes share all of theirs share the result.
     """
-    stated = [[node.attributes for node in item.match.nodes] for item in outlines]
-    keys = [tuple(map(id, of_nodes)) for of_nodes in stated]
-    shared = dict(zip(keys, stated, strict=True))
+    keys = [tuple(map(id, item.stated)) for item in outlines]
+    shared = dict(zip(keys, [item.stated for item in outlines], strict=True))
     wanted = {
         (number, name): None
         for of_nodes in shared.values()
@@ -204,22 +220,20 @@ def _gather_attributes(outlines: Sequence[Outline]) -> None:
     }
     ordered = sorted(wanted, key=lambda where: where[0])
     complete: dict[tuple[int, ...], dict[AttributeKey, Attribute]] = {}
-    for item, key, of_nodes in zip(outlines, keys, stated, strict=True):
+    for item, key in zip(outlines, keys, strict=True):
         known = complete.get(key)
         if known is not None:
             item.attributes = known
             continue
-        _complete(item, of_nodes, ordered)
+        _complete(item, ordered)
         if not item.completed and len(item.attributes) == len(ordered):
             complete[key] = item.attributes
 
 
-def _complete(
-    item: Outline, stated: Sequence[Mapping[str, Attribute]], wanted: Iterable[AttributeKey]
-) -> None:
+def _complete(item: Outline, wanted: Iterable[AttributeKey]) -> None:
     for where in wanted:
         number, name = where
-        attribute = stated[number].get(name)
+        attribute = item.stated[number].get(name)
         if attribute is None:
             attribute = attribute_of(item.match.nodes[number], name)
             if attribute is None:

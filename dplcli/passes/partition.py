@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.ir.traversal import dependents_before, is_identity
 from dplcli.passes.ir_version import raise_ir_version
-from dplcli.passes.origin import OriginRecorder, describe_nodes, undo_metadata
+from dplcli.passes.origin import OriginRecorder
 from dplcli.passes.outline import Kind, Outline, group, outline, rule_of, unique
 from dplcli.passes.rewriter import GraphRewriter
 from dplcli.passes.selection import in_program_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dplcli.dpl.match import Match
     from dplcli.ir import Function, Graph, Model, Node, Value
@@ -49,10 +49,15 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
         return []
     matches = in_program_order(selection.matches)
     by_rule: dict[str, list[Outline]] = {}
-    for match in matches:
-        by_rule.setdefault(match.rule.qualified_name, []).append(outline(match))
-    kinds = [kind for outlines in by_rule.values() for kind in group(outlines)]
-    origins = OriginRecorder(model, [item for kind in kinds for item in kind.outlines])
+
+    def outlines() -> Iterator[Outline]:
+        for match in matches:
+            item = outline(match)
+            by_rule.setdefault(match.rule.qualified_name, []).append(item)
+            yield item
+
+    origins = OriginRecorder(model, outlines())
+    kinds = [kind for items in by_rule.values() for kind in group(items)]
     made = write_calls(model, kinds, {rule.name for rule in selection.rules}, origins)
     raise_ir_version(model)
     _drop_unread_constants(kinds)
@@ -89,7 +94,7 @@ class _Outliner:
         self.model = model
         self.reserved = reserved
         self.origins = origins
-        self.node_names = set(origins.names)
+        self.node_names = origins.names
         self.taken: set[tuple[str, str]] = {key[:2] for key in model.functions}
         for graph in model.graphs():
             self.taken.update([(node.domain, node.op_type) for node in graph if node.domain])
@@ -135,7 +140,7 @@ class _Outliner:
         moved: list[Node] = []
         if any(output.producer is not anchor for output in item.outputs):
             moved = dependents_before(anchor, item.outputs, match.nodes)
-        rest = self.origins.describe(item, moved)
+        metadata = self.origins.metadata(item, moved)
         rewriter.move_behind(anchor, moved)
         name = unique(f"{function.name}_{number}", self.node_names.__contains__)
         self.node_names.add(name)
@@ -146,7 +151,7 @@ class _Outliner:
             domain=function.domain,
             name=name,
             attributes=kind.call_attributes(item),
-            metadata=undo_metadata(describe_nodes(item), rest),
+            metadata=metadata,
         )
         self.origins.stand_for(call, item)
         rewriter.take_over_outputs(call, item.outputs)

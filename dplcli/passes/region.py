@@ -69,37 +69,34 @@ class RegionOutline:
         """The target."""
         return self.calls[0].domain
 
-    def metadata(self, run: int, place: Place, stated: Mapping[str, object]) -> Mapping[str, str]:
+    def metadata(self, run: int, place: Place) -> Mapping[str, str]:
         """Return what the new call carries.
 
         Args:
             run: How many runs of dpl the graph has been through.
             place: Where the calls were.
-            stated: What the file states of values, by name.
         """
         steps = self.steps
         nodes = [[step.function_name, step.name, step.output_names] for step in steps]
         remarks = {
             str(i): {"metadata": dict(s.metadata)} for i, s in enumerate(steps) if s.metadata
         }
-        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": self._types(stated)}
+        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": self._types()}
         if len(steps) == len(self.calls):
             rest["offsets"] = [] if place.is_row else place.offsets
             rest["moved"] = place.moved
         rest = {key: value for key, value in rest.items() if value}
         return {NODES_KEY: _dump(nodes), UNDO_KEY: _dump(rest)}
 
-    def _types(self, stated: Mapping[str, object]) -> dict[str, object]:
+    def _types(self) -> dict[str, object]:
         """Write down what the file states of values that are inside from now on."""
         found: dict[str, object] = {}
         leaving = set(self.outputs)
-        codec = self.calls[0].graph.model.codec
         for number, step in enumerate(self.steps):
             for index, value in enumerate(step.outputs):
                 known = step.types.get(index)
                 if isinstance(value, Value):
-                    source = None if value in leaving else stated.get(value.name)
-                    known = None if source is None else codec.stated_type(source)
+                    known = None if value in leaving else value.stated_type
                 if known is not None:
                     key = f"{number}.{index}" if index else f"{number}"
                     found[key] = describe_type(known)

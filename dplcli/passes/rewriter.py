@@ -97,7 +97,7 @@ class GraphRewriter:
         value.producer = None
         value.index = 0
         value.set_initializer(tensor)
-        value.type_source = TensorType(tensor.dtype, tensor.shape)
+        value.note_type(TensorType(tensor.dtype, tensor.shape))
         self.graph.modified = True
         self._changed(value)
         if self.listener is not None:
