@@ -194,19 +194,20 @@ class GraphRewriter:
             InvalidGraphError: Such a value is used by other nodes or returned; nothing is changed.
         """
         members = set(nodes)
-        names = [value.name for value in _made_and_unused(nodes, members)]
+        made = _made_and_unused(nodes, members)
         graph = self.graph
         for node in nodes:
             for slot, read in enumerate(node.inputs):
                 if read is not None and read.producer not in members:
                     read.remove_use(node, slot)
             graph.unlink(node)
-            for body in node.subgraphs.values():
-                _forget_body(body)
-                graph.inner.remove(body)
-        for name in names:
-            del graph.values[name]
-        graph.erased.update(names)
+            if node.subgraphs:
+                for body in node.subgraphs.values():
+                    _forget_body(body)
+                    graph.inner.remove(body)
+        for value in made:
+            del graph.values[value.name]
+            graph.erased.add(value.name)
         graph.modified = True
         if self.listener is not None:
             for node in nodes:
