@@ -177,11 +177,15 @@ class CallStep(Step):
         None if number of inputs or attributes do not fit.
         """
         inputs: Sequence[Value | None] = node.inputs
+        count, wanted = len(inputs), len(self.args)
         if node.op_type in MOVED and not node.domain:
             inputs = inputs_of(node)
+            count = len(inputs)
+        elif count == wanted and not (self.attributes or self.is_rotated):
+            return inputs
         if self.attributes:
             inputs = self._not_named(node, inputs)
-        count, wanted = len(inputs), len(self.args)
+            count = len(inputs)
         while count and inputs[count - 1] is None:
             count -= 1
         if count > wanted and not self.rest:

@@ -229,11 +229,13 @@ class Expression:
 
     def _facts(self, bindings: Mapping[str, Value]) -> dict[str, ValueFacts | None]:
         """Say what there is to ask of each name; of one that may be absent perhaps nothing."""
-        facts: dict[str, ValueFacts | None] = {
-            name: ValueFacts(bindings[name]) for name in self._used if name in bindings
-        }
-        if len(self._needed) < len(self._used):
-            facts = dict.fromkeys(self._used - self._needed) | facts
+        facts: dict[str, ValueFacts | None] = {}
+        for name in self._used:
+            bound = bindings.get(name)
+            if bound is not None:
+                facts[name] = ValueFacts(bound)
+            elif name not in self._needed:
+                facts[name] = None
         return facts
 
     def _evaluate(self, tree: ast.expr, facts: Mapping[str, ValueFacts | None]) -> object:

@@ -40,6 +40,7 @@ class Graph:
         modified: Whether anything was edited since loading.
         inner: The bodies that its nodes have, in order of loading.
         erased: Names of the values taken out since loading.
+        dropped: Those of them that the graph stored data for.
         stated_types: Types to state in the file for values that passes have made.
         opset_imports: Domain to version, as in force here (shared with the enclosing graph).
     """
@@ -47,6 +48,7 @@ class Graph:
     __slots__ = (
         "_first",
         "_last",
+        "dropped",
         "erased",
         "inner",
         "inputs",
@@ -79,6 +81,7 @@ class Graph:
         self.source: object = None
         self.modified = False
         self.erased: set[str] = set()
+        self.dropped: set[str] = set()
         self.stated_types: dict[str, StatedType] = {}
         self.node_count = 0
         self._first: Node | None = None
@@ -132,12 +135,15 @@ class Graph:
 
     def append(self, node: Node) -> None:
         """Link *node* in as the last one; its inputs must be defined already."""
-        node.position = _GAP if self._last is None else self._last.position + _GAP
-        node.prev, node.next = self._last, None
-        if self._last is None:
+        last = self._last
+        if last is None:
             self._first = node
+            node.position = _GAP
         else:
-            self._last.next = node
+            last.next = node
+            node.position = last.position + _GAP
+        node.prev = last
+        node.next = None
         self._last = node
         self.node_count += 1
 

@@ -7,8 +7,9 @@ import shutil
 import stat
 import tempfile
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
@@ -25,12 +26,16 @@ from dplcli.onnx_io.made import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
+    from collections.abc import Set as AbstractSet
 
     from google.protobuf.message import Message
     from onnx import OperatorSetIdProto
 
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
+
+
+_M = TypeVar("_M", bound="Message")
 
 
 class StagedModel:
@@ -235,18 +240,15 @@ class _Writer:
         if not isinstance(source, GraphProto):
             source = new_body(graph)
         parts: list[wire.Part] = list(wire.embedded(_GRAPH_NODE, map(self.node, graph)))
-        gone = graph.erased - graph.values.keys()
         made = made_initializers(graph) if graph.modified else {}
-        stored = gone | made.keys()
-        stated = gone | graph.stated_types.keys()
+        stored = graph.dropped - graph.values.keys() | made.keys()
+        stated = graph.erased - graph.values.keys() | graph.stated_types.keys()
         inputs = {value.name for value in graph.inputs}
         narrowed = {
             "input": [info for info in source.input if info.name in inputs],
-            "value_info": [info for info in source.value_info[:] if info.name not in stated],
-            "initializer": [item for item in source.initializer[:] if item.name not in stored],
-            "sparse_initializer": [
-                item for item in source.sparse_initializer if item.values.name not in stored
-            ],
+            "value_info": _without(stated, source.value_info, _NAME),
+            "initializer": _without(stored, source.initializer, _NAME),
+            "sparse_initializer": _without(stored, source.sparse_initializer, _VALUES_NAME),
         }
         parts += wire.fields(source, without={"node", *narrowed})
         for name, items in narrowed.items():
@@ -322,6 +324,19 @@ class _Writer:
             known = _bytes(proto)
             self._attributes[id(attributes)] = known
         return known
+
+
+_NAME = attrgetter("name")
+_VALUES_NAME = attrgetter("values.name")
+
+
+def _without(
+    names: AbstractSet[str], messages: MutableSequence[_M], name_of: Callable[[_M], str]
+) -> list[_M]:
+    """Leave out the messages that are called one of *names*."""
+    if not names:
+        return [*messages[:]]
+    return [message for message in messages[:] if name_of(message) not in names]
 
 
 def encode_node(node: Node) -> bytes:

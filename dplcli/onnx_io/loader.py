@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import stat
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -189,6 +190,7 @@ class _GraphReader:
         self.label = label
         self.sorting = False
         self.with_bodies: dict[str, bool] = {}
+        self.op_types: dict[str, str] = {}
         self.statements: dict[bytes, TypeStatement] = {}
 
     def read_main(self, proto: GraphProto) -> None:
@@ -298,18 +300,18 @@ class _GraphReader:
         if self.sorting:
             self._sort(graph, protos)
         inner_scopes = [*scopes, graph.values]
-        for proto in protos[:]:
-            self._read_node(graph, proto, inner_scopes)
+        nodes = [self._read_node(graph, proto, inner_scopes) for proto in protos[:]]
         for name in outputs:
             value = _find(name, inner_scopes)
             if value is None:
                 raise self._invalid(graph, f"its output {name!r} is never made")
             graph.add_output(value)
-        self._check_names(graph)
+        self._check_names(graph, nodes)
 
-    def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[Scope]) -> None:
-        domain = proto.domain
-        node = Node(graph, proto.op_type, domain and _domain(domain), proto.name, proto)
+    def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[Scope]) -> Node:
+        domain, op_type = proto.domain, proto.op_type
+        op_type = self.op_types.setdefault(op_type, op_type)
+        node = Node(graph, op_type, domain and _domain(domain), proto.name, proto)
         if domain:
             node.overload = proto.overload
         values = graph.values
@@ -339,6 +341,7 @@ class _GraphReader:
             outputs.append(output)
         node.outputs = tuple(outputs)
         graph.append(node)
+        return node
 
     def _may_have_bodies(self, node: Node) -> bool:
         """Tell whether a node can have graph attributes; unknown operators can."""
@@ -360,16 +363,12 @@ class _GraphReader:
         if bodies:
             node.subgraphs = bodies
 
-    def _check_names(self, graph: Graph) -> None:
+    def _check_names(self, graph: Graph, nodes: Sequence[Node]) -> None:
         """Refuse names that are not text, which protobuf hands out as bytes."""
-        names = [graph.name]
-        if {*map(type, graph.values)} - {str}:
-            names += graph.values
-        for node in graph:
-            if not (type(node.name) is type(node.op_type) is type(node.domain) is str):
-                names += (node.name, node.op_type, node.domain)
-        for name in names:
-            if type(name) is not str:
+        of_nodes = (map(attrgetter(part), nodes) for part in ("name", "op_type", "domain"))
+        for names in ((graph.name,), graph.values, *map(tuple, of_nodes)):
+            if {*map(type, names)} - {str}:
+                name = next(name for name in names if type(name) is not str)
                 raise self._invalid(graph, f"the name {name!r} is not UTF-8 text")
 
     def _sort(self, graph: Graph, protos: RepeatedNodes) -> None:

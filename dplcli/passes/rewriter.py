@@ -223,6 +223,7 @@ class GraphRewriter:
             raise InvalidGraphError(f"{value!r} is still used and cannot be dropped")
         del self.graph.values[value.name]
         self.graph.erased.add(value.name)
+        self.graph.dropped.add(value.name)
         self.graph.modified = True
 
 
