@@ -5,16 +5,27 @@ from __future__ import annotations
 import gc
 import stat
 from contextlib import contextmanager
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelLoadError
-from dplcli.ir import Attribute, Function, Graph, Model, Node, TypeStatement, Value
+from dplcli.ir import (
+    Attribute,
+    Function,
+    Graph,
+    Model,
+    Node,
+    TensorType,
+    TypeStatement,
+    Value,
+)
 from dplcli.ir.node import NO_ATTRIBUTES
 from dplcli.ir.operators import schema_of
+from dplcli.ir.types import dtype_name
 from dplcli.ir.value import record_uses
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import decode_attribute, graphs_of
@@ -38,6 +49,9 @@ _EXTERNAL_MARK = b"location"
 """The key that every reference to external data has; where it is missing nobody needs to look."""
 
 _TEXT_PROBE = 512
+_SLICE = 512
+"""How many messages to hold at a time where they are looked at once."""
+
 _LARGEST_MESSAGE = 2**31 - 1
 
 
@@ -191,6 +205,7 @@ class _GraphReader:
         self.sorting = False
         self.with_bodies: dict[str, bool] = {}
         self.op_types: dict[str, str] = {}
+        self.types: dict[tuple[int, ...], TensorType] = {}
         self.statements: dict[bytes, TypeStatement] = {}
 
     def read_main(self, proto: GraphProto) -> None:
@@ -260,15 +275,12 @@ class _GraphReader:
             value.type_source = info
             values[info.name] = value
             graph.inputs.append(value)
-        stored = [(tensor.name, tensor) for tensor in proto.initializer[:]]
-        stored += [(sparse.values.name, sparse) for sparse in proto.sparse_initializer]
-        for name, source in stored:
-            constant = values.get(name)
-            if constant is None:
-                constant = values[name] = Value(name, graph)
-            elif constant.is_initializer:
-                raise self._invalid(graph, f"two initializers are named {name!r}")
-            constant.set_initializer(source)
+        for tensor in proto.initializer[:]:
+            constant = self._store(graph, tensor.name, tensor)
+            if constant.type_source is None:
+                constant.type_source = self._type_of(tensor)
+        for sparse in proto.sparse_initializer:
+            self._store(graph, sparse.values.name, sparse)
         self._read_body(graph, proto.node, [info.name for info in proto.output], scopes)
         self._declare(values, proto.value_info)
         for info in proto.output:
@@ -276,13 +288,35 @@ class _GraphReader:
             if declared is not None and declared.type_source is None:
                 declared.type_source = info
 
+    def _store(self, graph: Graph, name: str, source: object) -> Value:
+        """Let the value *name* be an initializer."""
+        constant = graph.values.get(name)
+        if constant is None:
+            constant = graph.values[name] = Value(name, graph)
+        elif constant.is_initializer:
+            raise self._invalid(graph, f"two initializers are named {name!r}")
+        constant.set_initializer(source)
+        return constant
+
+    def _type_of(self, tensor: TensorProto) -> TensorType:
+        """Return the type of a tensor; most tensors of a model share a few."""
+        key = (tensor.data_type, *tensor.dims[:])
+        known = self.types.get(key)
+        if known is None:
+            known = self.types[key] = TensorType(dtype_name(key[0]), key[1:])
+        return known
+
     def _declare(self, values: Scope, infos: MutableSequence[ValueInfoProto]) -> None:
         """Note what the file states of values beside the interface of their graph."""
         statements = self.statements
-        for info in infos[:]:
+        slices = (infos[i : i + _SLICE] for i in range(0, len(infos), _SLICE))
+        for info in chain.from_iterable(slices):
             name = info.name
             declared = values.get(name)
-            if declared is None or declared.type_source is not None:
+            if declared is None:
+                continue
+            known = declared.type_source
+            if known is not None and type(known) is not TensorType:
                 continue
             encoded = info.SerializeToString()[wire.text_field_size(name) :]
             statement = statements.get(encoded)
