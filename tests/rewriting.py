@@ -171,7 +171,7 @@ def _matches(rule: RewriteRule, node: Node) -> Iterator[Match]:
         return
     for state in rule.matcher.solutions(node):
         match = read_match(rule, node, state)
-        if match is not None and not isinstance(judge(match, {}), Rejection):
+        if match is not None and not isinstance(judge(match), Rejection):
             yield match
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from dplcli.diff.pairing import Pairing
-    from dplcli.ir import Codec, Value
+    from dplcli.ir import Value
 
 
 def remarks_on(pairing: Pairing, *, named: bool) -> Iterator[Remark]:
@@ -41,7 +41,7 @@ def remarks_on(pairing: Pairing, *, named: bool) -> Iterator[Remark]:
         if old_value.name != new_value.name:
             yield Remark("names", where, old_value.name, new_value.name)
     yield from _storage(where, pairing)
-    yield from _types(where, pairing, pairs)
+    yield from _types(where, pairs)
 
 
 def mapping_remarks(where: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Remark]:
@@ -98,7 +98,7 @@ def _stored(value: Value) -> str:
     return "initializer" if value.producer is None else "Constant node"
 
 
-def _types(where: str, pairing: Pairing, pairs: Iterable[tuple[Value, Value]]) -> Iterator[Remark]:
+def _types(where: str, pairs: Iterable[tuple[Value, Value]]) -> Iterator[Remark]:
     for old, new in pairs:
         before, after = _stated(old), _stated(new)
         if before != after:

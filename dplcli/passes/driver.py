@@ -243,7 +243,7 @@ class RewriteDriver:
         if rule.once and not self.made.isdisjoint(match.nodes):
             return None
         if not rule.is_nodewise:
-            verdict = judge(match, {})
+            verdict = judge(match)
             if isinstance(verdict, Rejection):
                 return verdict
         draft = draft_replacement(match, turn.function or rule.replacement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.match import Match, Rejection
@@ -25,31 +26,65 @@ if TYPE_CHECKING:
     from dplcli.ir import Graph, Node, Value
 
 
+@dataclass
+class Taken:
+    """The matches taken so far, as far as a further one must mind them.
+
+    Attributes:
+        claimed: By node, the match whose call takes its place.
+        copying: By node that stays, the matches whose functions compute it again.
+        contracted: By graph and node of a wide match (:func:`is_wide`), what the match makes.
+    """
+
+    claimed: dict[Node, Match] = field(default_factory=dict)
+    copying: dict[Node, list[Match]] = field(default_factory=dict)
+    contracted: dict[Graph, dict[Node, list[Value]]] = field(default_factory=dict)
+
+    def add(self, match: Match, absorbed: Iterable[Match] = ()) -> None:
+        """Take *match*, in the place of those *absorbed*."""
+        for smaller in absorbed:
+            for node in smaller.nodes:
+                if smaller in self.copying.get(node, ()):
+                    self.copying[node].remove(smaller)
+        replaced = replaced_nodes(match)
+        for node in replaced:
+            self.claimed[node] = match
+        if len(replaced) < len(match.nodes):
+            for node in set(match.nodes).difference(replaced):
+                self.copying.setdefault(node, []).append(match)
+        if is_wide(match):
+            made = leaving_values(match)
+            of_graph = self.contracted.setdefault(match.root.graph, {})
+            of_graph.update((node, made) for node in match.nodes)
+
+    def readers(self, value: Value, user: Node) -> list[Match]:
+        """Return the matches that copy *user* but not what makes *value*: their calls read it."""
+        copying = self.copying.get(user, ()) if self.copying else ()
+        return [match for match in copying if value.producer not in match.nodes]
+
+
 def judge(
-    match: Match,
-    claimed: Mapping[Node, Match],
-    absorbed: Sequence[Match] = (),
-    contracted: Mapping[Node, Sequence[Value]] | None = None,
+    match: Match, taken: Taken | None = None, absorbed: Sequence[Match] = ()
 ) -> Match | Rejection:
     """Return *match* as it may be taken, or why it must be refused.
 
     Args:
         match: What was found.
-        claimed: The nodes that other matches have.
-        absorbed: Matches that it takes the place of.
-        contracted: What the matches that are wide (:func:`is_wide`) make, for each node of them.
+        taken: The matches taken before.
+        absorbed: Those of them that it takes the place of.
     """
-    objection = _object_to_nodes(match, claimed, absorbed)
+    taken = taken or Taken()
+    objection = _object_to_nodes(match, taken.claimed, absorbed)
     if objection is not None:
         return objection
-    escaping = escaping_values(match, claimed)
+    escaping = escaping_values(match, taken)
     if escaping:
-        objection = _object_to_escape(match, escaping, claimed)
+        objection = _object_to_escape(match, escaping, taken)
         match = match.with_escaping(tuple(escaping))
     objection = objection or _object_to_facts(match)
     if objection is not None:
         return objection
-    return _object_to_shape(match, contracted or {}) or match
+    return _object_to_shape(match, taken.contracted.get(match.root.graph, {})) or match
 
 
 def _object_to_nodes(
@@ -105,7 +140,7 @@ def _ambiguous_input(node: Node) -> Value | None:
     return None
 
 
-def escaping_values(match: Match, claimed: Mapping[Node, Match]) -> list[Value]:
+def escaping_values(match: Match, taken: Taken) -> list[Value]:
     """Return the values made inside *match* that something outside reads, outputs excepted.
 
     A function may return all that the nodes of the outputs make; a replacement makes the outputs
@@ -119,18 +154,18 @@ def escaping_values(match: Match, claimed: Mapping[Node, Match]) -> list[Value]:
         if node not in roots
         for output in node.outputs
         if output is not None
-        and _is_read_outside(output, members, claimed)
+        and _is_read_outside(output, members, taken)
         and output not in match.outputs
     ]
 
 
-def _is_read_outside(
-    value: Value, members: AbstractSet[Node], claimed: Mapping[Node, Match]
-) -> bool:
+def _is_read_outside(value: Value, members: AbstractSet[Node], taken: Taken) -> bool:
     if value.returned_by:
         return True
     for user, _ in value.iter_uses():
-        if user in members or _has_own_copy(claimed.get(user), value):
+        if taken.copying and any(other.root not in members for other in taken.readers(value, user)):
+            return True
+        if user in members or _has_own_copy(taken.claimed.get(user), value):
             continue
         if enclosing_node(user, value.graph) not in members:
             return True
@@ -142,24 +177,31 @@ def _has_own_copy(owner: Match | None, value: Value) -> bool:
     return owner is not None and owner.rule.escape == "duplicate" and value.producer in owner.nodes
 
 
-def describe_escape(value: Value, nodes: Iterable[Node]) -> str:
+def describe_escape(value: Value, nodes: Iterable[Node], taken: Taken | None = None) -> str:
     """Say who reads *value* besides *nodes*."""
     if value.is_graph_output:
         return f"{value.name!r} is a graph output"
-    outside = next(user for user in users(value) if user not in set(nodes))
-    return f"{value.name!r} is also read by {outside.op_type} {outside.label!r}"
+    members = set(nodes)
+    readers = list(users(value))
+    outside = next((user for user in readers if user not in members), None)
+    if outside is not None:
+        return f"{value.name!r} is also read by {outside.op_type} {outside.label!r}"
+    assert taken is not None  # noqa: S101  # somebody reads it
+    user, other = next((user, match) for user in readers for match in taken.readers(value, user))
+    return (
+        f"{value.name!r} is also read by the match of {other.rule.qualified_name} at "
+        f"{other.root.label!r}, which computes {user.label!r} again"
+    )
 
 
-def _object_to_escape(
-    match: Match, escaping: Sequence[Value], claimed: Mapping[Node, Match]
-) -> Rejection | None:
+def _object_to_escape(match: Match, escaping: Sequence[Value], taken: Taken) -> Rejection | None:
     if match.rule.escape == "refuse":
-        return _escape(match, escaping[0], describe_escape(escaping[0], match.nodes))
+        return _escape(match, escaping[0], describe_escape(escaping[0], match.nodes, taken))
     if match.rule.escape == "duplicate":
         for value in escaping:
-            if not _leads_into(value, match, claimed):
-                reason = f"{describe_escape(value, match.nodes)}, which does not lead to the root"
-                return _escape(match, value, reason)
+            if not _leads_into(value, match, taken):
+                who = describe_escape(value, match.nodes, taken)
+                return _escape(match, value, f"{who}, which does not lead to the root")
         for node in needed_within(match.nodes, escaping):
             if draws_random(node):
                 reason = f"{node.label!r} draws random numbers, which would be drawn twice"
@@ -201,21 +243,23 @@ def _escape(match: Match, value: Value, reason: str) -> Rejection:
     return Rejection(match.rule, match.root, "escape", reason, value)
 
 
-def _leads_into(value: Value, match: Match, claimed: Mapping[Node, Match]) -> bool:
+def _leads_into(value: Value, match: Match, taken: Taken) -> bool:
     """Tell whether what reads *value* outside only serves the match: Relay's dominated case."""
     members = set(match.nodes)
     last = match.nodes[-1].position
     if value.returned_by:
         return False
+    readers = list(users(value))
     pending = [
         user
-        for user in users(value)
-        if user not in members and not _has_own_copy(claimed.get(user), value)
+        for user in readers
+        if user not in members and not _has_own_copy(taken.claimed.get(user), value)
     ]
+    pending += [other.root for user in readers for other in taken.readers(value, user)]
     seen: set[Node] = set()
     while pending:
         node = pending.pop()
-        if node in seen:
+        if node in seen or node in members:
             continue
         seen.add(node)
         made = [output for output in node.outputs if output is not None]

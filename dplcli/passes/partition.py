@@ -146,7 +146,7 @@ class _Outliner:
             rewriter = self.rewriters[graph] = GraphRewriter(graph)
         anchor = item.last
         moved: list[Node] = []
-        if any([output.producer is not anchor for output in item.outputs]):
+        if any(output.producer is not anchor for output in item.outputs):
             moved = dependents_before(anchor, item.outputs, match.nodes)
         metadata = self.origins.metadata(item, moved)
         rewriter.move_behind(anchor, moved)

@@ -17,14 +17,14 @@ from dplcli.dpl.index import OpIndex
 from dplcli.dpl.match import Match, Rejection, read_match
 from dplcli.dpl.rule import RewriteRule
 from dplcli.dpl.state import StepBudgetExceededError
-from dplcli.passes.judgement import is_wide, judge, leaving_values, replaced_nodes
+from dplcli.passes.judgement import Taken, judge
 from dplcli.passes.marks import is_for_target, is_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.dpl.rule import Rule
-    from dplcli.ir import Graph, Model, Node, Value
+    from dplcli.ir import Graph, Model, Node
 
 _MANY_RULES = 24
 
@@ -69,7 +69,8 @@ def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
         for index in indexes:
             if rule.holds_for(index.graph):
                 selector.select(index.candidates(rule.matcher.program, by_edges=by_edges))
-    claimed = selector.claimed
+    selector.try_again()
+    claimed = selector.taken.claimed
     selection.refused = [item for item in selection.refused if item.root not in claimed]
     selection.matches = [match for match in selection.matches if id(match) not in selector.absorbed]
     return selection
@@ -95,9 +96,8 @@ class _Selector:
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
-        self.claimed: dict[Node, Match] = {}
+        self.taken = Taken()
         self.absorbed: set[int] = set()
-        self.contracted: dict[Graph, dict[Node, list[Value]]] = {}
         self.rule: Rule | None = None
 
     def begin(self, rule: Rule) -> None:
@@ -109,41 +109,51 @@ class _Selector:
         assert rule is not None  # noqa: S101  # see begin
         self.selection.candidates[rule.qualified_name] += len(roots)
         absorbs = rule.order == "program"
-        claimed = self.claimed
+        claimed = self.taken.claimed
         for root in roots if rule.producers_first else reversed(roots):
             if absorbs or root not in claimed:
-                self._select_at(root, rule)
+                refused = self._select_at(root, rule)
+                if refused is not None:
+                    self.selection.refused.append(refused)
 
-    def _select_at(self, root: Node, rule: Rule) -> None:
+    def try_again(self) -> None:
+        """Try what was refused again, as long as that finds something.
+
+        Where a match computes a node again by itself, what that node reads has fewer readers in
+        the end than when an earlier root was looked at.
+        """
+        found = -1
+        while self.taken.copying and found < len(self.selection.matches):
+            found = len(self.selection.matches)
+            for item in self.selection.refused:
+                if item.stage != "budget" and item.root not in self.taken.claimed:
+                    self._select_at(item.root, item.rule)
+
+    def _select_at(self, root: Node, rule: Rule) -> Rejection | None:
+        """Take the first match at *root* that may be taken; say why not if none may."""
         first: Rejection | None = None
         try:
-            taken = () if rule.order == "program" else self.claimed
-            for state in rule.matcher.solutions(root, taken):
+            claimed = self.taken.claimed
+            for state in rule.matcher.solutions(root, () if rule.order == "program" else claimed):
                 match = read_match(rule, root, state)
                 if match is None:
                     continue
-                inside = _contained(match, self.claimed) if rule.order == "program" else []
-                verdict = judge(match, self.claimed, inside, self.contracted.get(root.graph))
+                inside = _contained(match, claimed) if rule.order == "program" else []
+                verdict = judge(match, self.taken, inside)
                 if isinstance(rule, RewriteRule) and isinstance(verdict, Match):
                     verdict = _object_to_replacement(verdict, rule) or verdict
                 if isinstance(verdict, Match):
                     self._take(verdict, inside)
-                    return
+                    return None
                 first = first or verdict
         except StepBudgetExceededError as error:
             first = Rejection(rule, root, "budget", error.message, root)
-        if first is not None:
-            self.selection.refused.append(first)
+        return first
 
     def _take(self, match: Match, inside: Iterable[Match]) -> None:
         self.absorbed.update(id(smaller) for smaller in inside)
-        for node in replaced_nodes(match):
-            self.claimed[node] = match
+        self.taken.add(match, inside)
         self.selection.matches.append(match)
-        if is_wide(match):
-            made = leaving_values(match)
-            of_graph = self.contracted.setdefault(match.root.graph, {})
-            of_graph.update((node, made) for node in match.nodes)
 
 
 def _object_to_replacement(match: Match, rule: RewriteRule) -> Rejection | None:

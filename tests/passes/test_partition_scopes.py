@@ -404,6 +404,40 @@ def test_what_one_match_duplicates_another_may_take() -> None:
     assert [node.op_type for node in result.graph.node] == ["one", "one_1", "sum"]
 
 
+@pytest.mark.parametrize("escape", ["refuse", "duplicate", "outputs"])
+def test_what_a_copy_reads_escapes(escape: str) -> None:
+    """The first rule computes *m* again in its function, whose call then reads *r*."""
+    text = """g (float[2] a) => (float[2] o) {
+        r = Relu (a) m = Add (r, a) n = Neg (m) o = Mul (n, m) }"""
+    rules = [
+        rule("Mul(y, Add(p, q))", name="first", escape="duplicate"),
+        rule("Add(Relu(w), w)", name="second", escape=escape),
+    ]
+    result = check_outcome(rules, text)
+    found = [(node.op_type, list(node.input), list(node.output)) for node in result.graph.node]
+    if escape == "outputs":
+        assert found[0] == ("second", ["a"], ["m", "r"])
+        assert found[-1] == ("first", ["r", "a", "n"], ["o"])
+        return
+    assert [op_type for op_type, _, _ in found] == ["Relu", "Add", "Neg", "first"]
+    (refusal,) = describe_refusals(selected(rules, text))
+    reason = "'r' is also read by the match of t.first at 'o', which computes 'm' again"
+    more = ", which does not lead to the root" if escape == "duplicate" else ""
+    assert refusal == f"second at m: escape: {reason}{more}"
+
+
+@pytest.mark.parametrize("order", ["program", "outermost"])
+def test_what_a_copy_sets_free_is_taken_at_once(order: str) -> None:
+    """Once *o* computes *m* again by itself, *n* alone reads *m*: it need not wait for a run."""
+    text = """g (float[2] a) => (float[2] o) {
+        m = Neg (a) n = Add (m, m) r = Relu (n) o = Add (m, r) }"""
+    rules = rule("Add(Neg(x), y)", escape="duplicate", order=order)
+    selection = selected(rules, text)
+    assert sorted(taken(selection)) == ["r: m, n", "r: m, o"]
+    assert describe_refusals(selection) == []
+    check_outcome(rules, text)
+
+
 def test_a_copy_that_is_a_partition_stays_one() -> None:
     """Its constant is embedded by another match, which leaves the call without a reader."""
     rules = [

@@ -46,8 +46,6 @@ class Step(NamedTuple):
     Attributes:
         word: What it does, for a failure.
         run: Does it.
-        is_final: Whether it changes nothing the second time. With copies of nodes it may: what
-            read the original reads the copy now, and lets another match have the original.
         keeps_order: Whether nodes will find back to their places. Calls of an earlier run that are
             inlined while those of a later one stay may go elsewhere among them, and read past an
             Identity that is in one; and so may what is in a region that has grown.
@@ -55,7 +53,6 @@ class Step(NamedTuple):
 
     word: str
     run: Callable[[Model], object]
-    is_final: bool = True
     keeps_order: bool = True
 
 
@@ -117,12 +114,9 @@ def drawn_step(data: st.DataObject, found: Sequence[RandomGraph], model: Model) 
         chosen = with_callers(model, chosen)
         return Step(f"inline {chosen}", lambda m: _inline(m, chosen), keeps_order=not chosen)
     rules = drawn_rules(data, found)
-    is_final = all(rule.escape != "duplicate" for rule in rules)
     merge = kind == "both"
     keeps_order = not (merge and has_regions)
-    return Step(
-        f"{kind} {rules}", lambda m: _partition(m, rules, merge=merge), is_final, keeps_order
-    )
+    return Step(f"{kind} {rules}", lambda m: _partition(m, rules, merge=merge), keeps_order)
 
 
 def with_callers(model: Model, chosen: set[str]) -> set[str]:
@@ -187,8 +181,7 @@ def test_any_order_is_sound_final_and_undone(data: st.DataObject) -> None:
         step = drawn_step(data, found, model_from_bytes(proto.SerializeToString()))
         proto = taken(proto, step)
         keeps_order &= step.keeps_order
-        if step.is_final:
-            assert taken(proto, step) == proto, step.word
+        assert taken(proto, step) == proto, step.word
     check_sound(original, proto)
     again = restored(proto)
     if keeps_order:

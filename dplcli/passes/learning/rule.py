@@ -164,7 +164,7 @@ def _objections(rule: PatternRule, region: Region) -> Iterator[str]:
         match = read_match(rule, root, state)
         if match is None or _core(match) != members:
             continue
-        verdict = judge(match, {})
+        verdict = judge(match)
         yield "" if isinstance(verdict, Match) else f"{verdict.stage}: {verdict.reason}"
         if isinstance(verdict, Match):
             return
