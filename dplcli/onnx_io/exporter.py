@@ -339,6 +339,11 @@ def _without(
     return [message for message in messages[:] if name_of(message) not in names]
 
 
+def encode_function(function: Function) -> bytes:
+    """Return the serialised ``FunctionProto`` of one function as it is now."""
+    return _joined(_Writer().function(function))
+
+
 def encode_node(node: Node) -> bytes:
     """Return the serialised ``NodeProto`` of one node as it is now."""
     return _Writer().node(node)

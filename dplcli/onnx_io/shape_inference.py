@@ -12,6 +12,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from dplcli.ir import TensorType
 from dplcli.onnx_io.attributes import graphs_of
 from dplcli.onnx_io.exporter import to_proto
+from dplcli.onnx_io.function_inference import infer_in_functions
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     one message goes through a file.
 
     Returns:
-        Types that inference found for values of the main graph and of nested graphs, and a
-        sentence that says why there are none, or "".
+        Types that inference found for values of the main graph, of nested graphs and inside
+        functions, and a sentence that says why there are none outside functions, or "".
     """
     source = model.source
     if not isinstance(source, ModelProto):
@@ -51,6 +52,7 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     types: dict[Value, TensorType] = {}
     if inferred is not None:
         _collect(model.graph, source.graph, inferred, types)
+    infer_in_functions(model, types)
     return types, reason
 
 
@@ -119,6 +121,7 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     types: dict[Value, TensorType] = {}
     if inferred is not None:
         _collect_edited(model.graph, inferred, types)
+    infer_in_functions(model, types)
     return types, reason
 
 

@@ -1,0 +1,309 @@
+"""Types inside model-local functions, from their calls.
+
+A function of a model is called by that model alone. So its body is inferred like a graph of its
+own, for each of its calls that differ, and what they agree on holds inside: an element type, a
+rank, a dimension, or that two dimensions are equal. Callers come before what they call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+
+from dplcli.ir import TensorType
+from dplcli.ir.functions import called_function
+from dplcli.onnx_io.attributes import encode_attribute, graphs_of
+from dplcli.onnx_io.exporter import encode_function, encode_node
+from dplcli.onnx_io.tensors import tensor_to_proto
+from dplcli.onnx_io.types import decode_type, encode_type
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from dplcli.ir import Attribute, Dim, Function, Graph, Model, Node, Tensor, Value
+
+    Types = dict[Value, TensorType]
+
+_SHORT = 1024
+_SCALES = 8
+"""Most elements of a constant that inference may look at: of whole numbers, and of others."""
+
+_ERRORS = (
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    MemoryError,
+    RuntimeError,
+    ValueError,
+)
+
+
+def infer_in_functions(model: Model, types: Types) -> None:
+    """Add to *types* what is known inside the functions that *model* calls.
+
+    Args:
+        model: The model, as it is now.
+        types: What is known of values outside functions beyond what the model states.
+    """
+    if not model.functions:
+        return
+    calls: dict[Function, list[Node]] = {function: [] for function in model.functions.values()}
+    for graph in model.graphs():
+        for node in graph:
+            function = called_function(node)
+            if function is not None:
+                calls[function].append(node)
+    callees = {function: _callees(function.body) for function in calls}
+    for function in _callers_first(callees):
+        if calls[function]:
+            _infer_body(function, calls[function], callees, types)
+
+
+def _callees(body: Graph) -> list[Function]:
+    nodes = (node for graph in body.and_inner() for node in graph)
+    called = dict.fromkeys(map(called_function, nodes))
+    return [function for function in called if function is not None]
+
+
+def _callers_first(callees: Mapping[Function, Sequence[Function]]) -> list[Function]:
+    """Sort functions so that each follows all that call it; those on a cycle are left out."""
+    callers = dict.fromkeys(callees, 0)
+    for function in callees:
+        for called in callees[function]:
+            callers[called] += 1
+    ready = [function for function, count in callers.items() if not count]
+    for function in ready:
+        for called in callees[function]:
+            callers[called] -= 1
+            if not callers[called]:
+                ready.append(called)
+    return ready
+
+
+def _infer_body(
+    function: Function,
+    calls: Sequence[Node],
+    callees: Mapping[Function, Sequence[Function]],
+    types: Types,
+) -> None:
+    """Infer the body of *function*, all of whose calls are typed as far as they will be."""
+    sites = list(
+        {site.key: site for site in (_site(function, node, types) for node in calls)}.values()
+    )
+    if len(sites) > _MOST_SITES:
+        sites = [_common_site(function, sites)]
+    protos = [FunctionProto.FromString(encode_function(f)) for f in _reached(function, callees)]
+    types.update(_join(function, [_types_at(function, site, protos) for site in sites]))
+
+
+@dataclass
+class _Site:
+    """What a function is given by calls that are alike.
+
+    Attributes:
+        types: By input, its type.
+        constants: By input, its data, if it is short.
+        attributes: What is known of the attributes.
+    """
+
+    types: list[TensorType | None]
+    constants: list[Tensor | None]
+    attributes: dict[str, Attribute]
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for calls that are alike."""
+        attributes = [
+            (name, item.kind, item.value if item.kind in _PLAIN_KINDS else id(item.value))
+            for name, item in self.attributes.items()
+        ]
+        return (*self.types, *map(_data_key, self.constants), *attributes)
+
+
+def _site(function: Function, call: Node, types: Types) -> _Site:
+    missing = len(function.body.inputs) - len(call.inputs)
+    given = [*call.inputs, *[None] * missing][: len(function.body.inputs)]
+    stated = {**function.defaults, **call.attributes}
+    attributes = {name: item for name, item in stated.items() if not item.ref}
+    known = [_type_of(value, types) for value in given]
+    return _Site(known, [_short_constant(value) for value in given], attributes)
+
+
+def _common_site(function: Function, sites: Sequence[_Site]) -> _Site:
+    """Return what many calls that differ have in common."""
+    formals = function.body.inputs
+    given = [
+        {formal: known for formal, known in zip(formals, site.types, strict=True) if known}
+        for site in sites
+    ]
+    known = _join(function, given)
+    attributes = {
+        name: item
+        for name, item in sites[0].attributes.items()
+        if item.kind in _PLAIN_KINDS and all(site.attributes.get(name) == item for site in sites)
+    }
+    return _Site([known.get(formal) for formal in formals], [None] * len(formals), attributes)
+
+
+def _join(function: Function, found: Sequence[Types]) -> Types:
+    """Return what holds at all sites.
+
+    Where dimensions differ between sites, those that are equal at each of them share a symbol.
+    """
+    if len(found) == 1:
+        return found[0]
+    known_types = [known for types in found for known in types.values()]
+    used = {dim for known in known_types for dim in known.shape or ()}
+    free = (name for n in count() if (name := f"{function.name}:{n}") not in used)
+    symbols: dict[tuple[Dim, ...], str] = {}
+
+    def common(dims: tuple[Dim, ...]) -> Dim:
+        if len({*dims}) == 1:
+            return dims[0]
+        if None in dims:
+            return None
+        if dims not in symbols:
+            symbols[dims] = next(free)
+        return symbols[dims]
+
+    joined = {}
+    for value in found[0]:
+        known = [types[value] for types in found if value in types]
+        if len(known) < len(found):
+            continue
+        dtypes, shapes = {item.dtype for item in known}, [item.shape for item in known]
+        ranks = {None if shape is None else len(shape) for shape in shapes}
+        shape = None
+        if len(ranks) == 1 and None not in ranks:
+            sizes = zip(*(shape or () for shape in shapes), strict=True)
+            shape = tuple([common(dims) for dims in sizes])
+        joined[value] = TensorType(dtypes.pop() if len(dtypes) == 1 else None, shape)
+    return joined
+
+
+def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) -> Types:
+    """Infer the body of *function* as *site* calls it."""
+    body = function.body
+    model = ModelProto(ir_version=max(body.model.ir_version, _FIRST_IR_WITH_FUNCTIONS))
+    undeclared = {node.domain: 1 for inner in body.and_inner() for node in inner}
+    for domain, version in {**undeclared, **body.opset_imports}.items():
+        model.opset_import.add(domain=domain, version=version)
+    model.functions.extend(called)
+    graph = model.graph
+    graph.name = function.name
+    types: Types = {}
+    for formal, known, constant in zip(body.inputs, site.types, site.constants, strict=True):
+        if known is not None:
+            types[formal] = known
+        if constant is not None:
+            graph.initializer.append(tensor_to_proto(constant, formal.name))
+        elif known is not None:
+            graph.input.append(encode_type(formal.name, known))
+        else:
+            graph.input.append(ValueInfoProto(name=formal.name))
+    if isinstance(function.source, FunctionProto):
+        graph.value_info.extend(function.source.value_info)
+    graph.output.extend(ValueInfoProto(name=value.name) for value in body.outputs)
+    nodes = _add_nodes(graph, body, site.attributes)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    except _ERRORS:
+        return types
+    _collect(body, inferred, nodes, types)
+    return types
+
+
+_MOST_SITES = 32
+"""Calls that differ, up to which each is looked at by itself."""
+
+_PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
+
+_FIRST_IR_WITH_FUNCTIONS = 8
+
+
+def _reached(function: Function, callees: Mapping[Function, Sequence[Function]]) -> list[Function]:
+    found: dict[Function, None] = {}
+    pending = [*callees[function]]
+    while pending:
+        called = pending.pop()
+        if called not in found:
+            found[called] = None
+            pending += callees[called]
+    return [*found]
+
+
+def _type_of(value: Value | None, types: Types) -> TensorType | None:
+    if value is None:
+        return None
+    declared = value.declared_type
+    if declared is not None and declared.dtype is not None and declared.shape is not None:
+        return declared
+    return types.get(value, declared)
+
+
+def _short_constant(value: Value | None) -> Tensor | None:
+    """Return data that shapes may be computed from: whole numbers, or the scales of a Resize."""
+    tensor = None if value is None else value.constant
+    if tensor is None or tensor.is_external:
+        return None
+    most = _SHORT if tensor.dtype in {"int64", "int32"} else _SCALES
+    return tensor if tensor.size <= most and tensor.dtype != "string" else None
+
+
+def _data_key(tensor: Tensor | None) -> Hashable:
+    if tensor is None:
+        return None
+    return (tensor.dtype, tensor.shape, np.ascontiguousarray(tensor.numpy()).tobytes())
+
+
+def _add_nodes(graph: GraphProto, body: Graph, known: Mapping[str, Attribute]) -> list[Node]:
+    """Add the nodes of *body* all attributes of which are known; return them."""
+    added = []
+    for node in body:
+        proto = NodeProto.FromString(encode_node(node))
+        called = called_function(node)
+        if called is not None:
+            _drop_unknown(proto, called, known)
+        if _resolve(proto, known):
+            graph.node.append(proto)
+            added.append(node)
+    return added
+
+
+def _drop_unknown(proto: NodeProto, called: Function, known: Mapping[str, Attribute]) -> None:
+    """Leave out references that are not known: without a default, they are as good as not given."""
+    kept = [
+        item
+        for item in proto.attribute
+        if not item.ref_attr_name or item.ref_attr_name in known or item.name in called.defaults
+    ]
+    if len(kept) < len(proto.attribute):
+        del proto.attribute[:]
+        proto.attribute.extend(kept)
+
+
+def _resolve(proto: NodeProto, known: Mapping[str, Attribute]) -> bool:
+    """Replace references to attributes of the function; tell whether all are known."""
+    for position, item in enumerate(proto.attribute):
+        name = item.ref_attr_name
+        if name and name not in known:
+            return False
+        if name:
+            proto.attribute[position].CopyFrom(encode_attribute(item.name, known[name]))
+    return all(_resolve(inner, known) for _, graph in graphs_of(proto) for inner in graph.node)
+
+
+def _collect(graph: Graph, inferred: GraphProto, nodes: Iterable[Node], types: Types) -> None:
+    """Note the types of what *nodes* make, whose messages *inferred* holds in the same order."""
+    for info in (*inferred.value_info, *inferred.output):
+        value = graph.values.get(info.name)
+        found = decode_type(info.type)
+        if value is not None and found is not None:
+            types[value] = found
+    for node, proto in zip(nodes, inferred.node, strict=True):
+        for name, body in graphs_of(proto) if node.subgraphs else ():
+            _collect(node.subgraphs[name], body, node.subgraphs[name], types)

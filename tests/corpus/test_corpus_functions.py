@@ -1,0 +1,58 @@
+"""Models whose modules torch has exported as functions: what is inside is found as anywhere."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dplcli import pipeline
+from tests.corpus.nets import SHARED, manifest
+
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(not manifest(), reason="the models are not beside the checkout"),
+]
+
+# BasicBlock is called four times with channels and sizes of its own, BasicBlock.1 as well: that
+# the shortcut has the shape of what is added to it holds at every call, though no number does.
+FOUND = {
+    ("resnet18-legacy16-fn.onnx", "dnnl"): {
+        "conv2d_bias_sum_relu": 2,
+        "conv2d_bias_relu": 3,
+        "conv2d_bias": 1,
+        "dense_bias": 1,
+        "global_avg_pool2d": 1,
+    },
+    ("torch_transformer-legacy17-fn.onnx", "dnnl"): {
+        "dense_bias": 5,
+        "layer_norm": 1,
+        "batch_matmul": 4,
+    },
+    ("torch_transformer-legacy17-fn.onnx", "cublas"): {
+        "matmul_transposed_bias": 2,
+        "matmul_bias": 2,
+        "matmul": 4,
+    },
+    ("torch_transformer-legacy17-fn.onnx", "cutlass"): {
+        "layer_norm": 1,
+        "matmul_transposed_bias": 2,
+        "matmul_bias": 2,
+        "matmul": 4,
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "target"), FOUND)
+@pytest.mark.parametrize("constants", ["lift", "embed"])
+def test_functions_of_torch(name: str, target: str, constants: str, tmp_path: Path) -> None:
+    """Found, equivalent, final, and undone."""
+    once, twice, undone = tmp_path / "1.onnx", tmp_path / "2.onnx", tmp_path / "3.onnx"
+    policies = pipeline.Policies(constants=(constants,))
+    outcome = pipeline.partition(SHARED / name, output=once, targets=[target], policies=policies)
+    assert Counter(found.rule.name for found in outcome.selection.matches) == FOUND[name, target]
+    assert outcome.is_success
+    again = pipeline.partition(once, output=twice, targets=[target], policies=policies)
+    assert not again.is_changed
+    assert twice.read_bytes() == once.read_bytes()
+    pipeline.inline(once, output=undone)
+    assert pipeline.diff(SHARED / name, undone).difference.is_equal
