@@ -16,7 +16,8 @@ import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from dplcli.ir import TensorType
-from dplcli.ir.functions import called_function
+from dplcli.ir.functions import called_function, callees, callers_first, calls_in
+from dplcli.ir.model import is_exact
 from dplcli.onnx_io.attributes import encode_attribute, graphs_of
 from dplcli.onnx_io.exporter import encode_function, encode_node
 from dplcli.onnx_io.tensors import tensor_to_proto
@@ -51,52 +52,20 @@ def infer_in_functions(model: Model, types: Types) -> None:
     """
     if not model.functions:
         return
-    calls: dict[Function, list[Node]] = {function: [] for function in model.functions.values()}
-    for graph in model.graphs():
-        for node in graph:
-            function = called_function(node)
-            if function is not None:
-                calls[function].append(node)
-    callees = {function: _callees(function.body) for function in calls}
-    for function in _callers_first(callees):
+    calls = calls_in(model)
+    for function in callers_first(calls):
         if calls[function]:
-            _infer_body(function, calls[function], callees, types)
+            _infer_body(function, calls[function], types)
 
 
-def _callees(body: Graph) -> list[Function]:
-    nodes = (node for graph in body.and_inner() for node in graph)
-    called = dict.fromkeys(map(called_function, nodes))
-    return [function for function in called if function is not None]
-
-
-def _callers_first(callees: Mapping[Function, Sequence[Function]]) -> list[Function]:
-    """Sort functions so that each follows all that call it; those on a cycle are left out."""
-    callers = dict.fromkeys(callees, 0)
-    for function in callees:
-        for called in callees[function]:
-            callers[called] += 1
-    ready = [function for function, count in callers.items() if not count]
-    for function in ready:
-        for called in callees[function]:
-            callers[called] -= 1
-            if not callers[called]:
-                ready.append(called)
-    return ready
-
-
-def _infer_body(
-    function: Function,
-    calls: Sequence[Node],
-    callees: Mapping[Function, Sequence[Function]],
-    types: Types,
-) -> None:
+def _infer_body(function: Function, calls: Sequence[Node], types: Types) -> None:
     """Infer the body of *function*, all of whose calls are typed as far as they will be."""
     sites = list(
         {site.key: site for site in (_site(function, node, types) for node in calls)}.values()
     )
     if len(sites) > _MOST_SITES:
         sites = [_common_site(function, sites)]
-    protos = [FunctionProto.FromString(encode_function(f)) for f in _reached(function, callees)]
+    protos = [FunctionProto.FromString(encode_function(f)) for f in _reached(function)]
     types.update(_join(function, [_types_at(function, site, protos) for site in sites]))
 
 
@@ -225,24 +194,28 @@ _PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"}
 _FIRST_IR_WITH_FUNCTIONS = 8
 
 
-def _reached(function: Function, callees: Mapping[Function, Sequence[Function]]) -> list[Function]:
+def _reached(function: Function) -> list[Function]:
+    """List what *function* calls, and what that calls, and so on."""
     found: dict[Function, None] = {}
-    pending = [*callees[function]]
+    pending = callees(function)
     while pending:
         called = pending.pop()
         if called not in found:
             found[called] = None
-            pending += callees[called]
+            pending += callees(called)
     return [*found]
 
 
 def _type_of(value: Value | None, types: Types) -> TensorType | None:
+    """Return what is known of what a call gives: numbers rather than symbols."""
     if value is None:
         return None
-    declared = value.declared_type
+    declared, found = value.declared_type, types.get(value)
+    if found is not None and is_exact(found):
+        return found
     if declared is not None and declared.dtype is not None and declared.shape is not None:
         return declared
-    return types.get(value, declared)
+    return found or declared
 
 
 def _short_constant(value: Value | None) -> Tensor | None:

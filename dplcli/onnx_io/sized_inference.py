@@ -17,11 +17,12 @@ from dplcli.errors import DplError, UsageError
 from dplcli.ir import TensorType
 from dplcli.ir.model import is_exact
 from dplcli.onnx_io.evaluation import evaluate
+from dplcli.onnx_io.function_inference import infer_in_functions
 from dplcli.onnx_io.node_inference import infer_node
 from dplcli.onnx_io.shape_inference import infer_types_for_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -44,8 +45,8 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
         sizes: A number per symbolic dimension of the inputs, or per ``input:axis``.
 
     Returns:
-        What is known of the values of the main graph and of graphs inside it, and why there is
-        not more ("" if nothing went wrong).
+        What is known of the values of the main graph, of graphs inside it and of functions, and
+        why there is not more ("" if nothing went wrong).
 
     Raises:
         UsageError: No input has such a dimension.
@@ -58,7 +59,16 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
     walk = _Walk(types)
     for graph in model.graph.and_inner():
         walk.go_through(graph)
+    infer_in_functions(model, types)
+    for function in model.functions.values():
+        for graph in function.body.and_inner():
+            walk.go_through(node for node in graph if not _refers(node))
     return types, problem
+
+
+def _refers(node: Node) -> bool:
+    """Tell whether callers of the function give *node* an attribute: its value is not at hand."""
+    return any(attribute.ref for attribute in node.attributes.values())
 
 
 def _is_declared(model: Model) -> bool:
@@ -110,8 +120,8 @@ class _Walk:
         self.types = types
         self.data: dict[Value, NDArray[Any]] = {}
 
-    def go_through(self, graph: Graph) -> None:
-        for node in graph:
+    def go_through(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
             if node.op_type in _OPAQUE:
                 continue
             try:

@@ -11,6 +11,7 @@ from dplcli.dpl.pattern import CallPattern, RepeatPattern
 from dplcli.dpl.rule import PatternRule
 from dplcli.dpl.scoping import all_parts
 from dplcli.ir.flops import flops
+from dplcli.ir.functions import called_function, callers_first, calls_in
 from dplcli.ir.op_kinds import kind_of
 from dplcli.passes.marks import call_of_written, is_for_target
 from dplcli.passes.selection import matchable_graphs
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Rule
-    from dplcli.ir import Model, Node
+    from dplcli.ir import Graph, Model, Node
     from dplcli.ir.operation import Shapes
     from dplcli.passes.selection import Selection
 
@@ -131,9 +132,13 @@ def measure(
     refused = {item.root: item for item in reversed(selection.refused)}
     mentions = _Mentions(selection.rules)
     alike: dict[tuple[str, str, str | None, int | None], int] = {}
-    for graph in matchable_graphs(model):
+    graphs = matchable_graphs(model)
+    runs = _runs_of(graphs)
+    for graph in graphs:
+        times = runs[_outermost(graph)]
         for node in graph:
-            cost = flops(node, shapes)
+            cost = _cost_of(node, shapes, runs)
+            cost = None if cost is None else cost * times
             target = targets.get(node) or _target_before(node)
             key = (node.domain, node.op_type, target, cost)
             alike[key] = alike.get(key, 0) + 1
@@ -144,6 +149,35 @@ def measure(
         _count(tally, op, target, cost, count)
     left = sorted(tally.left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))
     return Coverage(tally.total, tally.by_op, tally.by_target, tuple(left), symbols)
+
+
+def _runs_of(graphs: Sequence[Graph]) -> dict[Graph, int]:
+    """Count how often each graph is run for once through the model, by calls of functions.
+
+    That a body may be run more or less often than once is not counted.
+    """
+    model = graphs[0].model
+    bodies = set(graphs)
+    runs = dict.fromkeys(graphs, 0)
+    runs[model.graph] = 1
+    calls = calls_in(model)
+    for function in callers_first(calls):
+        if function.body in bodies:
+            callers = [_outermost(node.graph) for node in calls[function]]
+            runs[function.body] = sum(runs.get(caller, 0) for caller in callers)
+    return runs
+
+
+def _outermost(graph: Graph) -> Graph:
+    while graph.owner is not None:
+        graph = graph.owner.graph
+    return graph
+
+
+def _cost_of(node: Node, shapes: Shapes, runs: Mapping[Graph, int]) -> int | None:
+    """Estimate what *node* computes; what a call costs is counted inside the function."""
+    function = called_function(node)
+    return 0 if function is not None and function.body in runs else flops(node, shapes)
 
 
 def _count(tally: _Tally, op: str, target: str | None, cost: int | None, count: int) -> None:

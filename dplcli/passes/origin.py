@@ -74,8 +74,12 @@ class OriginRecorder:
             self._found[id(item)] = _describe_nodes(item), self._describe(item)
         placed = seen if self._places else []
         self._anchors = {id(item): item.last for item in placed}
-        inner = (node for item in placed for node in item.match.nodes)
-        self._inner = set(inner).difference(self._anchors.values())
+        self._inner = {
+            node
+            for item in placed
+            for node in item.match.nodes
+            if node is not self._anchors[id(item)]
+        }
 
     def stand_for(self, call: Node, item: Outline) -> None:
         """Let *call* count as the last node that it takes the place of."""

@@ -94,7 +94,7 @@ class _Outliner:
         self.model = model
         self.reserved = reserved
         self.origins = origins
-        self.node_names = origins.names
+        self.node_names = set(origins.names)
         self.taken: set[tuple[str, str]] = {key[:2] for key in model.functions}
         for graph in model.graphs():
             self.taken.update([(node.domain, node.op_type) for node in graph if node.domain])

@@ -336,3 +336,47 @@ def test_what_a_file_declares_is_not_inferred_again() -> None:
     model.on_inference = lambda: asked.append(True)
     assert measured_coverage(model, select_matches(model, []), {}).total.whole.flops == 12
     assert asked
+
+
+CALLED = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+    g (float[N, 3] x, float[3, 3] w) => (y) { p = o.h (x, w) y = o.f (p, w) }
+    <domain: "o", opset_import: ["" : 17, "o" : 1]> f (a, w) => (z) {
+        m = MatMul (a, w) z = Relu (m) }
+    <domain: "o", opset_import: ["" : 17, "o" : 1]> h (a, w) => (z) {
+        m = o.f (a, w) z = o.f (m, w) }
+    <domain: "o", opset_import: ["" : 17, "o" : 1]> unused (a, w) => (z) {
+        z = MatMul (a, w) }"""
+
+
+@pytest.mark.parametrize("sizes", [{}, {"N": 2}])
+def test_work_inside_functions_counts_as_often_as_they_are_called(sizes: dict[str, int]) -> None:
+    """The function is called twice by another one, and once more; its nodes are two in the file."""
+    text = CALLED if sizes else CALLED.replace("N,", "2,")
+    found = measured(text, rule("Relu(MatMul(x, w))", name="dense"), **sizes)
+    inside, whole = found.total
+    assert (inside.nodes, inside.flops, inside.unknown) == (2, 3 * (36 + 6), 0)
+    assert (whole.flops, whole.unknown) == (3 * (36 + 6), 1)
+    assert found.by_op["o.f"].whole.flops == 0
+    (left,) = [item for item in found.left_out if item.op == "MatMul"]
+    assert (left.work.nodes, left.work.flops, left.work.unknown) == (1, 0, 1)
+
+
+def test_what_differs_between_calls_has_no_cost() -> None:
+    """Two widths: the sum is not known; the part that is the same at each call is."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+        g (float[2, 3] x, float[2, 5] v) => (y, z) { y = o.f (x) z = o.f (v) }
+        <domain: "o", opset_import: ["" : 17]> f (a) => (z) {
+            n = Neg (a) z = ReduceSum <keepdims = 0> (n) }"""
+    found = measured(text, rule("Neg(x)", name="neg"))
+    assert (found.by_op["Neg"].whole.flops, found.by_op["Neg"].whole.unknown) == (0, 1)
+
+
+def test_an_attribute_that_callers_give_is_not_guessed() -> None:
+    """The axis is the callers'; with zero in its place the sizes would be wrong."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+        g (float[2, 3] x, float[N, 3] v) => (y, z) {
+            y = o.f <axis = 0> (x) z = o.f <axis = 1> (x) }
+        <domain: "o", opset_import: ["" : 17]> f <axis> (a) => (z) {
+            c = Concat <axis : int = @axis> (a, a) z = Neg (c) }"""
+    found = measured(text, rule("Relu(x)", name="relu"), N=2)
+    assert (found.by_op["Neg"].whole.flops, found.by_op["Neg"].whole.unknown) == (0, 1)
