@@ -158,4 +158,5 @@ def _type_of(value: Value | None) -> str:
     known = None if value is None else value.known_type()
     if value is None or known is None:
         return f"{describe(value)}, whose type is not known"
-    return f"{describe(value)} of type {known}"
+    rank = " and unknown rank" if known.shape is None else ""
+    return f"{describe(value)} of type {known}{rank}"

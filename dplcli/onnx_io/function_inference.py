@@ -15,7 +15,8 @@ import numpy as np
 import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-from dplcli.ir import TensorType
+from dplcli.errors import DplError
+from dplcli.ir import ArrayTensor, TensorType
 from dplcli.ir.functions import called_function, callees, callers_first, calls_in
 from dplcli.ir.model import is_exact
 from dplcli.onnx_io.attributes import encode_attribute, graphs_of
@@ -218,19 +219,20 @@ def _type_of(value: Value | None, types: Types) -> TensorType | None:
     return found or declared
 
 
-def _short_constant(value: Value | None) -> Tensor | None:
-    """Return data that shapes may be computed from: whole numbers, or the scales of a Resize."""
+def _short_constant(value: Value | None) -> ArrayTensor | None:
+    """Read data that shapes may be computed from: whole numbers, or the scales of a Resize."""
     tensor = None if value is None else value.constant
-    if tensor is None or tensor.is_external:
+    if tensor is None or tensor.is_external or tensor.dtype == "string":
         return None
     most = _SHORT if tensor.dtype in {"int64", "int32"} else _SCALES
-    return tensor if tensor.size <= most and tensor.dtype != "string" else None
+    try:
+        return ArrayTensor(np.ascontiguousarray(tensor.numpy())) if tensor.size <= most else None
+    except DplError:
+        return None  # it cannot be read, so no shape follows from it
 
 
 def _data_key(tensor: Tensor | None) -> Hashable:
-    if tensor is None:
-        return None
-    return (tensor.dtype, tensor.shape, np.ascontiguousarray(tensor.numpy()).tobytes())
+    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.numpy().tobytes())
 
 
 def _add_nodes(graph: GraphProto, body: Graph, known: Mapping[str, Attribute]) -> list[Node]:

@@ -132,8 +132,9 @@ def test_a_literal_that_the_type_cannot_hold(dtype: str, number: str) -> None:
 
 
 def test_a_literal_of_unknown_type_is_refused() -> None:
-    """In a function nobody knows the element type: nothing is changed."""
-    before = f"""{OWN}g (float[2] x) => (float[2] y) {{ y = own.F (x) }}
+    """In a function that is called for two element types: nothing is changed."""
+    before = f"""{OWN}g (float[2] x, double[2] v) => (float[2] y, double[2] z) {{
+            y = own.F (x) z = own.F (v) }}
         <domain: "own", opset_import: ["" : 17]> F (p) => (q) {{ q = Add (p, p) }}"""
     check_left(before, ("Add(x, x)", "Mul(x, 2.0)"), "element type", "2.0", "not known")
 

@@ -259,10 +259,11 @@ def test_a_product_over_a_thousand_sums() -> None:
     ],
 )
 def test_new_nodes_above_each_other_whose_type_is_asked_for(replacement: str, count: int) -> None:
-    """In a function, where nothing is known of the type of any."""
+    """In a function that is called for two ranks, so that neither is known."""
     body = " ".join(f"v{n} = own.g ({f'v{n - 1}' if n else 'p'})" for n in range(count))
     text = f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
-        g (float[2] x) => (float[2] y) {{ y = own.f (x) }}
+        g (float[2] x, float[2, 2] v) => (float[2] y, float[2, 2] z) {{
+            y = own.f (x) z = own.f (v) }}
         <domain: "own", opset_import: ["" : 17, "own" : 1]> f (p) => (q)
             {{ {body} q = Neg (v{count - 1}) }}"""
     model = model_from_text(text)
