@@ -1,12 +1,14 @@
 """Every type that ONNX has loads, reads by its name and comes back."""
 
+import re
+
 import numpy as np
 import onnx
 import onnx.helper
 import onnx.numpy_helper
 import pytest
 
-from dplcli.ir import ArrayTensor, Value
+from dplcli.ir import ArrayTensor, TensorType, Value
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import to_proto
@@ -157,3 +159,58 @@ def test_foreign_constant_is_not_one() -> None:
     model = ir_of("""<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
         g () => (c) { c = o.Constant <value_int = 1> () }""")
     assert not model.graph.values["c"].is_constant
+
+
+STATED = """g (float[N] x) => (float[N] y)
+    <float[N] a, float[N] b, float[M] c> { a = Neg (x) b = Abs (a) c = Exp (b) y = Log (c) }"""
+
+
+def test_values_of_which_the_same_is_stated_share_the_statement() -> None:
+    """It is decoded once for all of them; their names do not count, nor how long they are."""
+    long = "a" * 200
+    values = ir_of(re.sub(r"\ba\b", long, STATED)).graph.values
+    first, second = values[long], values["b"]
+    assert first.type_source is second.type_source
+    assert first.type_source is not values["c"].type_source
+    assert str(first.declared_type) == str(second.declared_type) == "float32[N]"
+    assert str(values["c"].declared_type) == "float32[M]"
+
+
+@pytest.mark.parametrize("part", ["denotation", "doc_string", "metadata"])
+def test_statements_that_say_more_are_not_shared(part: str) -> None:
+    """What one of two values has beside its type is its own, and stays in the file."""
+    proto = parse(STATED)
+    info = proto.graph.value_info[0]
+    if part == "denotation":
+        info.type.tensor_type.shape.dim[0].denotation = "BATCH"
+    elif part == "doc_string":
+        info.doc_string = "said"
+    else:
+        info.metadata_props.add(key="k", value="v")
+    model = ir_of(proto)
+    first, second = (model.graph.values[name].stated_type for name in "ab")
+    assert first != second
+    assert str(model.graph.values["a"].declared_type) == "float32[N]"
+    assert to_proto(model) == proto
+
+
+def test_what_is_found_out_does_not_displace_what_is_stated() -> None:
+    """The type that counts is the better one; what the file states can still be written down."""
+    value = ir_of(STATED).graph.values["a"]
+    stated = value.stated_type
+    value.note_type(TensorType("float32", (7,)))
+    assert str(value.declared_type) == str(value.known_type()) == "float32[7]"
+    assert value.stated_type == stated
+    assert str(ir_of(STATED).graph.values["b"].declared_type) == "float32[N]"
+
+
+def test_data_has_its_own_type_whatever_else_is_stated() -> None:
+    """An initializer of which nothing is stated, and one with a statement, which counts."""
+    text = """g (float[N] x) => (y) <float[2] k = {1, 2}, float[2] l = {1, 2}> {
+        a = Add (x, k) y = Add (a, l) }"""
+    proto = parse(text)
+    proto.graph.value_info.add(name="l").type.CopyFrom(proto.graph.input[0].type)
+    values = ir_of(proto).graph.values
+    assert str(values["k"].declared_type) == "float32[2]"
+    assert str(values["l"].declared_type) == "float32[N]"
+    assert values["k"].stated_type is None
