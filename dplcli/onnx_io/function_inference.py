@@ -21,6 +21,7 @@ from dplcli.ir.functions import called_function, callees, callers_first, calls_i
 from dplcli.ir.model import is_exact
 from dplcli.onnx_io.attributes import encode_attribute, graphs_of
 from dplcli.onnx_io.exporter import encode_function, encode_node
+from dplcli.onnx_io.node_inference import INFERENCE_ERRORS
 from dplcli.onnx_io.tensors import tensor_to_proto
 from dplcli.onnx_io.types import decode_type, encode_type
 
@@ -34,14 +35,6 @@ if TYPE_CHECKING:
 _SHORT = 1024
 _SCALES = 8
 """Most elements of a constant that inference may look at: of whole numbers, and of others."""
-
-_ERRORS = (
-    onnx.shape_inference.InferenceError,
-    onnx.checker.ValidationError,
-    MemoryError,
-    RuntimeError,
-    ValueError,
-)
 
 
 def infer_in_functions(model: Model, types: Types) -> None:
@@ -61,9 +54,8 @@ def infer_in_functions(model: Model, types: Types) -> None:
 
 def _infer_body(function: Function, calls: Sequence[Node], types: Types) -> None:
     """Infer the body of *function*, all of whose calls are typed as far as they will be."""
-    sites = list(
-        {site.key: site for site in (_site(function, node, types) for node in calls)}.values()
-    )
+    given = [_site(function, node, types) for node in calls]
+    sites = [*{site.key: site for site in given}.values()]
     if len(sites) > _MOST_SITES:
         sites = [_common_site(function, sites)]
     protos = [FunctionProto.FromString(encode_function(f)) for f in _reached(function)]
@@ -181,7 +173,7 @@ def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) 
     nodes = _add_nodes(graph, body, site.attributes)
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    except _ERRORS:
+    except INFERENCE_ERRORS:
         return types
     _collect(body, inferred, nodes, types)
     return types

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SHORT = 1024
 """Most elements of a constant that inference may look at."""
 
-_INFERENCE_ERRORS = (
+INFERENCE_ERRORS = (
     onnx.shape_inference.InferenceError,
     onnx.defs.SchemaError,
     onnx.checker.ValidationError,
@@ -32,6 +32,7 @@ _INFERENCE_ERRORS = (
     ValueError,
     TypeError,
 )
+"""What onnx raises where it cannot infer."""
 
 
 def infer_node(
@@ -60,7 +61,7 @@ def infer_node(
             opset_imports=[helper.make_opsetid(*item) for item in node.graph.opset_imports.items()],
             ir_version=max(node.graph.model.ir_version, 8),
         )
-    except (*_INFERENCE_ERRORS, KeyError):
+    except (*INFERENCE_ERRORS, KeyError):
         return []
     return [
         None if value is None or value.name not in found else decode_type(found[value.name])

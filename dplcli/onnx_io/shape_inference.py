@@ -13,6 +13,7 @@ from dplcli.ir import TensorType
 from dplcli.onnx_io.attributes import graphs_of
 from dplcli.onnx_io.exporter import to_proto
 from dplcli.onnx_io.function_inference import infer_in_functions
+from dplcli.onnx_io.node_inference import INFERENCE_ERRORS
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
@@ -24,14 +25,6 @@ _SMALL_TENSOR_BYTES = 1024
 _IN_MEMORY_LIMIT = 1 << 30
 _LONG_VECTOR = 1 << 14
 _LENGTH = "dpl length "
-
-_PROBLEMS = (
-    onnx.shape_inference.InferenceError,
-    onnx.checker.ValidationError,
-    MemoryError,
-    RuntimeError,
-    ValueError,
-)
 
 
 def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
@@ -74,7 +67,7 @@ def inferred_graph(
         _set_sizes(skeleton.graph, sizes)
     try:
         return _infer(skeleton).graph, ""
-    except _PROBLEMS as error:
+    except INFERENCE_ERRORS as error:
         return None, _explain(error)
 
 
