@@ -54,12 +54,63 @@ def infer_in_functions(model: Model, types: Types) -> None:
 
 def _infer_body(function: Function, calls: Sequence[Node], types: Types) -> None:
     """Infer the body of *function*, all of whose calls are typed as far as they will be."""
-    given = [_site(function, node, types) for node in calls]
+    symbols = _Symbols(function)
+    given = [_site(function, node, types, symbols) for node in calls]
     sites = [*{site.key: site for site in given}.values()]
     if len(sites) > _MOST_SITES:
-        sites = [_common_site(function, sites)]
+        sites = [_common_site(function, sites, symbols)]
     protos = [FunctionProto.FromString(encode_function(f)) for f in _reached(function)]
-    types.update(_join(function, [_types_at(function, site, protos) for site in sites]))
+    types.update(_join([_types_at(function, site, protos) for site in sites], symbols))
+
+
+class _Symbols:
+    """Names of dimensions inside a function: its own, those that calls bring, and new ones.
+
+    What the function declares is a name for itself at each call, so a symbol that a call brings
+    goes by another name where they would be one.
+
+    Args:
+        function: The function.
+    """
+
+    def __init__(self, function: Function) -> None:
+        values = (v for graph in function.body.and_inner() for v in graph.values.values())
+        declared = (value.declared_type for value in values)
+        shapes = [known.shape for known in declared if known is not None]
+        self._own = {dim for shape in shapes for dim in shape or () if isinstance(dim, str)}
+        self._names = (f"{function.name}:{number}" for number in count())
+        self._taken = set(self._own)
+        self._made: set[str] = set()
+        self._brought: dict[str, str] = {}
+
+    def brought(self, known: TensorType | None) -> TensorType | None:
+        """Return a type that a call brings, in names that mean nothing else inside."""
+        if known is None or known.shape is None:
+            return known
+        return TensorType(known.dtype, tuple(map(self._inside, known.shape)))
+
+    def _inside(self, dim: Dim) -> Dim:
+        if not isinstance(dim, str):
+            return dim
+        if dim in self._own or dim in self._made:
+            if dim not in self._brought:
+                self._brought[dim] = self.new()
+            return self._brought[dim]
+        self._taken.add(dim)
+        return dim
+
+    def take(self, types: Types) -> None:
+        """Let no new symbol be one of those in *types*."""
+        self._taken.update(
+            dim for known in types.values() for dim in known.shape or () if isinstance(dim, str)
+        )
+
+    def new(self) -> str:
+        """Return a symbol that is not in use."""
+        name = next(name for name in self._names if name not in self._taken)
+        self._taken.add(name)
+        self._made.add(name)
+        return name
 
 
 @dataclass
@@ -69,12 +120,14 @@ class _Site:
     Attributes:
         types: By input, its type.
         constants: By input, its data, if it is short.
-        attributes: What is known of the attributes.
+        attributes: The attributes whose value is known.
+        unknown: The attributes that are given, though not known here.
     """
 
-    types: list[TensorType | None]
-    constants: list[Tensor | None]
+    types: Sequence[TensorType | None]
+    constants: Sequence[Tensor | None]
     attributes: dict[str, Attribute]
+    unknown: frozenset[str]
 
     @property
     def key(self) -> Hashable:
@@ -83,54 +136,60 @@ class _Site:
             (name, item.kind, item.value if item.kind in _PLAIN_KINDS else id(item.value))
             for name, item in self.attributes.items()
         ]
-        return (*self.types, *map(_data_key, self.constants), *attributes)
+        return (*self.types, *map(_data_key, self.constants), *attributes, self.unknown)
 
 
-def _site(function: Function, call: Node, types: Types) -> _Site:
+def _site(function: Function, call: Node, types: Types, symbols: _Symbols) -> _Site:
     missing = len(function.body.inputs) - len(call.inputs)
     given = [*call.inputs, *[None] * missing][: len(function.body.inputs)]
     stated = {**function.defaults, **call.attributes}
     attributes = {name: item for name, item in stated.items() if not item.ref}
-    known = [_type_of(value, types) for value in given]
-    return _Site(known, [_short_constant(value) for value in given], attributes)
+    known = [symbols.brought(_type_of(value, types)) for value in given]
+    constants = [_short_constant(value) for value in given]
+    return _Site(known, constants, attributes, frozenset(stated.keys() - attributes.keys()))
 
 
-def _common_site(function: Function, sites: Sequence[_Site]) -> _Site:
+def _common_site(function: Function, sites: Sequence[_Site], symbols: _Symbols) -> _Site:
     """Return what many calls that differ have in common."""
     formals = function.body.inputs
     given = [
         {formal: known for formal, known in zip(formals, site.types, strict=True) if known}
         for site in sites
     ]
-    known = _join(function, given)
+    known = _join(given, symbols)
     attributes = {
         name: item
         for name, item in sites[0].attributes.items()
         if item.kind in _PLAIN_KINDS and all(site.attributes.get(name) == item for site in sites)
     }
-    return _Site([known.get(formal) for formal in formals], [None] * len(formals), attributes)
+    given_somewhere = frozenset().union(*(site.attributes.keys() | site.unknown for site in sites))
+    return _Site(
+        [known.get(formal) for formal in formals],
+        [None] * len(formals),
+        attributes,
+        given_somewhere - attributes.keys(),
+    )
 
 
-def _join(function: Function, found: Sequence[Types]) -> Types:
+def _join(found: Sequence[Types], symbols: _Symbols) -> Types:
     """Return what holds at all sites.
 
     Where dimensions differ between sites, those that are equal at each of them share a symbol.
     """
     if len(found) == 1:
         return found[0]
-    known_types = [known for types in found for known in types.values()]
-    used = {dim for known in known_types for dim in known.shape or ()}
-    free = (name for n in count() if (name := f"{function.name}:{n}") not in used)
-    symbols: dict[tuple[Dim, ...], str] = {}
+    for types in found:
+        symbols.take(types)
+    shared: dict[tuple[Dim, ...], str] = {}
 
     def common(dims: tuple[Dim, ...]) -> Dim:
         if len({*dims}) == 1:
             return dims[0]
         if None in dims:
             return None
-        if dims not in symbols:
-            symbols[dims] = next(free)
-        return symbols[dims]
+        if dims not in shared:
+            shared[dims] = symbols.new()
+        return shared[dims]
 
     joined = {}
     for value in found[0]:
@@ -149,6 +208,21 @@ def _join(function: Function, found: Sequence[Types]) -> Types:
 
 def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) -> Types:
     """Infer the body of *function* as *site* calls it."""
+    formals = zip(function.body.inputs, site.types, strict=True)
+    types = {formal: known for formal, known in formals if known is not None}
+    try:
+        model, nodes = _model_at(function, site, called)
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    except INFERENCE_ERRORS:
+        return types
+    _collect(function.body, inferred, nodes, types)
+    return types
+
+
+def _model_at(
+    function: Function, site: _Site, called: Iterable[FunctionProto]
+) -> tuple[ModelProto, list[Node]]:
+    """Write the body as a model of its own; return it with the nodes that are in it."""
     body = function.body
     model = ModelProto(ir_version=max(body.model.ir_version, _FIRST_IR_WITH_FUNCTIONS))
     undeclared = {node.domain: 1 for inner in body.and_inner() for node in inner}
@@ -157,10 +231,7 @@ def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) 
     model.functions.extend(called)
     graph = model.graph
     graph.name = function.name
-    types: Types = {}
     for formal, known, constant in zip(body.inputs, site.types, site.constants, strict=True):
-        if known is not None:
-            types[formal] = known
         if constant is not None:
             graph.initializer.append(tensor_to_proto(constant, formal.name))
         elif known is not None:
@@ -170,13 +241,7 @@ def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) 
     if isinstance(function.source, FunctionProto):
         graph.value_info.extend(function.source.value_info)
     graph.output.extend(ValueInfoProto(name=value.name) for value in body.outputs)
-    nodes = _add_nodes(graph, body, site.attributes)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    except INFERENCE_ERRORS:
-        return types
-    _collect(body, inferred, nodes, types)
-    return types
+    return model, _add_nodes(graph, body, site)
 
 
 _MOST_SITES = 32
@@ -218,7 +283,7 @@ def _short_constant(value: Value | None) -> ArrayTensor | None:
         return None
     most = _SHORT if tensor.dtype in {"int64", "int32"} else _SCALES
     try:
-        return ArrayTensor(np.ascontiguousarray(tensor.numpy())) if tensor.size <= most else None
+        return ArrayTensor(np.asarray(tensor.numpy())) if tensor.size <= most else None
     except DplError:
         return None  # it cannot be read, so no shape follows from it
 
@@ -227,26 +292,27 @@ def _data_key(tensor: Tensor | None) -> Hashable:
     return None if tensor is None else (tensor.dtype, tensor.shape, tensor.numpy().tobytes())
 
 
-def _add_nodes(graph: GraphProto, body: Graph, known: Mapping[str, Attribute]) -> list[Node]:
+def _add_nodes(graph: GraphProto, body: Graph, site: _Site) -> list[Node]:
     """Add the nodes of *body* all attributes of which are known; return them."""
     added = []
     for node in body:
         proto = NodeProto.FromString(encode_node(node))
         called = called_function(node)
         if called is not None:
-            _drop_unknown(proto, called, known)
-        if _resolve(proto, known):
+            _drop_absent(proto, called, site)
+        if _resolve(proto, site.attributes):
             graph.node.append(proto)
             added.append(node)
     return added
 
 
-def _drop_unknown(proto: NodeProto, called: Function, known: Mapping[str, Attribute]) -> None:
-    """Leave out references that are not known: without a default, they are as good as not given."""
+def _drop_absent(proto: NodeProto, called: Function, site: _Site) -> None:
+    """Leave out of a call what refers to attributes that are not given, and has no default."""
+    given = site.attributes.keys() | site.unknown
     kept = [
         item
         for item in proto.attribute
-        if not item.ref_attr_name or item.ref_attr_name in known or item.name in called.defaults
+        if not item.ref_attr_name or item.ref_attr_name in given or item.name in called.defaults
     ]
     if len(kept) < len(proto.attribute):
         del proto.attribute[:]
@@ -272,5 +338,7 @@ def _collect(graph: Graph, inferred: GraphProto, nodes: Iterable[Node], types: T
         if value is not None and found is not None:
             types[value] = found
     for node, proto in zip(nodes, inferred.node, strict=True):
-        for name, body in graphs_of(proto) if node.subgraphs else ():
-            _collect(node.subgraphs[name], body, node.subgraphs[name], types)
+        for name, inner in graphs_of(proto):
+            body = node.subgraphs.get(name)  # none where the caller gives it
+            if body is not None:
+                _collect(body, inner, body, types)

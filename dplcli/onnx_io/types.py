@@ -61,7 +61,7 @@ def decode_statement(encoded: bytes) -> tuple[TensorType | None, StatedType]:
         is_all = encode_statement("", found) == proto
     except ValueError:
         is_all = False  # a symbol is not UTF-8 text
-    return known, found if is_all else StatedType(None, encoded=encoded)
+    return known, found if is_all else StatedType(None, encoded=proto.SerializeToString())
 
 
 def encode_statement(name: str, stated: StatedType) -> ValueInfoProto | None:

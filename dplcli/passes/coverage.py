@@ -17,7 +17,7 @@ from dplcli.passes.marks import call_of_written, is_for_target
 from dplcli.passes.selection import matchable_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Rule
@@ -133,11 +133,12 @@ def measure(
     mentions = _Mentions(selection.rules)
     alike: dict[tuple[str, str, str | None, int | None], int] = {}
     graphs = matchable_graphs(model)
-    runs = _runs_of(graphs)
+    runs = _runs_of(model)
+    bodies = set(graphs)
     for graph in graphs:
         times = runs[_outermost(graph)]
         for node in graph:
-            cost = _cost_of(node, shapes, runs)
+            cost = _cost_of(node, shapes, bodies)
             cost = None if cost is None else cost * times
             target = targets.get(node) or _target_before(node)
             key = (node.domain, node.op_type, target, cost)
@@ -151,20 +152,16 @@ def measure(
     return Coverage(tally.total, tally.by_op, tally.by_target, tuple(left), symbols)
 
 
-def _runs_of(graphs: Sequence[Graph]) -> dict[Graph, int]:
-    """Count how often each graph is run for once through the model, by calls of functions.
+def _runs_of(model: Model) -> dict[Graph, int]:
+    """Count how often each outermost graph is run for once through *model*, by calls.
 
     That a body may be run more or less often than once is not counted.
     """
-    model = graphs[0].model
-    bodies = set(graphs)
-    runs = dict.fromkeys(graphs, 0)
+    runs = dict.fromkeys([function.body for function in model.functions.values()], 0)
     runs[model.graph] = 1
     calls = calls_in(model)
     for function in callers_first(calls):
-        if function.body in bodies:
-            callers = [_outermost(node.graph) for node in calls[function]]
-            runs[function.body] = sum(runs.get(caller, 0) for caller in callers)
+        runs[function.body] = sum(runs[_outermost(node.graph)] for node in calls[function])
     return runs
 
 
@@ -174,10 +171,10 @@ def _outermost(graph: Graph) -> Graph:
     return graph
 
 
-def _cost_of(node: Node, shapes: Shapes, runs: Mapping[Graph, int]) -> int | None:
+def _cost_of(node: Node, shapes: Shapes, bodies: Container[Graph]) -> int | None:
     """Estimate what *node* computes; what a call costs is counted inside the function."""
     function = called_function(node)
-    return 0 if function is not None and function.body in runs else flops(node, shapes)
+    return 0 if function is not None and function.body in bodies else flops(node, shapes)
 
 
 def _count(tally: _Tally, op: str, target: str | None, cost: int | None, count: int) -> None:

@@ -1,10 +1,15 @@
 """Types inside model-local functions: what all calls agree on, and nothing else."""
 
+import contextlib
+
 import pytest
 
+from dplcli.errors import InvalidModelError
 from dplcli.ir import Model
+from dplcli.onnx_io import to_proto
 from dplcli.onnx_io.function_inference import infer_in_functions
-from tests.helpers import model_from_text
+from tests.helpers import model_from_bytes, model_from_text
+from tests.models import ir_of
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "o" : 1]>'
 FUNCTION = '<domain: "o", opset_import: ["" : 17, "o" : 1]>'
@@ -195,3 +200,72 @@ def test_what_inference_cannot_tell_has_symbols_of_its_own() -> None:
     assert within[1] is not None
     assert outside is not None
     assert within[1].shape is None or within[1].shape[1] != (outside.shape or ())[1]
+
+
+def test_a_scalar_that_is_given_is_a_scalar() -> None:
+    """One index takes an axis away; an index of one element would leave it."""
+    model = model_from_text(f"""{HEAD}
+        g (float[5, 6] a) => (u) <int64 i = {{1}}> {{ u = o.f (a, i) }}
+        {FUNCTION} f (x, i) => (z) {{ z = Gather <axis = 0> (x, i) }}""")
+    assert inside(model, "i", "z") == ["int64[]", "float32[6]"]
+
+
+@pytest.mark.parametrize("calls", [1, 40])
+def test_what_is_given_but_not_known_is_not_left_to_its_default(calls: int) -> None:
+    """Through two functions: Flatten's own default of 1 would be wrong."""
+    several = " ".join(f"u{n} = o.h <k = {2 + n % 2}> (a{n})" for n in range(calls))
+    inputs = ", ".join(f"float[2, 3, 4, {n + 5}] a{n}" for n in range(calls))
+    model = model_from_text(f"""{HEAD} g ({inputs}) => (u0) {{ {several} }}
+        {FUNCTION} h <k> (x) => (z) {{ z = o.f <k : int = @k> (x) }}
+        {FUNCTION} f <k> (x) => (z) {{ t = o.q <k : int = @k> (x) z = Neg (t) }}
+        {FUNCTION} q <k> (x) => (z) {{ z = Flatten <axis : int = @k> (x) }}""")
+    assert inside(model, "t", "z") == ["None", "None"]
+
+
+@pytest.mark.parametrize("symbol", ["N", "f:0"])
+@pytest.mark.parametrize("sizes", [["N"], ["2", "3"], ["N", "M"], ["2", "f:0"]])
+def test_what_a_function_declares_is_no_symbol_of_its_callers(
+    symbol: str, sizes: list[str]
+) -> None:
+    """The result is twice as long as what is given, whatever both are called."""
+    calls = " ".join(f"u{n} = o.f (a{n})" for n in range(len(sizes)))
+    inputs = ", ".join(f"float[S] a{n}" for n in range(len(sizes)))
+    model = model_from_text(f"""{HEAD} g ({inputs}) => (u0) {{ {calls} }}
+        {FUNCTION} f (x) => (z) <float[S] t> {{ t = Concat <axis = 0> (x, x) z = Neg (t) }}""")
+    proto = to_proto(model)
+    for info, size in zip(proto.graph.input, sizes, strict=True):
+        (dim,) = info.type.tensor_type.shape.dim
+        dim.ClearField("dim_param")
+        if size.isdigit():
+            dim.dim_value = int(size)
+        else:
+            dim.dim_param = size
+    proto.functions[0].value_info[0].type.tensor_type.shape.dim[0].dim_param = symbol
+    values = ir_of(proto).functions["o", "f", ""].body.values
+    given, made = values["x"].known_type(), values["t"].known_type()
+    assert given is not None
+    assert made is not None
+    assert given.shape != made.shape
+
+
+def test_a_body_that_the_call_gives_beside_one_that_is_there() -> None:
+    """Only what is in the file can have types."""
+    model = model_from_text(f"""{HEAD} g (float[2] a, bool c) => (u) {{
+            u = o.f <b = th () => (float[2] q) {{ q = Neg (a) }}> (a, c) }}
+        {FUNCTION} f <b> (x, c) => (z) {{
+            z = If <then_branch : graph = @b,
+                    else_branch = e () => (float[2] r) {{ r = Neg (x) }}> (c) }}""")
+    assert inside(model, "x") == ["float32[2]"]
+
+
+@pytest.mark.parametrize("part", ["dimension", "attribute", "domain"])
+def test_text_that_is_not_text_is_refused_or_leaves_things_unknown(part: str) -> None:
+    """Bytes that are not UTF-8 in a symbol, an attribute's name, a domain."""
+    proto = to_proto(
+        model_from_text(f"""{HEAD} g (float[ZZ] a) => (u) {{ u = o.f <qq = 1> (a) }}
+        {FUNCTION} f <qq> (x) => (z) {{ z = Concat <axis : int = @qq> (x, x) }}""")
+    )
+    broken = {"dimension": b"ZZ", "attribute": b"qq", "domain": b"o"}[part]
+    data = proto.SerializeToString().replace(broken, b"\xff" * len(broken))
+    with contextlib.suppress(InvalidModelError):
+        infer_in_functions(model_from_bytes(data), {})

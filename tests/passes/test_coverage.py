@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from dplcli.errors import UsageError
-from dplcli.onnx_io import exact_types, load_model, model_from_proto
+from dplcli.onnx_io import exact_types, load_model, model_from_proto, to_proto
 from dplcli.passes.coverage import NO_FIT, NO_ROOT, NO_RULE
+from dplcli.passes.partition import partition
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.measuring import measured_coverage
 from dplcli.report.coverage import coverage_record, coverage_report
@@ -380,3 +381,15 @@ def test_an_attribute_that_callers_give_is_not_guessed() -> None:
             c = Concat <axis : int = @axis> (a, a) z = Neg (c) }"""
     found = measured(text, rule("Relu(x)", name="relu"), N=2)
     assert (found.by_op["Neg"].whole.flops, found.by_op["Neg"].whole.unknown) == (0, 1)
+
+
+def test_work_inside_functions_that_partitions_call_counts() -> None:
+    """Outlined with the call, the function is still called, and from the function written."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+        g (float[2, 3] x, float[3, 3] w) => (y) { r = Relu (x) y = o.f (r, w) }
+        <domain: "o", opset_import: ["" : 17]> f (a, w) => (z) { z = MatMul (a, w) }"""
+    model = model_from_text(text)
+    rules = [rule("o.f(Relu(x), w)", name="both")]
+    partition(model, select_matches(model, rules))
+    found = measured(model_from_proto(to_proto(model), Path(), "m"), *rules)
+    assert found.by_op["MatMul"].whole.flops == 36

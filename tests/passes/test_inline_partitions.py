@@ -416,3 +416,10 @@ def test_an_import_goes_when_another_run_takes_the_last_function() -> None:
         inline(model, [model.functions["t", name, ""]])
         written = to_proto(model)
     assert differences(before, written) == []
+
+
+def test_a_statement_that_says_nothing_comes_back() -> None:
+    """A ``value_info`` of nothing but a name."""
+    proto = proto_from_text("g (float[2] a) => (float[2] o) { t = Relu (a) o = Abs (t) }")
+    proto.graph.value_info.add(name="t")
+    check_undone(proto, "Abs(Relu(x))")
