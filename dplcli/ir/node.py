@@ -116,3 +116,8 @@ class Node:
     def attributes(self, attributes: Mapping[str, Attribute]) -> None:
         """Set all attributes of a node made by a pass."""
         self._attributes = attributes
+
+    @property
+    def has_references(self) -> bool:
+        """Whether callers of the function it is in give it an attribute: its value is not here."""
+        return any(attribute.ref for attribute in self.attributes.values())

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import gc
-import stat
 from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from google.protobuf.message import DecodeError
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
-
-from dplcli.errors import InvalidModelError, ModelLoadError
+from dplcli.errors import InvalidModelError
 from dplcli.ir import (
     Attribute,
     Function,
@@ -30,6 +26,7 @@ from dplcli.ir.value import record_uses
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import decode_attribute, graphs_of
 from dplcli.onnx_io.codec import ProtoCodec
+from dplcli.onnx_io.model_file import parse_model, read_model_file
 from dplcli.onnx_io.opset_raising import raise_opset
 from dplcli.onnx_io.sorting import sort_nodes
 from dplcli.onnx_io.types import decode_statement
@@ -38,21 +35,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
     from pathlib import Path
 
-    from onnx import ValueInfoProto
+    from onnx import (
+        FunctionProto,
+        GraphProto,
+        ModelProto,
+        NodeProto,
+        TensorProto,
+        ValueInfoProto,
+    )
 
     RepeatedNodes = MutableSequence[NodeProto]
 
 Scope = dict[str, Value]
 
-_LFS_MARK = b"version https://git-lfs"
 _EXTERNAL_MARK = b"location"
 """The key that every reference to external data has; where it is missing nobody needs to look."""
 
-_TEXT_PROBE = 512
 _SLICE = 512
 """How many messages to hold at a time where they are looked at once."""
-
-_LARGEST_MESSAGE = 2**31 - 1
 
 
 def load_model(path: Path, *, opset: int | None = None) -> Model:
@@ -68,8 +68,8 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
         OpsetError: It cannot be raised to *opset*.
         UsageError: There is no such opset, or the model's is newer.
     """
-    data = _read_bytes(path)
-    proto = _parse(data, path)
+    data = read_model_file(path)
+    proto = parse_model(data, path)
     model = model_from_proto(proto, path.parent, str(path))
     if opset is not None:
         model = _raised(model, proto, opset, path)
@@ -88,52 +88,6 @@ def _raised(model: Model, proto: ModelProto, opset: int, path: Path) -> Model:
     raised.notes = [*model.notes, f"{path}: {result}"]
     raised.graph.modified = True
     return raised
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-            raise ModelLoadError(f"{path}: is not a regular file", hint="save the model to a file")
-        if status.st_size > _LARGEST_MESSAGE:
-            raise ModelLoadError(
-                f"{path}: is larger than 2 GB, which protobuf cannot hold",
-                hint="save it with its weights as external data",
-            )
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise ModelLoadError(f"{path}: no such file") from error
-    except IsADirectoryError as error:
-        raise ModelLoadError(
-            f"{path}: is a directory, not a model", hint="name the .onnx file inside it"
-        ) from error
-    except OSError as error:
-        raise ModelLoadError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def _parse(data: bytes, path: Path) -> ModelProto:
-    """Parse the bytes of the file at *path*, without its external data."""
-    if not data:
-        raise ModelLoadError(f"{path}: is empty")
-    if data.startswith(_LFS_MARK):
-        raise ModelLoadError(
-            f"{path}: is a Git LFS pointer, not the model itself", hint="run: git lfs pull"
-        )
-    proto = ModelProto()
-    try:
-        proto.ParseFromString(data)
-    except DecodeError as error:
-        raise ModelLoadError(f"{path}: {_what_is_wrong(data)}") from error
-    if not proto.HasField("graph"):
-        raise ModelLoadError(f"{path}: {_what_is_wrong(data)}: it holds no graph")
-    return proto
-
-
-def _what_is_wrong(data: bytes) -> str:
-    probe = data[:_TEXT_PROBE]
-    if all(byte >= 32 or byte in b"\t\n\r\f" for byte in probe):  # noqa: PLR2004  # ASCII space
-        return "is a text file, not a binary ONNX model"
-    return "is not an ONNX model, or was cut off"
 
 
 @contextmanager

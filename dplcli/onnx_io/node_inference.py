@@ -49,8 +49,8 @@ def infer_node(
         types: What is known of values beyond what the model says.
         data: Values that are known beyond the model's constants.
     """
-    if any(attribute.ref for attribute in node.attributes.values()):
-        return []  # callers of the function give it: its value is not at hand
+    if node.has_references:
+        return []
     try:
         version = node.graph.opset_imports[node.domain]
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)

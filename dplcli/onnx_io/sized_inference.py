@@ -62,13 +62,8 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
     infer_in_functions(model, types)
     for function in model.functions.values():
         for graph in function.body.and_inner():
-            walk.go_through(node for node in graph if not _refers(node))
+            walk.go_through(node for node in graph if not node.has_references)
     return types, problem
-
-
-def _refers(node: Node) -> bool:
-    """Tell whether callers of the function give *node* an attribute: its value is not at hand."""
-    return any(attribute.ref for attribute in node.attributes.values())
 
 
 def _is_declared(model: Model) -> bool:

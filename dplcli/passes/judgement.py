@@ -59,7 +59,7 @@ class Taken:
 
     def readers(self, value: Value, user: Node) -> list[Match]:
         """Return the matches that copy *user* but not what makes *value*: their calls read it."""
-        copying = self.copying.get(user, ()) if self.copying else ()
+        copying = self.copying.get(user, ())
         return [match for match in copying if value.producer not in match.nodes]
 
 

@@ -99,8 +99,8 @@ class _Outliner:
         for graph in model.graphs():
             self.taken.update([(node.domain, node.op_type) for node in graph if node.domain])
         self.functions: dict[tuple[str, str, str], Function] = {}
-        self.rewriters: dict[Graph, GraphRewriter] = {}
-        self.shared: dict[Graph, list[Node]] | None = None
+        self.may_share = False
+        self.kept: dict[Graph, list[Node]] = {}
 
     def replace_all(self, kinds: Sequence[Kind]) -> dict[int, Partition]:
         """Write all functions from the graphs as they are, then put the calls in.
@@ -108,8 +108,8 @@ class _Outliner:
         Where calls may compute again what others compute, all nodes stay to the end.
         """
         made = {}
-        if any(rule_of(kind.outlines[0].match).escape == "duplicate" for kind in kinds):
-            self.shared = {}
+        rules = [rule_of(kind.outlines[0].match) for kind in kinds]
+        self.may_share = any(rule.escape == "duplicate" for rule in rules)
         functions = [self._add_function(kind) for kind in kinds]
         for kind, function in zip(kinds, functions, strict=True):
             version = self.model.opset_imports.setdefault(function.domain, 1)
@@ -118,8 +118,8 @@ class _Outliner:
                 scope.opset_imports.setdefault(function.domain, version)
                 call = self._replace(item, kind, function, number)
                 made[id(item.match)] = Partition(item.match, function, call)
-        for graph, nodes in (self.shared or {}).items():
-            self.rewriters[graph].erase(nodes)
+        for graph, nodes in self.kept.items():
+            GraphRewriter(graph).erase(nodes)
         self.model.functions = self.functions | self.model.functions
         return made
 
@@ -141,9 +141,7 @@ class _Outliner:
     def _replace(self, item: Outline, kind: Kind, function: Function, number: int) -> Node:
         match = item.match
         graph = match.root.graph
-        rewriter = self.rewriters.get(graph)
-        if rewriter is None:
-            rewriter = self.rewriters[graph] = GraphRewriter(graph)
+        rewriter = GraphRewriter(graph)
         anchor = item.last
         moved: list[Node] = []
         if any(output.producer is not anchor for output in item.outputs):
@@ -163,10 +161,10 @@ class _Outliner:
         )
         self.origins.stand_for(call, item)
         rewriter.take_over_outputs(call, item.outputs)
-        if self.shared is None:
-            rewriter.erase(item.replaced)
+        if self.may_share:
+            self.kept.setdefault(graph, []).extend(item.replaced)
         else:
-            self.shared.setdefault(graph, []).extend(item.replaced)
+            rewriter.erase(item.replaced)
         return call
 
 

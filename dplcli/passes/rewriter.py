@@ -201,10 +201,9 @@ class GraphRewriter:
                 if read is not None and read.producer not in members:
                     read.remove_use(node, slot)
             graph.unlink(node)
-            if node.subgraphs:
-                for body in node.subgraphs.values():
-                    _forget_body(body)
-                    graph.inner.remove(body)
+            for body in node.subgraphs.values():
+                _forget_body(body)
+                graph.inner.remove(body)
         for value in made:
             del graph.values[value.name]
             graph.erased.add(value.name)

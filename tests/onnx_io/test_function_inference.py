@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from dplcli.errors import InvalidModelError
-from dplcli.ir import Model
+from dplcli.ir import Model, TensorType, Value
 from dplcli.onnx_io import to_proto
 from dplcli.onnx_io.function_inference import infer_in_functions
 from tests.helpers import model_from_bytes, model_from_text
@@ -170,8 +170,8 @@ def test_many_calls_that_differ_are_looked_at_at_once() -> None:
 def test_nothing_is_made_up(functions: str) -> None:
     """Functions that nobody calls, or that call each other, stay without types; nothing fails."""
     model = model_from_text(f"{HEAD} g (float[2] a) => (u) {{ u = Neg (a) }} {functions}")
-    types: dict[object, object] = {}
-    infer_in_functions(model, types)  # type: ignore[arg-type]  # it is empty
+    types: dict[Value, TensorType] = {}
+    infer_in_functions(model, types)
     assert types == {}
 
 

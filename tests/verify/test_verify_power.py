@@ -355,6 +355,6 @@ ATTENTION = """g (float[1, 4, 6] x) => (float[1, 4, 6] y)
         pytest.param("Softmax <axis = -1>", "Sigmoid", False, id="no-shares"),
     ],
 )
-def test_bias_of_keys_is_not_changed(save: Save, before: str, after: str, is_idle: bool) -> None:  # noqa: FBT001
+def test_bias_of_keys_is_not_changed(save: Save, before: str, after: str, *, is_idle: bool) -> None:
     """It adds the same to all scores of a query, which leaves their shares as they are."""
     assert Idleness(onnx.load(save(ATTENTION.replace(before, after)))).is_key_bias("b") is is_idle
