@@ -10,7 +10,6 @@ from dplcli.ir import Model, Node, Value
 from dplcli.onnx_io import model_from_proto
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
-SHARED_MODELS = Path(__file__).parents[1].parent / "shared" / "models"
 
 
 def parse(text: str) -> onnx.ModelProto:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dplcli import pipeline
+from tests.corpus.nets import each_model, real_model
 from tests.helpers import describe_refusals, selected, taken
-from tests.models import SHARED_MODELS
 from tests.near_misses import counts_when_equivalent, failures, idle_conditions, rules_of
 
 if TYPE_CHECKING:
@@ -185,9 +185,7 @@ MODELS = {
 }
 
 
-@pytest.mark.corpus
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", each_model(MODELS))
 def test_transformers(name: str, tmp_path: Path) -> None:
     """The partitioned model is equivalent at both levels, and the counts are these."""
-    model = SHARED_MODELS / f"{name}.onnx"
-    assert counts_when_equivalent(model, tmp_path / "out.onnx", "cublas") == MODELS[name]
+    assert counts_when_equivalent(real_model(name), tmp_path / "out.onnx", "cublas") == MODELS[name]

@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 from dplcli import pipeline
+from tests.corpus.nets import each_model, real_model
 from tests.helpers import selected, taken
-from tests.models import SHARED_MODELS
 from tests.near_misses import counts_when_equivalent, failures, idle_conditions, rules_of
 
 if TYPE_CHECKING:
@@ -235,18 +235,17 @@ MODELS = {
 }
 
 
-@pytest.mark.corpus
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", each_model(MODELS))
 def test_real_models(name: str, tmp_path: Path) -> None:
     """The partitioned model is equivalent at both levels, and the counts are these."""
-    model = SHARED_MODELS / f"{name}.onnx"
-    assert counts_when_equivalent(model, tmp_path / "out.onnx", "cutlass") == MODELS[name]
+    assert (
+        counts_when_equivalent(real_model(name), tmp_path / "out.onnx", "cutlass") == MODELS[name]
+    )
 
 
-@pytest.mark.corpus
 def test_two_targets(tmp_path: Path) -> None:
     """The first target takes what it can, the second one what is left."""
-    path = SHARED_MODELS / "bert-dynamo23.onnx"
+    path = real_model("bert-dynamo23")
     both = pipeline.partition(path, output=tmp_path / "a.onnx", targets=["cublas", "cutlass"])
     assert both.counts["cublas.matmul_bias"] == 60
     assert both.counts["cutlass.layer_norm"] == 25

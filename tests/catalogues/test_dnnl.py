@@ -16,7 +16,7 @@ from dplcli.dpl import PatternRule, parse_pattern, read_catalogs
 from dplcli.dpl.scoping import bound_names
 from dplcli.onnx_io.build import model_from_text as model_of_example
 from dplcli.passes.selection import select_matches
-from tests.corpus.nets import SHARED, manifest
+from tests.corpus.nets import each_model, real_model
 from tests.helpers import SCHEMAS, model_from_text
 from tests.near_misses import failed_trials, kinds_of_examples
 
@@ -264,20 +264,12 @@ FOUND = {
 by others, too, are not: the copy would have to be computed twice."""
 
 
-def shared(name: str) -> Path:
-    """Return a real model, if there is one."""
-    if f"{name}.onnx" not in manifest():
-        pytest.skip("the corpus is not here")
-    return SHARED / f"{name}.onnx"
-
-
-@pytest.mark.corpus
-@pytest.mark.parametrize("name", list(FOUND))
+@pytest.mark.parametrize("name", each_model(FOUND))
 def test_real_models_are_partitioned_as_counted(tmp_path: Path, name: str) -> None:
     """The counts are exact, and the result is equivalent at both levels of optimisation."""
     path = tmp_path / "out.onnx"
     settings = pipeline.PartitionSettings(verification=pipeline.VerifySettings(seeds=(0,)))
-    outcome = pipeline.partition(shared(name), output=path, targets=["dnnl"], settings=settings)
+    outcome = pipeline.partition(real_model(name), output=path, targets=["dnnl"], settings=settings)
 
     found = {rule.removeprefix("dnnl."): n for rule, n in outcome.counts.items() if n}
     assert found == FOUND[name]

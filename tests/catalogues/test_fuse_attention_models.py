@@ -15,8 +15,8 @@ from dplcli import pipeline
 from dplcli.dpl import read_catalogs
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.rewriting import rewrite
+from tests.corpus.nets import each_model, real_model
 from tests.helpers import SCHEMAS
-from tests.models import SHARED_MODELS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ WITHOUT_KERNEL = {"gemma2-dynamo20": "capped scores, in heads of 4"}
 """Attentions that no operator of onnxruntime's own computes."""
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", each_model(FOUND))
 def test_the_standard_operators(name: str, tmp_path: Path) -> None:
     """All attentions of a model that was raised to opset 23 are found."""
     original = _raised(name, tmp_path)
@@ -59,10 +59,10 @@ def test_the_standard_operators(name: str, tmp_path: Path) -> None:
     assert pipeline.verify(original, tmp_path / "after.onnx").equivalent
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", each_model(FOUND))
 def test_operators_of_onnxruntime(name: str, tmp_path: Path) -> None:
     """All attentions are found in the model as it is, too."""
-    original = SHARED_MODELS / f"{name}.onnx"
+    original = real_model(name)
 
     counts = _rewrite(original, tmp_path / "after.onnx", "fuse_ort_attention")
 
@@ -89,7 +89,7 @@ HIDDEN = {"left": slice(3), "right": slice(-3, None), "all": slice(None)}
 PADDED = ["bert-dynamo18", "gpt2-dynamo20", "llama-legacy17", "llama_deep-dynamo18"]
 
 
-@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("name", each_model(PADDED))
 @pytest.mark.parametrize("padding", HIDDEN)
 def test_padding(name: str, padding: str, tmp_path: Path) -> None:
     """Tokens before the first real one see nothing, and get the same out of it as before."""
@@ -106,7 +106,7 @@ def test_padding(name: str, padding: str, tmp_path: Path) -> None:
 
 def _raised(name: str, folder: Path) -> Path:
     """Write a model with opset 23."""
-    proto = onnx.load(SHARED_MODELS / f"{name}.onnx")
+    proto = onnx.load(real_model(name))
     raised = onnx.version_converter.convert_version(proto, 23)
     raised.ir_version = max(raised.ir_version, 10)
     path = folder / "before.onnx"

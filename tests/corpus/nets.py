@@ -1,29 +1,123 @@
-"""Where the real models are, and what is known of them."""
+"""The real models of the tests: which there are, where each is, and what is known of it.
+
+Some small ones come with the project: in ``models`` here, in ``sample_models``, and in the onnx
+package. Many more are a corpus, a folder with a ``manifest.json`` of the same form as ours. It is
+the one that the environment variable ``DPL_CORPUS`` names (an empty text says: none), or else
+``shared/models`` beside the checkout, if that is there.
+
+A test that needs a model of the corpus is ``long``, and is skipped where there is no corpus.
+"""
+
+from __future__ import annotations
 
 import json
+import os
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx.backend.test
+import pytest
 
-SHARED = Path(__file__).parents[2].parent / "shared" / "models"
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from _pytest.mark.structures import ParameterSet
+
+ROOT = Path(__file__).parents[2]
+VARIABLE = "DPL_CORPUS"
+MANIFEST = "manifest.json"
+BESIDE = ROOT.parent / "shared" / "models"
+OURS = Path(__file__).parent / "models"
+SAMPLES = {
+    "deit-dynamo18": "deit",
+    "pytorch_super_resolution": "super_resolution",
+    "qonnx_residual_block": "residual_block",
+    "resnet18-legacy13-keepbn": "resnet18_bn",
+}
+"""What the corpus calls the nets of ``sample_models``."""
+
 LIGHT = Path(onnx.backend.test.__file__).parent / "data" / "light"
 LIGHT_NETS = [
     *("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50"),
     *("shufflenet", "squeezenet", "vgg19", "zfnet512"),
 ]
+OF_THE_PACKAGE = "onnx_light_"
+"""How the corpus begins the names of nets of the onnx package."""
+
+ABSENT = f"is not among the models of this project, and {VARIABLE} names no folder that has it"
 
 
-def manifest() -> dict[str, dict[str, Any]]:
-    """Return what the manifest says of each model, by name; nothing where there are none."""
-    path = SHARED / "manifest.json"
-    if not path.exists():
+@cache
+def corpus() -> Path | None:
+    """Return the folder of the corpus, or None where there is none."""
+    named = os.environ.get(VARIABLE)
+    if named is None:
+        return BESIDE if (BESIDE / MANIFEST).is_file() else None
+    if not named:
+        return None
+    folder = Path(named).resolve()
+    if not (folder / MANIFEST).is_file():
+        message = f"{VARIABLE}={named}: no folder with a {MANIFEST}; correct it or unset it"
+        raise pytest.UsageError(message)
+    return folder
+
+
+def _entries(folder: Path | None) -> dict[str, dict[str, Any]]:
+    if folder is None:
         return {}
-    entries = json.loads(path.read_text(encoding="utf-8"))["models"]
+    entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["models"]
     return {entry["name"]: entry for entry in entries}
+
+
+@cache
+def manifest() -> dict[str, dict[str, Any]]:
+    """Return what is known of each model at hand, by the name of its file, in order."""
+    return dict(sorted((_entries(OURS) | _entries(corpus())).items()))
+
+
+@cache
+def corpus_manifest() -> dict[str, dict[str, Any]]:
+    """Return what the corpus says of its models, by the names of their files."""
+    return _entries(corpus())
 
 
 def light_net(name: str) -> Path:
     """Return the path of a net of the onnx package."""
     return LIGHT / f"light_{name}.onnx"
+
+
+def our_model(name: str) -> Path | None:
+    """Return the path of a model that every checkout has, or None if it is not one of those."""
+    stem = name.removesuffix(".onnx")
+    if stem in SAMPLES:
+        return ROOT / "sample_models" / f"{SAMPLES[stem]}.onnx"
+    if stem.startswith(OF_THE_PACKAGE):
+        return light_net(stem.removeprefix(OF_THE_PACKAGE))
+    path = OURS / f"{stem}.onnx"
+    return path if path.is_file() else None
+
+
+def real_model(name: str) -> Path:
+    """Return the path of the model that is called *name*, or skip the test and say why."""
+    ours, folder = our_model(name), corpus()
+    if ours is not None:
+        return ours
+    path = None if folder is None else folder / f"{name.removesuffix('.onnx')}.onnx"
+    if path is None or not path.is_file():
+        pytest.skip(f"{name} {ABSENT}")
+    return path
+
+
+def each_model(names: Iterable[str], *rest: object) -> list[ParameterSet]:
+    """Return one parameter for each model; those of the corpus are for the long part.
+
+    Args:
+        names: The models, or the keys of a table of them.
+        rest: What follows the name in each parameter.
+    """
+    return [
+        pytest.param(name, *rest, id=name, marks=() if our_model(name) else pytest.mark.long)
+        for name in names
+    ]

@@ -11,15 +11,12 @@ import onnx
 import pytest
 
 from dplcli import pipeline
-from tests.corpus.nets import SHARED, manifest
+from tests.corpus.nets import real_model
 from tests.corpus.planted import PLANTED, Planted, catalogue, pairs
 
 MOST_NODES = 3
 ROOT = Path(__file__).parents[2]
-pytestmark = [
-    pytest.mark.corpus,
-    pytest.mark.skipif(not manifest(), reason="the models are not beside the checkout"),
-]
+pytestmark = pytest.mark.long
 
 
 def bisected(folder: Path, *rules: Planted) -> pipeline.BisectOutcome:
@@ -27,7 +24,7 @@ def bisected(folder: Path, *rules: Planted) -> pipeline.BisectOutcome:
     path = folder / "wrong.yaml"
     path.write_text(catalogue(*rules), encoding="utf-8")
     source = pipeline.RuleSource([str(path), "prepare"])
-    model = SHARED / f"{rules[0].model}.onnx"
+    model = real_model(rules[0].model)
     return pipeline.bisect_rules(model, source, output=folder / "out")
 
 
@@ -61,7 +58,7 @@ def test_finds_a_wrong_rule(tmp_path: Path, rule: Planted) -> None:
     assert cause.reproducer is not None
     check_reproduces(cause.reproducer, rule.name)
     small = onnx.load(cause.reproducer / "original.onnx")
-    whole = onnx.load(SHARED / f"{rule.model}.onnx", load_external_data=False)
+    whole = onnx.load(real_model(rule.model), load_external_data=False)
     assert len(small.graph.node) < len(whole.graph.node) / 10
 
 
@@ -80,7 +77,7 @@ def test_finds_two_wrong_rules(tmp_path: Path, rules: tuple[Planted, Planted]) -
 @pytest.mark.parametrize("rule", PLANTED[1::4], ids=lambda rule: rule.name)
 def test_finds_where_a_rewritten_model_leaves_its_original(tmp_path: Path, rule: Planted) -> None:
     """Of two files, nothing else known: the first place is one where the rule was applied."""
-    model, path = SHARED / f"{rule.model}.onnx", tmp_path / "wrong.yaml"
+    model, path = real_model(rule.model), tmp_path / "wrong.yaml"
     path.write_text(catalogue(rule), encoding="utf-8")
     settings = pipeline.RewriteSettings(verify=False, max_growth=100)
     wrong = tmp_path / "wrong.onnx"

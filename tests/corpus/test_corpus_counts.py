@@ -9,7 +9,7 @@ import pytest
 from dplcli import pipeline
 from tests.corpus.nets import LIGHT_NETS, light_net
 
-pytestmark = pytest.mark.corpus
+pytestmark = pytest.mark.long
 
 RULES = """dpl: 1
 target: tvm

@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 
 from dplcli import pipeline
-from tests.corpus.nets import SHARED, manifest
+from tests.corpus.nets import real_model
 
-pytestmark = [
-    pytest.mark.corpus,
-    pytest.mark.skipif(not manifest(), reason="the models are not beside the checkout"),
-]
+pytestmark = pytest.mark.long
 
 # BasicBlock is called four times with channels and sizes of its own, BasicBlock.1 as well: that
 # the shortcut has the shape of what is added to it holds at every call, though no number does.
@@ -48,11 +45,11 @@ def test_functions_of_torch(name: str, target: str, constants: str, tmp_path: Pa
     """Found, equivalent, final, and undone."""
     once, twice, undone = tmp_path / "1.onnx", tmp_path / "2.onnx", tmp_path / "3.onnx"
     policies = pipeline.Policies(constants=(constants,))
-    outcome = pipeline.partition(SHARED / name, output=once, targets=[target], policies=policies)
+    outcome = pipeline.partition(real_model(name), output=once, targets=[target], policies=policies)
     assert Counter(found.rule.name for found in outcome.selection.matches) == FOUND[name, target]
     assert outcome.is_success
     again = pipeline.partition(once, output=twice, targets=[target], policies=policies)
     assert not again.is_changed
     assert twice.read_bytes() == once.read_bytes()
     pipeline.inline(once, output=undone)
-    assert pipeline.diff(SHARED / name, undone).difference.is_equal
+    assert pipeline.diff(real_model(name), undone).difference.is_equal

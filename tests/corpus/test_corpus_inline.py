@@ -17,13 +17,12 @@ from dplcli.passes.partition import partition
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.inlining import written_functions
 from dplcli.pipeline.rules import RuleSource, load_rules
-from tests.corpus.nets import LIGHT_NETS, SHARED, light_net, manifest
+from tests.corpus.nets import LIGHT_NETS, light_net, manifest, real_model
 from tests.helpers import model_from_text
 from tests.structure import differences
 
 MODELS = manifest()
-pytestmark = pytest.mark.corpus
-HAS_MODELS = pytest.mark.skipif(not MODELS, reason="the models are not beside the checkout")
+pytestmark = pytest.mark.long
 
 EMPTY = "g () => () { }"
 POLICIES: list[tuple[ConstantsPolicy, EscapePolicy]] = [
@@ -70,21 +69,19 @@ def there_and_back(
     return differences(onnx.load(path, load_external_data=False), to_proto(again))
 
 
-@HAS_MODELS
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_a_partition_for_dnnl_is_undone(tmp_path: Path, name: str) -> None:
     """Constants lifted and embedded; nodes that others need refused, repeated or returned."""
     few = MODELS[name]["nodes"] > MANY_NODES
     for constants, escape in POLICIES[:2] if few else POLICIES:
-        found = there_and_back(SHARED / name, tmp_path, constants, escape)
+        found = there_and_back(real_model(name), tmp_path, constants, escape)
         assert found == []
 
 
-@HAS_MODELS
 @pytest.mark.parametrize("name", [n for n, m in sorted(MODELS.items()) if m["nodes"] < MANY_NODES])
 def test_regions_are_undone(tmp_path: Path, name: str) -> None:
     """Partitions merged to regions come apart again, and then back."""
-    found = there_and_back(SHARED / name, tmp_path, merge=True)
+    found = there_and_back(real_model(name), tmp_path, merge=True)
     assert found == []
 
 
@@ -95,7 +92,6 @@ def test_the_nets_of_the_onnx_package(tmp_path: Path, name: str) -> None:
         assert there_and_back(light_net(name), tmp_path, constants, escape) == []
 
 
-@HAS_MODELS
 @pytest.mark.parametrize(
     ("name", "nodes"),
     [("torch_transformer-legacy17-fn.onnx", 933), ("resnet18-legacy16-fn.onnx", 50)],
@@ -103,7 +99,7 @@ def test_the_nets_of_the_onnx_package(tmp_path: Path, name: str) -> None:
 def test_functions_of_exporters(tmp_path: Path, name: str, nodes: int) -> None:
     """What torch's exporter wrote as functions is inlined, and computes the same."""
     choice = pipeline.InlineChoice(everything=True)
-    outcome = pipeline.inline(SHARED / name, output=tmp_path / "out.onnx", choice=choice)
+    outcome = pipeline.inline(real_model(name), output=tmp_path / "out.onnx", choice=choice)
     assert outcome.is_success
     assert outcome.verification is not None
     assert outcome.verification.equivalent

@@ -9,7 +9,7 @@ from dplcli import pipeline
 from tests.corpus.nets import LIGHT_NETS, light_net
 from tests.corpus.untouched import check_untouched
 
-pytestmark = pytest.mark.corpus
+pytestmark = pytest.mark.long
 
 REFILLED = pipeline.VerifySettings(refill_weights=True, seeds=(0,))
 

@@ -9,7 +9,7 @@ import pytest
 from dplcli import pipeline
 from tests.corpus.nets import LIGHT_NETS, light_net
 
-pytestmark = pytest.mark.corpus
+pytestmark = pytest.mark.long
 
 CATALOGUES = ("prepare", "fuse", "fuse_ort")
 UNCHANGED = {"resnet50", "shufflenet"}

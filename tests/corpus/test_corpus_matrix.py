@@ -17,7 +17,7 @@ from tests.corpus.matrix import (
     Cell,
     fill,
 )
-from tests.corpus.nets import LIGHT_NETS, SHARED, light_net, manifest
+from tests.corpus.nets import LIGHT_NETS, light_net, manifest, real_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def test_samples(name: str, tmp_path: Path, target: str, constants: str, form: s
     check_growth(model, cell, constants, form)
 
 
-@pytest.mark.corpus
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "target", "constants", "form"), dealt(LIGHT_NETS))
 def test_light_nets(name: str, tmp_path: Path, target: str, constants: str, form: str) -> None:
     """The nets of the onnx package, with weights that mean something."""
@@ -73,12 +73,11 @@ def test_light_nets(name: str, tmp_path: Path, target: str, constants: str, form
     check_growth(model, cell, constants, form)
 
 
-@pytest.mark.corpus
-@pytest.mark.skipif(not MODELS, reason="the models are not beside the checkout")
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "target", "constants", "form"), dealt(sorted(MODELS)))
 def test_corpus(name: str, tmp_path: Path, target: str, constants: str, form: str) -> None:
     """Exported and hand-made nets of every kind."""
-    model = SHARED / name
+    model = real_model(name)
     verify = name not in UNVERIFIED
     cell = fill(model, tmp_path, target=target, constants=constants, form=form, verify=verify)
     runs = MODELS[name]["checks"]["onnxruntime_cpu"] == "ok"

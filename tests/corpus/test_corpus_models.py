@@ -9,14 +9,11 @@ from dplcli import pipeline
 from dplcli.errors import VerificationError
 from dplcli.onnx_io import check_model
 from dplcli.verify.equivalence import verify_equivalence
-from tests.corpus.nets import SHARED, manifest
+from tests.corpus.nets import VARIABLE, corpus_manifest, manifest, real_model
 from tests.corpus.untouched import check_untouched
 
 MODELS = manifest()
-pytestmark = [
-    pytest.mark.corpus,
-    pytest.mark.skipif(not MODELS, reason="the models are not beside the checkout"),
-]
+pytestmark = pytest.mark.long
 
 # One session takes onnxruntime two minutes; the structure is checked all the same.
 UNVERIFIED = {"gru_unrolled-legacy17.onnx"}
@@ -30,7 +27,7 @@ NO_VERIFY = pipeline.PartitionSettings(verify=False)
 
 def check_structure(name: str, result: Path, outcome: pipeline.PartitionOutcome) -> None:
     """Check validity, growth, and that nothing but the matches was touched."""
-    original = SHARED / name
+    original = real_model(name)
     if not outcome.is_changed:
         assert result.read_bytes() == original.read_bytes()
         return
@@ -59,7 +56,9 @@ def test_partition_succeeds_or_changes_nothing(tmp_path: Path, name: str) -> Non
     result = tmp_path / name
     settings = NO_VERIFY if name in UNVERIFIED else pipeline.PartitionSettings()
 
-    outcome = pipeline.partition(SHARED / name, output=result, targets=["dnnl"], settings=settings)
+    outcome = pipeline.partition(
+        real_model(name), output=result, targets=["dnnl"], settings=settings
+    )
 
     assert outcome.is_success
     assert outcome.is_changed == (any(outcome.counts.values()) or outcome.is_sorted)
@@ -75,16 +74,18 @@ def test_partition_succeeds_or_changes_nothing(tmp_path: Path, name: str) -> Non
 def test_what_onnxruntime_refuses_is_a_clear_word(tmp_path: Path, name: str) -> None:
     """With verification one sentence and no file; without it the structural work."""
     result = tmp_path / name
-    matched = any(pipeline.match(SHARED / name, targets=["dnnl"]).counts.values())
+    matched = any(pipeline.match(real_model(name), targets=["dnnl"]).counts.values())
 
     if matched:
         with pytest.raises(VerificationError, match="onnxruntime does not run") as caught:
-            pipeline.partition(SHARED / name, output=result, targets=["dnnl"])
+            pipeline.partition(real_model(name), output=result, targets=["dnnl"])
         assert "--no-verify" in str(caught.value.hint)
         assert "\n" not in caught.value.message
         assert caught.value.message.count("'") % 2 == 0  # a quotation is closed
         assert list(tmp_path.iterdir()) == []
-    outcome = pipeline.partition(SHARED / name, output=result, targets=["dnnl"], settings=NO_VERIFY)
+    outcome = pipeline.partition(
+        real_model(name), output=result, targets=["dnnl"], settings=NO_VERIFY
+    )
 
     assert outcome.is_success
     assert outcome.is_changed == matched
@@ -96,9 +97,12 @@ def test_what_onnxruntime_refuses_is_a_clear_word(tmp_path: Path, name: str) -> 
 def test_verify_says_that_there_is_no_verdict(name: str) -> None:
     """A refused model compared with itself is neither equal nor different."""
     with pytest.raises(VerificationError, match="onnxruntime does not run the original"):
-        verify_equivalence(SHARED / name, SHARED / name)
+        verify_equivalence(real_model(name), real_model(name))
 
 
 def test_the_corpus_is_whole() -> None:
-    """141 models, of which onnxruntime refuses five and onnx.checker four."""
-    assert (len(MODELS), len(REFUSED), len(INVALID)) == (141, 5, 4)
+    """141 models, of which onnxruntime refuses five and onnx.checker four; ours are among them."""
+    if not corpus_manifest():
+        pytest.skip(f"there is no corpus: {VARIABLE} names none")
+    assert (len(corpus_manifest()), len(REFUSED), len(INVALID)) == (141, 5, 4)
+    assert MODELS.keys() == corpus_manifest().keys()

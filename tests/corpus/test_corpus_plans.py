@@ -7,23 +7,15 @@ import pytest
 from dplcli import pipeline
 from dplcli.dpl import read_catalogs, shipped_catalogs
 from dplcli.onnx_io import OnnxSchemas
-from tests.corpus.nets import SHARED, manifest
+from tests.corpus.nets import real_model
 
-MODELS = manifest()
-pytestmark = [
-    pytest.mark.corpus,
-    pytest.mark.skipif(not MODELS, reason="the models are not beside the checkout"),
-]
+pytestmark = pytest.mark.long
 
 # One of each family: attention, windows, recurrent, loops and branches, quantised, large, dynamic.
 NAMES = [
-    name
-    for name in (
-        *("bert-legacy17", "swin-legacy17", "gru-legacy17", "greedy_loop-legacy17", "silero_vad"),
-        *("cond_net-dynamo18", "distilbert-dynamo18-qdq-static", "deberta-legacy17"),
-        *("faster_rcnn-legacy13", "basic_pitch_nmp", "llama-legacy17", "densenet-legacy13"),
-    )
-    if f"{name}.onnx" in MODELS
+    *("bert-legacy17", "swin-legacy17", "gru-legacy17", "greedy_loop-legacy17", "silero_vad"),
+    *("cond_net-dynamo18", "distilbert-dynamo18-qdq-static", "deberta-legacy17"),
+    *("faster_rcnn-legacy13", "basic_pitch_nmp", "llama-legacy17", "densenet-legacy13"),
 ]
 CATALOGUES = [n for n in shipped_catalogs() if read_catalogs([n], OnnxSchemas()).rewrites]
 
@@ -31,7 +23,7 @@ CATALOGUES = [n for n in shipped_catalogs() if read_catalogs([n], OnnxSchemas())
 @pytest.mark.parametrize("name", NAMES)
 def test_an_unedited_plan_gives_the_same_bytes(tmp_path: Path, name: str) -> None:
     """All that dpl ships, whatever its functions remember."""
-    model, plan = SHARED / f"{name}.onnx", tmp_path / "plan.yaml"
+    model, plan = real_model(name), tmp_path / "plan.yaml"
     settings = pipeline.RewriteSettings(verify=False, max_growth=100, plan=plan)
 
     done = pipeline.rewrite(

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from dplcli import pipeline
-from tests.corpus.nets import LIGHT_NETS, SHARED, light_net, manifest
+from tests.corpus.nets import LIGHT_NETS, light_net, manifest, real_model
 
 SMALL = 40_000
-MODELS = [SHARED / name for name, facts in manifest().items() if facts["size"] < SMALL]
+MODELS = [real_model(name) for name, facts in manifest().items() if facts["size"] < SMALL]
 SETTINGS = pipeline.RewriteSettings(verify=False)
 
-pytestmark = pytest.mark.corpus
+pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+from tests.corpus.nets import each_model, real_model
 from tests.diff.compared import difference, words
 from tests.helpers import model_from_bytes
-from tests.models import SHARED_MODELS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +25,6 @@ NAMES = [
     "scan_net-dynamo18.onnx",
     "torch_transformer-legacy17-fn.onnx",
 ]
-pytestmark = pytest.mark.skipif(
-    not SHARED_MODELS.is_dir(), reason="the models are not beside the checkout"
-)
 
 
 def rename(graph: onnx.GraphProto, kept: set[str], outer: dict[str, str]) -> None:
@@ -60,10 +57,10 @@ def other_names(proto: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", each_model(NAMES))
 def test_other_names(name: str) -> None:
     """No name but those of inputs and outputs matters."""
-    proto = onnx.load(SHARED_MODELS / name)
+    proto = onnx.load(real_model(name))
     found = difference(
         model_from_bytes(proto.SerializeToString()),
         model_from_bytes(other_names(proto).SerializeToString()),
@@ -75,7 +72,7 @@ def test_other_names(name: str) -> None:
 @pytest.mark.parametrize("name", ["llama_past-dynamo23.onnx", "modernbert-dynamo20.onnx"])
 def test_one_edit_in_the_middle(name: str) -> None:
     """A node more in the middle of a real net is one node and one wire, whatever the names."""
-    proto = onnx.load(SHARED_MODELS / name)
+    proto = onnx.load(real_model(name))
     edited = other_names(proto)
     middle = len(edited.graph.node) // 2
     place = next(
@@ -103,10 +100,8 @@ def test_what_onnxruntime_has_optimised(name: str, least: int, tmp_path: Path) -
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
     options.log_severity_level = 3
-    ort.InferenceSession(str(SHARED_MODELS / name), options, providers=["CPUExecutionProvider"])
-    first, second = (
-        path.read_bytes() for path in (SHARED_MODELS / name, tmp_path / "optimised.onnx")
-    )
+    ort.InferenceSession(str(real_model(name)), options, providers=["CPUExecutionProvider"])
+    first, second = (path.read_bytes() for path in (real_model(name), tmp_path / "optimised.onnx"))
     there = difference(model_from_bytes(first), model_from_bytes(second)).graphs[0]
     back = difference(model_from_bytes(second), model_from_bytes(first)).graphs[0]
     assert there.paired == back.paired >= least
@@ -116,12 +111,14 @@ def test_what_onnxruntime_has_optimised(name: str, least: int, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("first", "second", "least"),
     [
-        ("resnet18-legacy13.onnx", "resnet18-dynamo18.onnx", 48),
+        pytest.param(
+            *("resnet18-legacy13.onnx", "resnet18-dynamo18.onnx", 48), marks=pytest.mark.long
+        ),
         ("bert-legacy17.onnx", "bert-dynamo18.onnx", 420),
     ],
 )
 def test_the_same_net_by_two_exporters(first: str, second: str, least: int) -> None:
     """Without one name or weight in common, the layers of the one are those of the other."""
-    one, other = ((SHARED_MODELS / name).read_bytes() for name in (first, second))
+    one, other = ((real_model(name)).read_bytes() for name in (first, second))
     found = difference(model_from_bytes(one), model_from_bytes(other)).graphs[0]
     assert found.paired >= least

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,8 @@ import pytest
 
 from dplcli.dpl.shapes import Term, described, items_of, shape_of
 from dplcli.onnx_io import load_model
-from tests.models import SHARED_MODELS, ir_of
+from tests.corpus.nets import each_model, manifest, real_model
+from tests.models import ir_of
 
 if TYPE_CHECKING:
     from dplcli.dpl.shapes.terms import Number
@@ -187,13 +187,12 @@ MODELS = [
 ]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", each_model(MODELS))
 def test_shapes_and_numbers_are_those_of_onnxruntime(name: str) -> None:
     """Every dimension and element, with numbers for the unknowns, is what onnxruntime computes."""
-    entry = next(e for e in _manifest() if e["name"] == name)
-    proto = onnx.load(SHARED_MODELS / name)
-    model = load_model(SHARED_MODELS / name)
-    computed = _compute_all(proto, entry["inputs"])
+    path = real_model(name)
+    model = load_model(path)
+    computed = _compute_all(onnx.load(path), manifest()[name]["inputs"])
     numbers: dict[int, int] = {}
     checked = 0
 
@@ -212,13 +211,6 @@ def test_shapes_and_numbers_are_those_of_onnxruntime(name: str) -> None:
             assert _agree(expected, actual, numbers), (value, expected, actual)
         checked += len(pairs)
     assert checked > 1000
-
-
-def _manifest() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((SHARED_MODELS / "manifest.json").read_text())[
-        "models"
-    ]
-    return found
 
 
 def _compute_all(

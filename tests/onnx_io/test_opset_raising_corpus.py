@@ -9,16 +9,10 @@ import pytest
 from dplcli.errors import OpsetError, UsageError
 from dplcli.onnx_io import check_model, load_model, staged
 from dplcli.pipeline import verify
-from tests.corpus.nets import SHARED, manifest
+from tests.corpus.nets import each_model, manifest, real_model
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-MODELS = manifest()
-pytestmark = [
-    pytest.mark.corpus,
-    pytest.mark.skipif(not MODELS, reason="the models are not beside the checkout"),
-]
 
 SAMPLE = [
     "faster_rcnn-legacy13.onnx",  # bodies, RoiAlign, dynamic shapes
@@ -49,34 +43,35 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("version", [18, 21, 26])
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", each_model(SAMPLE))
 def test_a_raised_model_computes_the_same(tmp_path: Path, name: str, version: int) -> None:
     """onnx.checker accepts it if it accepts the original, and onnxruntime sees no difference."""
     raised = tmp_path / name
-    with staged(load_model(SHARED / name, opset=version), raised) as written:
+    with staged(load_model(real_model(name), opset=version), raised) as written:
         written.commit()
     assert load_model(raised).opset_imports[""] == version
-    assert not check_model(raised) or check_model(SHARED / name)
-    result = verify(SHARED / name, raised)
+    assert not check_model(raised) or check_model(real_model(name))
+    result = verify(real_model(name), raised)
     if (name, version) in NOT_RUN:
         assert NOT_RUN[name, version] in result.reasons[0]
     else:
         assert result.equivalent
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("name", each_model(sorted(REFUSED)))
 def test_refused_models_say_why(name: str) -> None:
     """The reason is a sentence about one node."""
     with pytest.raises(OpsetError, match=REFUSED[name]):
-        load_model(SHARED / name, opset=18)
+        load_model(real_model(name), opset=18)
 
 
+@pytest.mark.long
 def test_all_others_are_raised_or_newer() -> None:
     """No other model is refused, whatever the opset; none is loaded that cannot be."""
-    for name in MODELS:
+    for name in manifest():
         for version in (18, 28):
             try:
-                model = load_model(SHARED / name, opset=version)
+                model = load_model(real_model(name), opset=version)
             except UsageError as error:
                 assert "cannot be lowered" in error.message  # noqa: PT017
             except OpsetError:

@@ -94,7 +94,7 @@ def is_same(found: object, wanted: object) -> bool:
     return np.allclose(ours, theirs, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-@pytest.mark.corpus
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
 def test_each_change_leaves_the_numbers_alone() -> None:
     """Whatever is valid and runs before a change is valid, runs and computes the same behind it."""

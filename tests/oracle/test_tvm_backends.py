@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from dplcli import pipeline
-from tests.models import SHARED_MODELS
+from tests.corpus.nets import real_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ from tvm.relax.backend.cuda.cublas import partition_for_cublas
 from tvm.relax.backend.cuda.cutlass import partition_for_cutlass
 from tvm.relax.frontend.onnx import from_onnx
 
-pytestmark = pytest.mark.oracle
+pytestmark = pytest.mark.long
 
 PARTITIONERS = {"cublas": partition_for_cublas, "cutlass": partition_for_cutlass}
 SIZE = {"batch": 1}
@@ -182,7 +182,7 @@ def reasons_of(row: Row) -> list[str]:
 
 def with_numbers(name: str, folder: Path) -> Path:
     """Write a model with a number for each size and without what can be computed beforehand."""
-    model = onnx.load(SHARED_MODELS / f"{name}.onnx")
+    model = onnx.load(real_model(name))
     for graph_input in model.graph.input:
         for dim in graph_input.type.tensor_type.shape.dim:
             if not dim.dim_value:

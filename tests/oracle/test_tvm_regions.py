@@ -23,7 +23,7 @@ from tvm.relax.dpl import is_op, wildcard
 
 from tests.oracle.relax_side import RELAX_OPS, RelaxGraph, graph_of
 
-pytestmark = pytest.mark.oracle
+pytestmark = pytest.mark.long
 
 TARGETS = {"Relu": "s", "Add": "s", "Neg": "t", "Mul": "t"}
 BINARY = ("Add", "Mul", "Sub")

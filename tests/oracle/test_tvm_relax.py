@@ -59,7 +59,7 @@ from tests.oracle.relax_side import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.oracle
+pytestmark = pytest.mark.long
 HAS_NOT = hasattr(dplcli.dpl.pattern, "NotPattern")
 SETTINGS = settings(max_examples=500, deadline=None, derandomize=True)
 

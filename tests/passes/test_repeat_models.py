@@ -13,7 +13,7 @@ from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.repeat import outline_repeats
 from dplcli.passes.repeat_search import RepeatOptions
-from tests.corpus.nets import SHARED, light_net
+from tests.corpus.nets import each_model, light_net, real_model
 from tests.helpers import model_from_bytes
 
 if TYPE_CHECKING:
@@ -43,13 +43,10 @@ LAYERS = {
 """The first kinds of blocks of each model, and how many layers its architecture has."""
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", each_model(LAYERS))
 def test_there_is_one_function_per_kind_of_layer(tmp_path: Path, name: str) -> None:
     """Whole layers, each a call of one function; a second run changes nothing."""
-    path = SHARED / f"{name}.onnx"
-    if not path.is_file():
-        pytest.skip(f"{name}.onnx is not here")
-    model = load_model(path)
+    model = load_model(real_model(name))
     nodes = model.graph.node_count
 
     result = outline_repeats(model, RepeatOptions())
@@ -70,10 +67,7 @@ def test_there_is_one_function_per_kind_of_layer(tmp_path: Path, name: str) -> N
 
 def test_the_layers_of_a_stack_are_in_one_row() -> None:
     """Each layer of a transformer reads what the one before it makes."""
-    path = SHARED / "gpt2-dynamo20.onnx"
-    if not path.is_file():
-        pytest.skip("gpt2-dynamo20.onnx is not here")
-    model = load_model(path)
+    model = load_model(real_model("gpt2_past-legacy17"))
     (family,) = outline_repeats(model, RepeatOptions()).families
     calls = [partition.call for partition in family.partitions]
     for earlier, later in pairwise(calls):
@@ -91,15 +85,12 @@ def test_nets_of_the_onnx_package(tmp_path: Path, net: str, kinds: list[int]) ->
     onnx.checker.check_model(tmp_path / "out.onnx", full_check=True)
 
 
-@pytest.mark.parametrize("name", ["resnet50-legacy17", "qwen3-dynamo23", "silero_vad"])
+@pytest.mark.parametrize("name", each_model(["resnet50-legacy17", "qwen3-dynamo23", "silero_vad"]))
 @pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
 def test_onnxruntime_computes_the_same(tmp_path: Path, name: str, *, nested: bool) -> None:
     """Verified at both levels: attributes that differ, wide blocks, bodies of If nodes."""
-    path = SHARED / f"{name}.onnx"
-    if not path.is_file():
-        pytest.skip(f"{name}.onnx is not here")
     options = pipeline.RepeatOptions(nested=nested)
-    outcome = pipeline.repeat(path, output=tmp_path / "out.onnx", options=options)
+    outcome = pipeline.repeat(real_model(name), output=tmp_path / "out.onnx", options=options)
     assert outcome.verification is not None
     assert outcome.is_success
     assert outcome.families

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.repeat import outline_repeats
 from dplcli.passes.repeat_search import RepeatOptions
-from tests.corpus.nets import SHARED, light_net
+from tests.corpus.nets import each_model, light_net, real_model
 from tests.helpers import model_from_bytes, proto_from_text
 from tests.inlining import inlined
 from tests.passes.test_repeat_models import LAYERS
@@ -27,13 +27,10 @@ def check_undone(before: onnx.ModelProto, *, families: int | None = None) -> Non
     assert differences(before, inlined(to_proto(model))[0]) == []
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", each_model(LAYERS))
 def test_layers_of_real_models(name: str) -> None:
     """A real model is itself again."""
-    path = SHARED / f"{name}.onnx"
-    if not path.is_file():
-        pytest.skip(f"{name}.onnx is not here")
-    check_undone(onnx.load(path, load_external_data=False))
+    check_undone(onnx.load(real_model(name), load_external_data=False))
 
 
 @pytest.mark.parametrize("name", ["resnet50", "inception_v1"])

@@ -1,42 +1,32 @@
 """Real models: inputs are found without help, and a model equals itself."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from dplcli.errors import VerificationError
 from dplcli.verify import Settings
 from dplcli.verify.equivalence import verify_equivalence
+from tests.corpus.nets import manifest, real_model
 
-MODELS = Path(__file__).parents[2].parent / "shared" / "models"
-MANIFEST = MODELS / "manifest.json"
 # Sessions take minutes, or runs take seconds.
 SLOW = ("gru_unrolled", "vgg19", "zfnet512", "winml_candy", "alexnet", "sd_unet")
 
-pytestmark = [
-    pytest.mark.corpus,
-    pytest.mark.skipif(not MANIFEST.exists(), reason="the models are not beside the checkout"),
-]
+pytestmark = pytest.mark.long
 
 
 def names(*, runnable: bool) -> list[str]:
-    """Return the models of the corpus that onnxruntime is known to run, or known to refuse."""
-    if not MANIFEST.exists():
-        return []
-    entries = json.loads(MANIFEST.read_text(encoding="utf-8"))["models"]
+    """Return the models at hand that onnxruntime is known to run, or known to refuse."""
     return [
-        entry["name"]
-        for entry in entries
+        name
+        for name, entry in manifest().items()
         if (entry["checks"]["onnxruntime_cpu"] == "ok") == runnable
-        and not any(slow in entry["name"] for slow in SLOW)
+        and not any(slow in name for slow in SLOW)
     ]
 
 
 @pytest.mark.parametrize("name", names(runnable=True))
 def test_real_model_runs_on_made_up_inputs_and_equals_itself(name: str) -> None:
     """No flag, no hint: sizes and values are found, and nothing differs."""
-    path = MODELS / name
+    path = real_model(name)
 
     result = verify_equivalence(path, path, Settings(levels=("disable",)))
 
@@ -47,7 +37,7 @@ def test_real_model_runs_on_made_up_inputs_and_equals_itself(name: str) -> None:
 @pytest.mark.parametrize("name", names(runnable=False))
 def test_model_that_onnxruntime_refuses_is_reported_in_one_line(name: str) -> None:
     """No verdict, but a sentence without codes or C++ paths."""
-    path = MODELS / name
+    path = real_model(name)
 
     with pytest.raises(VerificationError, match="does not run the original model") as caught:
         verify_equivalence(path, path)
@@ -58,7 +48,7 @@ def test_model_that_onnxruntime_refuses_is_reported_in_one_line(name: str) -> No
 
 def test_what_the_optimiser_changes_is_not_blamed_on_the_candidate() -> None:
     """A quantised net moves with the level; held against the original at that level it passes."""
-    path = MODELS / "mobilenetv2-legacy13-qdq-perchannel.onnx"
+    path = real_model("mobilenetv2-legacy13-qdq-perchannel")
 
     result = verify_equivalence(path, path)
 

@@ -1,0 +1,31 @@
+"""What holds for all tests: where real models are, and that no quick test needs a corpus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.corpus.nets import ABSENT, VARIABLE, corpus, corpus_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+def pytest_report_header() -> str:
+    """Say which corpus there is."""
+    if corpus() is None:
+        return f"corpus: none ({VARIABLE} names none); tests of its models are skipped"
+    return f"corpus: {len(corpus_manifest())} models in {corpus()}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that lacks a model and is not ``long``: no part of the suite would run it."""
+    report = yield
+    if report.skipped and ABSENT in str(report.longrepr) and not item.get_closest_marker("long"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} needs a model of the corpus: mark it as long"
+    return report
