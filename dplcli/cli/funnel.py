@@ -15,6 +15,7 @@ import click
 
 from dplcli.cli.printing import guarded, say, write
 from dplcli.errors import DplError
+from dplcli.report.escaping import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,6 +142,11 @@ def _report(message: str, hint: str | None) -> int:
 
 
 def _complain(text: str) -> None:
-    """Print a message. Its further lines are those of an excerpt, which are indented."""
-    for line in _EXCERPT.split(text):
-        say(line, err=True)
+    """Print a message. Its further lines are those of an excerpt, which are indented.
+
+    Tabs stay in these: what is pointed at stands below.
+    """
+    first, *excerpt = _EXCERPT.split(text)
+    say(first, err=True)
+    for line in excerpt:
+        write("\t".join(one_line(part, None) for part in line.split("\t")) + "\n", err=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _GAP = "  "
 _NARROW = 30
 """How far a column of sentences is narrowed."""
+_BELOW = "    "
 _WORD = re.compile(r"\S+\s*")
 
 
@@ -92,29 +93,48 @@ class Table:
         self._rows.append(cells)
 
     def lines(self, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:
-        """Lay the rows out on so many characters a line, or on as many as they need."""
+        """Lay the rows out on so many characters a line, or on as many as they need.
+
+        Where names leave too little room for sentences, the long ones stand below their rows.
+        """
         rows = [[_text_of(cell, is_ascii=is_ascii) for cell in row] for row in self._rows]
         if self.show_header:
             rows.insert(0, [Text(column, "bold") for column in self._columns])
         if not rows:
             return
         widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
-        if width is not None:
-            self._narrow(widths, sum(widths) + len(_GAP) * (len(widths) - 1) - width)
-        for row in rows:
+        below: list[list[Text]] = [[] for _ in rows]
+        if width is not None and not self._narrow(widths, width):
+            below = [self._take_long(row) for row in rows]
+            widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
+        for row, taken in zip(rows, below, strict=True):
             yield from self._lines_of_row(row, widths)
+            for line in taken:
+                yield from _broken(line, width or 0)
 
-    def _narrow(self, widths: list[int], excess: int) -> None:
-        """Take *excess* from the columns of sentences, from the widest ones first."""
+    def _take_long(self, row: list[RichText]) -> list[Text]:
+        """Take the sentences out of a row that are longer than a narrow column."""
+        taken = []
+        for at, is_prose in enumerate(self._is_prose):
+            if is_prose and row[at].cell_len > _NARROW:
+                title = f"{self._columns[at]}: " if sum(self._is_prose) > 1 else ""
+                taken.append(Text(f"{_BELOW}{title}").append(row[at]))
+                row[at] = Text()
+        return taken
+
+    def _narrow(self, widths: list[int], room: int) -> bool:
+        """Narrow columns of sentences, the widest ones first; tell whether the rows fit then."""
+        excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
         while excess > 0:
             wide = [at for at, prose in enumerate(self._is_prose) if prose and widths[at] > _NARROW]
             if not wide:
-                return
+                return not any(self._is_prose)
             widest = max(wide, key=widths.__getitem__)
             below = max((widths[at] for at in wide if widths[at] < widths[widest]), default=_NARROW)
             taken = min(excess, widths[widest] - below)
             widths[widest] -= taken
             excess -= taken
+        return True
 
     def _lines_of_row(self, row: Sequence[RichText], widths: Sequence[int]) -> Iterator[RichText]:
         cells = [
