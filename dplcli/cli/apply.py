@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dplcli import pipeline
 from dplcli.cli.options import PATH, allow_code_option, model_argument
+from dplcli.cli.printing import write
 from dplcli.cli.rewrite_options import carry_out, run_options
+from dplcli.report.escaping import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
     del param
     if value:
-        click.echo(json.dumps(pipeline.plan_schema(), indent=2))
+        write(json_text(pipeline.plan_schema(), indent=2))
         ctx.exit()
 
 

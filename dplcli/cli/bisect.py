@@ -15,8 +15,8 @@ from dplcli.cli.options import (
     check_json_path,
     emit,
     output_options,
-    progress,
 )
+from dplcli.cli.printing import progress
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import UsageError
 from dplcli.report.bisect_report import (
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rich.console import RenderableType
+    from dplcli.report.layout import Part
 
-    Report = tuple[RenderableType, Callable[[], dict[str, Any]], bool]
+    Report = tuple[Part, Callable[[], dict[str, Any]], bool]
 
 _TWO = 2
 _ALONE = "--reproduce DIR stands alone: all it needs is in the folder"

@@ -8,7 +8,8 @@ import click
 
 from dplcli import pipeline
 from dplcli.cli.funnel import EXIT_NO
-from dplcli.cli.options import PATH, check_json_path, emit, output_options, progress
+from dplcli.cli.options import PATH, check_json_path, emit, output_options
+from dplcli.cli.printing import progress
 from dplcli.cli.report_options import report_options, take_reports
 from dplcli.report.diff_records import diff_record
 from dplcli.report.diff_report import diff_document, diff_report

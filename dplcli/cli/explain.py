@@ -14,9 +14,9 @@ from dplcli.cli.options import (
     emit,
     model_argument,
     output_options,
-    progress,
 )
 from dplcli.cli.policy_options import policy_options
+from dplcli.cli.printing import progress
 from dplcli.report.explanation_records import explain_record
 from dplcli.report.explanation_tables import explanation_report
 

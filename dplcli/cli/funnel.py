@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 import traceback
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
+from dplcli.cli.printing import guarded, say, write
 from dplcli.errors import DplError
+from dplcli.report.escaping import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 EXIT_NO = 1
 EXIT_COULD_NOT = 2
 _STDERR = 2
+_EXCERPT = re.compile(r"\n(?= {4})")
 
 
 class _StoppedError(BaseException):
@@ -30,7 +34,7 @@ class _StoppedError(BaseException):
 def answer_no(reasons: Iterable[str]) -> NoReturn:
     """Say why the answer is no, a sentence a line, and end with its exit code."""
     for reason in reasons:
-        click.echo(f"dpl: {reason}", err=True)
+        say(f"dpl: {reason}", err=True)
     raise click.exceptions.Exit(EXIT_NO)
 
 
@@ -45,7 +49,8 @@ def run(command: click.Command) -> NoReturn:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
             signal.signal(number, _stop)
     gc.disable()  # one command, then the process ends: walking a large graph only takes time
-    code = _guarded(command)
+    with guarded():
+        code = _guarded(command)
     gc.freeze()
     try:
         sys.stdout.flush()
@@ -79,7 +84,7 @@ def _guarded(command: click.Command) -> int:  # noqa: PLR0911  # one per kind of
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        write(f"{error.format_message()}\n")
         return EXIT_COULD_NOT
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
@@ -130,7 +135,18 @@ def _discard(stream: TextIO) -> None:
 def _report(message: str, hint: str | None) -> int:
     if "--debug" in sys.argv[1:2] and sys.exc_info()[0] is not None:
         traceback.print_exc()
-    click.echo(f"dpl: error: {message}", err=True)
+    _complain(f"dpl: error: {message}")
     if hint:
-        click.echo(f"dpl: hint: {hint}", err=True)
+        _complain(f"dpl: hint: {hint}")
     return EXIT_COULD_NOT
+
+
+def _complain(text: str) -> None:
+    """Print a message. Its further lines are those of an excerpt, which are indented.
+
+    Tabs stay in these: what is pointed at stands below.
+    """
+    first, *excerpt = _EXCERPT.split(text)
+    say(first, err=True)
+    for line in excerpt:
+        write("\t".join(one_line(part, None) for part in line.split("\t")) + "\n", err=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group
-from rich.text import Text
 
 from dplcli import pipeline
 from dplcli.cli.funnel import answer_no
@@ -16,22 +14,22 @@ from dplcli.cli.options import (
     listed,
     model_argument,
     output_options,
-    progress,
 )
+from dplcli.cli.printing import progress
 from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.verify_options import input_code_option, verify_options, verify_settings
 from dplcli.cli.write_options import choose_output, write_options
 from dplcli.errors import UsageError
 from dplcli.report.document import result_document
 from dplcli.report.inline_report import call_list, inline_record, inline_summary, inline_table
+from dplcli.report.layout import Group, Text
 from dplcli.report.written_report import check_failure, ending, whereabouts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import RenderableType
-
     from dplcli.report.document import Document
+    from dplcli.report.layout import Part
 
 
 @click.command("inline")
@@ -164,9 +162,9 @@ def _choice(
     return pipeline.InlineChoice(targets, functions, calls, everything)
 
 
-def _report(outcome: pipeline.InlineOutcome, *, verify: bool, verbose: bool) -> RenderableType:
+def _report(outcome: pipeline.InlineOutcome, *, verify: bool, verbose: bool) -> Part:
     inlining = outcome.inlining
-    parts: list[RenderableType] = [inline_table(inlining)]
+    parts: list[Part] = [inline_table(inlining)]
     if not inlining.functions and outcome.functions:
         what = "1 function" if outcome.functions == 1 else f"{outcome.functions} functions"
         parts = [Text(f"dpl wrote none of the model's {what}; --all-functions inlines them.")]

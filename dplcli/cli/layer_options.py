@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Group
-from rich.text import Text
 
 from dplcli import pipeline
 from dplcli.errors import VerificationError
 from dplcli.report.layer_report import layer_table
+from dplcli.report.layout import Group, Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rich.console import RenderableType
+    from dplcli.report.layout import Part
 
     Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -58,10 +57,10 @@ def look_inside(
 
 
 def with_layers(
-    table: RenderableType,
+    table: Part,
     record: Callable[[], dict[str, object]],
     inside: pipeline.Layers | str | None,
-) -> tuple[RenderableType, Callable[[], dict[str, object]]]:
+) -> tuple[Part, Callable[[], dict[str, object]]]:
     """Put what is inside before a verdict, and beside its record."""
     if inside is None:
         return table, record

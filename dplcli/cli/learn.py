@@ -8,6 +8,7 @@ import click
 
 from dplcli import pipeline
 from dplcli.cli.options import PATH, model_argument
+from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         raise UsageError("no node is named", hint="pass --nodes NAME,NAME,…")
     outcome = pipeline.learn(model, nodes=names, name=name, target=target, exact=exact)
     if output is None:
-        click.echo(outcome.yaml, nl=False)
+        write(outcome.yaml)
     else:
         _write_new(output, outcome.yaml)
     if not quiet:
@@ -93,7 +94,7 @@ def _tell(outcome: LearnOutcome, output: Path | None, *, verbose: bool) -> None:
         lines = [f"dpl: {line[0].lower()}{line[1:]}" for line in lines]
         lines.append(f"dpl: hint: write it with -o FILE, then: dpl match {label} --patterns FILE")
     for line in lines:
-        click.echo(line, err=output is None)
+        say(line, err=output is None)
 
 
 def _check_new(output: Path) -> None:

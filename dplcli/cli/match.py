@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Group
-from rich.text import Text
 
 from dplcli import pipeline
-from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.funnel import answer_no
 from dplcli.cli.options import (
     allow_code_option,
     catalog_options,
@@ -18,16 +16,17 @@ from dplcli.cli.options import (
     expect_option,
     model_argument,
     output_options,
-    progress,
 )
 from dplcli.cli.policy_options import policy_options
+from dplcli.cli.printing import progress
+from dplcli.report.layout import Group, Text
 from dplcli.report.records import match_record
 from dplcli.report.tables import listing, rule_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import RenderableType
+    from dplcli.report.layout import Part
 
 
 @click.command("match")
@@ -66,7 +65,7 @@ def command(  # noqa: PLR0913  # one parameter per option
             policies=pipeline.Policies(escape=escape, order=order),
         )
     selection = outcome.selection
-    parts: list[RenderableType] = [rule_table(outcome.counts, selection.refused)]
+    parts: list[Part] = [rule_table(outcome.counts, selection.refused)]
     if verbose:
         parts += listing(selection)
     parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
@@ -77,6 +76,4 @@ def command(  # noqa: PLR0913  # one parameter per option
         quiet=quiet,
     )
     if outcome.unmet:
-        for line in outcome.unmet:
-            click.echo(f"dpl: {line}", err=True)
-        raise click.exceptions.Exit(EXIT_NO)
+        answer_no(outcome.unmet)

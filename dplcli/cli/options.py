@@ -1,31 +1,28 @@
-"""Options that several commands share, and how they print."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
-import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 
 from dplcli import pipeline
+from dplcli.cli.printing import show, write
 from dplcli.errors import UsageError
+from dplcli.report.escaping import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from rich.console import RenderableType
+    from dplcli.report.layout import Part
 
     Command = TypeVar("Command", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
-_UNWRAPPED = 10_000
 _START = 2_000
 
 
@@ -173,7 +170,7 @@ def _is_replaceable(path: Path, mark: bytes | None) -> bool:
 
 
 def emit(
-    table: RenderableType,
+    table: Part,
     record: Callable[[], Mapping[str, Any]],
     json_path: str | None,
     *,
@@ -181,37 +178,10 @@ def emit(
 ) -> None:
     """Print a result: the table, or the JSON where that goes to standard output."""
     if json_path is not None:
-        text = json.dumps(record(), indent=1, ensure_ascii=False) + "\n"
+        text = json_text(record())
         if json_path == "-":
-            click.echo(text, nl=False)
+            write(text)
             return
         pipeline.write_text(Path(json_path), text, "--json")
     if not quiet:
-        _print(table)
-
-
-def _print(table: RenderableType) -> None:
-    """Print to a terminal's width, or to a pipe unwrapped and without blanks at line ends."""
-    if sys.stdout.isatty():
-        Console(highlight=False).print(table)
-        return
-    width = None if "COLUMNS" in os.environ else _UNWRAPPED
-    console = Console(width=width, highlight=False)
-    with console.capture() as capture:
-        console.print(table)
-    for line in capture.get().splitlines():
-        click.echo(line.rstrip())
-
-
-@contextmanager
-def progress(*, quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
-    """Show what is going on: a spinner on a terminal, lines if verbose, else nothing."""
-    if verbose and not quiet:
-        yield lambda phrase: click.echo(f"dpl: {phrase}", err=True)
-        return
-    if quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        yield lambda _phrase: None
-        return
-    console = Console(stderr=True)
-    with console.status("") as status:
-        yield status.update
+        show(table)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group
-from rich.text import Text
 
 from dplcli import pipeline
 from dplcli.cli.funnel import answer_no
@@ -18,9 +16,9 @@ from dplcli.cli.options import (
     expect_option,
     model_argument,
     output_options,
-    progress,
 )
 from dplcli.cli.policy_options import policy_options
+from dplcli.cli.printing import progress
 from dplcli.cli.repeat_options import repeat_options, run_repeat, take_repeat_options
 from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.verify_options import verify_options, verify_settings
@@ -28,6 +26,7 @@ from dplcli.cli.write_options import choose_output, write_options
 from dplcli.report.catalog_findings import broken_rule
 from dplcli.report.coverage import coverage_record, coverage_report
 from dplcli.report.document import result_document, rule_uses
+from dplcli.report.layout import Group, Text
 from dplcli.report.records import partition_record
 from dplcli.report.region_report import region_table, regions_record
 from dplcli.report.tables import (
@@ -41,9 +40,8 @@ from dplcli.report.written_report import check_failure, ending, whereabouts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import RenderableType
-
     from dplcli.report.document import Document
+    from dplcli.report.layout import Part
 
 
 @click.command("partition")
@@ -177,10 +175,10 @@ def _conclude(outcome: pipeline.PartitionOutcome) -> None:
         answer_no([*outcome.unmet, *check_failure(outcome), whereabouts(outcome)])
 
 
-def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) -> RenderableType:
+def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) -> Part:
     selection = outcome.selection
     functions = functions_by_rule(outcome.partitions)
-    parts: list[RenderableType] = [rule_table(outcome.counts, selection.refused, functions)]
+    parts: list[Part] = [rule_table(outcome.counts, selection.refused, functions)]
     if verbose:
         parts += listing(selection)
     if outcome.regions is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,8 @@ import click
 from dplcli import pipeline
 from dplcli.cli.contract_options import contract_files, emit_contract
 from dplcli.cli.funnel import EXIT_NO
-from dplcli.cli.options import allow_code_option, check_json_path, emit, output_options, progress
+from dplcli.cli.options import allow_code_option, check_json_path, emit, output_options
+from dplcli.cli.printing import progress, write
 from dplcli.cli.report_options import report_options, take_reports
 from dplcli.errors import CatalogError
 from dplcli.report.catalog_findings import (
@@ -26,6 +26,7 @@ from dplcli.report.catalog_records import (
     trials_record,
 )
 from dplcli.report.catalog_tables import catalog_list, problem_list, rule_texts, trial_table
+from dplcli.report.escaping import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -203,4 +204,4 @@ def contract(  # noqa: PLR0913  # one parameter per option
 @command.command("schema")
 def schema() -> None:
     """Print the JSON Schema of a catalogue file, for editors."""
-    click.echo(json.dumps(pipeline.catalog_schema(), indent=2))
+    write(json_text(pipeline.catalog_schema(), indent=2))

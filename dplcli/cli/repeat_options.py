@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
-from rich.console import Group
-from rich.text import Text
 
 from dplcli import pipeline
-from dplcli.cli.options import emit, progress
+from dplcli.cli.options import emit
+from dplcli.cli.printing import progress
 from dplcli.errors import UsageError
+from dplcli.report.layout import Group, Text
 from dplcli.report.records import partition_record
 from dplcli.report.region_report import regions_record
 from dplcli.report.repeat_report import block_list, family_records, repeat_table, size_line
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from rich.console import RenderableType
+    from dplcli.report.layout import Part
 
     Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -159,9 +159,9 @@ def _record(outcome: pipeline.RepeatOutcome) -> Mapping[str, Any]:
     return {**record, **regions_record(None), "families": family_records(outcome.families)}
 
 
-def _report(outcome: pipeline.RepeatOutcome, *, verify: bool, verbose: bool) -> RenderableType:
+def _report(outcome: pipeline.RepeatOutcome, *, verify: bool, verbose: bool) -> Part:
     total = sum(outcome.selection.totals.values())
-    parts: list[RenderableType] = [repeat_table(outcome.families, total)]
+    parts: list[Part] = [repeat_table(outcome.families, total)]
     if verbose and outcome.families:
         parts += [Text(), block_list(outcome.families)]
     parts += [Text(), summary_line(outcome.nodes, outcome.selection)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,7 +11,9 @@ import click
 
 from dplcli import pipeline
 from dplcli.cli.options import check_report_path
+from dplcli.cli.printing import write
 from dplcli.errors import UsageError
+from dplcli.report.escaping import inert_markup, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +112,7 @@ class ReportFiles:
         for form, path in self.wanted.items():
             text = _rendered(form, document)
             if path == "-":
-                click.echo(text, nl=False)
+                write(text if form == "sarif" else inert_markup(text))
             elif form == "markdown" and _is_step_summary(path):
                 _append(Path(path), text)
             else:
@@ -145,7 +146,7 @@ def _rendered(form: str, document: Document) -> str:
     if form == "sarif":
         from dplcli.report.sarif import sarif_record  # noqa: PLC0415
 
-        return json.dumps(sarif_record(document), indent=1, ensure_ascii=False) + "\n"
+        return json_text(sarif_record(document))
     if form == "markdown":
         from dplcli.report.markdown import markdown_text  # noqa: PLC0415
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,15 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Group
 
 from dplcli import pipeline
 from dplcli.cli.funnel import answer_no
-from dplcli.cli.options import check_json_path, emit, output_options, progress
+from dplcli.cli.options import check_json_path, emit, output_options
+from dplcli.cli.printing import progress, say, write
 from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.cli.write_options import choose_output, write_options
 from dplcli.errors import DplError, UsageError
+from dplcli.report.escaping import json_text
+from dplcli.report.layout import Group
 from dplcli.report.rewrite_report import (
     rewrite_document,
     rewrite_failures,
@@ -208,12 +209,12 @@ def _traced(run: RunOptions, label: str) -> Iterator[pipeline.Trace | None]:
 
 def _report(trace: pipeline.Trace, run: RunOptions, label: str) -> None:
     if run.trace_json is not None:
-        text = json.dumps(trace_record(trace, label), indent=1, ensure_ascii=False) + "\n"
+        text = json_text(trace_record(trace, label))
         if run.trace_json == "-":
-            click.echo(text, nl=False)
+            write(text)
         else:
             pipeline.write_text(Path(run.trace_json), text, "--trace-json")
     if run.trace and not run.quiet:
         for line in trace_lines(trace):
-            click.echo(line)
-        click.echo()
+            say(line)
+        say()

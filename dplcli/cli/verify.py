@@ -13,8 +13,8 @@ from dplcli.cli.options import (
     check_json_path,
     emit,
     output_options,
-    progress,
 )
+from dplcli.cli.printing import progress
 from dplcli.cli.report_options import report_options, take_reports
 from dplcli.cli.results_options import choose_subject, results_options
 from dplcli.cli.verify_options import input_code_option, verify_options, verify_settings

@@ -29,7 +29,7 @@ def print_node(node: Node) -> str:
     return f"{name}{outputs} = {op}{attributes} ({inputs})"
 
 
-def print_window(node: Node, *, radius: int = 3) -> str:
+def node_window(node: Node, *, radius: int = 3) -> list[str]:
     """Return the lines of *radius* nodes before and after *node*, which is marked ``>``."""
     before: list[Node] = []
     current = node.prev
@@ -44,7 +44,7 @@ def print_window(node: Node, *, radius: int = 3) -> str:
     lines = [f"  {print_node(other)}" for other in reversed(before)]
     lines.append(f"> {print_node(node)}")
     lines += [f"  {print_node(other)}" for other in after]
-    return "\n".join(lines)
+    return lines
 
 
 def print_graph(graph: Graph) -> str:

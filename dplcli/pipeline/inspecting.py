@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.onnx_io import load_model
+from dplcli.report.escaping import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,21 +26,29 @@ def inspect(model_path: Path) -> Model:
 def find_nodes(model: Model, name: str) -> list[Node]:
     """Return the nodes whose name, or an output's, is *name*; graphs in order.
 
+    If there is none: those whose name is shown so, since what cannot be seen is escaped.
+
     Raises:
         UsageError: There is none.
     """
     if not name:
         raise UsageError("'': the name is empty")
-    found, names = [], set()
+    bearers: dict[str, list[Node]] = {}
     for graph in model.graphs():
         for node in graph:
-            known = {node.name, *(output.name for output in node.outputs if output is not None)}
-            names |= known
-            if name in known:
-                found.append(node)
-    if not found:
+            for known in {node.name, *(out.name for out in node.outputs if out is not None)}:
+                bearers.setdefault(known, []).append(node)
+    if name in bearers:
+        return bearers[name]
+    shown = [known for known in bearers if name in {one_line(known, None), repr(known)[1:-1]}]
+    if len(shown) == 1:
+        return bearers[shown[0]]
+    if shown:
         raise UsageError(
-            f"{name!r}: no node has this name or makes a value of this name",
-            hint=did_you_mean(name, sorted(names)),
+            f"{name!r}: {len(shown)} names are shown like this: {', '.join(map(repr, shown))}",
+            hint="name another value that the node makes",
         )
-    return found
+    raise UsageError(
+        f"{name!r}: no node has this name or makes a value of this name",
+        hint=did_you_mean(name, sorted(bearers)),
+    )

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.text import Text
-
 from dplcli.report.layer_report import layer_table
+from dplcli.report.layout import Group, Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
+    from dplcli.report.layout import Part
     from dplcli.verify.bisect_result import (
         BisectOutcome,
         Cause,
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 SCHEMA = "dpl.bisect/1"
 
 
-def rules_report(outcome: BisectOutcome, *, verbose: bool) -> RenderableType:
+def rules_report(outcome: BisectOutcome, *, verbose: bool) -> Part:
     """Say which applications of rules break the model."""
     what = _counted(len(outcome.steps), outcome.kind)
     lines = []
@@ -112,7 +109,7 @@ def _step(step: Step) -> Json:
     }
 
 
-def reproduced_report(result: Reproduced) -> RenderableType:
+def reproduced_report(result: Reproduced) -> Part:
     """Say whether a reproducer still shows its fault."""
     if not result.fitted:
         text = "The rules do not apply there any more: the fault is gone, or hidden."
@@ -141,13 +138,13 @@ def reproduced_record(result: Reproduced) -> Json:
     }
 
 
-def models_report(outcome: ModelsOutcome, *, verbose: bool) -> RenderableType:
+def models_report(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     """Say where one model leaves another."""
     result = outcome.verification
     if result.equivalent:
         text = f"Equivalent: {outcome.labels[1]} computes what {outcome.labels[0]} does."
         return Text(text, style="bold green")
-    lines: list[RenderableType] = []
+    lines: list[Part] = []
     if verbose and outcome.layers is not None:
         lines += [layer_table(outcome.layers), Text()]
     lines += [

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from rich.console import Group
-from rich.text import Text
-
 from dplcli.dpl.for_each import shown
 from dplcli.dpl.rule import PatternRule, RewriteRule
-from dplcli.report.tables import plain_table
+from dplcli.report.layout import Group, Table, Text, joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
     from dplcli.dpl.lint import Problem
+    from dplcli.report.layout import Part
 
 
 class CatalogEntry(Protocol):
@@ -67,25 +63,25 @@ class Trial(Protocol):
         """Why."""
 
 
-def catalog_list(entries: Sequence[CatalogEntry]) -> RenderableType:
+def catalog_list(entries: Sequence[CatalogEntry]) -> Part:
     """Return one row per catalogue."""
-    table = plain_table("catalogue", "from", "target", "rules", "", right=("rules",))
+    table = Table("catalogue", "from", "target", "rules", "", right=("rules",), prose=("",))
     for entry in entries:
         count = "" if entry.rules is None else str(entry.rules)
         table.add_row(entry.name, entry.origin, entry.target, count, entry.doc)
     return table
 
 
-def rule_texts(rules: Sequence[PatternRule | RewriteRule]) -> RenderableType:
+def rule_texts(rules: Sequence[PatternRule | RewriteRule]) -> Part:
     """Return each rule with its pattern, conditions and policies."""
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     for number, rule in enumerate(rules):
         parts += [Text()] if number else []
         values = f"  ({shown(rule.values)})" if rule.values else ""
         origin = f"  {rule.origin}" if rule.origin else ""
-        parts.append(Text.assemble((rule.qualified_name, "bold"), origin, values))
-        parts += [Text(f"  {rule.doc}")] if rule.doc else []
-        parts += [Text(f"    {line}") for line in repr(rule.pattern).splitlines()]
+        parts.append(joined((rule.qualified_name, "bold"), origin, values))
+        parts += [Text(f"  {line}") for line in rule.doc.splitlines()]
+        parts += [Text(f"    {line}", whole=True) for line in repr(rule.pattern).splitlines()]
         parts += [Text(f"  where {condition.text}") for condition in rule.where]
         parts += [Text(f"  {line}") for line in _policies(rule)]
     return Group(*parts)
@@ -104,12 +100,12 @@ def _policies(rule: PatternRule | RewriteRule) -> list[str]:
     return lines
 
 
-def problem_list(problems: Sequence[Problem]) -> RenderableType:
+def problem_list(problems: Sequence[Problem]) -> Part:
     """Return one line per problem, and a count."""
     errors = sum(problem.severity == "error" for problem in problems)
     styles = {"error": "red", "warning": "yellow"}
-    lines: list[RenderableType] = [
-        Text.assemble(
+    lines: list[Part] = [
+        joined(
             f"{problem.place}: " if problem.place else "",
             (problem.severity, styles[problem.severity]),
             f": {problem.rule}: {problem.message}",
@@ -122,10 +118,10 @@ def problem_list(problems: Sequence[Problem]) -> RenderableType:
     return Group(*lines, Text(f"{_count(errors, 'error')}, {_count(warnings, 'warning')}."))
 
 
-def trial_table(trials: Sequence[Trial], *, verbose: bool) -> RenderableType:
+def trial_table(trials: Sequence[Trial], *, verbose: bool) -> Part:
     """Return one row per rule, then what failed and what could not be tried."""
     figures = ("examples", "made up", "not tried", "failed")
-    table = plain_table("rule", *figures, right=figures)
+    table = Table("rule", *figures, right=figures)
     by_rule: dict[str, list[Trial]] = {}
     for trial in trials:
         by_rule.setdefault(trial.rule.qualified_name, []).append(trial)
@@ -136,7 +132,7 @@ def trial_table(trials: Sequence[Trial], *, verbose: bool) -> RenderableType:
         failed = len(of_rule) - len(passed) - not_tried
         counts = (examples, len(passed) - examples, not_tried, failed)
         table.add_row(name, *map(str, counts))
-    parts: list[RenderableType] = [table]
+    parts: list[Part] = [table]
     shown = [t for t in trials if verbose or t.verdict == "failed"]
     if shown:
         parts.append(Text())

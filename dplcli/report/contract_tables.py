@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.text import Text
-
-from dplcli.report.tables import few, plain_table
+from dplcli.report.layout import Group, Table, Text
+from dplcli.report.tables import few
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from dplcli.report.layout import Part
     from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract
 
 _SHOWN_VALUES = 4
 _SHOWN_NODES = 24
 
 
-def contract_report(contract: Contract) -> RenderableType:
+def contract_report(contract: Contract) -> Part:
     """Return one block per function: how it is called, and what its body computes."""
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     for function in contract.functions:
         parts += [_heading(function), _interface(function), Text()]
     if not contract.functions:
@@ -33,7 +30,7 @@ def contract_report(contract: Contract) -> RenderableType:
     return Group(*parts)
 
 
-def _heading(function: FunctionContract) -> RenderableType:
+def _heading(function: FunctionContract) -> Part:
     lines = [Text(f"{function.domain}::{function.name}", style="bold")]
     calls = "" if function.calls is None else f", {_count(function.calls, 'call')}"
     body = few([node.qualified_op for node in function.body], _SHOWN_NODES, " ")
@@ -46,8 +43,8 @@ def _heading(function: FunctionContract) -> RenderableType:
     return Group(*lines)
 
 
-def _interface(function: FunctionContract) -> RenderableType:
-    table = plain_table("", "", "name", "type", "of" if function.calls is None else "values")
+def _interface(function: FunctionContract) -> Part:
+    table = Table("", "", "name", "type", "values", prose=("values",))
     table.show_header = False
     for number, port in enumerate(function.inputs):
         table.add_row("  input", str(number), port.name, _type(port), _constant(port))

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.text import Text
-
+from dplcli.report.layout import Group, Table, Text
 from dplcli.report.records import coverage
-from dplcli.report.tables import plain_table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from dplcli.passes.coverage import Coverage, LeftOut, Share, Work
     from dplcli.passes.selection import Selection
+    from dplcli.report.layout import Part
 
     Json = dict[str, Any]
 
@@ -60,14 +56,14 @@ def _share(share: Share) -> Json:
     }
 
 
-def coverage_report(measured: Coverage, *, verbose: bool = False) -> RenderableType:
+def coverage_report(measured: Coverage, *, verbose: bool = False) -> Part:
     """Return the share of the work that is inside, and the biggest of what is not.
 
     Args:
         measured: What was measured.
         verbose: Whether to list everything, by operator, too.
     """
-    parts: list[RenderableType] = [Text(sentence) for sentence in _sentences(measured)]
+    parts: list[Part] = [Text(sentence) for sentence in _sentences(measured)]
     heavy = [item for item in measured.left_out if item.work.flops or item.work.unknown]
     shown = list(measured.left_out) if verbose else heavy[:_TOP]
     if verbose:
@@ -117,9 +113,9 @@ def _about_unknown(measured: Coverage) -> str:
     return f"{text}."
 
 
-def _op_table(measured: Coverage) -> RenderableType:
+def _op_table(measured: Coverage) -> Part:
     columns = ("nodes", "inside", "FLOP", "share", "inside by FLOP", "unknown")
-    table = plain_table("operator", *columns, right=columns)
+    table = Table("operator", *columns, right=columns)
     whole = measured.total.whole
     order = sorted(
         measured.by_op.items(), key=lambda i: (-i[1].whole.flops, -i[1].whole.nodes, i[0])
@@ -137,10 +133,10 @@ def _op_table(measured: Coverage) -> RenderableType:
     return table
 
 
-def _left_table(items: list[LeftOut], measured: Coverage) -> RenderableType:
+def _left_table(items: list[LeftOut], measured: Coverage) -> Part:
     is_known = not (measured.symbols and measured.total.whole.unknown)
     columns = ("nodes", "FLOP", "share") if is_known else ("nodes",)
-    table = plain_table("left out", *columns, "reason", right=columns)
+    table = Table("left out", *columns, "reason", right=columns, prose=("reason",))
     for item in items:
         work = item.work
         if not is_known:

@@ -8,23 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import Group
-from rich.text import Text
-
 from dplcli.diff import FACETS
 from dplcli.ir.printer import print_attribute, print_node
 from dplcli.ir.scopes import scope_of
 from dplcli.report.diff_records import diff_counts
 from dplcli.report.document import Document, Section
+from dplcli.report.layout import Group, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rich.console import RenderableType
-
     from dplcli.diff import GraphDiff, ModelDiff, NodeChange
     from dplcli.diff.result import FunctionChange, SignatureChange, WeightChange
     from dplcli.ir import Attribute, Function, Node, Value
+    from dplcli.report.layout import Part
 
 _SHOWN = 12
 """Lines of one kind that are shown unless the reader wants all."""
@@ -41,13 +38,13 @@ _WORDS = {
 }
 
 
-def diff_report(labels: tuple[str, str], difference: ModelDiff, *, verbose: bool) -> RenderableType:
+def diff_report(labels: tuple[str, str], difference: ModelDiff, *, verbose: bool) -> Part:
     """Return the verdict, what differs by graph, and what differs but does not count."""
     shown = None if verbose else _SHOWN
     verdict, style = _verdict(difference), "green" if difference.is_equal else "bold"
     joined = " and " if difference.is_equal else " -> "
     said = f" are {verdict}." if difference.is_equal else f": {verdict}."
-    parts: list[RenderableType] = [Text(f"{joined.join(labels)}{said}", style=style)]
+    parts: list[Part] = [Text(f"{joined.join(labels)}{said}", style=style)]
     for place in _places(difference):
         title = Text(place.title, style="bold")
         if place.size:
@@ -157,7 +154,8 @@ def _shortened(
 
 
 def _styled(line: Line) -> Text:
-    return Text(f"  {line.mark} ", style=_STYLES[line.mark]).append(line.text)
+    mark = Text(f"  {line.mark} ", style=_STYLES[line.mark], whole=True)
+    return mark.append(line.text)
 
 
 def _change_text(change: NodeChange) -> str:

@@ -1,18 +1,25 @@
-"""Names of outputs are anybody's text: making them safe to show, in every form of report."""
+r"""Names, texts and messages are anybody's: making them safe to show, in every form of report.
+
+A character that cannot be seen is shown as Python writes it: ``\x1b``, ``\u202e``, ``\n``. So
+are names that error messages quote, and ``--node`` and the like find a node by it.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LONGEST = 200
-# Control characters but for tab and line feed, surrogates and non-characters, which XML forbids;
-# and the marks that turn the direction of text round, so that a name cannot pose as another.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
-    "\ufdd0-\ufdef\ufffe\uffff]"
-)
-_LINE = re.compile("[\t\n]")
+_UNUSUAL = re.compile(r"[^ -~]")
 _ACTIVE = re.compile(r"[\\`*_{}\[\]<>#!|~&@:$]|(?<=www)\.")
+# Services that read what a program prints act on some lines of it. GitHub takes "::error::" after
+# blanks at the beginning of a line. It takes "##[error]" wherever it stands, as Azure Pipelines
+# takes "##vso[…]" and TeamCity "##teamcity[…]". The last character of such a beginning is escaped.
+_COMMAND = re.compile(r"^[^\S\n]*:(:)|##[\w.-]*(\[)", re.MULTILINE)
 
 
 def visible(text: str, longest: int | None = None) -> str:
@@ -20,17 +27,44 @@ def visible(text: str, longest: int | None = None) -> str:
 
     Line feeds and tabs stay. What is longer than *longest* loses its middle.
     """
-    return _shortened(_UNSEEN.sub(_escape, text), longest)
+    return _shortened(_printable(text, kept="\t\n"), longest)
 
 
-def one_line(text: str, longest: int = _LONGEST) -> str:
+def one_line(text: str, longest: int | None = _LONGEST) -> str:
     """Return *text* as one line of at most *longest* characters, its middle left out if need be."""
-    return _shortened(_LINE.sub(_escape, visible(text)), longest)
+    return _shortened(_printable(text), longest)
+
+
+def inert(text: str, before: str = "") -> str:
+    r"""Return *text* with nothing that a terminal, or a service that reads output, obeys.
+
+    Line feeds and tabs stay. ``::error::`` becomes ``:\x3aerror::``, which can still be read: a
+    blank in front would not help, and a character that cannot be seen would be copied along.
+
+    Args:
+        text: What is to be printed: lines, or parts of them.
+        before: What has been printed of the first line.
+    """
+    return _disarmed(visible(text), _escaped, before)
+
+
+def inert_markup(text: str) -> str:
+    """Return HTML, XML or Markdown of ours, whose texts are escaped, for standard output."""
+    return _disarmed(text, _reference)
+
+
+def json_text(data: object, indent: int = 1) -> str:
+    r"""Return *data* as JSON, line by line, with ``\u001b`` and the like for what cannot be seen.
+
+    What a parser reads is *data*, exactly.
+    """
+    text = json.dumps(data, indent=indent, ensure_ascii=False) + "\n"
+    return _disarmed(_printable(text, _json_escaped, kept="\n"), _json_escaped)
 
 
 def markdown(text: str) -> str:
     """Return *text* as one line that Markdown takes for nothing but text."""
-    return _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", one_line(text))
+    return _ACTIVE.sub(lambda found: _reference(found[0]), one_line(text))
 
 
 def code(text: str) -> str:
@@ -45,5 +79,36 @@ def _shortened(text: str, longest: int | None) -> str:
     return f"{text[:head]}…{text[len(text) - (longest - head - 1) :]}"
 
 
-def _escape(found: re.Match[str]) -> str:
-    return ascii(found[0])[1:-1]
+def _escaped(char: str) -> str:
+    return f"\\x{ord(char):02x}" if char.isascii() and char.isprintable() else ascii(char)[1:-1]
+
+
+def _json_escaped(char: str) -> str:
+    code_units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{code_units[at : at + 4]}" for at in range(0, len(code_units), 4))
+
+
+def _reference(char: str) -> str:
+    return f"&#{ord(char)};"
+
+
+def _printable(text: str, escape: Callable[[str], str] = _escaped, kept: str = "") -> str:
+    """Escape what Python does not call printable: controls, marks of direction, odd blanks."""
+    if text.isprintable():
+        return text
+    return _UNUSUAL.sub(
+        lambda found: found[0] if found[0].isprintable() or found[0] in kept else escape(found[0]),
+        text,
+    )
+
+
+def _disarmed(text: str, escape: Callable[[str], str], before: str = "") -> str:
+    """Escape the character that makes the beginning of a line a command for another program."""
+    line, start = before + text, len(before)
+    pieces = []
+    for found in _COMMAND.finditer(line):
+        at = found.start(found.lastindex or 0)
+        if at >= len(before):
+            pieces += [line[start:at], escape(line[at])]
+            start = at + 1
+    return "".join([*pieces, line[start:]])

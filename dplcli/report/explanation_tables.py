@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.text import Text
-
 from dplcli.dpl.tracing import headline
 from dplcli.passes.explanation import describe_part
-from dplcli.report.tables import plain_table
+from dplcli.report.layout import Group, Table, Text, joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
     from dplcli.dpl.rule import Rule
     from dplcli.dpl.tracing import Mismatch, Trace
     from dplcli.passes.explanation import NodeExplanation, RuleExplanation
+    from dplcli.report.layout import Part
 
 _MARKS = {"matched": ("+", "green"), "failed": ("x", "red"), "not reached": (".", "dim")}
 
@@ -29,9 +25,9 @@ def explanation_report(
     notes: Sequence[str],
     *,
     verbose: bool,
-) -> RenderableType:
+) -> Part:
     """Return a table of the rules and the nearest miss of each, or the verdicts on one node."""
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     if rules:
         parts.append(_summary(rules))
         for item in rules:
@@ -43,9 +39,9 @@ def explanation_report(
     return Group(*parts)
 
 
-def _summary(rules: Sequence[RuleExplanation]) -> RenderableType:
+def _summary(rules: Sequence[RuleExplanation]) -> Part:
     figures = ("candidates", "matched", "taken", "refused")
-    table = plain_table("rule", *figures, right=figures)
+    table = Table("rule", *figures, right=figures)
     for item in rules:
         stages = ", ".join(f"{count} by {stage}" for stage, count in item.refused.items())
         table.add_row(
@@ -58,8 +54,8 @@ def _summary(rules: Sequence[RuleExplanation]) -> RenderableType:
     return table
 
 
-def _details(item: RuleExplanation, *, verbose: bool) -> list[RenderableType]:
-    lines: list[RenderableType] = []
+def _details(item: RuleExplanation, *, verbose: bool) -> list[Part]:
+    lines: list[Part] = []
     if not item.opset_holds:
         lines.append(Text(f"  {_claim(item.rule)}"))
     lines += [Text(f"  the model has no {op}, which every match needs") for op in item.missing]
@@ -82,9 +78,9 @@ def _claim(rule: Rule) -> str:
     return f"it holds for opsets {first or 1} to {last or 'the newest'} only"
 
 
-def _nearest(trace: Trace, *, verbose: bool) -> list[RenderableType]:
+def _nearest(trace: Trace, *, verbose: bool) -> list[Part]:
     root = f"{trace.root.op_type} {trace.root.label!r}"
-    lines: list[RenderableType] = [
+    lines: list[Part] = [
         Text(f"  nearest miss at {root}: {trace.matched} of {trace.of} nodes of the pattern match")
     ]
     if trace.mismatch is not None:
@@ -103,10 +99,10 @@ def _mismatch(mismatch: Mismatch) -> list[Text]:
     ]
 
 
-def _verdict(item: NodeExplanation) -> list[RenderableType]:
+def _verdict(item: NodeExplanation) -> list[Part]:
     node = f"{item.node.qualified_op} {item.node.label!r}"
-    lines: list[RenderableType] = [
-        Text.assemble((f"{item.rule.qualified_name} at {node}: ", "bold"), _sentence(item))
+    lines: list[Part] = [
+        joined((f"{item.rule.qualified_name} at {node}: ", "bold"), _sentence(item))
     ]
     return lines if item.trace is None else lines + _tree(item.trace)
 
@@ -137,8 +133,8 @@ def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
     )
 
 
-def _tree(trace: Trace) -> list[RenderableType]:
-    table = plain_table("", "pattern", "written at", "result")
+def _tree(trace: Trace) -> list[Part]:
+    table = Table("", "pattern", "written at", "result", prose=("result",))
     table.show_header = False
     for line in trace.lines:
         mark, style = _MARKS[line.status]

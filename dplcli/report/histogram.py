@@ -5,24 +5,22 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
-
 from dplcli.report.escaping import one_line
+from dplcli.report.layout import Table, Text
 from dplcli.report.measures import error_bins, ranked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-
+    from dplcli.report.layout import Part
     from dplcli.report.measures import Bin
     from dplcli.verify import OutputComparison
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _ASCII = " .:-=+*#@"
 _MOST_ROWS = 8
+_LONG = 1000
+_HEADING = "0, 1, 2-3, 4-7, ... representable numbers apart"
 
 
 class Bars:
@@ -43,17 +41,8 @@ class Bars:
         steps = len(shapes) - 1
         return "".join(shapes[math.ceil(math.log1p(n) / largest * steps)] for n in self._counts)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw them as the terminal can."""
-        yield Text(self.text(is_ascii=options.ascii_only or console.legacy_windows))
 
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Need one column a bin."""
-        del console, options
-        return Measurement(len(self._counts), len(self._counts))
-
-
-def error_histograms(outputs: Sequence[OutputComparison]) -> list[RenderableType]:
+def error_histograms(outputs: Sequence[OutputComparison]) -> list[Part]:
     """Return a line of bars for each output and level whose elements are not all the same.
 
     The first bar counts elements that are the same, the next those one representable number apart,
@@ -62,17 +51,10 @@ def error_histograms(outputs: Sequence[OutputComparison]) -> list[RenderableType
     spread = [output for output in ranked(outputs) if len(error_bins(output)) > 1]
     if not spread:
         return []
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in (
-        "errors of",
-        "level",
-        "0, 1, 2-3, 4-7, ... representable numbers apart",
-        "farthest",
-    ):
-        table.add_column(column, overflow="fold")
+    table = Table("errors of", "level", _HEADING, "farthest", prose=(_HEADING,))
     for output in spread[:_MOST_ROWS]:
         bins = error_bins(output)
-        table.add_row(Text(one_line(output.name)), output.level, Bars(bins), bins[-1].label)
+        table.add_row(one_line(output.name, _LONG), output.level, Bars(bins), bins[-1].label)
     left = len(spread) - _MOST_ROWS
     more = [Text(f"and {left} more", style="dim")] if left > 0 else []
     return [Text(), table, *more, Text()]

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.text import Text
-
 from dplcli.ir.scopes import scope_of
+from dplcli.report.layout import Group, Table, Text
 from dplcli.report.records import node_record
-from dplcli.report.tables import plain_table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from dplcli.ir import Function
     from dplcli.passes.inline import InlinedCall, Inlining, RefusedCall
+    from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
 
     Json = dict[str, Any]
@@ -79,14 +75,14 @@ def _name(function: Function) -> str:
     return f"{function.domain}::{function.name}{overload}"
 
 
-def inline_table(inlining: Inlining) -> RenderableType:
+def inline_table(inlining: Inlining) -> Part:
     """Return one row per function: its calls replaced, nodes put in, calls that stay and why."""
     if not inlining.functions:
         return Text("There is no function to inline.")
     columns = ("calls inlined", "nodes")
     refused = {_name(item.function): item.reason for item in reversed(inlining.refused)}
     more = ("calls kept", "why") if refused else ()
-    table = plain_table("function", *columns, *more, right=(*columns, "calls kept"))
+    table = Table("function", *columns, *more, right=(*columns, "calls kept"), prose=("why",))
     nodes = dict.fromkeys(_counts(inlining), 0)
     for item in inlining.calls:
         nodes[_name(item.function)] += len(item.nodes)
@@ -97,9 +93,9 @@ def inline_table(inlining: Inlining) -> RenderableType:
     return table
 
 
-def call_list(inlining: Inlining) -> RenderableType:
+def call_list(inlining: Inlining) -> Part:
     """Return one row per call that was replaced, and per call that stays."""
-    table = plain_table("call", "function", "scope", "nodes")
+    table = Table("call", "function", "scope", "nodes", prose=("nodes",))
     for item in inlining.calls:
         made = " ".join(f"{node.op_type}:{node.label}" for node in item.nodes)
         table.add_row(item.call.label, _name(item.function), item.scope, made)
@@ -109,7 +105,7 @@ def call_list(inlining: Inlining) -> RenderableType:
     return table
 
 
-def inline_summary(inlining: Inlining, nodes: tuple[int, int]) -> RenderableType:
+def inline_summary(inlining: Inlining, nodes: tuple[int, int]) -> Part:
     """Say what is gone, how the main graph has grown, and what got new names."""
     count = len(inlining.removed)
     gone = "1 function was" if count == 1 else f"{count} functions were"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
+from dplcli.report.layout import Text
 
 if TYPE_CHECKING:
     from dplcli.verify import Power, VerificationResult

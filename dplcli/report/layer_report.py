@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.text import Text
-
 from dplcli.report.escaping import one_line
-from dplcli.report.tables import plain_table
+from dplcli.report.layout import Group, Table, Text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from dplcli.report.layout import Part
     from dplcli.verify.layer_result import Layer, Layers
 
+_LONG = 1000
 
-def layer_table(layers: Layers) -> RenderableType:
+
+def layer_table(layers: Layers) -> Part:
     """Return one row per value that both models compute, and the first that differs."""
     columns = ("max abs", "max rel", "atol")
-    table = plain_table("value", "candidate", "made by", "aligned by", *columns, "", right=columns)
+    table = Table("value", "candidate", "made by", "aligned by", *columns, "", right=columns)
     for layer in layers.layers:
         table.add_row(*_row(layer))
     return Group(table, Text(), *layer_summary(layers))
@@ -46,8 +44,8 @@ def layer_summary(layers: Layers) -> list[Text]:
 def _row(layer: Layer) -> tuple[str, ...]:
     found = layer.comparison
     return (
-        one_line(layer.original),
-        "" if layer.candidate == layer.original else one_line(layer.candidate),
+        one_line(layer.original, _LONG),
+        "" if layer.candidate == layer.original else one_line(layer.candidate, _LONG),
         layer.op_type,
         layer.how,
         "" if found.max_abs is None else f"{found.max_abs:.2g}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dplcli.ir import Node
-from dplcli.ir.printer import print_attribute, print_window
+from dplcli.ir.printer import node_window, print_attribute
 from dplcli.ir.scopes import scope_of
 from dplcli.passes.selection import in_program_order
 
@@ -171,7 +171,7 @@ def nodes_record(nodes: Iterable[Node], label: str) -> Json:
                 "attributes": {
                     name: print_attribute(attribute) for name, attribute in node.attributes.items()
                 },
-                "window": print_window(node).splitlines(),
+                "window": node_window(node),
             }
             for node in nodes
         ],

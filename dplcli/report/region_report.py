@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
-from rich.text import Text
-
 from dplcli.ir.scopes import scope_of
-from dplcli.report.tables import plain_table
+from dplcli.report.layout import Group, Table, Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
     from dplcli.ir import Function
     from dplcli.passes.merge import Region
+    from dplcli.report.layout import Part
 
 
 def regions_record(regions: Sequence[Region] | None) -> dict[str, Any]:
@@ -37,7 +33,7 @@ def _region(region: Region) -> dict[str, Any]:
     }
 
 
-def region_table(regions: Sequence[Region]) -> RenderableType:
+def region_table(regions: Sequence[Region]) -> Part:
     """Return one row per function that holds several partitions, and how many are left alone."""
     if not regions:
         return Text("There are no partitions to merge.")
@@ -50,7 +46,7 @@ def region_table(regions: Sequence[Region]) -> RenderableType:
     if not calls:
         return rest
     columns = ("calls", "partitions each", "inputs", "outputs")
-    table = plain_table("region", *columns, right=columns)
+    table = Table("region", *columns, right=columns)
     for function, of_function in calls.items():
         body = function.body
         sizes = (len(of_function), body.node_count, len(body.inputs), len(body.outputs))

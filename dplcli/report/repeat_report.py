@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
+from dplcli.report.layout import Table, Text
 from dplcli.report.records import node_record
-from dplcli.report.tables import plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
     from dplcli.passes.repeat import Family
+    from dplcli.report.layout import Part
 
 _NUMBERS = ("calls", "nodes each", "share", "inputs", "outputs")
 _FEW_NAMES = 4
 
 
-def repeat_table(families: Sequence[Family], total: int) -> RenderableType:
+def repeat_table(families: Sequence[Family], total: int) -> Part:
     """Return one row per kind of block: how often it is called, how large it is, what differs.
 
     Args:
@@ -29,7 +26,7 @@ def repeat_table(families: Sequence[Family], total: int) -> RenderableType:
     """
     if not families:
         return Text("No block repeats often enough, or saves enough.")
-    table = plain_table("block", *_NUMBERS, "calls differ in", right=_NUMBERS)
+    table = Table("block", *_NUMBERS, "calls differ in", right=_NUMBERS, prose=("calls differ in",))
     for family in families:
         calls = len(family.partitions)
         share = "" if family.is_nested else f"{100 * calls * family.size / total:.0f} %"
@@ -61,9 +58,9 @@ def size_line(size: tuple[int, int]) -> Text:
     return Text(f"The file went from {before:,} to {after:,} bytes ({change:+.1f} %).")
 
 
-def block_list(families: Sequence[Family]) -> RenderableType:
+def block_list(families: Sequence[Family]) -> Part:
     """Return one row per call: what is called, and the nodes that it stands for."""
-    table = plain_table("call", "block", "from", "to", "nodes")
+    table = Table("call", "block", "from", "to", "nodes")
     for family in families:
         for partition in family.partitions:
             nodes = partition.match.nodes

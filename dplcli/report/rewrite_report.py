@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from dplcli.dpl.reach import reach_of
 from dplcli.passes.applications import list_nodes
 from dplcli.report.catalog_findings import broken_rule
 from dplcli.report.document import Document, result_document, rule_uses
+from dplcli.report.layout import Table, Text
 from dplcli.report.records import refusals
-from dplcli.report.tables import plain_table, refusal_list, rule_table
+from dplcli.report.tables import refusal_list, rule_table
 from dplcli.report.trace_report import application_record, sentence
 from dplcli.report.written_report import check_failure, ending, whereabouts
 
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from rich.console import RenderableType
-
+    from dplcli.report.layout import Part
     from dplcli.report.rewrite_summary import Broken, Rewritten
 
     Json = dict[str, Any]
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_NAMED = 10
 
 
-def rewrite_report(outcome: Rewritten, *, is_verified: bool, verbose: bool) -> list[RenderableType]:
+def rewrite_report(outcome: Rewritten, *, is_verified: bool, verbose: bool) -> list[Part]:
     """Return the tables: rules, what changed, the check; then what was written.
 
     Args:
@@ -36,7 +34,7 @@ def rewrite_report(outcome: Rewritten, *, is_verified: bool, verbose: bool) -> l
         is_verified: Whether the result was to be verified.
         verbose: Whether to list every application and refusal.
     """
-    parts: list[RenderableType] = [_rules(outcome, verbose=verbose)]
+    parts: list[Part] = [_rules(outcome, verbose=verbose)]
     if verbose:
         parts += _listing(outcome)
     is_whole = outcome.broken is None and (outcome.may_miss or not outcome.missing)
@@ -48,7 +46,7 @@ def rewrite_report(outcome: Rewritten, *, is_verified: bool, verbose: bool) -> l
     return parts + _ending(outcome, is_verified=is_verified)
 
 
-def _rules(outcome: Rewritten, *, verbose: bool) -> RenderableType:
+def _rules(outcome: Rewritten, *, verbose: bool) -> Part:
     """Return one row per rule; where a plan is applied only of the rules that it names."""
     plan = outcome.plan
     if plan is None:
@@ -65,7 +63,7 @@ def _rules(outcome: Rewritten, *, verbose: bool) -> RenderableType:
     named = {entry.rule for entry in plan.entries}
     if not named:
         return Text("The plan lists nothing.")
-    table = plain_table("rule", "listed", "applied", right=("listed", "applied"))
+    table = Table("rule", "listed", "applied", right=("listed", "applied"))
     for rule, count in outcome.counts.items():
         if rule in named:
             listed = sum(entry.rule == rule for entry in plan.entries)
@@ -88,10 +86,12 @@ def _unremarkable(outcome: Rewritten) -> set[str]:
     }
 
 
-def _listing(outcome: Rewritten) -> list[RenderableType]:
-    parts: list[RenderableType] = []
+def _listing(outcome: Rewritten) -> list[Part]:
+    parts: list[Part] = []
     if outcome.applications:
-        table = plain_table("", "rule", "scope", "removed", "added", right=("",))
+        table = Table(
+            "", "rule", "scope", "removed", "added", right=("",), prose=("removed", "added")
+        )
         for item in outcome.applications:
             removed, added = list_nodes(item.removed), list_nodes(item.added)
             table.add_row(str(item.number), item.rule, item.scope, removed, added)
@@ -101,10 +101,10 @@ def _listing(outcome: Rewritten) -> list[RenderableType]:
     return parts
 
 
-def _changes(outcome: Rewritten) -> list[RenderableType]:
+def _changes(outcome: Rewritten) -> list[Part]:
     """Return the operators whose number changed, the totals, and how many rounds it took."""
     before, after = outcome.ops
-    table = plain_table("operator", "before", "after", right=("before", "after"))
+    table = Table("operator", "before", "after", right=("before", "after"))
     for op in sorted(before.keys() | after.keys()):
         old, new = before.get(op, 0), after.get(op, 0)
         if old != new:
@@ -120,7 +120,7 @@ def _changes(outcome: Rewritten) -> list[RenderableType]:
     return [table, Text(f"{done} in {rounds}{stopped}.")]
 
 
-def _ending(outcome: Rewritten, *, is_verified: bool) -> list[RenderableType]:
+def _ending(outcome: Rewritten, *, is_verified: bool) -> list[Part]:
     if outcome.is_dry:
         return [Text("Nothing was verified or written, as asked.", style="yellow")]
     return ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)

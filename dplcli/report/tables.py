@@ -7,16 +7,13 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
-from dplcli.ir.printer import print_node, print_window
+from dplcli.ir.printer import node_window, print_node
 from dplcli.ir.scopes import scope_of
 from dplcli.passes.selection import in_program_order
 from dplcli.report.escaping import one_line
 from dplcli.report.histogram import error_histograms
 from dplcli.report.judgement_lines import judgement_lines
+from dplcli.report.layout import Group, Table, Text
 from dplcli.report.measures import needed_tolerances, percent, share_of_tolerance
 from dplcli.report.records import (
     coverage,
@@ -27,12 +24,11 @@ from dplcli.report.records import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from rich.console import RenderableType
-
     from dplcli.dpl import Rejection
     from dplcli.ir import Model, Node, Value
     from dplcli.passes.partition import Partition
     from dplcli.passes.selection import Selection
+    from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, VerificationResult
 
 _TOP_OPS = 12
@@ -48,14 +44,6 @@ def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
     return separator.join([*words[:most], *rest])
 
 
-def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """Return an empty table whose columns named in *right* hold numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return table
-
-
 def rule_table(
     counts: Mapping[str, int],
     rejections: Iterable[Rejection],
@@ -63,7 +51,7 @@ def rule_table(
     *,
     counted: str = "matches",
     hidden: Collection[str] = (),
-) -> RenderableType:
+) -> Part:
     """Return one row per rule that matched or was refused, and how many rules have no row.
 
     Args:
@@ -79,13 +67,13 @@ def rule_table(
             refused.setdefault(item.rule.qualified_name, []).append(item)
     columns = [counted, *(["functions"] if functions is not None else []), "refused"]
     reasons = ["most frequent reason"] if refused else []
-    table = plain_table("rule", *columns, *reasons, right=columns)
+    table = Table("rule", *columns, *reasons, right=columns, prose=reasons)
     for rule, count in counts.items():
         if not count and rule not in refused:
             continue
         written = [str(len(functions.get(rule, ())))] if functions is not None else []
         of_rule = refused.get(rule, [])
-        reason = [Text(_main_reason(of_rule))] if refused else []
+        reason = [_main_reason(of_rule)] if refused else []
         table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
     silent = len(counts) - table.row_count
     if not silent:
@@ -119,9 +107,9 @@ def _main_reason(refused: Iterable[Rejection]) -> str:
     return f"{stage}: {reason}" + (f" (and {others} like it)" if others else "")
 
 
-def listing(selection: Selection) -> list[RenderableType]:
+def listing(selection: Selection) -> list[Part]:
     """Return every match and every refusal, as far as there are any."""
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     if selection.matches:
         parts += [Text(), match_list(selection)]
     if selection.refused:
@@ -129,9 +117,9 @@ def listing(selection: Selection) -> list[RenderableType]:
     return parts
 
 
-def match_list(selection: Selection) -> RenderableType:
+def match_list(selection: Selection) -> Part:
     """Return one row per match: rule, scope, root and nodes."""
-    table = plain_table("rule", "scope", "root", "nodes")
+    table = Table("rule", "scope", "root", "nodes", prose=("nodes",))
     for found in in_program_order(selection.matches):
         nodes = " ".join(f"{node.op_type}:{node.label}" for node in found.nodes)
         table.add_row(
@@ -140,12 +128,12 @@ def match_list(selection: Selection) -> RenderableType:
     return table
 
 
-def refusal_list(refused: Iterable[Rejection]) -> RenderableType:
+def refusal_list(refused: Iterable[Rejection]) -> Part:
     """Return one row per refused match: rule, root, stage and reason."""
-    table = plain_table("rule", "root", "stage", "reason")
+    table = Table("rule", "root", "stage", "reason", prose=("reason",))
     for item in refused:
         root = f"{item.root.op_type} {item.root.label}"
-        table.add_row(item.rule.qualified_name, Text(root), item.stage, Text(item.reason))
+        table.add_row(item.rule.qualified_name, root, item.stage, item.reason)
     return table
 
 
@@ -174,27 +162,27 @@ def summary_line(nodes: tuple[int, int], selection: Selection) -> Text:
 
 
 def _printable(result: VerificationResult) -> VerificationResult:
-    """Return *result* with names and strings of the model on one line, and harmless."""
+    """Return *result* with names and strings of the model that are not endless."""
     outputs = tuple(
         replace(
             output,
-            name=one_line(output.name),
+            name=one_line(output.name, _LONG),
             reason=None if output.reason is None else one_line(output.reason, _LONG),
         )
         for output in result.outputs
     )
-    opinions = (replace(each, output=one_line(each.output)) for each in result.opinions)
+    opinions = (replace(each, output=one_line(each.output, _LONG)) for each in result.opinions)
     return replace(result, outputs=outputs, opinions=tuple(opinions))
 
 
-def verification_report(result: VerificationResult) -> RenderableType:
+def verification_report(result: VerificationResult) -> Part:
     """Return the verdict, the figures per output and level, and what weakens the verdict."""
     needed = needed_tolerances(result.outputs)
     result = _printable(result)
-    lines: list[RenderableType] = []
+    lines: list[Part] = []
     if result.outputs:
         columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "used")
-        table = plain_table("output", "level", *columns, "verdict", right=columns)
+        table = Table("output", "level", *columns, "verdict", right=columns)
         for output in result.outputs:
             table.add_row(*_figures(output))
         lines.append(table)
@@ -239,10 +227,9 @@ def _short(number: float | None) -> str:
     return "" if number is None else f"{number:.2g}"
 
 
-def model_report(model: Model, label: str) -> RenderableType:
+def model_report(model: Model, label: str) -> Part:
     """Return what a model is made of."""
-    facts = plain_table("", "")
-    facts.show_header = False
+    facts = Table("", "", prose=("",))
     opsets = ", ".join(
         f"{domain or 'ai.onnx'} {version}"
         for domain, version in sorted(model.opset_imports.items())
@@ -267,7 +254,7 @@ def model_report(model: Model, label: str) -> RenderableType:
         facts.add_row("bodies", f"{inner} of If, Loop or Scan")
     for note in model.notes:
         facts.add_row("note", note)
-    parts: list[RenderableType] = [facts, Text(), _op_table(model)]
+    parts: list[Part] = [facts, Text(), _op_table(model)]
     if model.functions:
         parts += [Text(), _function_table(model)]
     return Group(*parts)
@@ -278,17 +265,17 @@ def _describe(value: Value) -> str:
     return f"{value.name} {known}" if known is not None else f"{value.name} (not a tensor)"
 
 
-def _op_table(model: Model) -> RenderableType:
+def _op_table(model: Model) -> Part:
     counts = op_histogram(model)
-    table = plain_table("operator", "nodes", right=("nodes",))
+    table = Table("operator", "nodes", right=("nodes",))
     for op, count in list(counts.items())[:_TOP_OPS]:
         table.add_row(op, f"{count:,}")
     left = len(counts) - _TOP_OPS
     return Group(table, Text(f"and {left} more operators", style="dim")) if left > 0 else table
 
 
-def _function_table(model: Model) -> RenderableType:
-    table = plain_table("function", "inputs", "body")
+def _function_table(model: Model) -> Part:
+    table = Table("function", "inputs", "body", prose=("inputs", "body"))
     for function in model.functions.values():
         inputs = few([value.name for value in function.body.inputs], _SHOWN_INPUTS)
         body = few([node.qualified_op for node in function.body], _SHOWN_NODES, " ")
@@ -296,9 +283,9 @@ def _function_table(model: Model) -> RenderableType:
     return table
 
 
-def node_report(node: Node) -> RenderableType:
+def node_report(node: Node) -> Part:
     """Return a node, the types of what it reads and makes, and its neighbours in the file."""
-    table = plain_table("", "value", "type", "from or to")
+    table = Table("", "value", "type", "from or to", prose=("from or to",))
     for slot, value in enumerate(node.inputs):
         if value is not None:
             made_by = "" if value.producer is None else print_node(value.producer)
@@ -308,5 +295,5 @@ def node_report(node: Node) -> RenderableType:
             read_by = ", ".join(f"{user.op_type} {user.label}" for user, _ in output.iter_uses())
             where = f"{read_by} (graph output)" if output.is_graph_output else read_by
             table.add_row(f"out {index}", output.name, str(output.known_type() or "?"), where)
-    window = Text(print_window(node), no_wrap=True, overflow="ellipsis")
-    return Group(table, Text(), window)
+    window = [Text(line, whole=True) for line in node_window(node)]
+    return Group(table, Text(), *window)

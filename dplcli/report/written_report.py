@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from rich.text import Text
-
+from dplcli.report.layout import Text
 from dplcli.report.tables import verification_report
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import RenderableType
-
+    from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
 
 
@@ -36,7 +34,7 @@ class Written(Protocol):
     def verification(self) -> VerificationResult | None: ...  # noqa: D102
 
 
-def ending(written: Written, *, is_changed: bool, is_verified: bool) -> list[RenderableType]:
+def ending(written: Written, *, is_changed: bool, is_verified: bool) -> list[Part]:
     """Return the last lines of a report.
 
     Args:
@@ -44,7 +42,7 @@ def ending(written: Written, *, is_changed: bool, is_verified: bool) -> list[Ren
         is_changed: Whether it differs from the model at all.
         is_verified: Whether the user wants it to be checked.
     """
-    parts: list[RenderableType] = []
+    parts: list[Part] = []
     if written.verification is not None:
         parts += [Text(), verification_report(written.verification)]
     elif is_changed and not is_verified:

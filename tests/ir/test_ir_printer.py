@@ -6,7 +6,7 @@ import onnx.helper
 import onnx.numpy_helper
 import pytest
 
-from dplcli.ir.printer import print_graph, print_node, print_window
+from dplcli.ir.printer import node_window, print_graph, print_node
 from tests.models import ir_of, node_making, parse
 
 CHAIN = (
@@ -95,9 +95,9 @@ START = """\
 def test_window() -> None:
     """The node is marked and shown with its neighbours, as far as there are any."""
     model = ir_of(CHAIN)
-    assert print_window(node_making(model, "d"), radius=1) == WINDOW
-    assert print_window(node_making(model, "a")) == START
-    assert print_window(node_making(model, "y"), radius=0) == "> y = Sin (e)"
+    assert node_window(node_making(model, "d"), radius=1) == WINDOW.splitlines()
+    assert node_window(node_making(model, "a")) == START.splitlines()
+    assert node_window(node_making(model, "y"), radius=0) == ["> y = Sin (e)"]
 
 
 GRAPH = """\

@@ -1,0 +1,120 @@
+"""All that dpl prints passes here, on its way to standard output and standard error.
+
+Under :func:`guarded` a :class:`Stream` is in the place of both. What anybody writes there, Python's
+warnings, tracebacks and the functions of catalogues included, controls no terminal and is no
+command of another program. What dpl prints itself comes through the functions below, which know
+more: what is one line, and what is a table. Only styles of dpl's own, and its spinner, get past.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from dplcli.report.escaping import inert, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+    from dplcli.report.layout import Part
+
+_REMEMBERED = 64
+"""More than the beginning of any command of another program."""
+
+
+class Stream:
+    """A text stream whose lines nobody obeys.
+
+    Args:
+        stream: Where they go.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Begin at the beginning of a line."""
+        self.unguarded = stream
+        self._line = ""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as there
+        """Be the stream in all else."""
+        return getattr(self.unguarded, name)
+
+    def write(self, text: str) -> int:
+        """Write *text*, which may be part of a line."""
+        self.unguarded.write(inert(text, self._line))
+        line = self._line + text if "\n" not in text else text.rpartition("\n")[2]
+        self._line = line if len(line) <= _REMEMBERED else f"…{line[-_REMEMBERED:]}"
+        return len(text)
+
+    def writelines(self, lines: Iterator[str]) -> None:
+        """Write each of *lines*."""
+        for line in lines:
+            self.write(line)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Let nothing get past that a terminal or another program would obey."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast("TextIO", Stream(stream)) for stream in streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def say(line: str = "", *, err: bool = False) -> None:
+    """Print one line, whatever it holds."""
+    write(f"{one_line(line, None)}\n", err=err)
+
+
+def write(text: str, *, err: bool = False) -> None:
+    """Print text that has lines of its own, such as a record or a catalogue."""
+    stream = sys.stderr if err else sys.stdout
+    stream.write(text)
+    stream.flush()
+
+
+def show(report: Part) -> None:
+    """Print a report: to a terminal's width, or to a pipe with lines as long as they are."""
+    from dplcli.report.layout import lines_of  # noqa: PLC0415  # loads rich
+
+    console = _console(sys.stdout)
+    has_width = console.is_terminal or "COLUMNS" in os.environ
+    width = console.width if has_width else None
+    is_ascii = console.options.ascii_only or console.legacy_windows
+    with console.capture() as capture:
+        for line in lines_of(report, width, is_ascii=is_ascii):
+            console.print(line, soft_wrap=True)
+    stream = _unguarded(sys.stdout)
+    stream.write(capture.get())
+    stream.flush()
+
+
+@contextmanager
+def progress(*, quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
+    """Show what is going on: a spinner on a terminal, lines if verbose, else nothing."""
+    if verbose and not quiet:
+        yield lambda phrase: say(f"dpl: {phrase}", err=True)
+        return
+    if quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda _phrase: None
+        return
+    from dplcli.report.layout import Text  # noqa: PLC0415  # loads rich
+
+    with _console(sys.stderr).status(Text()) as status:
+        yield lambda phrase: status.update(Text(phrase))
+
+
+def _console(stream: TextIO) -> Console:
+    """Return what adds our styles; it is given no text but that of `dplcli.report.layout`."""
+    from rich.console import Console  # noqa: PLC0415  # slow to load
+
+    return Console(file=_unguarded(stream), markup=False, emoji=False, highlight=False)
+
+
+def _unguarded(stream: TextIO) -> TextIO:
+    return stream.unguarded if isinstance(stream, Stream) else stream

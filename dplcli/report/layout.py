@@ -1,0 +1,215 @@
+"""Lines and tables for a terminal: all that they hold is plain text, and names stay whole.
+
+Reports are made of the :class:`Text` and the :class:`Table` of this module, and of groups of them.
+Nothing else is laid out: what is no text of ours cannot be printed, so that no name is ever taken
+for rich's markup and none can break a line, hide or move the cursor.
+
+At a width, sentences go on in another line at blanks. A name is longer than its column, and a row
+is longer than the terminal, rather than broken: terminals break lines where they end, so that what
+is copied is whole, which holds for no line that was broken for them.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from rich.cells import cell_len
+from rich.text import Text as RichText
+
+from dplcli.report.escaping import inert, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.style import Style
+
+_GAP = "  "
+_NARROW = 30
+"""How far a column of sentences is narrowed."""
+_BELOW = "    "
+_WORD = re.compile(r"\S+\s*")
+
+
+class Text(RichText):
+    """One line of text, whose characters are what is shown: nothing in it is markup.
+
+    Args:
+        text: The text; what cannot be seen, line ends too, is escaped.
+        style: How it looks on a terminal.
+        whole: Whether the line is never broken: code, such as a node.
+    """
+
+    def __init__(self, text: str = "", style: str | Style = "", *, whole: bool = False) -> None:
+        """Escape *text*."""
+        super().__init__(one_line(text, None), style, no_wrap=whole)
+
+    def append(self, text: RichText | str, style: str | Style | None = None) -> Text:
+        """Add another text, or a plain one, which is escaped."""
+        super().append(one_line(text, None) if isinstance(text, str) else text, style)
+        return self
+
+
+def joined(*parts: str | tuple[str, str]) -> Text:
+    """Return one line of texts, some of them with a style."""
+    text = Text()
+    for part in parts:
+        text.append(*((part,) if isinstance(part, str) else part))
+    return text
+
+
+class Drawing(Protocol):
+    """What is no text: bars, say."""
+
+    def text(self, *, is_ascii: bool) -> str:
+        """Draw it; *is_ascii* for terminals that know no other characters."""
+
+
+class Table:
+    """Rows under headings, in columns as wide as what they hold.
+
+    Args:
+        columns: The headings; no line is spent on them if all are empty.
+        right: The columns that hold numbers.
+        prose: The columns that hold sentences or lists: they alone are broken, at blanks.
+    """
+
+    def __init__(self, *columns: str, right: Iterable[str] = (), prose: Iterable[str] = ()) -> None:
+        """Start without rows."""
+        self.show_header = any(columns)
+        self._columns = columns
+        self._is_right = [column in set(right) for column in columns]
+        self._is_prose = [column in set(prose) for column in columns]
+        self._rows: list[tuple[Cell, ...]] = []
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are."""
+        return len(self._rows)
+
+    def add_row(self, *cells: Cell) -> None:
+        """Add a row, with a cell for each column."""
+        self._rows.append(cells)
+
+    def lines(self, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:
+        """Lay the rows out on so many characters a line, or on as many as they need.
+
+        Where names leave too little room for sentences, the long ones stand below their rows.
+        """
+        rows = [[_text_of(cell, is_ascii=is_ascii) for cell in row] for row in self._rows]
+        if self.show_header:
+            rows.insert(0, [Text(column, "bold") for column in self._columns])
+        if not rows:
+            return
+        widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
+        below: list[list[Text]] = [[] for _ in rows]
+        if width is not None and not self._narrow(widths, width):
+            below = [self._take_long(row) for row in rows]
+            widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
+        for row, taken in zip(rows, below, strict=True):
+            yield from self._lines_of_row(row, widths)
+            for line in taken:
+                yield from _broken(line, width or 0)
+
+    def _take_long(self, row: list[RichText]) -> list[Text]:
+        """Take the sentences out of a row that are longer than a narrow column."""
+        taken = []
+        for at, is_prose in enumerate(self._is_prose):
+            if is_prose and row[at].cell_len > _NARROW:
+                title = f"{self._columns[at]}: " if sum(self._is_prose) > 1 else ""
+                taken.append(Text(f"{_BELOW}{title}").append(row[at]))
+                row[at] = Text()
+        return taken
+
+    def _narrow(self, widths: list[int], room: int) -> bool:
+        """Narrow columns of sentences, the widest ones first; tell whether the rows fit then."""
+        excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
+        while excess > 0:
+            wide = [at for at, prose in enumerate(self._is_prose) if prose and widths[at] > _NARROW]
+            if not wide:
+                return not any(self._is_prose)
+            widest = max(wide, key=widths.__getitem__)
+            below = max((widths[at] for at in wide if widths[at] < widths[widest]), default=_NARROW)
+            taken = min(excess, widths[widest] - below)
+            widths[widest] -= taken
+            excess -= taken
+        return True
+
+    def _lines_of_row(self, row: Sequence[RichText], widths: Sequence[int]) -> Iterator[RichText]:
+        cells = [
+            _broken(cell, width) if is_prose else [cell]
+            for cell, width, is_prose in zip(row, widths, self._is_prose, strict=True)
+        ]
+        for pieces in zip_longest(*cells):
+            line, start = Text(), 0
+            for piece, width, is_right in zip(pieces, widths, self._is_right, strict=True):
+                if piece is not None and piece.plain:
+                    left = start + (max(width - piece.cell_len, 0) if is_right else 0)
+                    least = len(_GAP) if line.plain else 0  # a name may be longer than its column
+                    line.append(" " * max(left - line.cell_len, least)).append(piece)
+                start += width + len(_GAP)
+            yield line
+
+
+class Group:
+    """Parts of a report, one below the other."""
+
+    def __init__(self, *parts: Part) -> None:
+        """Keep *parts*."""
+        self.parts = parts
+
+
+Cell: TypeAlias = str | Text | Drawing
+Part: TypeAlias = Text | Table | Group
+
+
+def lines_of(part: Part, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:
+    """Lay a report out on so many characters a line, or on as many as it needs.
+
+    Raises:
+        TypeError: Part of it is not made of this module's classes.
+    """
+    if isinstance(part, Group):
+        for each in part.parts:
+            yield from lines_of(each, width, is_ascii=is_ascii)
+    elif isinstance(part, Table):
+        yield from map(_inert, part.lines(width, is_ascii=is_ascii))
+    elif isinstance(part, Text):
+        yield from map(_inert, [part] if width is None else _broken(part, width))
+    else:
+        raise TypeError(f"{part!r} is no part of a report")
+
+
+def _inert(line: RichText) -> RichText:
+    """Return a line that is no command of another program, if need be without its styles."""
+    line.rstrip()
+    text = inert(line.plain)
+    return line if text == line.plain else RichText(text)
+
+
+def _text_of(cell: Cell, *, is_ascii: bool) -> RichText:
+    if isinstance(cell, str):
+        return Text(cell)
+    return cell if isinstance(cell, Text) else Text(cell.text(is_ascii=is_ascii), whole=True)
+
+
+def _broken(text: RichText, width: int) -> list[RichText]:
+    """Break a line at blanks, before the words that end beyond *width*; none is broken itself.
+
+    What follows is indented like the line.
+    """
+    if text.no_wrap or text.cell_len <= width:
+        return [text]
+    indent = len(text.plain) - len(text.plain.lstrip())
+    breaks, end = [], indent
+    for word in _WORD.finditer(text.plain, indent):
+        if end > indent and end + cell_len(word[0].rstrip()) > width:
+            breaks.append(word.start())
+            end = indent
+        end += cell_len(word[0])
+    first, *rest = text.divide(breaks)
+    pieces = [first, *(Text(" " * indent).append(piece) for piece in rest)]
+    for piece in pieces:
+        piece.rstrip()
+    return pieces
