@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import sys
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +15,7 @@ from rich.console import Console
 
 from dplcli import pipeline
 from dplcli.errors import UsageError
+from dplcli.files import temporary_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -156,7 +156,7 @@ def check_report_path(
         if path.is_file() and not _is_replaceable(path, mark):
             raise UsageError(f"{option} {report}: exists and is no {kind}, so it is kept")
         if not path.exists():
-            with tempfile.TemporaryFile(dir=path.parent):
+            with temporary_file(path.parent):
                 pass  # what it is written to before it takes its place
         elif path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
