@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
-from dplcli.errors import DplError
+from dplcli.errors import DplError, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -126,9 +126,9 @@ def _invoke(command: click.Command) -> int:
 def _internal(error: Exception) -> int:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return _report(f"{where}{error.strerror or error}", None)
+        return _report(shortened(f"{where}{error.strerror or error}"), None)
     return _report(
-        f"internal error: {type(error).__name__}: {error}",
+        shortened(f"internal error: {type(error).__name__}: {error}"),
         "this is a bug in dpl; run again with dpl --debug for a traceback",
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import math
 import shutil
+import stat
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -107,19 +108,36 @@ def check_external_data(model: Model) -> None:
     path = model.path
     if path is None:
         return
-    for location in locations_of(model):
-        if not (path.parent / path_of(location)).is_file():
-            raise ModelLoadError(f"{path}: its external data {location!r} is missing")
+    sizes = {place: _size(path, place) for place in locations_of(model)}
     for tensor in _external_tensors(model):
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
-        needed = _end_of(tensor, entries)
-        present = (path.parent / path_of(location)).stat().st_size
+        needed, present = _end_of(tensor, entries), sizes.get(location, 0)
         if present < needed:
             raise ModelLoadError(
                 f"{path}: its external data {location!r} is cut off: {tensor.name!r} needs "
                 f"{needed:,} bytes of it, there are {present:,}"
             )
+
+
+def _size(model: Path, location: str) -> int:
+    """Return the size of a file of external data.
+
+    Raises:
+        ModelLoadError: There is no such file.
+    """
+    path = model.parent / path_of(location)
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        raise ModelLoadError(f"{model}: its external data {location!r} is missing") from error
+    except OSError as error:
+        raise ModelLoadError(
+            f"{model}: its external data {location!r} cannot be read: {error.strerror}"
+        ) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelLoadError(f"{model}: its external data {location!r} is missing")
+    return status.st_size
 
 
 def _end_of(tensor: TensorProto, entries: Mapping[str, str]) -> int:
