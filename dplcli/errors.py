@@ -20,8 +20,13 @@ A match that is refused, a rule that finds nothing and two models that differ ar
 errors: errors are for what stopped us.
 """
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+_LONG_WORD = re.compile(r"\S{401,}")
+_LONG_LINE = re.compile(r".{1201,}")
+_SHORTENED = 150
 
 
 class DplError(Exception):
@@ -34,9 +39,9 @@ class DplError(Exception):
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         """Keep message and hint apart, so that a front end can set them apart."""
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        super().__init__(shortened(message))
+        self.message = shortened(message)
+        self.hint = None if hint is None else shortened(hint)
 
 
 class ModelError(DplError):
@@ -100,6 +105,13 @@ class VerificationError(DplError):
 
 class UsageError(DplError):
     """What was asked for cannot be done as asked."""
+
+
+def shortened(text: str) -> str:
+    """Return *text* without the middle of very long names: files hold some of any length."""
+    for longest in (_LONG_WORD, _LONG_LINE):
+        text = longest.sub(lambda found: f"{found[0][:_SHORTENED]}…{found[0][-_SHORTENED:]}", text)
+    return text
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

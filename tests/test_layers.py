@@ -13,12 +13,13 @@ PACKAGE = Path(__file__).parent.parent / "dplcli"
 YAML_SIDE = {"ruamel", "pydantic", "simpleeval"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "files": set(),
     "ir": {"errors"},
-    "onnx_io": {"errors", "ir", "onnx"},
+    "onnx_io": {"errors", "files", "ir", "onnx"},
     "diff": {"errors", "ir"},
     "dpl": {"errors", "ir"} | YAML_SIDE,
     "passes": {"errors", "ir", "dpl"},
-    "verify": {"errors", "ir", "onnx_io", "onnx", "onnxruntime"},
+    "verify": {"errors", "files", "ir", "onnx_io", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},
     "report": {
         "errors",
@@ -32,8 +33,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "matplotlib",
         "rich",
     },
-    "pipeline": {"errors", "ir", "onnx_io", "diff", "dpl", "passes", "verify", "targets", "report"},
-    "cli": {"errors", "pipeline", "report", "click", "rich"},
+    "pipeline": {"errors", "files", "ir", "onnx_io", "diff", "dpl", "passes"}
+    | {"verify", "targets", "report"},
+    "cli": {"errors", "files", "pipeline", "report", "click", "rich"},
     "__init__": set(),
     "__main__": {"cli"},
 }

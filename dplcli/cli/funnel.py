@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from dplcli.cli.printing import guarded, say, write
-from dplcli.errors import DplError
+from dplcli.errors import DplError, shortened
 from dplcli.report.escaping import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from types import FrameType
 
 EXIT_NO = 1
 EXIT_COULD_NOT = 2
 _STDERR = 2
 _EXCERPT = re.compile(r"\n(?= {4})")
+
+
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 class _StoppedError(BaseException):
@@ -45,12 +48,15 @@ def run(command: click.Command) -> NoReturn:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
-            signal.signal(number, _stop)
     gc.disable()  # one command, then the process ends: walking a large graph only takes time
     with guarded():
-        code = _guarded(command)
+        try:
+            _handle_signals(_stop)
+            code = _guarded(command)
+            _handle_signals(signal.SIG_IGN)  # what is left to do is soon done
+        except _StoppedError:  # between two statements of ours
+            _handle_signals(signal.SIG_IGN)
+            code = _interrupted()
     gc.freeze()
     try:
         sys.stdout.flush()
@@ -73,6 +79,18 @@ def _nowhere() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
+def _handle_signals(handler: Callable[[int, FrameType | None], NoReturn] | signal.Handlers) -> None:
+    """Set what is done when somebody asks the process to end."""
+    for name in _SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets
+            signal.signal(number, handler)
+
+
+def _interrupted() -> int:
+    return _report("interrupted; nothing was written", None)
+
+
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
     del frame
     raise _StoppedError(number)
@@ -91,7 +109,7 @@ def _guarded(command: click.Command) -> int:  # noqa: PLR0911  # one per kind of
         hint = f"try: {context.command_path} --help" if context is not None else None
         return _report(error.format_message(), hint)
     except (click.Abort, KeyboardInterrupt, _StoppedError):
-        return _report("interrupted; nothing was written", None)
+        return _interrupted()
     except DplError as error:
         return _report(error.message, error.hint)
     except BrokenPipeError as error:
@@ -113,9 +131,9 @@ def _invoke(command: click.Command) -> int:
 def _internal(error: Exception) -> int:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return _report(f"{where}{error.strerror or error}", None)
+        return _report(shortened(f"{where}{error.strerror or error}"), None)
     return _report(
-        f"internal error: {type(error).__name__}: {error}",
+        shortened(f"internal error: {type(error).__name__}: {error}"),
         "this is a bug in dpl; run again with dpl --debug for a traceback",
     )
 

@@ -10,6 +10,7 @@ from dplcli import pipeline
 from dplcli.cli.options import PATH, model_argument
 from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError
+from dplcli.files import encoded, write_new_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,8 +108,7 @@ def _check_new(output: Path) -> None:
 
 def _write_new(output: Path, text: str) -> None:
     try:
-        with output.open("x", encoding="utf-8") as file:
-            file.write(text)
+        write_new_file(output, encoded(text))
     except FileExistsError as error:
         raise UsageError(f"{output}: exists", hint="choose another name") from error
     except OSError as error:

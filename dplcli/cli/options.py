@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +12,7 @@ import click
 from dplcli import pipeline
 from dplcli.cli.printing import show, write
 from dplcli.errors import UsageError
+from dplcli.files import temporary_file
 from dplcli.report.escaping import json_text
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def check_report_path(
         if path.is_file() and not _is_replaceable(path, mark):
             raise UsageError(f"{option} {report}: exists and is no {kind}, so it is kept")
         if not path.exists():
-            with tempfile.TemporaryFile(dir=path.parent):
+            with temporary_file(path.parent):
                 pass  # what it is written to before it takes its place
         elif path.is_file() and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

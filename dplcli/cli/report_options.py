@@ -13,6 +13,7 @@ from dplcli import pipeline
 from dplcli.cli.options import check_report_path
 from dplcli.cli.printing import write
 from dplcli.errors import UsageError
+from dplcli.files import append_to_file, encoded
 from dplcli.report.escaping import inert_markup, json_text
 
 if TYPE_CHECKING:
@@ -164,7 +165,6 @@ def _is_step_summary(path: str) -> bool:
 
 def _append(path: Path, text: str) -> None:
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f"\n{text}")
+        append_to_file(path, encoded(f"\n{text}"))
     except OSError as error:
         raise UsageError(f"--markdown {path}: cannot be written: {error.strerror}") from error

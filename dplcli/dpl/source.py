@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import TaggedScalar
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import MappingStartEvent, ScalarEvent, SequenceStartEvent
 
 from dplcli.dpl.scalar_places import place_in_scalar
 from dplcli.errors import CatalogError
@@ -25,6 +26,14 @@ _SHOWN = 160
 _MOST_KEPT = 32
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 _STRING_TAG = ":str"
+_CORE = "tag:yaml.org,2002:"
+_MAY_HAVE_TAGS = re.compile(r"(?:^|[\s\[{,:?-])!(?!=\s)", re.MULTILINE)
+_TAGS: dict[type, frozenset[str]] = {
+    ScalarEvent: frozenset({"str", "int", "float", "bool", "null"}),
+    SequenceStartEvent: frozenset({"seq"}),
+    MappingStartEvent: frozenset({"map"}),
+}
+"""Which tags change nothing, by what they stand at."""
 
 
 class Source:
@@ -61,15 +70,40 @@ class Source:
 
     def _parsed(self) -> object:
         try:
+            self._refuse_tags()
             return _parse(self.text)
         except MarkedYAMLError as error:
             mark = error.problem_mark
             line, column = (mark.line, mark.column) if mark else (0, 0)
             problem = error.problem or "malformed"
             raise self.error_at(f"not valid YAML: {problem}", line, column) from error
-        except (YAMLError, ValueError, OverflowError, RecursionError) as error:
+        except CatalogError:
+            raise
+        except Exception as error:  # the library does not foresee every text
             reason = " ".join(str(error).split())
             raise CatalogError(f"{self.label}: not valid YAML: {reason}") from error
+
+    def _refuse_tags(self) -> None:
+        """Refuse tags that ask for more than text, numbers, lists and mappings.
+
+        Raises:
+            CatalogError: There is one; points at it.
+        """
+        if _MAY_HAVE_TAGS.search(self.text) is None:
+            return
+        for event in YAML(typ="rt").parse(self.text):
+            tag = getattr(event, "tag", None)
+            kind = next((kind for kind in _TAGS if isinstance(event, kind)), None)
+            if tag is None or kind is None or str(tag).removeprefix(_CORE) in _TAGS[kind]:
+                continue
+            mark = event.start_mark
+            shown = str(tag).replace(_CORE, "!!")
+            raise self.error_at(
+                f"the tag {shown} means nothing here",
+                mark.line,
+                mark.column,
+                "leave it out: what is written here is text, numbers, lists and mappings",
+            )
 
     def plain(self) -> Any:  # noqa: ANN401  # YAML holds anything
         """Return the data in Python's own types.
@@ -167,10 +201,13 @@ def _holds(data: Any, key: str | int) -> bool:  # noqa: ANN401  # YAML holds any
 def _mark(data: Any, key: str | int, *, value: bool) -> tuple[int, int]:  # noqa: ANN401  # YAML
     """Return the 0-based line and column of an item, as the YAML reader noted them."""
     position = data.lc
-    if not isinstance(data, dict):
-        line, column = position.item(key)
-    else:
-        line, column = position.value(key) if value else position.key(key)
+    try:
+        if not isinstance(data, dict):
+            line, column = position.item(key)
+        else:
+            line, column = position.value(key) if value else position.key(key)
+    except (KeyError, TypeError):  # it came with a merge, or the reader noted nothing
+        line, column = position.line or 0, position.col or 0
     return line, column
 
 

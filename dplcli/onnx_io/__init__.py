@@ -11,6 +11,7 @@ from dplcli.onnx_io.exporter import (
 )
 from dplcli.onnx_io.external_data import check_external_data, external_files
 from dplcli.onnx_io.loader import load_model, model_from_proto, paused_gc
+from dplcli.onnx_io.model_file import parse_model, read_model_file
 from dplcli.onnx_io.opset_raising import AdaptedNode, RaisedOpset, raise_opset
 from dplcli.onnx_io.schemas import OnnxSchemas
 from dplcli.onnx_io.sized_inference import exact_types, open_sizes
@@ -29,8 +30,10 @@ __all__ = [
     "load_model",
     "model_from_proto",
     "open_sizes",
+    "parse_model",
     "paused_gc",
     "raise_opset",
+    "read_model_file",
     "staged",
     "to_proto",
     "written_size",

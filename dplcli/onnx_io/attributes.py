@@ -1,13 +1,12 @@
 """Attributes between protobuf and the IR."""
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from dplcli.ir import Attribute, Graph, Tensor
-from dplcli.onnx_io.tensors import ProtoTensor, tensor_to_proto
+from dplcli.onnx_io.tensors import Home, ProtoTensor, tensor_to_proto
 
 _KIND_NAMES = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}
 _KIND_CODES = {name: code for code, name in _KIND_NAMES.items()}
@@ -42,14 +41,14 @@ _GUESSED_LISTS = ("floats", "ints", "strings", "tensors", "graphs")
 
 
 def decode_attribute(
-    proto: AttributeProto, subgraphs: Mapping[str, Graph], folder: Path | None = None
+    proto: AttributeProto, subgraphs: Mapping[str, Graph], home: Home | None = None
 ) -> Attribute:
     """Read one attribute.
 
     Args:
         proto: The message.
         subgraphs: What a graph attribute becomes, by name.
-        folder: Where a tensor's external data lies.
+        home: The model, beside which a tensor's external data lies.
     """
     kind = _KIND_NAMES[proto.type] if proto.type else _guess_kind(proto)
     if proto.ref_attr_name:
@@ -60,9 +59,9 @@ def decode_attribute(
         names = (f"{proto.name}[{number}]" for number in range(len(proto.graphs)))
         return Attribute(kind, tuple(subgraphs.get(name) for name in names))
     if kind == "tensor":
-        return Attribute(kind, ProtoTensor(proto.t, folder))
+        return Attribute(kind, ProtoTensor(proto.t, home))
     if kind == "tensors":
-        return Attribute(kind, tuple(ProtoTensor(item, folder) for item in proto.tensors))
+        return Attribute(kind, tuple(ProtoTensor(item, home) for item in proto.tensors))
     return Attribute(kind, _READERS[kind](proto))
 
 

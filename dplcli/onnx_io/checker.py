@@ -4,6 +4,8 @@ from pathlib import Path
 
 import onnx
 
+from dplcli.files import text_path
+
 
 def check_model(path: Path) -> str:
     """Run the full check of onnx on the file at *path*.
@@ -12,10 +14,12 @@ def check_model(path: Path) -> str:
         What the checker objects to, in one line; "" if nothing.
     """
     try:
-        onnx.checker.check_model(str(path), full_check=True)
+        with text_path(path) as name:
+            onnx.checker.check_model(name, full_check=True)
     except (
         onnx.checker.ValidationError,
         onnx.shape_inference.InferenceError,
+        OSError,
         RuntimeError,
         ValueError,
     ) as error:

@@ -1,7 +1,6 @@
 """The IR's decoder for models that came from protobuf."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import onnx
@@ -13,7 +12,6 @@ from onnx import (
     ValueInfoProto,
 )
 
-from dplcli.errors import InvalidModelError
 from dplcli.ir import (
     Attribute,
     Model,
@@ -28,7 +26,7 @@ from dplcli.onnx_io.attributes import decode_attribute
 from dplcli.onnx_io.node_inference import infer_node
 from dplcli.onnx_io.schemas import OnnxSchemas
 from dplcli.onnx_io.shape_inference import infer_types, infer_types_anew
-from dplcli.onnx_io.tensors import ProtoTensor, SparseTensor
+from dplcli.onnx_io.tensors import Home, ProtoTensor, SparseTensor
 from dplcli.onnx_io.types import decode_type, remarks_of
 
 _SHORT_BYTES = 4096
@@ -42,14 +40,14 @@ class ProtoCodec:
     most nets they repeat.
 
     Args:
-        folder: The model's folder, where external data lies.
+        home: Where the model comes from; external data lies beside it.
     """
 
     schemas: SchemaLibrary = OnnxSchemas()
 
-    def __init__(self, folder: Path) -> None:
-        """Decode relative to *folder*."""
-        self.folder = folder
+    def __init__(self, home: Home) -> None:
+        """Decode relative to *home*."""
+        self.home = home
         self._attributes: dict[tuple[bytes, ...], dict[str, Attribute]] = {}
         self._types: dict[bytes, TensorType | None] = {}
 
@@ -70,9 +68,7 @@ class ProtoCodec:
     def _decoded(self, node: Node, proto: onnx.NodeProto) -> dict[str, Attribute]:
         attributes = {}
         for item in proto.attribute:
-            if not isinstance(item.name, str):
-                raise InvalidModelError(f"{node!r}: the attribute {item.name!r} is not UTF-8 text")
-            attributes[item.name] = decode_attribute(item, node.subgraphs, self.folder)
+            attributes[item.name] = decode_attribute(item, node.subgraphs, self.home)
         return attributes
 
     def remarks(self, node: Node) -> Remarks:
@@ -84,9 +80,9 @@ class ProtoCodec:
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""
         if type(source) is TensorProto:
-            return ProtoTensor(source, self.folder)
+            return ProtoTensor(source, self.home)
         if isinstance(source, SparseTensorProto):
-            return SparseTensor(source, self.folder)
+            return SparseTensor(source, self.home)
         assert isinstance(source, Tensor)  # noqa: S101  # nothing else is ever set
         return source
 

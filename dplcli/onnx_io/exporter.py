@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from dplcli.errors import ModelExportError
+from dplcli.files import mode_for, provisional, temporary_file
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import encode_attribute, graphs_of
-from dplcli.onnx_io.external_data import brought_data
+from dplcli.onnx_io.external_data import bring_data
 from dplcli.onnx_io.made import (
     made_initializers,
     new_body,
@@ -28,6 +27,7 @@ from dplcli.onnx_io.made import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
     from collections.abc import Set as AbstractSet
+    from pathlib import Path
 
     from google.protobuf.message import Message
     from onnx import OperatorSetIdProto
@@ -50,7 +50,6 @@ class StagedModel:
         """Stand for the file at *path*."""
         self.path = path
         self.destination = destination
-        self.is_kept = False
 
     def commit(self) -> None:
         """Put the file in its place, replacing what is there in one step.
@@ -70,7 +69,6 @@ class StagedModel:
             self.path.replace(path)
         except OSError as error:
             raise _cannot_write(path, error) from error
-        self.is_kept = True
 
 
 def check_destination(destination: Path) -> None:
@@ -109,43 +107,26 @@ def staged(model: Model, destination: Path) -> Iterator[StagedModel]:
     """
     check_destination(destination)
     destination = destination.resolve()
-    path = _temporary_file(destination)
-    try:
-        with brought_data(model, destination) as data:
-            try:
-                _write(model, path)
-                path.chmod(_mode_for(destination))
-            except OSError as error:
-                raise _cannot_write(destination, error) from error
-            result = StagedModel(path, destination)
-            try:
-                yield result
-            finally:
-                data.keep = result.is_kept
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _temporary_file(destination: Path) -> Path:
-    try:
-        handle, name = tempfile.mkstemp(prefix=".dpl-", suffix=".onnx", dir=destination.parent)
-    except OSError as error:
-        raise _cannot_write(destination, error) from error
-    os.close(handle)
-    return Path(name)
+    with provisional() as made, ExitStack() as stack:
+        try:
+            path = stack.enter_context(temporary_file(destination.parent, ".onnx"))
+        except OSError as error:
+            raise _cannot_write(destination, error) from error
+        bring_data(model, destination, made)
+        try:
+            _write(model, path)
+            path.chmod(mode_for(destination))
+        except OSError as error:
+            raise _cannot_write(destination, error) from error
+        try:
+            yield StagedModel(path, destination)
+        finally:
+            if not path.exists():  # it was put in its place, whatever happened since
+                made.keep()
 
 
 def _cannot_write(destination: Path, error: OSError) -> ModelExportError:
     return ModelExportError(f"{destination}: cannot be written: {error.strerror or error}")
-
-
-def _mode_for(destination: Path) -> int:
-    """Return the permissions of what is replaced, or those of a new file."""
-    if destination.exists():
-        return stat.S_IMODE(destination.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def _write(model: Model, path: Path) -> None:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import filecmp
 import math
 import shutil
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+import stat
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
+from dplcli.files import path_of
 from dplcli.onnx_io.types import dtype_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from onnx import NodeProto
 
+    from dplcli.files import Provisional
     from dplcli.ir import Model
 
 
@@ -35,34 +37,24 @@ _WITHOUT_TENSORS = frozenset(
 )
 
 
-@dataclass
-class BroughtData:
-    """External data put beside a staged model; set *keep* to leave it there."""
-
-    keep: bool = False
-
-
-@contextmanager
-def brought_data(model: Model, destination: Path) -> Iterator[BroughtData]:
+def bring_data(model: Model, destination: Path, made: Provisional) -> None:
     """Make the model's external data reachable from *destination*'s folder.
 
     In the model's own folder nothing needs doing: data is by reference. Elsewhere the files are
     copied: onnx refuses to follow links, hard ones included.
 
+    Args:
+        model: The model.
+        destination: Where it is written.
+        made: What is put there is noted here.
+
     Raises:
         ModelExportError: A different file of the same name lies there, or one is missing.
     """
-    state = BroughtData()
-    made: list[Path] = []
-    try:
-        if model.path is not None and not _shares_folder(model.path, destination):
-            for location in locations_of(model):
-                _bring(model.path.parent / location, destination.parent / location, made)
-        yield state
-    finally:
-        if not state.keep:
-            for path in reversed(made):
-                _remove(path)
+    if model.path is not None and not _shares_folder(model.path, destination):
+        for location in locations_of(model):
+            part = path_of(location)
+            _bring(model.path.parent / part, destination.parent / part, made)
 
 
 def external_files(model: Model, folder: Path) -> set[Path]:
@@ -74,17 +66,10 @@ def external_files(model: Model, folder: Path) -> set[Path]:
     if model.path is None:
         return set()
     return {
-        (place / location).resolve()
+        (place / path_of(location)).resolve()
         for location in locations_of(model)
         for place in (model.path.parent, folder)
     }
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        path.rmdir()
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _shares_folder(model: Path, destination: Path) -> bool:
@@ -92,7 +77,7 @@ def _shares_folder(model: Path, destination: Path) -> bool:
     return destination.parent.resolve() in {model.parent.resolve(), model.resolve().parent}
 
 
-def _bring(source: Path, target: Path, made: list[Path]) -> None:
+def _bring(source: Path, target: Path, made: Provisional) -> None:
     if not source.is_file():
         raise ModelExportError(f"{source}: external data of the model is missing")
     if target.exists() or target.is_symlink():
@@ -105,9 +90,9 @@ def _bring(source: Path, target: Path, made: list[Path]) -> None:
     try:
         for folder in reversed(target.parents):
             if not folder.exists():
+                made.note(folder)
                 folder.mkdir()
-                made.append(folder)
-        made.append(target)
+        made.note(target)
         shutil.copyfile(source, target)
     except OSError as error:
         raise ModelExportError(f"{target}: cannot be written: {error.strerror}") from error
@@ -123,19 +108,36 @@ def check_external_data(model: Model) -> None:
     path = model.path
     if path is None:
         return
-    for location in locations_of(model):
-        if not (path.parent / location).is_file():
-            raise ModelLoadError(f"{path}: its external data {location!r} is missing")
+    sizes = {place: _size(path, place) for place in locations_of(model)}
     for tensor in _external_tensors(model):
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
-        needed = _end_of(tensor, entries)
-        present = (path.parent / location).stat().st_size
+        needed, present = _end_of(tensor, entries), sizes.get(location, 0)
         if present < needed:
             raise ModelLoadError(
                 f"{path}: its external data {location!r} is cut off: {tensor.name!r} needs "
                 f"{needed:,} bytes of it, there are {present:,}"
             )
+
+
+def _size(model: Path, location: str) -> int:
+    """Return the size of a file of external data.
+
+    Raises:
+        ModelLoadError: There is no such file.
+    """
+    path = model.parent / path_of(location)
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        raise ModelLoadError(f"{model}: its external data {location!r} is missing") from error
+    except OSError as error:
+        raise ModelLoadError(
+            f"{model}: its external data {location!r} cannot be read: {error.strerror}"
+        ) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelLoadError(f"{model}: its external data {location!r} is missing")
+    return status.st_size
 
 
 def _end_of(tensor: TensorProto, entries: Mapping[str, str]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from contextlib import contextmanager
 from itertools import chain
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dplcli.errors import InvalidModelError
@@ -29,6 +28,7 @@ from dplcli.onnx_io.codec import ProtoCodec
 from dplcli.onnx_io.model_file import parse_model, read_model_file
 from dplcli.onnx_io.opset_raising import raise_opset
 from dplcli.onnx_io.sorting import sort_nodes
+from dplcli.onnx_io.tensors import Home
 from dplcli.onnx_io.types import decode_statement
 
 if TYPE_CHECKING:
@@ -69,10 +69,11 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
         UsageError: There is no such opset, or the model's is newer.
     """
     data = read_model_file(path)
-    proto = parse_model(data, path)
+    proto, notes = parse_model(data, path)
     model = model_from_proto(proto, path.parent, str(path))
     if opset is not None:
         model = _raised(model, proto, opset, path)
+    model.notes = [*notes, *model.notes]
     model.path = path
     model.may_have_external_data = _EXTERNAL_MARK in data
     return model
@@ -119,7 +120,7 @@ def model_from_proto(proto: ModelProto, folder: Path, label: str) -> Model:
     Raises:
         InvalidModelError: Its graph contradicts itself.
     """
-    model = Model(ProtoCodec(folder))
+    model = Model(ProtoCodec(Home(folder, label)))
     model.source = proto
     model.ir_version = proto.ir_version
     for opset in proto.opset_import:
@@ -182,8 +183,8 @@ class _GraphReader:
         self.model.functions[function.key] = function
 
     def _defaults(self, proto: FunctionProto) -> dict[str, Attribute]:
-        folder = self.model.codec.folder if isinstance(self.model.codec, ProtoCodec) else None
-        return {item.name: decode_attribute(item, {}, folder) for item in proto.attribute_proto}
+        home = self.model.codec.home if isinstance(self.model.codec, ProtoCodec) else None
+        return {item.name: decode_attribute(item, {}, home) for item in proto.attribute_proto}
 
     def _read_sorted_if_needed(self, graph: Graph, read: Callable[[], None]) -> None:
         self.sorting = False
@@ -288,15 +289,15 @@ class _GraphReader:
         if self.sorting:
             self._sort(graph, protos)
         inner_scopes = [*scopes, graph.values]
-        nodes = [self._read_node(graph, proto, inner_scopes) for proto in protos[:]]
+        for proto in protos[:]:
+            self._read_node(graph, proto, inner_scopes)
         for name in outputs:
             value = _find(name, inner_scopes)
             if value is None:
                 raise self._invalid(graph, f"its output {name!r} is never made")
             graph.add_output(value)
-        self._check_names(graph, nodes)
 
-    def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[Scope]) -> Node:
+    def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[Scope]) -> None:
         domain, op_type = proto.domain, proto.op_type
         op_type = self.op_types.setdefault(op_type, op_type)
         node = Node(graph, op_type, domain and _domain(domain), proto.name, proto)
@@ -329,7 +330,6 @@ class _GraphReader:
             outputs.append(output)
         node.outputs = tuple(outputs)
         graph.append(node)
-        return node
 
     def _may_have_bodies(self, node: Node) -> bool:
         """Tell whether a node can have graph attributes; unknown operators can."""
@@ -350,14 +350,6 @@ class _GraphReader:
             self._read_graph(body, source, scopes)
         if bodies:
             node.subgraphs = bodies
-
-    def _check_names(self, graph: Graph, nodes: Sequence[Node]) -> None:
-        """Refuse names that are not text, which protobuf hands out as bytes."""
-        of_nodes = (map(attrgetter(part), nodes) for part in ("name", "op_type", "domain"))
-        for names in ((graph.name,), graph.values, *map(tuple, of_nodes)):
-            if {*map(type, names)} - {str}:
-                name = next(name for name in names if type(name) is not str)
-                raise self._invalid(graph, f"the name {name!r} is not UTF-8 text")
 
     def _sort(self, graph: Graph, protos: RepeatedNodes) -> None:
         """Bring the messages themselves into topological order."""

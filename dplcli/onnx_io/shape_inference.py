@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
+from dplcli.files import temporary_folder
 from dplcli.ir import TensorType
 from dplcli.onnx_io.attributes import graphs_of
 from dplcli.onnx_io.exporter import to_proto
@@ -121,8 +120,8 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
 def _infer(model: ModelProto) -> ModelProto:
     if model.ByteSize() < _IN_MEMORY_LIMIT:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    with tempfile.TemporaryDirectory(prefix="dpl-") as folder:
-        before, after = Path(folder, "before.onnx"), Path(folder, "after.onnx")
+    with temporary_folder() as folder:
+        before, after = folder / "before.onnx", folder / "after.onnx"
         onnx.save(model, before)
         onnx.shape_inference.infer_shapes_path(before, after, data_prop=True)
         return onnx.load(after, load_external_data=False)

@@ -1,7 +1,7 @@
 """Tensors between protobuf and the IR; data is decoded only when asked for."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -9,17 +9,32 @@ from numpy.typing import NDArray
 from onnx import SparseTensorProto, TensorProto, numpy_helper
 
 from dplcli.errors import ModelLoadError
+from dplcli.files import text_path
 from dplcli.ir import Tensor
 from dplcli.ir.types import dtype_name
 
-_UNREADABLE = (
+UNREADABLE = (
     OSError,
     ValueError,
     TypeError,
     KeyError,
     MemoryError,
+    RuntimeError,
     onnx.checker.ValidationError,
 )
+"""What onnx raises where the data of a tensor cannot be had."""
+
+
+class Home(NamedTuple):
+    """Where a model comes from.
+
+    Attributes:
+        folder: Where its external data lies.
+        label: What messages call it.
+    """
+
+    folder: Path
+    label: str
 
 
 class ProtoTensor(Tensor):
@@ -27,15 +42,15 @@ class ProtoTensor(Tensor):
 
     Args:
         proto: The message.
-        folder: Where external data lies; None if the tensor cannot have any.
+        home: The model that it is part of; None if it cannot have external data.
     """
 
-    __slots__ = ("folder", "proto")
+    __slots__ = ("home", "proto")
 
-    def __init__(self, proto: TensorProto, folder: Path | None = None) -> None:
+    def __init__(self, proto: TensorProto, home: Home | None = None) -> None:
         """Wrap *proto* without looking at its data."""
         self.proto = proto
-        self.folder = folder
+        self.home = home
 
     @property
     def dtype(self) -> str:
@@ -56,16 +71,28 @@ class ProtoTensor(Tensor):
         """Decode the data, from the external file if it lies there.
 
         Raises:
-            ModelLoadError: The external file is missing, too short or outside the folder.
+            ModelLoadError: The external file is missing, too short or outside the folder, or the
+                tensor is only a segment of one.
         """
+        if self.proto.HasField("segment"):
+            raise self._unreadable(
+                "it is one of several segments of a tensor, which onnx does not put together",
+                "save the model again with every tensor in one piece",
+            )
+        folder = self.home.folder if self.home else Path()
         try:
-            array: NDArray[Any] = numpy_helper.to_array(self.proto, str(self.folder or "."))
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from error
+            with text_path(folder) as base:
+                array: NDArray[Any] = numpy_helper.to_array(self.proto, base)
+        except UNREADABLE as error:
+            raise self._unreadable(" ".join(str(error).split())) from error
         return array
 
-    def _unreadable(self, why: object) -> ModelLoadError:
-        return ModelLoadError(f"constant {self.proto.name!r}: its data cannot be read: {why}")
+    def _unreadable(self, why: str, hint: str | None = None) -> ModelLoadError:
+        where = f"{self.home.label}: " if self.home else ""
+        name = self.proto.name
+        return ModelLoadError(
+            f"{where}constant {name!r}: its data cannot be read: {why}", hint=hint
+        )
 
 
 class SparseTensor(ProtoTensor):
@@ -73,14 +100,14 @@ class SparseTensor(ProtoTensor):
 
     Args:
         proto: The message; its indices are linear or one row of coordinates per value.
-        folder: Where external data lies.
+        home: The model that it is part of.
     """
 
     __slots__ = ("sparse",)
 
-    def __init__(self, proto: SparseTensorProto, folder: Path) -> None:
+    def __init__(self, proto: SparseTensorProto, home: Home) -> None:
         """Wrap *proto* without looking at its data."""
-        super().__init__(proto.values, folder)
+        super().__init__(proto.values, home)
         self.sparse = proto
 
     @property
@@ -91,7 +118,7 @@ class SparseTensor(ProtoTensor):
     def numpy(self) -> NDArray[Any]:
         """Decode to a dense array."""
         values = super().numpy()
-        indices = ProtoTensor(self.sparse.indices, self.folder).numpy()
+        indices = ProtoTensor(self.sparse.indices, self.home).numpy()
         coordinates = (indices,) if indices.ndim == 1 else tuple(indices.T)
         extents = (self.size,) if indices.ndim == 1 else self.shape
         if len(coordinates) != len(extents) or len(indices) != len(values):
@@ -100,8 +127,8 @@ class SparseTensor(ProtoTensor):
             raise self._unreadable("an index lies outside its shape")
         try:
             dense = np.zeros(extents, dtype=values.dtype)
-        except _UNREADABLE as error:
-            raise self._unreadable(error) from error
+        except UNREADABLE as error:
+            raise self._unreadable(str(error)) from error
         dense[coordinates] = values
         return dense.reshape(self.shape)
 

@@ -8,12 +8,11 @@ not hide behind the first.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.errors import InvalidGraphError
+from dplcli.files import provisional, temporary_folder
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import check_external_data, load_model, paused_gc, staged
 from dplcli.pipeline.changes import load_changes
@@ -25,6 +24,7 @@ from dplcli.verify.ddmin import minimise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from dplcli.pipeline.changes import Changes
     from dplcli.pipeline.rules import RuleSource
@@ -71,18 +71,18 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
     say("applying the rules")
     steps = changes.plan(model)
     del model
-    with tempfile.TemporaryDirectory(prefix="dpl-bisect-") as folder:
-        search = _Search(model_path, changes, settings, say, Path(folder))
+    with temporary_folder() as folder:
+        search = _Search(model_path, changes, settings, say, folder)
         causes, unjudged, is_complete = search.run(steps, most)
     if output is not None and causes:
         say("cutting out what shows it")
         exhibit = RuleExhibit(model_path, source, changes.kind, settings)
-        output.mkdir(exist_ok=True)
-        causes = tuple(
-            exhibit.write(cause, output / str(number)) for number, cause in enumerate(causes, 1)
-        )
-        if not any(output.iterdir()):
-            output.rmdir()
+        with provisional() as made:
+            made.note(output)  # which stays if something is in it
+            output.mkdir(exist_ok=True)
+            causes = tuple(
+                exhibit.write(cause, output / str(number)) for number, cause in enumerate(causes, 1)
+            )
     return BisectOutcome(
         model_path.name, changes.kind, steps, causes, unjudged, is_complete, search.trials
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.reproducer import FILE, InputItem, Reproducer
 from dplcli.errors import VerificationError
+from dplcli.files import put_folder, temporary_folder
 from dplcli.pipeline.bisecting import what_differs
 from dplcli.pipeline.exhibiting import README, check_folder, tolerance_of
 from dplcli.pipeline.reproducing import shows
@@ -21,6 +20,7 @@ from dplcli.verify.bisect_result import ModelsOutcome, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from dplcli.pipeline.writing import Progress
     from dplcli.verify.divergence import Comparison, CutPair
@@ -157,8 +157,7 @@ class _Finder:
         return None
 
     def _try(self, layer: Layer, level: str) -> Place | None:
-        with tempfile.TemporaryDirectory(prefix="dpl-bisect-") as scratch:
-            folder = Path(scratch)
+        with temporary_folder(self._beside()) as folder:
             parts = self.comparison.write(self.layers, layer, folder)
             if parts is None:
                 return None
@@ -171,8 +170,14 @@ class _Finder:
             if self.output is not None:
                 (folder / FILE).write_text(spec.to_text(), encoding="utf-8")
                 (folder / README).write_text(_readme(place, self.labels), encoding="utf-8")
-                shutil.copytree(folder, self.output, dirs_exist_ok=True)
+                put_folder(folder, self.output)
         return place
+
+    def _beside(self) -> Path | None:
+        """Return a folder from which the result can be moved to its place."""
+        if self.output is None or self.output.is_dir():
+            return self.output
+        return self.output.resolve().parent
 
     def _spec(self, parts: CutPair, level: str, folder: Path) -> Reproducer:
         libraries = []

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.reproducer import FILE, InputItem, Reproducer, StepItem
 from dplcli.errors import UsageError
+from dplcli.files import put_folder, temporary_folder
 from dplcli.pipeline.reproducing import ORIGINAL, copy_rules, shows, write_candidate
 from dplcli.verify.ddmin import minimise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from dplcli.pipeline.rules import RuleSource
     from dplcli.verify import Settings as VerifySettings
@@ -79,8 +79,7 @@ class RuleExhibit:
         from dplcli.verify.exhibit import Specimen  # noqa: PLC0415  # onnxruntime
 
         specimen = Specimen(self.fed, cause.trial.seed)
-        with tempfile.TemporaryDirectory(prefix=".dpl-", dir=folder.resolve().parent) as scratch:
-            draft = Path(scratch)
+        with temporary_folder(folder.resolve().parent) as draft:
             spec = self._spec(cause, draft)
             levels = cause.trial.levels or self.settings.levels
             specs = (spec.model_copy(update={"level": level}) for level in levels)
@@ -94,7 +93,7 @@ class RuleExhibit:
             nodes = (cutting.nodes, len(specimen.wiring.nodes))
             text = _readme(cause, spec, self.label, nodes)
             (draft / README).write_text(text, encoding="utf-8")
-            shutil.copytree(draft, folder)
+            put_folder(draft, folder)
         return replace(cause, reproducer=folder, nodes=nodes)
 
     def _spec(self, cause: Cause, folder: Path) -> Reproducer:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 
 from dplcli.dpl.reproducer import Reproducer, read_reproducer
 from dplcli.errors import DplError, InvalidGraphError, UsageError
+from dplcli.files import temporary_folder
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import check_model, load_model, staged
 from dplcli.pipeline.changes import load_changes
@@ -56,8 +56,8 @@ def run_reproducer(folder: Path, spec: Reproducer) -> Reproduced:
     except InvalidGraphError as error:
         return Reproduced(folder.name, f"the graph is broken: {error.message}")
     with (
-        tempfile.TemporaryDirectory(prefix="dpl-bisect-") as scratch,
-        staged(model, Path(scratch) / CANDIDATE) as written,
+        temporary_folder() as scratch,
+        staged(model, scratch / CANDIDATE) as written,
     ):
         objection = check_model(written.path)
         if objection and not check_model(folder / ORIGINAL):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from dplcli.dpl.instance import NoInstanceError, instances
 from dplcli.dpl.lint import Problem
 from dplcli.dpl.rule import PatternRule, RewriteRule
 from dplcli.errors import DplError, InvalidModelError, VerificationError
+from dplcli.files import temporary_folder
 from dplcli.onnx_io import check_model, to_proto
 from dplcli.onnx_io.build import DEFAULT_OPSET, build_model, model_from_text
 from dplcli.passes.canonical import same_structure
@@ -202,8 +201,8 @@ def _objection(refused: Sequence[Rejection]) -> str:
 
 def _difference(before: Model, after: Model) -> str:
     """Compare in onnxruntime; return what is wrong, or ""."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in ("before.onnx", "after.onnx")]
+    with temporary_folder() as folder:
+        paths = [folder / name for name in ("before.onnx", "after.onnx")]
         for path, model in zip(paths, (before, after), strict=True):
             path.write_bytes(to_proto(model).SerializeToString())
         objection = check_model(paths[1])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, VerificationError
+from dplcli.files import encoded, write_file
 from dplcli.onnx_io import (
     check_destination,
     check_external_data,
@@ -20,6 +19,7 @@ from dplcli.pipeline.verifying import compare, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from dplcli.ir import Model
     from dplcli.verify import Settings as VerifySettings
@@ -265,16 +265,7 @@ def write_text(path: Path, text: str, label: str) -> None:
         UsageError: It cannot be written.
     """
     try:
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
-            return
-        path = path.resolve()
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=".dpl-", delete=False
-        ) as file:
-            file.write(text)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(path)
+        write_file(path, encoded(text))
     except OSError as error:
         raise UsageError(f"{label} {path}: cannot be written: {error.strerror}") from error
 

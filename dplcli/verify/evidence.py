@@ -8,7 +8,6 @@ later, by another version of onnxruntime (`dplcli.verify.against`).
 """
 
 import json
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ import numpy as np
 import onnx
 
 from dplcli.errors import UsageError
+from dplcli.files import write_file
 from dplcli.verify.compare import Limit
 from dplcli.verify.depth import Depth
 from dplcli.verify.judgement import REFERENCE, Facts, Runs, check_names, judge_level
@@ -122,11 +122,7 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
     }
     arrays[_RECORD] = np.array(json.dumps(record))
     try:
-        with tempfile.TemporaryDirectory(prefix=".dpl-", dir=path.resolve().parent) as folder:
-            draft = Path(folder) / path.name
-            with draft.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, **arrays)
-            draft.replace(path.resolve())
+        write_file(path, lambda stream: np.savez_compressed(stream, allow_pickle=False, **arrays))
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 

@@ -13,7 +13,7 @@ from dplcli.verify.capturing import capture, type_of, value_of
 from dplcli.verify.compare import Judge
 from dplcli.verify.cutting import Wiring, cut
 from dplcli.verify.dataflow import Dataflow
-from dplcli.verify.interface import read_model
+from dplcli.verify.interface import read_model, read_whole
 from dplcli.verify.judgement import REFERENCE, facts_of
 from dplcli.verify.sessions import RunError, Runner, Source
 
@@ -268,6 +268,6 @@ def whole_model(path: Path) -> onnx.ModelProto:
         UsageError: The weights cannot be read.
     """
     try:
-        return onnx.load(str(path))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        return read_whole(path)
+    except (OSError, ValueError, RuntimeError, onnx.checker.ValidationError) as error:
         raise UsageError(f"{path}: its weights cannot be read: {error}") from error

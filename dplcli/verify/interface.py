@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Literal
 
 import onnx
-from google.protobuf.message import DecodeError
+from onnx.external_data_helper import load_external_data_for_model
 
-from dplcli.errors import ModelLoadError
+from dplcli.files import text_path
+from dplcli.onnx_io import parse_model, read_model_file
 
 Kind = Literal["tensor", "sequence", "optional", "optional sequence", "map", "sparse", "unknown"]
 Dim = int | str | None
@@ -69,15 +70,22 @@ def read_model(path: Path) -> onnx.ModelProto:
 
     Raises:
         ModelLoadError: There is no such file, or it does not hold a model.
+        InvalidModelError: A name in it is not UTF-8.
     """
-    try:
-        model = onnx.load(str(path), load_external_data=False)
-    except OSError as error:
-        raise ModelLoadError(f"{path}: {error.strerror or error}") from error
-    except (DecodeError, ValueError) as error:
-        raise ModelLoadError(f"{path}: not an ONNX model") from error
-    if not model.HasField("graph"):
-        raise ModelLoadError(f"{path}: not an ONNX model (it holds no graph)")
+    return parse_model(read_model_file(path), path)[0]
+
+
+def read_whole(path: Path) -> onnx.ModelProto:
+    """Read a model with its weights.
+
+    Raises:
+        ModelLoadError: There is no such file, or it does not hold a model.
+        InvalidModelError: A name in it is not UTF-8.
+        OSError: Its external data cannot be read; onnx raises other things for that, too.
+    """
+    model = read_model(path)
+    with text_path(path.parent) as folder:
+        load_external_data_for_model(model, folder)
     return model
 
 

@@ -39,7 +39,10 @@ class Opinion:
         """Return what a reader is told."""
         where = f"{self.output} at level {self.level}, seed {self.seed}"
         if self.agrees_with is None:
-            return f"third opinion: none on {where}: {self.problem}"
+            return (
+                f"third opinion: onnx's reference evaluator could not say anything of {where}, "
+                f"because {self.problem}"
+            )
         whom = "with" if self.agrees_with in {"both", "neither"} else "with the"
         text = (
             f"third opinion: onnx's reference evaluator agrees {whom} {self.agrees_with} on {where}"
@@ -50,4 +53,4 @@ class Opinion:
             case False:
                 return f"{text}; it finds that the models differ"
             case None:
-                return f"{text}; it does not run the candidate: {self.problem}"
+                return f"{text}; it could not say anything of the candidate, because {self.problem}"

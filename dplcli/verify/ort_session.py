@@ -1,12 +1,14 @@
 """Running a model in onnxruntime, in this process, and saying in one line why it did not run."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from dplcli.errors import UsageError
+from dplcli.files import is_text, text_path
 from dplcli.verify.execution import CPU, Execution
 from dplcli.verify.ort_messages import one_line, tells_of_shortage
 from dplcli.verify.ort_values import fed, gives_numpy_types, leaves_of, unwrap, wrap
@@ -53,18 +55,16 @@ class Session:
         _apply_options(options, source.execution)
         provider = source.execution.provider
         _check_provider(provider)
-        model: str | bytes = str(source.path)
         try:
-            if source.content is not None:
-                model = source.content
-                _add_weights(options, source)
-            _register(options, source.libraries)
-            providers = list(dict.fromkeys((provider, CPU)))
-            # Without its fallback, which runs on the CPU what another provider fails to do.
-            self._session = ort.InferenceSession(
-                model, options, providers=providers, enable_fallback=0
-            )
-        except _ERRORS as error:
+            with ExitStack() as stack:
+                model = _model_of(source, options, stack)
+                _register(options, source.libraries)
+                providers = list(dict.fromkeys((provider, CPU)))
+                # Without its fallback, which runs on the CPU what another provider fails to do.
+                self._session = ort.InferenceSession(
+                    model, options, providers=providers, enable_fallback=0
+                )
+        except (*_ERRORS, OSError) as error:
             raise _run_error(error) from error
         if provider not in self._session.get_providers():
             raise UsageError(
@@ -142,14 +142,18 @@ def _apply_options(options: ort.SessionOptions, execution: Execution) -> None:
 
 def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
     for library in libraries:
-        options.register_custom_ops_library(str(library.resolve()))
+        with text_path(library.resolve()) as name:
+            options.register_custom_ops_library(name)
 
 
-def _add_weights(options: ort.SessionOptions, source: Source) -> None:
-    options.add_session_config_entry(
-        "session.model_external_initializers_file_folder_path", str(source.path.resolve().parent)
-    )
-    if not source.weights:
-        return
-    values = [ort.OrtValue.ortvalue_from_numpy(array) for array in source.weights.values()]
-    options.add_external_initializers(list(source.weights), values)
+def _model_of(source: Source, options: ort.SessionOptions, stack: ExitStack) -> str | bytes:
+    """Return the file's name, or its content with *options* that say where its data lies."""
+    content = source.content
+    if content is None and is_text(source.path):
+        return stack.enter_context(text_path(source.path))
+    folder = stack.enter_context(text_path(source.path.resolve().parent))
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    if source.weights:
+        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in source.weights.values()]
+        options.add_external_initializers(list(source.weights), values)
+    return source.path.read_bytes() if content is None else content

@@ -7,6 +7,8 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_model
 from onnx.reference import ReferenceEvaluator
 
+from dplcli.files import text_path
+from dplcli.verify.interface import read_whole
 from dplcli.verify.ort_messages import one_line
 from dplcli.verify.ort_values import leaves_of, numbered
 from dplcli.verify.values import (
@@ -56,13 +58,14 @@ class ReferenceSession:
 def _load(source: Source) -> onnx.ModelProto:
     """Read the model; refilled weights are put in, which are declared external without a file."""
     if source.content is None:
-        return onnx.load(str(source.path))
+        return read_whole(source.path)
     model = onnx.load_from_string(source.content)
     weights = source.weights or {}
     for tensor in model.graph.initializer:
         if tensor.name in weights:
             tensor.CopyFrom(onnx.numpy_helper.from_array(weights[tensor.name], tensor.name))
-    load_external_data_for_model(model, str(source.path.parent))
+    with text_path(source.path.parent) as folder:
+        load_external_data_for_model(model, folder)
     return model
 
 

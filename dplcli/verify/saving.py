@@ -1,14 +1,14 @@
 """Writing what was fed, so that a comparison can be run again, here or by other tools."""
 
-import os
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from dplcli.errors import UsageError
+from dplcli.files import write_file
 from dplcli.verify.request import InputRequest
 from dplcli.verify.sessions import Array, Feed
 from dplcli.verify.stimulus import Stimulus
@@ -46,20 +46,14 @@ def save_inputs(path: Path, stimulus: Stimulus) -> None:
         numbers.get(label, _plain(label)): stimulus.feeds[case]
         for case, label in stimulus.cases.items()
     }
+
+    def write(stream: BinaryIO) -> None:
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in _members(cases):
+                _add(archive, name, array)
+
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=".dpl-", suffix=".npz", delete=False
-        ) as file:
-            temporary = Path(file.name)
-            try:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                    for name, array in _members(cases):
-                        _add(archive, name, array)
-            except BaseException:
-                temporary.unlink()
-                raise
-        temporary.chmod(0o644)
-        os.replace(temporary, path)  # noqa: PTH105  # Path.replace says less when it fails
+        write_file(path, write)
     except OSError as error:
         raise UsageError(f"--save-inputs {path}: cannot be written: {error.strerror}") from error
 

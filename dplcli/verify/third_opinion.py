@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from dplcli.errors import DplError
 from dplcli.verify.opinion import Opinion, Side
+from dplcli.verify.ort_messages import one_line
 from dplcli.verify.result import OutputComparison
-from dplcli.verify.sessions import Feed, Leaf, Outputs, RunError, Runner, Source, StoppedError
+from dplcli.verify.sessions import Feed, Leaf, Outputs, RunError, Runner, Source
 
 Agree = Callable[[str, Sequence[Leaf], Sequence[Leaf], int], bool]
 
@@ -35,7 +37,7 @@ class Evaluator:
         }
         self._feeds = feeds
         self._agree = agree
-        self._results: dict[tuple[str, int], Outputs | str] = {}
+        self._results: dict[tuple[str, int], Outputs | Exception] = {}
 
     def opinions(
         self,
@@ -59,29 +61,40 @@ class Evaluator:
         self, item: OutputComparison, ours: Sequence[Leaf], theirs: Sequence[Leaf]
     ) -> Opinion:
         blank = Opinion(item.name, item.level, item.seed)
-        expected = self._result("original", item.seed)
-        if isinstance(expected, str):
-            return replace(blank, problem=expected)
-        right = expected[item.name]
-        side = _side(
-            original=self._agree(item.name, right, ours, item.seed),
-            candidate=self._agree(item.name, right, theirs, item.seed),
-        )
-        actual = self._result("candidate", item.seed)
-        if isinstance(actual, str):
-            return replace(blank, agrees_with=side, problem=actual)
-        equal = self._agree(item.name, right, actual[item.name], item.seed)
+        try:
+            right = self._result("original", item.seed)[item.name]
+            side = _side(
+                original=self._agree(item.name, right, ours, item.seed),
+                candidate=self._agree(item.name, right, theirs, item.seed),
+            )
+        except Exception as error:  # noqa: BLE001  # it may give, and raise, anything
+            return replace(blank, problem=_why(error))
+        try:
+            actual = self._result("candidate", item.seed)[item.name]
+            equal = self._agree(item.name, right, actual, item.seed)
+        except Exception as error:  # noqa: BLE001  # it may give, and raise, anything
+            return replace(blank, agrees_with=side, problem=_why(error))
         return replace(blank, agrees_with=side, models_agree=equal)
 
-    def _result(self, which: str, seed: int) -> Outputs | str:
-        """Return what a model gives in the evaluator, or why it does not run there."""
+    def _result(self, which: str, seed: int) -> Outputs:
+        """Return what a model gives in the evaluator; raise what it raised, each time."""
         if (which, seed) not in self._results:
             try:
                 runner = Runner(self._sources[which], "disable", "reference")
                 self._results[which, seed] = runner.run(self._feeds[seed])
-            except (RunError, StoppedError) as error:
-                self._results[which, seed] = str(error)
-        return self._results[which, seed]
+            except Exception as error:  # noqa: BLE001  # it may raise anything
+                self._results[which, seed] = error
+        found = self._results[which, seed]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def _why(error: Exception) -> str:
+    """Return in one line why there is no opinion."""
+    if isinstance(error, (RunError, DplError)):
+        return str(error)
+    return one_line(f"{type(error).__name__}: {error}")
 
 
 def _side(*, original: bool, candidate: bool) -> Side:

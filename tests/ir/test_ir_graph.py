@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dplcli.ir import Graph, Model, Node, Value
 from dplcli.onnx_io.codec import ProtoCodec
+from dplcli.onnx_io.tensors import Home
 from tests.models import ir_of, node_making
 
 MANY = 100
@@ -200,7 +201,7 @@ def test_graphs_come_outermost_first() -> None:
 
 def test_a_new_model_is_empty_and_sound() -> None:
     """A model made by hand has no nodes, values, functions or notes."""
-    model = Model(ProtoCodec(Path()))
+    model = Model(ProtoCodec(Home(Path(), "made")))
     assert list(model.graphs()) == [model.graph]
     assert (list(model.graph), model.graph.initializers, model.notes) == ([], [], [])
 

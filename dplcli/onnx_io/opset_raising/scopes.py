@@ -10,6 +10,7 @@ from dplcli.ir import TensorType
 from dplcli.ir.types import dtype_name
 from dplcli.onnx_io.attributes import graphs_of
 from dplcli.onnx_io.shape_inference import inferred_graph
+from dplcli.onnx_io.tensors import UNREADABLE
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
@@ -194,7 +195,10 @@ class Scope:
         tensor = values[name]
         if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
             return None
-        array: NDArray[Any] = numpy_helper.to_array(tensor)
+        try:
+            array: NDArray[Any] = numpy_helper.to_array(tensor)
+        except UNREADABLE:
+            return None
         return array
 
     def _defined(self) -> dict[str, TensorProto | None]:

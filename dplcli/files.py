@@ -1,0 +1,289 @@
+"""Files: written whole or not at all, and named so that every library finds them.
+
+Whatever dpl makes for a while only, or before it takes its place, is noted here *before* it is
+made. Who made it takes it away when it leaves the block; what is still noted when the program ends
+is taken away then. So no exception leaves anything behind, wherever it strikes: the disk is full,
+or a signal comes between two statements.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_PREFIX = ".dpl-"
+_TRIES = 100
+
+
+class Provisional:
+    """Files and folders that are removed at the end of a block, latest first, unless kept."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._paths: dict[Path, bool] = {}
+
+    def note(self, path: Path, *, with_content: bool = False) -> None:
+        """Note what is about to be made.
+
+        Args:
+            path: A file or a folder that does not exist yet.
+            with_content: Whether a folder is ours with all that is in it; otherwise it stays if
+                something is in it.
+        """
+        self._paths[path] = with_content
+
+    def forget(self, path: Path) -> None:
+        """Leave alone what could not be made, since something is there already."""
+        self._paths.pop(path, None)
+
+    def keep(self) -> None:
+        """Leave everything where it is."""
+        self._paths.clear()
+
+    def remove(self) -> None:
+        """Remove what is noted and there; what has been moved away is not."""
+        for path in reversed(list(self._paths)):
+            if not path.is_dir() or path.is_symlink():
+                path.unlink(missing_ok=True)
+            elif self._paths[path]:
+                shutil.rmtree(path)
+            else:
+                with suppress(OSError):  # somebody else has put something there
+                    path.rmdir()
+            self.forget(path)
+
+
+class _Noted:
+    """What the process has noted, to be removed when it ends; a fork has none of it."""
+
+    def __init__(self) -> None:
+        self._owner = os.getpid()
+        self._groups: list[Provisional] = []
+        atexit.register(self.remove)
+
+    def add(self, group: Provisional) -> None:
+        if os.getpid() != self._owner:
+            self._owner, self._groups = os.getpid(), []
+        self._groups.append(group)
+
+    def discard(self, group: Provisional) -> None:
+        if group in self._groups:
+            self._groups.remove(group)
+
+    def remove(self) -> None:
+        if os.getpid() != self._owner:
+            return
+        for group in self._groups:
+            with suppress(OSError):
+                group.remove()
+
+
+_NOTED = _Noted()
+
+
+@contextmanager
+def provisional() -> Iterator[Provisional]:
+    """Remove at the end of the block what it notes and does not keep."""
+    group = Provisional()
+    _NOTED.add(group)
+    try:
+        yield group
+    finally:
+        group.remove()
+        _NOTED.discard(group)
+
+
+@contextmanager
+def temporary_file(folder: Path, suffix: str = "") -> Iterator[Path]:
+    """Make an empty file that only we may read; it is gone afterwards unless it was moved.
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
+    with provisional() as group:
+
+        def make(path: Path) -> None:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+        yield _made(group, folder, suffix, make)
+
+
+@contextmanager
+def temporary_folder(folder: Path | None = None) -> Iterator[Path]:
+    """Make a folder that only we may enter; it is gone afterwards with all that is in it.
+
+    Args:
+        folder: Where to make it; None for where the system keeps such things.
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
+    with provisional() as group:
+        parent = Path(tempfile.gettempdir()) if folder is None else folder
+        yield _made(group, parent, "", lambda path: path.mkdir(0o700))
+
+
+def _made(group: Provisional, folder: Path, suffix: str, make: Callable[[Path], None]) -> Path:
+    for _ in range(_TRIES):
+        path = folder / f"{_PREFIX}{secrets.token_hex(4)}{suffix}"
+        group.note(path, with_content=True)
+        try:
+            make(path)
+        except FileExistsError:
+            group.forget(path)
+        else:
+            return path
+    raise FileExistsError(f"{folder}: no name for a temporary file is free")
+
+
+def write_file(path: Path, content: bytes | Callable[[BinaryIO], object]) -> None:
+    """Write a file in one step; a link is followed, and a pipe or a device stays one.
+
+    Args:
+        path: Where to.
+        content: What to write, or what writes it.
+
+    Raises:
+        OSError: It cannot be written; what was there before still is.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as stream:
+            _write(stream, content)
+        return
+    path = path.resolve()
+    with temporary_file(path.parent) as draft:
+        with draft.open("wb") as stream:
+            _write(stream, content)
+        draft.chmod(mode_for(path))
+        draft.replace(path)
+
+
+def write_new_file(path: Path, content: bytes) -> None:
+    """Write a file that does not exist yet, in one step.
+
+    Raises:
+        FileExistsError: It does, by now.
+        OSError: It cannot be written, and is not there.
+    """
+    with temporary_file(path.parent) as draft:
+        draft.write_bytes(content)
+        draft.chmod(mode_for(path))
+        try:
+            path.hardlink_to(draft)
+        except FileExistsError:
+            raise
+        except OSError:  # not every file system has links
+            if path.exists():
+                raise FileExistsError(f"{path}: exists") from None
+            draft.replace(path)
+
+
+def put_folder(draft: Path, place: Path) -> None:
+    """Put a folder that :func:`temporary_folder` made where nothing is, or into an empty folder.
+
+    Raises:
+        OSError: It cannot be put there.
+    """
+    if not place.exists():
+        mask = os.umask(0)
+        os.umask(mask)
+        draft.chmod(0o777 & ~mask)
+        draft.rename(place)
+        return
+    with provisional() as made:
+        for item in draft.iterdir():
+            made.note(place / item.name, with_content=True)
+            item.rename(place / item.name)
+        made.keep()
+
+
+def append_to_file(path: Path, content: bytes) -> None:
+    """Add to a file that others write to as well; all of it or nothing.
+
+    Raises:
+        OSError: It cannot be written; it is as long as it was.
+    """
+    with path.open("ab", buffering=0) as stream:
+        size = stream.tell()
+        try:
+            written = 0
+            while written < len(content):
+                written += stream.write(content[written:])
+        except BaseException:
+            with suppress(OSError):
+                stream.truncate(size)
+            raise
+
+
+def _write(stream: BinaryIO, content: bytes | Callable[[BinaryIO], object]) -> None:
+    if isinstance(content, bytes):
+        stream.write(content)
+    else:
+        content(stream)
+
+
+def encoded(text: str) -> bytes:
+    r"""Encode text that may name files: what is not UTF-8 in a name becomes ``\udcff``.
+
+    In JSON that is an escape, from which the name can be had back.
+    """
+    return text.encode("utf-8", "backslashreplace")
+
+
+def mode_for(path: Path) -> int:
+    """Return the permissions of what is replaced, or those of a new file."""
+    if path.exists():
+        return stat.S_IMODE(path.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def is_text(path: Path) -> bool:
+    """Tell whether the last part of *path* is UTF-8 text on the disk, as libraries want it."""
+    return _text_of(Path(path.name)) is not None
+
+
+@contextmanager
+def text_path(path: Path) -> Iterator[str]:
+    """Yield a name of *path* that is UTF-8 text on the disk, for libraries that want nothing else.
+
+    Python's own text is that of the locale, and any bytes can name a file. Where those are no
+    text, an open descriptor stands for the folder; and if the last part is none (:func:`is_text`),
+    for the file itself, beside which nothing is found then.
+    """
+    text = _text_of(path)
+    if text is not None:
+        yield text
+        return
+    name = _text_of(Path(path.name))
+    descriptor = os.open(path if name is None else path.parent, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{descriptor}" + ("" if name is None else f"/{name}")
+    finally:
+        os.close(descriptor)
+
+
+def path_of(text: str) -> Path:
+    """Return the path that *text*, from a file, names whatever the locale."""
+    try:
+        return Path(os.fsdecode(text.encode()))
+    except UnicodeError:
+        return Path(text)
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeError:
+        return None
