@@ -9,30 +9,23 @@ import onnx
 from onnx import NodeProto, TypeProto, helper, numpy_helper
 
 from dplcli.ir.types import DTYPE_CODES
+from dplcli.onnx_io.bounded_inference import INFERENCE_ERRORS, with_length, without_length
 from dplcli.onnx_io.exporter import encode_node
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Node, TensorType, Value
+    from dplcli.ir import Dim, Node, TensorType, Value
+
+_INDICES = frozenset({"int32", "int64"})
+"""The types of what an operator may read as a shape."""
 
 _SHORT = 1024
 """Most elements of a constant that inference may look at."""
-
-INFERENCE_ERRORS = (
-    onnx.shape_inference.InferenceError,
-    onnx.defs.SchemaError,
-    onnx.checker.ValidationError,
-    MemoryError,
-    RuntimeError,
-    ValueError,
-    TypeError,
-)
-"""What onnx raises where it cannot infer."""
 
 
 def infer_node(
@@ -65,18 +58,23 @@ def infer_node(
         )
     except (*INFERENCE_ERRORS, KeyError):
         return []
-    return [
+    types_made = [
         None if value is None or value.name not in found else decode_type(found[value.name])
         for value in node.outputs
     ]
+    return [None if known is None else with_length(known) for known in types_made]
 
 
 def _input_types(node: Node, known_types: Mapping[Value, TensorType]) -> dict[str, TypeProto]:
     types = {}
-    for value in node.inputs:
+    for slot, value in enumerate(node.inputs):
         known = None if value is None else known_types.get(value) or value.settled_type()
-        if value is not None and known is not None and known.dtype is not None:
-            types[value.name] = helper.make_tensor_type_proto(DTYPE_CODES[known.dtype], known.shape)
+        if value is None or known is None or known.dtype is None:
+            continue
+        shape: Sequence[Dim] | None = known.shape
+        if shape is not None and known.dtype in _INDICES and (slot or len(node.inputs) == 1):
+            shape = without_length(shape)
+        types[value.name] = helper.make_tensor_type_proto(DTYPE_CODES[known.dtype], shape)
     return types
 
 

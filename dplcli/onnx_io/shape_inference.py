@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
-from dplcli.ir import TensorType
 from dplcli.onnx_io.attributes import graphs_of
+from dplcli.onnx_io.bounded_inference import (
+    INFERENCE_ERRORS,
+    infer_shapes,
+    with_length,
+    without_length,
+)
 from dplcli.onnx_io.exporter import to_proto
 from dplcli.onnx_io.function_inference import infer_in_functions
-from dplcli.onnx_io.node_inference import INFERENCE_ERRORS
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dplcli.ir import Graph, Model, Value
+    from dplcli.ir import Graph, Model, TensorType, Value
 
 _SMALL_TENSOR_BYTES = 1024
 _IN_MEMORY_LIMIT = 1 << 30
-_LONG_VECTOR = 1 << 14
-_LENGTH = "dpl length "
 
 
 def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
@@ -36,7 +38,7 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
 
     Returns:
         Types that inference found for values of the main graph, of nested graphs and inside
-        functions, and a sentence that says why there are none outside functions, or "".
+        functions, and a sentence that says why there are not more, or "".
     """
     source = model.source
     if not isinstance(source, ModelProto):
@@ -45,8 +47,8 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     types: dict[Value, TensorType] = {}
     if inferred is not None:
         _collect(model.graph, source.graph, inferred, types)
-    infer_in_functions(model, types)
-    return types, reason
+    in_functions = infer_in_functions(model, types)
+    return types, reason or in_functions
 
 
 def inferred_graph(
@@ -59,16 +61,17 @@ def inferred_graph(
         sizes: Numbers for symbolic dimensions of the inputs, and for ``input:axis``.
 
     Returns:
-        The main graph with its types and without its weights, or None and why there is none. A
-        long vector's length is a symbol in it.
+        The main graph with its types and without its weights, None if there is none, and why
+        there is not more in it, or "". A long vector's length is a symbol in it.
     """
     skeleton = _without_weights(source)
     if sizes:
         _set_sizes(skeleton.graph, sizes)
     try:
-        return _infer(skeleton).graph, ""
+        found, problem = _infer(skeleton)
     except INFERENCE_ERRORS as error:
         return None, _explain(error)
+    return found.graph, problem
 
 
 def infer_types_for_sizes(
@@ -114,18 +117,18 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     types: dict[Value, TensorType] = {}
     if inferred is not None:
         _collect_edited(model.graph, inferred, types)
-    infer_in_functions(model, types)
-    return types, reason
+    in_functions = infer_in_functions(model, types)
+    return types, reason or in_functions
 
 
-def _infer(model: ModelProto) -> ModelProto:
+def _infer(model: ModelProto) -> tuple[ModelProto, str]:
     if model.ByteSize() < _IN_MEMORY_LIMIT:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return infer_shapes(model, data_prop=True)
     with tempfile.TemporaryDirectory(prefix="dpl-") as folder:
         before, after = Path(folder, "before.onnx"), Path(folder, "after.onnx")
         onnx.save(model, before)
         onnx.shape_inference.infer_shapes_path(before, after, data_prop=True)
-        return onnx.load(after, load_external_data=False)
+        return onnx.load(after, load_external_data=False), ""
 
 
 def _without_weights(source: ModelProto) -> ModelProto:
@@ -161,25 +164,8 @@ def _declare(tensors: Iterable[TensorProto]) -> Iterable[ValueInfoProto]:
 
 
 def _declaration(name: str, dtype: int, dims: Sequence[int]) -> ValueInfoProto:
-    """Declare a tensor, a long vector by a symbol for its length.
-
-    Data propagation takes memory for every element of a vector; it is told of none where the
-    length is no number. :func:`_known` puts the number back.
-    """
-    shape: list[int | str] = list(dims)
-    if len(dims) == 1 and dims[0] > _LONG_VECTOR:
-        shape = [f"{_LENGTH}{dims[0]}"]
-    return onnx.helper.make_tensor_value_info(name, dtype, shape)
-
-
-def _known(found: TensorType) -> TensorType:
-    if found.shape is None:
-        return found
-    shape = [
-        int(dim.removeprefix(_LENGTH)) if isinstance(dim, str) and dim.startswith(_LENGTH) else dim
-        for dim in found.shape
-    ]
-    return TensorType(found.dtype, tuple(shape))
+    """Declare a tensor, a long vector by a symbol for its length."""
+    return onnx.helper.make_tensor_value_info(name, dtype, without_length(dims))
 
 
 def _collect(
@@ -213,7 +199,7 @@ def _collect_values(
         value = graph.values.get(info.name)
         found = None if value is None else decode_type(info.type)
         if value is not None and found is not None:
-            types[value] = _known(found)
+            types[value] = with_length(found)
 
 
 def _explain(error: Exception) -> str:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplcli.errors import DplError, UsageError
+from dplcli.errors import UsageError
 from dplcli.ir import TensorType
+from dplcli.ir.flops import flops
 from dplcli.ir.model import is_exact
 from dplcli.onnx_io.evaluation import evaluate
 from dplcli.onnx_io.function_inference import infer_in_functions
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Graph, Model, Node, Value
+    from dplcli.ir import Graph, Model, Node, Shape, Value
 
 _SHORT = 1024
 """Most elements of a value that is evaluated."""
+
+_MOST_WORK = 1_000_000
+"""Most operations for a value that is evaluated: a window may be huge, and a sum run forever."""
 
 _OPAQUE = frozenset({"If", "Loop", "Scan"})
 
@@ -59,11 +63,11 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
     walk = _Walk(types)
     for graph in model.graph.and_inner():
         walk.go_through(graph)
-    infer_in_functions(model, types)
+    in_functions = infer_in_functions(model, types)
     for function in model.functions.values():
         for graph in function.body.and_inner():
             walk.go_through(node for node in graph if not node.has_references)
-    return types, problem
+    return types, problem or in_functions
 
 
 def _is_declared(model: Model) -> bool:
@@ -122,7 +126,7 @@ class _Walk:
             try:
                 self._infer(node)
                 self._evaluate(node)
-            except DplError:  # a constant that cannot be read: what depends on it stays unknown
+            except Exception:  # noqa: BLE001, S112  # a broken node: what it makes stays unknown
                 continue
 
     def _infer(self, node: Node) -> None:
@@ -149,7 +153,7 @@ class _Walk:
                 return
             inputs.append(array)
         is_bounded = node.op_type in _BOUNDED or all(map(self._is_short, node.outputs))
-        if not inputs or not is_bounded:
+        if not inputs or not is_bounded or not self._is_cheap(node):
             return
         arrays = evaluate(node, inputs)
         for value, made in zip(node.outputs, arrays or (), strict=False):
@@ -168,6 +172,15 @@ class _Walk:
         ends = [None if end is None else end.value for end in stated]
         part = slice(*(end if isinstance(end, int) else None for end in ends))
         self.data[made] = np.array(known.shape[part], dtype=np.int64)
+
+    def _is_cheap(self, node: Node) -> bool:
+        """Tell whether *node* is not known to compute much though what it makes is short."""
+        cost = flops(node, self._shape)
+        return cost is None or cost <= _MOST_WORK
+
+    def _shape(self, value: Value) -> Shape | None:
+        known = self._type(value)
+        return None if known is None else known.shape
 
     def _value(self, value: Value) -> NDArray[Any] | None:
         known = self.data.get(value)
