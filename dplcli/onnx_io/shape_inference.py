@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
+from dplcli.errors import DplError
+from dplcli.ir import TensorType
+from dplcli.ir.model import is_exact
 from dplcli.onnx_io.attributes import graphs_of
 from dplcli.onnx_io.bounded_inference import (
     INFERENCE_ERRORS,
@@ -18,12 +21,13 @@ from dplcli.onnx_io.bounded_inference import (
 )
 from dplcli.onnx_io.exporter import to_proto
 from dplcli.onnx_io.function_inference import infer_in_functions
+from dplcli.onnx_io.node_inference import NodeInference
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dplcli.ir import Graph, Model, TensorType, Value
+    from dplcli.ir import Graph, Model, Value
 
 _SMALL_TENSOR_BYTES = 1024
 _IN_MEMORY_LIMIT = 1 << 30
@@ -43,6 +47,9 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     source = model.source
     if not isinstance(source, ModelProto):
         return {}, ""
+    exact = _exact_types(model, {})
+    if exact is not None:
+        return exact, ""
     inferred, reason = inferred_graph(source)
     types: dict[Value, TensorType] = {}
     if inferred is not None:
@@ -89,11 +96,90 @@ def infer_types_for_sizes(
     types: dict[Value, TensorType] = {}
     if not isinstance(model.source, ModelProto):
         return types, ""
+    given = _inputs_of_sizes(model, sizes)
+    exact = _exact_types(model, given)
+    if exact is not None:
+        return {**given, **exact}, ""
     inferred, reason = inferred_graph(model.source, sizes)
     if inferred is not None:
         _collect(model.graph, model.source.graph, inferred, types)
         _collect_values(model.graph, inferred.input, types)
     return types, reason
+
+
+def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value, TensorType] | None:
+    """Infer a model node by node, each kind once, where all sizes are numbers.
+
+    That takes a third of the time of onnx's inference of a whole model, which copies it twice.
+
+    Args:
+        model: The model, as it was loaded.
+        given: Types of inputs that replace what is declared.
+
+    Returns:
+        What nodes make; None at the first output whose type does not follow, for which whoever
+        sees the whole model may know more.
+    """
+    if model.functions or model.graph.inner:
+        return None
+    known = dict(given)
+    made: dict[Value, TensorType] = {}
+    nodes = NodeInference()
+    try:
+        for node in model.graph:
+            if not all(value is None or _is_typed(value, known) for value in node.inputs):
+                return None
+            found = nodes.infer(node, known, {})
+            if len(found) != len(node.outputs):
+                return None
+            for value, output in zip(node.outputs, found, strict=True):
+                if value is not None and not _is_settled(output, value.declared_type):
+                    return None
+                if value is not None and output is not None:
+                    known[value] = made[value] = output
+    except DplError:
+        return None  # a constant that cannot be read
+    return made
+
+
+def _is_typed(value: Value, known: dict[Value, TensorType]) -> bool:
+    """Tell whether the type of an input is known to the last number; add what is declared."""
+    if value not in known:
+        declared = value.declared_type
+        if declared is None or declared.dtype is None:
+            return False
+        known[value] = declared
+    return is_exact(known[value])
+
+
+def _is_settled(found: TensorType | None, declared: TensorType | None) -> bool:
+    """Tell whether a type is known to the last number, and not what a file contradicts."""
+    if found is None or found.dtype is None or found.shape is None or not is_exact(found):
+        return False
+    if declared is None or found == declared:
+        return True
+    if declared.dtype not in {None, found.dtype}:
+        return False
+    stated = found.shape if declared.shape is None else declared.shape
+    return len(stated) == len(found.shape) and all(
+        not isinstance(dim, int) or dim == size
+        for dim, size in zip(stated, found.shape, strict=True)
+    )
+
+
+def _inputs_of_sizes(model: Model, sizes: Mapping[str, int]) -> dict[Value, TensorType]:
+    """Return the types of the inputs with *sizes* in the place of their symbols."""
+    types: dict[Value, TensorType] = {}
+    for value in model.graph.inputs:
+        declared = value.declared_type
+        if declared is None or declared.shape is None or is_exact(declared):
+            continue
+        shape = tuple(
+            dim if isinstance(dim, int) else sizes.get(dim or f"{value.name}:{axis}", dim)
+            for axis, dim in enumerate(declared.shape)
+        )
+        types[value] = TensorType(declared.dtype, shape)
+    return types
 
 
 def _set_sizes(graph: GraphProto, sizes: Mapping[str, int]) -> None:

@@ -19,7 +19,7 @@ from dplcli.ir.flops import flops
 from dplcli.ir.model import is_exact
 from dplcli.onnx_io.evaluation import evaluate
 from dplcli.onnx_io.function_inference import infer_in_functions
-from dplcli.onnx_io.node_inference import infer_node
+from dplcli.onnx_io.node_inference import NodeInference
 from dplcli.onnx_io.shape_inference import infer_types_for_sizes
 
 if TYPE_CHECKING:
@@ -55,14 +55,17 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
     Raises:
         UsageError: No input has such a dimension.
     """
-    _check_sizes(model.graph, sizes)
+    check_sizes(model, sizes)
+    types: dict[Value, TensorType] = {}
+    problem = ""
     if sizes:
         types, problem = infer_types_for_sizes(model, sizes)
-    else:
-        types, problem = {} if _is_declared(model) else dict(model.inferred_types()), ""
+    elif not _are_exact(model, types):
+        types = dict(model.inferred_types())
     walk = _Walk(types)
-    for graph in model.graph.and_inner():
-        walk.go_through(graph)
+    if model.functions or not _are_exact(model, types):
+        for graph in model.graph.and_inner():
+            walk.go_through(graph)
     in_functions = infer_in_functions(model, types)
     for function in model.functions.values():
         for graph in function.body.and_inner():
@@ -70,13 +73,15 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
     return types, problem or in_functions
 
 
-def _is_declared(model: Model) -> bool:
-    """Tell whether the file says all there is to know; then nothing is to be inferred."""
+def _are_exact(model: Model, types: Mapping[Value, TensorType]) -> bool:
+    """Tell whether all is known outside functions; then nothing is to be inferred."""
     for graph in model.graph.and_inner():
         for node in graph:
             for value in node.outputs:
-                known = None if value is None else value.declared_type
-                if value is not None and (known is None or not is_exact(known)):
+                if value is None:
+                    continue
+                known = types.get(value) or value.declared_type
+                if known is None or not is_exact(known):
                     return False
     return True
 
@@ -92,10 +97,15 @@ def open_sizes(model: Model) -> list[str]:
     return list(found)
 
 
-def _check_sizes(graph: Graph, sizes: Mapping[str, int]) -> None:
-    known = open_sizes(graph.model)
+def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes of what no input has.
+
+    Raises:
+        UsageError: No input has such a dimension.
+    """
+    known = open_sizes(model)
     for name in sizes:
-        if name not in known and not _has_open_rank(graph, name):
+        if name not in known and not _has_open_rank(model.graph, name):
             there = ", ".join(sorted(known)) or "none"
             raise UsageError(f"no input has a dimension {name!r}", hint=f"there are: {there}")
 
@@ -118,6 +128,7 @@ class _Walk:
     def __init__(self, types: dict[Value, TensorType]) -> None:
         self.types = types
         self.data: dict[Value, NDArray[Any]] = {}
+        self._nodes = NodeInference()
 
     def go_through(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
@@ -135,9 +146,8 @@ class _Walk:
             return
         if not all(value is None or self._is_known(value) for value in node.inputs):
             return
-        for value, found in zip(
-            node.outputs, infer_node(node, self.types, self.data), strict=False
-        ):
+        made = self._nodes.infer(node, self.types, self.data)
+        for value, found in zip(node.outputs, made, strict=False):
             if value is not None and found is not None and found.shape is not None:
                 self.types[value] = found
 
