@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from dplcli.ir.model import Function, Model
     from dplcli.ir.node import Node
+
+Key = TypeVar("Key", bound="Hashable")
+
+MANY = 10**15
+"""More nodes than any model has; what is more, or without an end, counts as this."""
 
 
 def called_function(node: Node) -> Function | None:
@@ -52,3 +57,49 @@ def callers_first(calls: Mapping[Function, Sequence[Node]]) -> list[Function]:
             if not waiting[function]:
                 ready.append(function)
     return ready
+
+
+def expanded_sizes(
+    own: Mapping[Key, int], calls: Mapping[Key, Mapping[Key, int]]
+) -> dict[Key, int]:
+    """Count the nodes that functions stand for: each call counts as what it calls.
+
+    Nothing is expanded: 40 functions that call each other twice take 40 steps.
+
+    Args:
+        own: By function, how many nodes it has.
+        calls: By function, how often it calls which other.
+
+    Returns:
+        The counts, at most :data:`MANY`, which a function that reaches itself has.
+    """
+    callers: dict[Key, list[Key]] = {key: [] for key in own}
+    for key, called in calls.items():
+        for inner in called:
+            callers[inner].append(key)
+    waiting = {key: len(calls.get(key, ())) for key in own}
+    ready = [key for key, count in waiting.items() if not count]
+    sizes = dict.fromkeys(own, MANY)
+    for key in ready:
+        inside = sum(count * sizes[inner] for inner, count in calls.get(key, {}).items())
+        sizes[key] = min(own[key] + inside, MANY)
+        for caller in callers[key]:
+            waiting[caller] -= 1
+            if not waiting[caller]:
+                ready.append(caller)
+    return sizes
+
+
+def nodes_stood_for(model: Model) -> dict[Function, int]:
+    """Count the nodes that each function of *model* stands for (:func:`expanded_sizes`)."""
+    own: dict[Function, int] = {}
+    calls: dict[Function, dict[Function, int]] = {}
+    for function in model.functions.values():
+        own[function], calls[function] = 0, {}
+        for graph in function.body.and_inner():
+            own[function] += graph.node_count
+            for node in graph:
+                called = called_function(node)
+                if called is not None:
+                    calls[function][called] = calls[function].get(called, 0) + 1
+    return expanded_sizes(own, calls)

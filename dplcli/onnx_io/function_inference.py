@@ -12,16 +12,26 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from dplcli.errors import DplError
 from dplcli.ir import ArrayTensor, TensorType
-from dplcli.ir.functions import called_function, callees, callers_first, calls_in
+from dplcli.ir.functions import (
+    called_function,
+    callees,
+    callers_first,
+    calls_in,
+    nodes_stood_for,
+)
 from dplcli.ir.model import is_exact
 from dplcli.onnx_io.attributes import encode_attribute, graphs_of
+from dplcli.onnx_io.bounded_inference import (
+    INFERENCE_ERRORS,
+    beyond,
+    infer_shapes,
+    most_nodes,
+)
 from dplcli.onnx_io.exporter import encode_function, encode_node
-from dplcli.onnx_io.node_inference import INFERENCE_ERRORS
 from dplcli.onnx_io.tensors import tensor_to_proto
 from dplcli.onnx_io.types import decode_type, encode_type
 
@@ -37,29 +47,61 @@ _SCALES = 8
 """Most elements of a constant that inference may look at: of whole numbers, and of others."""
 
 
-def infer_in_functions(model: Model, types: Types) -> None:
+def infer_in_functions(model: Model, types: Types) -> str:
     """Add to *types* what is known inside the functions that *model* calls.
 
     Args:
         model: The model, as it is now.
         types: What is known of values outside functions beyond what the model states.
+
+    Returns:
+        A clause that says what was given up, or "".
     """
     if not model.functions:
-        return
+        return ""
     calls = calls_in(model)
+    budget = _Budget(model)
     for function in callers_first(calls):
         if calls[function]:
-            _infer_body(function, calls[function], types)
+            _infer_body(function, calls[function], types, budget)
+    return budget.problem
 
 
-def _infer_body(function: Function, calls: Sequence[Node], types: Types) -> None:
+class _Budget:
+    """How many nodes inference may still look at inside the functions that functions call.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._sizes = nodes_stood_for(model)
+        self._left = 2 * most_nodes(sum(graph.node_count for graph in model.graphs()))
+        self._encoded: dict[Function, FunctionProto] = {}
+        self.problem = ""
+
+    def called_by(self, function: Function, sites: int) -> list[FunctionProto]:
+        """Return the functions that *function* reaches, if that is not too much for *sites*."""
+        cost = self._sizes[function] * sites
+        if cost > self._left:
+            self.problem = self.problem or beyond(self._sizes[function])
+            return []
+        reached = _reached(function)
+        self._left -= cost if reached else 0
+        for called in reached:
+            if called not in self._encoded:
+                self._encoded[called] = FunctionProto.FromString(encode_function(called))
+        return [self._encoded[called] for called in reached]
+
+
+def _infer_body(function: Function, calls: Sequence[Node], types: Types, budget: _Budget) -> None:
     """Infer the body of *function*, all of whose calls are typed as far as they will be."""
     symbols = _Symbols(function)
     given = [_site(function, node, types, symbols) for node in calls]
     sites = [*{site.key: site for site in given}.values()]
     if len(sites) > _MOST_SITES:
         sites = [_common_site(function, sites, symbols)]
-    protos = [FunctionProto.FromString(encode_function(f)) for f in _reached(function)]
+    protos = budget.called_by(function, len(sites))
     types.update(_join([_types_at(function, site, protos) for site in sites], symbols))
 
 
@@ -212,7 +254,7 @@ def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) 
     types = {formal: known for formal, known in formals if known is not None}
     try:
         model, nodes = _model_at(function, site, called)
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+        inferred = infer_shapes(model, data_prop=True)[0].graph
     except INFERENCE_ERRORS:
         return types
     _collect(function.body, inferred, nodes, types)

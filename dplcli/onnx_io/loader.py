@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from onnx import ModelProto
+
 from dplcli.errors import InvalidModelError
 from dplcli.ir import (
     Attribute,
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from onnx import (
         FunctionProto,
         GraphProto,
-        ModelProto,
         NodeProto,
         TensorProto,
         ValueInfoProto,
@@ -131,6 +132,14 @@ def model_from_proto(proto: ModelProto, folder: Path, label: str) -> Model:
         for function in proto.functions:
             reader.read_function(function)
     return model
+
+
+def built_again(model: Model) -> Model:
+    """Build a loaded model anew, as it was before any pass edited it."""
+    source, path = model.source, model.path
+    assert isinstance(source, ModelProto)  # noqa: S101  # the loader sets nothing else
+    assert path is not None  # noqa: S101  # nor leaves it out
+    return model_from_proto(source, path.parent, str(path))
 
 
 def _domain(name: str) -> str:

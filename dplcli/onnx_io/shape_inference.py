@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
+from dplcli.errors import DplError
 from dplcli.files import temporary_folder
 from dplcli.ir import TensorType
+from dplcli.ir.model import is_exact
 from dplcli.onnx_io.attributes import graphs_of
+from dplcli.onnx_io.bounded_inference import (
+    INFERENCE_ERRORS,
+    infer_shapes,
+    with_length,
+    without_length,
+)
 from dplcli.onnx_io.exporter import to_proto
 from dplcli.onnx_io.function_inference import infer_in_functions
-from dplcli.onnx_io.node_inference import INFERENCE_ERRORS
+from dplcli.onnx_io.node_inference import NodeInference
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
@@ -22,8 +30,6 @@ if TYPE_CHECKING:
 
 _SMALL_TENSOR_BYTES = 1024
 _IN_MEMORY_LIMIT = 1 << 30
-_LONG_VECTOR = 1 << 14
-_LENGTH = "dpl length "
 
 
 def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
@@ -35,17 +41,20 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
 
     Returns:
         Types that inference found for values of the main graph, of nested graphs and inside
-        functions, and a sentence that says why there are none outside functions, or "".
+        functions, and a sentence that says why there are not more, or "".
     """
     source = model.source
     if not isinstance(source, ModelProto):
         return {}, ""
+    exact = _exact_types(model, {})
+    if exact is not None:
+        return exact, ""
     inferred, reason = inferred_graph(source)
     types: dict[Value, TensorType] = {}
     if inferred is not None:
         _collect(model.graph, source.graph, inferred, types)
-    infer_in_functions(model, types)
-    return types, reason
+    in_functions = infer_in_functions(model, types)
+    return types, reason or in_functions
 
 
 def inferred_graph(
@@ -58,16 +67,17 @@ def inferred_graph(
         sizes: Numbers for symbolic dimensions of the inputs, and for ``input:axis``.
 
     Returns:
-        The main graph with its types and without its weights, or None and why there is none. A
-        long vector's length is a symbol in it.
+        The main graph with its types and without its weights, None if there is none, and why
+        there is not more in it, or "". A long vector's length is a symbol in it.
     """
     skeleton = _without_weights(source)
     if sizes:
         _set_sizes(skeleton.graph, sizes)
     try:
-        return _infer(skeleton).graph, ""
+        found, problem = _infer(skeleton)
     except INFERENCE_ERRORS as error:
         return None, _explain(error)
+    return found.graph, problem
 
 
 def infer_types_for_sizes(
@@ -85,11 +95,90 @@ def infer_types_for_sizes(
     types: dict[Value, TensorType] = {}
     if not isinstance(model.source, ModelProto):
         return types, ""
+    given = _inputs_of_sizes(model, sizes)
+    exact = _exact_types(model, given)
+    if exact is not None:
+        return {**given, **exact}, ""
     inferred, reason = inferred_graph(model.source, sizes)
     if inferred is not None:
         _collect(model.graph, model.source.graph, inferred, types)
         _collect_values(model.graph, inferred.input, types)
     return types, reason
+
+
+def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value, TensorType] | None:
+    """Infer a model node by node, each kind once, where all sizes are numbers.
+
+    That takes a third of the time of onnx's inference of a whole model, which copies it twice.
+
+    Args:
+        model: The model, as it was loaded.
+        given: Types of inputs that replace what is declared.
+
+    Returns:
+        What nodes make; None at the first output whose type does not follow, for which whoever
+        sees the whole model may know more.
+    """
+    if model.functions or model.graph.inner:
+        return None
+    known = dict(given)
+    made: dict[Value, TensorType] = {}
+    nodes = NodeInference()
+    try:
+        for node in model.graph:
+            if not all(value is None or _is_typed(value, known) for value in node.inputs):
+                return None
+            found = nodes.infer(node, known, {})
+            if len(found) != len(node.outputs):
+                return None
+            for value, output in zip(node.outputs, found, strict=True):
+                if value is not None and not _is_settled(output, value.declared_type):
+                    return None
+                if value is not None and output is not None:
+                    known[value] = made[value] = output
+    except DplError:
+        return None  # a constant that cannot be read
+    return made
+
+
+def _is_typed(value: Value, known: dict[Value, TensorType]) -> bool:
+    """Tell whether the type of an input is known to the last number; add what is declared."""
+    if value not in known:
+        declared = value.declared_type
+        if declared is None or declared.dtype is None:
+            return False
+        known[value] = declared
+    return is_exact(known[value])
+
+
+def _is_settled(found: TensorType | None, declared: TensorType | None) -> bool:
+    """Tell whether a type is known to the last number, and not what a file contradicts."""
+    if found is None or found.dtype is None or found.shape is None or not is_exact(found):
+        return False
+    if declared is None or found == declared:
+        return True
+    if declared.dtype not in {None, found.dtype}:
+        return False
+    stated = found.shape if declared.shape is None else declared.shape
+    return len(stated) == len(found.shape) and all(
+        not isinstance(dim, int) or dim == size
+        for dim, size in zip(stated, found.shape, strict=True)
+    )
+
+
+def _inputs_of_sizes(model: Model, sizes: Mapping[str, int]) -> dict[Value, TensorType]:
+    """Return the types of the inputs with *sizes* in the place of their symbols."""
+    types: dict[Value, TensorType] = {}
+    for value in model.graph.inputs:
+        declared = value.declared_type
+        if declared is None or declared.shape is None or is_exact(declared):
+            continue
+        shape = tuple(
+            dim if isinstance(dim, int) else sizes.get(dim or f"{value.name}:{axis}", dim)
+            for axis, dim in enumerate(declared.shape)
+        )
+        types[value] = TensorType(declared.dtype, shape)
+    return types
 
 
 def _set_sizes(graph: GraphProto, sizes: Mapping[str, int]) -> None:
@@ -113,18 +202,18 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     types: dict[Value, TensorType] = {}
     if inferred is not None:
         _collect_edited(model.graph, inferred, types)
-    infer_in_functions(model, types)
-    return types, reason
+    in_functions = infer_in_functions(model, types)
+    return types, reason or in_functions
 
 
-def _infer(model: ModelProto) -> ModelProto:
+def _infer(model: ModelProto) -> tuple[ModelProto, str]:
     if model.ByteSize() < _IN_MEMORY_LIMIT:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return infer_shapes(model, data_prop=True)
     with temporary_folder() as folder:
         before, after = folder / "before.onnx", folder / "after.onnx"
         onnx.save(model, before)
         onnx.shape_inference.infer_shapes_path(before, after, data_prop=True)
-        return onnx.load(after, load_external_data=False)
+        return onnx.load(after, load_external_data=False), ""
 
 
 def _without_weights(source: ModelProto) -> ModelProto:
@@ -160,25 +249,8 @@ def _declare(tensors: Iterable[TensorProto]) -> Iterable[ValueInfoProto]:
 
 
 def _declaration(name: str, dtype: int, dims: Sequence[int]) -> ValueInfoProto:
-    """Declare a tensor, a long vector by a symbol for its length.
-
-    Data propagation takes memory for every element of a vector; it is told of none where the
-    length is no number. :func:`_known` puts the number back.
-    """
-    shape: list[int | str] = list(dims)
-    if len(dims) == 1 and dims[0] > _LONG_VECTOR:
-        shape = [f"{_LENGTH}{dims[0]}"]
-    return onnx.helper.make_tensor_value_info(name, dtype, shape)
-
-
-def _known(found: TensorType) -> TensorType:
-    if found.shape is None:
-        return found
-    shape = [
-        int(dim.removeprefix(_LENGTH)) if isinstance(dim, str) and dim.startswith(_LENGTH) else dim
-        for dim in found.shape
-    ]
-    return TensorType(found.dtype, tuple(shape))
+    """Declare a tensor, a long vector by a symbol for its length."""
+    return onnx.helper.make_tensor_value_info(name, dtype, without_length(dims))
 
 
 def _collect(
@@ -212,7 +284,7 @@ def _collect_values(
         value = graph.values.get(info.name)
         found = None if value is None else decode_type(info.type)
         if value is not None and found is not None:
-            types[value] = _known(found)
+            types[value] = with_length(found)
 
 
 def _explain(error: Exception) -> str:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplcli.errors import DplError, UsageError
+from dplcli.errors import UsageError
 from dplcli.ir import TensorType
+from dplcli.ir.flops import flops
 from dplcli.ir.model import is_exact
 from dplcli.onnx_io.evaluation import evaluate
 from dplcli.onnx_io.function_inference import infer_in_functions
-from dplcli.onnx_io.node_inference import infer_node
+from dplcli.onnx_io.node_inference import NodeInference
 from dplcli.onnx_io.shape_inference import infer_types_for_sizes
 
 if TYPE_CHECKING:
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Graph, Model, Node, Value
+    from dplcli.ir import Graph, Model, Node, Shape, Value
 
 _SHORT = 1024
 """Most elements of a value that is evaluated."""
+
+_MOST_WORK = 1_000_000
+"""Most operations for a value that is evaluated: a window may be huge, and a sum run forever."""
 
 _OPAQUE = frozenset({"If", "Loop", "Scan"})
 
@@ -51,28 +55,33 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
     Raises:
         UsageError: No input has such a dimension.
     """
-    _check_sizes(model.graph, sizes)
+    check_sizes(model, sizes)
+    types: dict[Value, TensorType] = {}
+    problem = ""
     if sizes:
         types, problem = infer_types_for_sizes(model, sizes)
-    else:
-        types, problem = {} if _is_declared(model) else dict(model.inferred_types()), ""
+    elif not _are_exact(model, types):
+        types = dict(model.inferred_types())
     walk = _Walk(types)
-    for graph in model.graph.and_inner():
-        walk.go_through(graph)
-    infer_in_functions(model, types)
+    if model.functions or not _are_exact(model, types):
+        for graph in model.graph.and_inner():
+            walk.go_through(graph)
+    in_functions = infer_in_functions(model, types)
     for function in model.functions.values():
         for graph in function.body.and_inner():
             walk.go_through(node for node in graph if not node.has_references)
-    return types, problem
+    return types, problem or in_functions
 
 
-def _is_declared(model: Model) -> bool:
-    """Tell whether the file says all there is to know; then nothing is to be inferred."""
+def _are_exact(model: Model, types: Mapping[Value, TensorType]) -> bool:
+    """Tell whether all is known outside functions; then nothing is to be inferred."""
     for graph in model.graph.and_inner():
         for node in graph:
             for value in node.outputs:
-                known = None if value is None else value.declared_type
-                if value is not None and (known is None or not is_exact(known)):
+                if value is None:
+                    continue
+                known = types.get(value) or value.declared_type
+                if known is None or not is_exact(known):
                     return False
     return True
 
@@ -88,10 +97,15 @@ def open_sizes(model: Model) -> list[str]:
     return list(found)
 
 
-def _check_sizes(graph: Graph, sizes: Mapping[str, int]) -> None:
-    known = open_sizes(graph.model)
+def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes of what no input has.
+
+    Raises:
+        UsageError: No input has such a dimension.
+    """
+    known = open_sizes(model)
     for name in sizes:
-        if name not in known and not _has_open_rank(graph, name):
+        if name not in known and not _has_open_rank(model.graph, name):
             there = ", ".join(sorted(known)) or "none"
             raise UsageError(f"no input has a dimension {name!r}", hint=f"there are: {there}")
 
@@ -114,6 +128,7 @@ class _Walk:
     def __init__(self, types: dict[Value, TensorType]) -> None:
         self.types = types
         self.data: dict[Value, NDArray[Any]] = {}
+        self._nodes = NodeInference()
 
     def go_through(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
@@ -122,7 +137,7 @@ class _Walk:
             try:
                 self._infer(node)
                 self._evaluate(node)
-            except DplError:  # a constant that cannot be read: what depends on it stays unknown
+            except Exception:  # noqa: BLE001, S112  # a broken node: what it makes stays unknown
                 continue
 
     def _infer(self, node: Node) -> None:
@@ -131,9 +146,8 @@ class _Walk:
             return
         if not all(value is None or self._is_known(value) for value in node.inputs):
             return
-        for value, found in zip(
-            node.outputs, infer_node(node, self.types, self.data), strict=False
-        ):
+        made = self._nodes.infer(node, self.types, self.data)
+        for value, found in zip(node.outputs, made, strict=False):
             if value is not None and found is not None and found.shape is not None:
                 self.types[value] = found
 
@@ -149,7 +163,7 @@ class _Walk:
                 return
             inputs.append(array)
         is_bounded = node.op_type in _BOUNDED or all(map(self._is_short, node.outputs))
-        if not inputs or not is_bounded:
+        if not inputs or not is_bounded or not self._is_cheap(node):
             return
         arrays = evaluate(node, inputs)
         for value, made in zip(node.outputs, arrays or (), strict=False):
@@ -168,6 +182,15 @@ class _Walk:
         ends = [None if end is None else end.value for end in stated]
         part = slice(*(end if isinstance(end, int) else None for end in ends))
         self.data[made] = np.array(known.shape[part], dtype=np.int64)
+
+    def _is_cheap(self, node: Node) -> bool:
+        """Tell whether *node* is not known to compute much though what it makes is short."""
+        cost = flops(node, self._shape)
+        return cost is None or cost <= _MOST_WORK
+
+    def _shape(self, value: Value) -> Shape | None:
+        known = self._type(value)
+        return None if known is None else known.shape
 
     def _value(self, value: Value) -> NDArray[Any] | None:
         known = self.data.get(value)

@@ -17,9 +17,8 @@ from dplcli.passes.marks import call_of_written, is_for_target
 from dplcli.passes.selection import matchable_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Graph, Model, Node
     from dplcli.ir.operation import Shapes
@@ -95,7 +94,9 @@ class Coverage:
         by_target: What is inside, by target.
         left_out: What is not, biggest first.
         symbols: The dimensions of inputs that are not known: what makes costs unknown.
-        problem: Why shape inference found nothing, or "".
+        problem: Why shape inference found nothing, or not all, or "".
+        sizes: The dimensions of inputs that were counted with.
+        chosen: Those of them that nobody asked for: the check chose them.
     """
 
     total: Share
@@ -104,6 +105,8 @@ class Coverage:
     left_out: tuple[LeftOut, ...]
     symbols: tuple[str, ...] = ()
     problem: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
 
 
 @dataclass
@@ -116,38 +119,85 @@ class _Tally:
     left_out: dict[tuple[str, str, str, str], LeftOut] = field(default_factory=dict)
 
 
+class Cause(NamedTuple):
+    """Why a node was left out.
+
+    Attributes:
+        rule: The rule that refused it, or "".
+        stage: The stage at which it did, or "".
+        reason: Why, in one sentence.
+    """
+
+    rule: str
+    stage: str
+    reason: str
+
+
+def fates(model: Model, selection: Selection) -> list[str | Cause]:
+    """Say of each node of *model* which target has it, or why none; before they are outlined.
+
+    Returns:
+        One item for each node that :func:`measure` counts, in its order.
+    """
+    targets = _targets(selection)
+    refused = {item.root: item for item in reversed(selection.refused)}
+    mentions = _Mentions(selection.rules)
+    no_rule: dict[tuple[str, str, str], Cause] = {}
+    found: list[str | Cause] = []
+    for node in _counted(matchable_graphs(model)):
+        target = targets.get(node)
+        if target is None:
+            target = _target_before(node)
+        if target is not None:
+            found.append(target)
+        elif (refusal := refused.get(node)) is not None:
+            found.append(Cause(refusal.rule.qualified_name, refusal.stage, refusal.reason))
+        else:
+            key = (node.domain, node.op_type, node.overload)
+            if key not in no_rule:
+                no_rule[key] = Cause("", "", mentions.reason(node))
+            found.append(no_rule[key])
+    return found
+
+
+def _counted(graphs: Iterable[Graph]) -> Iterator[Node]:
+    """Yield the nodes that do something: a Constant is data that stands in a node."""
+    for graph in graphs:
+        for node in graph:
+            if node.op_type != "Constant" or node.domain:
+                yield node
+
+
 def measure(
-    model: Model, selection: Selection, shapes: Shapes, symbols: tuple[str, ...] = ()
+    model: Model,
+    outcome: Iterable[str | Cause],
+    shapes: Shapes,
+    symbols: tuple[str, ...] = (),
 ) -> Coverage:
-    """Say how much of *model* the matches of *selection* cover; before they are outlined.
+    """Say how much of *model* is inside matches.
 
     Args:
-        model: The model that was matched.
-        selection: What was found.
+        model: The model that was matched, or the same one read again.
+        outcome: What became of each node (:func:`fates`).
         shapes: Tells the shape of a value.
         symbols: The dimensions of inputs whose sizes are not known.
     """
     tally = _Tally()
-    targets = _targets(selection)
-    refused = {item.root: item for item in reversed(selection.refused)}
-    mentions = _Mentions(selection.rules)
-    alike: dict[tuple[str, str, str | None, int | None], int] = {}
+    alike: dict[tuple[str, str, str | Cause, int | None], int] = {}
     graphs = matchable_graphs(model)
     runs = _runs_of(model)
+    times = {graph: runs[_outermost(graph)] for graph in graphs}
     bodies = set(graphs)
-    for graph in graphs:
-        times = runs[_outermost(graph)]
-        for node in graph:
-            cost = _cost_of(node, shapes, bodies)
-            cost = None if cost is None else cost * times
-            target = targets.get(node) or _target_before(node)
-            key = (node.domain, node.op_type, target, cost)
-            alike[key] = alike.get(key, 0) + 1
-            if target is None:
-                _leave_out(tally, node, refused.get(node), mentions, cost)
-    for (domain, op_type, target, cost), count in alike.items():
+    for node, fate in zip(_counted(graphs), outcome, strict=True):
+        cost = _cost_of(node, shapes, bodies)
+        cost = None if cost is None else cost * times[node.graph]
+        key = (node.domain, node.op_type, fate, cost)
+        alike[key] = alike.get(key, 0) + 1
+    for (domain, op_type, fate, cost), count in alike.items():
         op = f"{domain}.{op_type}" if domain else op_type
-        _count(tally, op, target, cost, count)
+        _count(tally, op, fate if isinstance(fate, str) else None, cost, count)
+        if isinstance(fate, Cause):
+            _leave_out(tally, op, fate, cost, count)
     left = sorted(tally.left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))
     return Coverage(tally.total, tally.by_op, tally.by_target, tuple(left), symbols)
 
@@ -203,18 +253,13 @@ def _target_before(node: Node) -> str | None:
     return function.domain if function is not None and is_for_target(function) else None
 
 
-def _leave_out(
-    tally: _Tally, node: Node, refusal: Rejection | None, mentions: _Mentions, cost: int | None
-) -> None:
-    op = node.qualified_op
-    if refusal is None:
-        rule, stage, reason = "", "", mentions.reason(node)
-    else:
-        rule, stage, reason = refusal.rule.qualified_name, refusal.stage, refusal.reason
+def _leave_out(tally: _Tally, op: str, cause: Cause, cost: int | None, count: int) -> None:
+    """Count *count* nodes that were left out; of several refusals by one rule the first speaks."""
+    rule, stage, reason = cause
     key = (op, rule, stage, "" if rule else reason)
     if key not in tally.left_out:
         tally.left_out[key] = LeftOut(op, reason, rule, stage, Work())
-    tally.left_out[key].work.add(cost)
+    tally.left_out[key].work.add(cost, count)
 
 
 def _weight(item: LeftOut, *, by_nodes: bool) -> tuple[object, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.dpl.expectation import parse_expectations, unmet_expectations
 from dplcli.onnx_io import is_modified, load_model, paused_gc
@@ -12,7 +12,7 @@ from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.matching import MatchOutcome
-from dplcli.pipeline.measuring import measured_coverage
+from dplcli.pipeline.measuring import Measuring, given_sizes
 from dplcli.pipeline.merging import check_merge, light_matches, without_matches
 from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_rules
@@ -116,38 +116,48 @@ def partition(  # noqa: PLR0913  # all by keyword
     )
     protect_files(model, output, settings.failed_path(output), files)
     expected = parse_expectations(settings.expectations, tried)
-    outcome = _outline(model, tried, say, settings)
+    outlined = _outline(model, tried, say, settings)
     if settings.merge:
-        model, outcome = _merged(model, tried, outcome, say, settings)
+        outlined = _merged(tried, outlined, say, settings)
+    model, outcome, measuring = outlined
     outcome = replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
 
     is_met = not outcome.unmet
     verdict = finish(
         model, model_path, output, settings, say, is_changed=outcome.is_changed, is_met=is_met
     )
-    return replace(outcome, verdict=verdict)
+    coverage = None if measuring is None else measuring.coverage(verdict.verification)
+    return replace(outcome, verdict=verdict, coverage=coverage)
+
+
+class _Outlined(NamedTuple):
+    """A model whose matches are outlined, what was done, and what is to be measured of it."""
+
+    model: Model
+    outcome: PartitionOutcome
+    measuring: Measuring | None
 
 
 def _merged(
-    model: Model,
     rules: Sequence[PatternRule],
-    outcome: PartitionOutcome,
+    outlined: _Outlined,
     say: Progress,
     settings: PartitionSettings,
-) -> tuple[Model, PartitionOutcome]:
+) -> _Outlined:
     """Merge what was outlined; begin anew without the matches that make light regions only."""
     light: dict[int, str] = {}
     while True:
         say("merging")
+        model, outcome, _ = outlined
         regions = merge_partitions(model, {rule.name for rule in rules})
         found = light_matches(outcome.selection, outcome.partitions, regions, light)
         if not found or not settings.prune:
             nodes = (outcome.nodes[0], model.graph.node_count)
-            return model, replace(outcome, regions=tuple(regions), nodes=nodes)
+            return outlined._replace(outcome=replace(outcome, regions=tuple(regions), nodes=nodes))
         light |= found
         assert model.path is not None  # noqa: S101  # partition() has read it
         model = load_model(model.path)
-        outcome = _outline(model, rules, say, settings, light)
+        outlined = _outline(model, rules, say, settings, light)
 
 
 def _outline(
@@ -156,24 +166,24 @@ def _outline(
     say: Progress,
     settings: PartitionSettings,
     light: Mapping[int, str] = MappingProxyType({}),
-) -> PartitionOutcome:
+) -> _Outlined:
     before, is_sorted = model.graph.node_count, is_modified(model)
     say("matching")
     selection = without_matches(select_matches(model, rules), light)
-    coverage = None
+    measuring = None
     if settings.measure:
         say("measuring")
-        sizes = {} if settings.verification is None else settings.verification.sizes
-        coverage = measured_coverage(model, selection, sizes)
+        sizes = given_sizes(model, settings.verification)
+        measuring = Measuring(model, selection, sizes, can_wait=settings.verify)
     say("outlining")
     partitions = outline_matches(model, selection)
-    return PartitionOutcome(
+    outcome = PartitionOutcome(
         label="" if model.path is None else model.path.name,
         rules=tuple(rules),
         selection=selection,
         notes=tuple(model.notes),
         partitions=tuple(partitions),
         nodes=(before, model.graph.node_count),
-        coverage=coverage,
         is_sorted=is_sorted,
     )
+    return _Outlined(model, outcome, measuring)

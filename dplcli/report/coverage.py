@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 _TOP = 5
+_MOST_SIZES = 4
 _UNITS = ("", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 _STEP = 1000
 
@@ -29,6 +30,10 @@ def coverage_record(selection: Selection, measured: Coverage | None) -> Json:
         by_op[op]["flops"] = _share(share)
     record["flops"] = _share(measured.total)
     record["symbols"] = list(measured.symbols)
+    record["sizes"] = {
+        "given": {n: s for n, s in measured.sizes.items() if n not in measured.chosen},
+        "chosen": {name: measured.sizes[name] for name in measured.chosen},
+    }
     record["by_target"] = {
         target: {"nodes": work.nodes, "flops": work.flops, "unknown": work.unknown}
         for target, work in sorted(measured.by_target.items())
@@ -81,17 +86,30 @@ def _sentences(measured: Coverage) -> list[str]:
     if not whole.nodes:
         return []
     lines = []
-    if whole.flops and not _is_blind(measured) and not (whole.unknown and measured.symbols):
+    misses_much = whole.unknown and (measured.symbols or measured.problem)
+    if whole.flops and not _is_blind(measured) and not misses_much:
         of_whole = f"{_amount(inside.flops)} of {_amount(whole.flops)}"
         targets = measured.by_target
         each = "; ".join(
             f"{name} {_percent(w.flops, whole)}" for name, w in sorted(targets.items())
         )
         by_target = f": {each}" if len(targets) > 1 else ""
-        lines.append(f"They do {_percent(inside.flops, whole)} of the work, {of_whole}{by_target}.")
+        share = _percent(inside.flops, whole)
+        lines.append(f"They do {share} of the work, {of_whole}{by_target}{_at(measured)}.")
     if whole.unknown:
         lines.append(_about_unknown(measured))
     return lines
+
+
+def _at(measured: Coverage) -> str:
+    """Say at which sizes the work was counted, where nobody gave them."""
+    names = measured.chosen
+    if not names:
+        return ""
+    sizes = ", ".join(f"{name}={measured.sizes[name]}" for name in names[:_MOST_SIZES])
+    options = " ".join(f"--shape {name}=N" for name in names[:_MOST_SIZES])
+    more = f" and {len(names) - _MOST_SIZES} more" if len(names) > _MOST_SIZES else ""
+    return f", at {sizes}{more} (chosen by the check; {options} for yours)"
 
 
 def _is_blind(measured: Coverage) -> bool:

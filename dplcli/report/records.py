@@ -112,18 +112,22 @@ def _partition(item: Partition) -> Json:
 
 
 def coverage(selection: Selection) -> Json:
-    """Count the nodes inside matches, and calls of earlier ones, in total and by operator."""
+    """Count the nodes inside matches, and calls of earlier ones, in total and by operator.
+
+    A Constant is data that stands in a node, and counts as none.
+    """
     covered: dict[str, int] = {}
     for found in selection.matches:
         for node in found.nodes:
             covered[node.qualified_op] = covered.get(node.qualified_op, 0) + 1
     covered |= selection.outlined
+    covered.pop("Constant", None)
+    totals = {op: total for op, total in selection.totals.items() if op != "Constant"}
     return {
         "nodes": sum(covered.values()),
-        "of": sum(selection.totals.values()),
+        "of": sum(totals.values()),
         "by_op": {
-            op: {"covered": covered.get(op, 0), "of": total}
-            for op, total in sorted(selection.totals.items())
+            op: {"covered": covered.get(op, 0), "of": total} for op, total in sorted(totals.items())
         },
     }
 

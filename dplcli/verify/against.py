@@ -10,7 +10,8 @@ from pathlib import Path
 
 from dplcli.errors import UsageError
 from dplcli.verify.evidence import Evidence, runtime_version
-from dplcli.verify.interface import input_ports, output_ports, read_model
+from dplcli.verify.execution import Execution
+from dplcli.verify.interface import check_expansion, input_ports, output_ports, read_model
 from dplcli.verify.judgement import REFERENCE, Runs
 from dplcli.verify.result import Settings, VerificationResult
 from dplcli.verify.sessions import RunError, Runner, Source, StoppedError, check_setup, run_seeds
@@ -41,7 +42,7 @@ def verify_against(
             hint="save results without --refill-weights, or compare the two models",
         )
     check_setup(settings.custom_ops, settings.execution)
-    reasons = _other_names(evidence, candidate)
+    reasons = _other_names(evidence, candidate, settings.execution)
     runs: dict[str, Runs] = {}
     source = Source(
         candidate,
@@ -67,9 +68,11 @@ def verify_against(
     return replace(evidence, candidates=runs, result=result).judge(settings)
 
 
-def _other_names(evidence: Evidence, candidate: Path) -> list[str]:
+def _other_names(evidence: Evidence, candidate: Path, execution: Execution) -> list[str]:
     """Say what of the saved inputs and outputs the candidate does not have, or has besides."""
-    graph = read_model(candidate).graph
+    model = read_model(candidate)
+    check_expansion(candidate, model, execution)
+    graph = model.graph
     fed = next(iter(evidence.feeds.values()), {})
     gave = next(iter(evidence.originals[REFERENCE].values()), {})
     return [

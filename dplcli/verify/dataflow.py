@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import onnx
 
+from dplcli.onnx_io.bounded_inference import INFERENCE_ERRORS, infer_shapes
 from dplcli.verify.interface import Dim, dims_of
 
 Dims = tuple[Dim, ...]
@@ -236,8 +237,8 @@ def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
             if len(getattr(tensor, field)) > _LARGE:
                 tensor.ClearField(field)
     try:
-        return onnx.shape_inference.infer_shapes(model)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return infer_shapes(model)[0]
+    except INFERENCE_ERRORS:
         return model
 
 

@@ -20,7 +20,12 @@ from dplcli.verify.compare import Limit
 from dplcli.verify.dataflow import Dataflow
 from dplcli.verify.evidence import Evidence, runtime_version, save_evidence
 from dplcli.verify.execution import TIMEOUT, Execution
-from dplcli.verify.interface import input_ports, read_model, signature_differences
+from dplcli.verify.interface import (
+    check_expansion,
+    input_ports,
+    read_model,
+    signature_differences,
+)
 from dplcli.verify.judgement import REFERENCE as _REFERENCE
 from dplcli.verify.judgement import Runs, check_names, facts_of, judge_level, make_judge
 from dplcli.verify.mutation import measure_power
@@ -97,6 +102,8 @@ def verify_equivalence(
         )
     nodes = (len(ours.graph.node), len(theirs.graph.node))
     made = names_made_by_shape(theirs.graph)
+    for path, model in ((original, ours), (candidate, theirs)):
+        check_expansion(path, model, settings.execution)
     del theirs
     check = _Check(Dataflow(ours), settings, progress or (lambda _: None), nodes)
     if settings.refill_weights:

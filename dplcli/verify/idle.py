@@ -6,6 +6,8 @@ from collections.abc import Mapping
 import onnx
 from google.protobuf.message import EncodeError
 
+from dplcli.onnx_io.bounded_inference import INFERENCE_ERRORS, infer_shapes
+
 _SPATIAL = 2
 _MOVES = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity"})
 _SCALES = frozenset({"Mul", "Div"})
@@ -115,8 +117,8 @@ class Idleness:
 def _known_shapes(model: onnx.ModelProto) -> Shapes:
     """Return the shapes of values of the main graph; a dimension that is not a number is 0."""
     try:
-        graph = onnx.shape_inference.infer_shapes(model).graph
-    except (ValueError, RuntimeError, EncodeError):
+        graph = infer_shapes(model)[0].graph
+    except (*INFERENCE_ERRORS, EncodeError):
         graph = model.graph  # too large, or not well typed: what is stated has to do
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for info in (*graph.input, *graph.value_info, *graph.output):

@@ -8,8 +8,12 @@ from typing import Literal
 import onnx
 from onnx.external_data_helper import load_external_data_for_model
 
+from dplcli.errors import VerificationError
 from dplcli.files import text_path
+from dplcli.ir.functions import MANY
 from dplcli.onnx_io import parse_model, read_model_file
+from dplcli.onnx_io.bounded_inference import Expansion
+from dplcli.verify.execution import TIMEOUT, Execution
 
 Kind = Literal["tensor", "sequence", "optional", "optional sequence", "map", "sparse", "unknown"]
 Dim = int | str | None
@@ -87,6 +91,26 @@ def read_whole(path: Path) -> onnx.ModelProto:
     with text_path(path.parent) as folder:
         load_external_data_for_model(model, folder)
     return model
+
+
+def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) -> None:
+    """Refuse a model whose functions stand for far more nodes than it has.
+
+    onnxruntime puts functions in the place of their calls before it runs anything, calls in
+    functions included. Whoever sets a time limit of their own lets it try.
+
+    Raises:
+        VerificationError: It would take onnxruntime hours, or all memory.
+    """
+    expansion = Expansion(model)
+    if execution.timeout != TIMEOUT or expansion.is_bounded:
+        return
+    number = f"{expansion.total:,}" if expansion.total < MANY else "endlessly many"
+    raise VerificationError(
+        f"{path}: its functions stand for {number} nodes in the place of {expansion.stated:,}; "
+        "onnxruntime would expand them all before it runs",
+        hint="let it try for as long as you like to wait: --timeout 600",
+    )
 
 
 def input_ports(graph: onnx.GraphProto) -> tuple[Port, ...]:

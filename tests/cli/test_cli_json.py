@@ -42,6 +42,7 @@ COVERAGE = {
     },
     "flops": {"covered": 48, "of": 96, "unknown": KNOWN},
     "symbols": [],
+    "sizes": {"given": {}, "chosen": {}},
     "by_target": {"t": {"nodes": 2, "flops": 48, "unknown": 0}},
     "left_out": [
         {"op": "Conv", "nodes": 1, "flops": 32, "unknown": 0, "rule": "", "stage": "",
