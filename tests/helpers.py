@@ -14,7 +14,6 @@ import onnx.parser
 import onnxruntime as ort
 
 from dplcli.dpl import Condition, Matcher, PatternRule, load_catalog, parse_pattern
-from dplcli.dpl.scoping import bound_names
 from dplcli.ir.printer import print_graph
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import OnnxSchemas, model_from_proto, to_proto
@@ -87,7 +86,6 @@ def find_solutions(pattern: str | DFPattern, model: Model) -> list[Solution]:
     """
     value = pattern_of(pattern) if isinstance(pattern, str) else pattern
     matcher = Matcher(value)
-    names = sorted(bound_names(value))
     found = []
     for graph in model.graphs():
         for root in graph:
@@ -99,7 +97,7 @@ def find_solutions(pattern: str | DFPattern, model: Model) -> list[Solution]:
                     Solution(
                         root.outputs[0].name if root.outputs[0] else "",
                         tuple(sorted(node.label for node in state.claimed)),
-                        tuple((n, bound[n].name) for n in names if n in bound),
+                        tuple((name, bound[name].name) for name in sorted(bound)),
                     )
                 )
     return found

@@ -167,7 +167,8 @@ def applicable(model: Model, rules: Sequence[RewriteRule]) -> str | None:
 def _matches(rule: RewriteRule, node: Node) -> Iterator[Match]:
     if rule.is_nodewise:
         if rule.heads is None or (node.domain, node.op_type) in rule.heads:
-            yield whole_node(rule, node)
+            alone = whole_node(rule, node)
+            yield from () if alone is None else (alone,)
         return
     for state in rule.matcher.solutions(node):
         match = read_match(rule, node, state)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 UNARY = ("Relu", "Neg", "Sigmoid", "Identity")
 BINARY = ("Add", "Sub", "Mul")
 COMMUTATIVE = {"Add", "Mul", "Sum"}
+OMITTING = ("Clip", "Clip", "Sum")
+"""Operators of up to three inputs: any but the first may be omitted, or the last ones only."""
 SOURCES = ("a", "b", "k")
 """Two inputs and a constant."""
 
@@ -60,7 +62,7 @@ def within(seconds: float) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Step:
-    """One node: what it is called, its operator and what it reads."""
+    """One node: what it is called, its operator and what it reads, "" where it omits an input."""
 
     name: str
     op: str
@@ -107,18 +109,27 @@ def _read(draw: st.DrawFn, unread: list[str], values: list[str]) -> str:
 
 
 @st.composite
-def graphs(draw: st.DrawFn, max_nodes: int = 8) -> RandomGraph:
+def graphs(draw: st.DrawFn, max_nodes: int = 8, *, omitting: bool = False) -> RandomGraph:
     """Draw a graph; its last value is an output, and perhaps others.
 
     Values that nobody reads yet are preferred: else nearly every match would be refused.
+
+    Args:
+        draw: As for all strategies.
+        max_nodes: The most nodes it has.
+        omitting: Whether nodes may omit inputs; of such graphs the types make no sense.
     """
     values = list(SOURCES)
     unread: list[str] = []
     steps = []
     for number in range(draw(st.integers(2, max_nodes))):
-        op = draw(st.sampled_from(UNARY + BINARY + ("Sum",)))
+        op = draw(st.sampled_from(UNARY + BINARY + (OMITTING * 4 if omitting else ("Sum",))))
         count = 1 if op in UNARY else 2 if op in BINARY else 3
+        if omitting and op in OMITTING:
+            count = draw(st.integers(1, 3))
         reads = tuple(_read(draw, unread, values) for _ in range(count))
+        if op == "Clip" and count == 3 and draw(st.booleans()):  # all of them
+            reads = (reads[0], "", reads[2])
         steps.append(Step(f"v{number}", op, reads))
         unread = [name for name in unread if name not in reads] + [f"v{number}"]
         values.append(f"v{number}")
@@ -141,18 +152,24 @@ class RandomPattern:
         return "\n".join([*assigned, spell(self.last)])
 
 
-def spell(term: Term) -> str:
-    """Write a term: name, any, const, line, call, or, and."""
+def spell(term: Term) -> str:  # noqa: PLR0911  # a case per kind
+    """Write a term: name, any, absent, const, line, call, or, and.
+
+    A call's operator may be several: ``Clip | Sum``.
+    """
     match term:
         case ("name", str(name)):
             return name
         case ("any",):
             return "_"
+        case ("absent",):
+            return "None"
         case ("const",):
             return "const()"
         case ("line", int(number)):
             return f"n{number}"
         case ("call", str(op), *args):
+            op = f"({op})" if "|" in op else op
             return f"{op}({', '.join(spell(arg) for arg in args)})"  # type: ignore[arg-type]
         case ("or" | "and" as sign, tuple(left), tuple(right)):
             return f"({spell(left)} {'|' if sign == 'or' else '&'} {spell(right)})"
@@ -209,8 +226,34 @@ def _near_call(
     draw: st.DrawFn, graph: RandomGraph, step: Step, depth: int, lines: dict[str, int]
 ) -> Term:
     reads = draw(st.permutations(step.reads)) if step.op in COMMUTATIVE else step.reads
-    args = (draw(_near(graph, read, depth - 1, lines)) for read in reads)
-    return ("call", step.op, *args)
+    if step.op not in OMITTING or all(other.op != "Clip" for other in graph.steps):
+        args = (draw(_near(graph, read, depth - 1, lines)) for read in reads)
+        return ("call", step.op, *args)
+    op = draw(st.sampled_from((step.op, "Clip | Sum", "Sum | Clip")))
+    padded = (*reads, "", "")[: max(len(reads), draw(st.integers(1, 3)))]
+    if draw(st.booleans()):
+        padded = draw(st.permutations(padded))
+    return ("call", op, *(draw(_near_or_absent(graph, read, depth - 1, lines)) for read in padded))
+
+
+@st.composite
+def _near_or_absent(
+    draw: st.DrawFn, graph: RandomGraph, value: str, depth: int, lines: dict[str, int]
+) -> Term:
+    """Draw a term for an input that may be omitted, mostly a fitting one."""
+    if not value:
+        return draw(st.sampled_from([("absent",), ("absent",), ("any",), ("name", "x")]))
+    term = draw(_near(graph, value, depth, lines))
+    kind = draw(st.sampled_from(("term",) * 6 + ("or", "ro", "absent")))
+    if kind == "absent":
+        return ("absent",)
+    return (
+        ("or", term, ("absent",))
+        if kind == "or"
+        else ("or", ("absent",), term)
+        if kind == "ro"
+        else term
+    )
 
 
 @st.composite

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dplcli.diff.reading import free_inputs
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -17,7 +19,7 @@ def pair_inputs(first: Sequence[Value], second: Sequence[Value]) -> list[ValuePa
 
     Who calls a model names its inputs, so that names count here.
     """
-    olds, news = _free(first), {value.name: value for value in _free(second)}
+    olds, news = free_inputs(first), {value.name: value for value in free_inputs(second)}
     pairs = [(old, news.pop(old.name)) for old in olds if old.name in news]
     paired = {old for old, _ in pairs}
     left = list(news.values())
@@ -33,7 +35,7 @@ def pair_inputs(first: Sequence[Value], second: Sequence[Value]) -> list[ValuePa
 
 def pair_places(first: Sequence[Value], second: Sequence[Value]) -> list[ValuePair]:
     """Pair the inputs of bodies and functions, which are told apart by their places."""
-    return list(zip(_free(first), _free(second), strict=False))
+    return list(zip(free_inputs(first), free_inputs(second), strict=False))
 
 
 def pair_outputs(first: Side, second: Side, *, by_name: bool) -> list[Places]:
@@ -60,8 +62,3 @@ def pair_outputs(first: Side, second: Side, *, by_name: bool) -> list[Places]:
 def _left(count: int, taken: Iterable[int]) -> list[int]:
     known = set(taken)
     return [place for place in range(count) if place not in known]
-
-
-def _free(values: Iterable[Value]) -> list[Value]:
-    """Leave out what is an input only because old files list every initializer as one."""
-    return [value for value in values if not value.is_constant]

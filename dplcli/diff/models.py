@@ -11,7 +11,7 @@ from dplcli.diff.interface import pair_inputs, pair_outputs, pair_places
 from dplcli.diff.reading import Numbers, Reader
 from dplcli.diff.remarks import mapping_remarks, remarks_on
 from dplcli.diff.result import ModelDiff, OpsetChange, Remark
-from dplcli.diff.side import Side
+from dplcli.diff.side import Side, input_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -100,7 +100,7 @@ class Differ:
         inputs: list[Value],
         outer: Pairing | None,
     ) -> Side:
-        given = {value: numbers(("input", id(outer), k)) for k, value in enumerate(inputs)}
+        given = {value: input_number(numbers, graph, k) for k, value in enumerate(inputs)}
 
         def nowhere(value: Value) -> int:
             return numbers(("nowhere", which, value.name))

@@ -12,9 +12,9 @@ from dplcli.ir.tensor import Tensor
 from dplcli.ir.traversal import enclosing_node
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
 
-    from dplcli.ir import Attribute, Graph, Node, Value
+    from dplcli.ir import Attribute, Function, Graph, Node, Value
 
     Form: TypeAlias = tuple[Hashable, ...]
     Key: TypeAlias = tuple[str, str, str]
@@ -29,11 +29,17 @@ _ONES = frozenset({"strides", "dilations"})
 
 
 class Numbers:
-    """Small numbers for forms, the same for both models."""
+    """Small numbers for forms, the same for both models.
+
+    Attributes:
+        bodies: The form of a node's bodies, by the node and all that it depends on. A body that
+            nests deeply is part of the form of each node round it.
+    """
 
     def __init__(self) -> None:
         """Start with none."""
         self._known: dict[Form, int] = {}
+        self.bodies: dict[tuple[Node, Form], Form] = {}
 
     def __call__(self, form: Form) -> int:
         """Return the number of *form*."""
@@ -53,7 +59,9 @@ class Reader:
         self._tensors: dict[Value, Tensor | None] = {}
         self._contents: dict[Value, Form] = {}
         self._attributes: dict[tuple[int, str, str, int], Form] = {}
-        self._random_functions: dict[Key, bool] = {}
+        self._captured: dict[Node, tuple[Value, ...]] = {}
+        self._harmless: set[Function] = set()
+        self._random_bodies: dict[Node, bool] = {}
 
     def label(self, node: Node) -> Key:
         """Return what *node* calls."""
@@ -104,14 +112,31 @@ class Reader:
         return self._attributes[key]
 
     def is_random(self, node: Node) -> bool:
-        """Tell whether *node* computes something else each time."""
-        if called_function(node) is not None:
-            key = (node.domain, node.op_type, node.overload)
-            if key not in self._random_functions:
-                self._random_functions[key] = draws_random(node)
-            return self._random_functions[key]
-        may_be = node.op_type in RANDOM_OPS or node.op_type == "Dropout" or node.subgraphs
-        return bool(may_be) and draws_random(node)
+        """Tell whether *node* computes something else each time; recursion is as for bodies."""
+        if node.subgraphs:
+            if node not in self._random_bodies:
+                inner = (inner for body in node.subgraphs.values() for inner in body)
+                self._random_bodies[node] = any(map(self.is_random, inner))
+            return self._random_bodies[node]
+        function = called_function(node)
+        if function is not None:
+            return function not in self._harmless and draws_random(node, self._harmless)
+        may_be = node.op_type in RANDOM_OPS or node.op_type == "Dropout"
+        return may_be and draws_random(node)
+
+    def captured(self, node: Node) -> tuple[Value, ...]:
+        """Return what the bodies of *node* read or return from round it, each once."""
+        if node not in self._captured:
+            found: dict[Value, None] = {}
+            for body in node.subgraphs.values():
+                read = [value for inner in body for value in (*inner.inputs, *self._inside(inner))]
+                seen = (value for value in (*read, *body.outputs) if value is not None)
+                found.update((value, None) for value in seen if value.graph is not body)
+            self._captured[node] = tuple(found)
+        return self._captured[node]
+
+    def _inside(self, node: Node) -> tuple[Value, ...]:
+        return self.captured(node) if node.subgraphs else ()
 
 
 def content_of(tensor: Tensor) -> Form:
@@ -172,6 +197,11 @@ def _tells_kernel(node: Node) -> bool:
 def is_commutative(node: Node) -> bool:
     """Tell whether the inputs of *node* may stand in any order."""
     return not node.domain and node.op_type in COMMUTATIVE
+
+
+def free_inputs(values: Iterable[Value]) -> list[Value]:
+    """Leave out what is an input only because old files list every initializer as one."""
+    return [value for value in values if not value.is_constant]
 
 
 def slots(node: Node) -> tuple[Value | None, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from dplcli.diff.reading import is_commutative, readers, slots
+from dplcli.diff.reading import free_inputs, is_commutative, readers, slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -147,14 +147,26 @@ class Side:
         return made
 
     def _bodies(self, node: Node, values: dict[Value, int], detail: Detail) -> Form:
-        found = []
-        for name, body in sorted(node.subgraphs.items()):
-            for place, value in enumerate(body.inputs):
-                values[value] = self.numbers(("body input", depth_of(body), place))
-            made = self._number(body, values, detail)
-            outputs = tuple(self._value(value, values, detail) for value in body.outputs)
-            found.append((name, len(body.inputs), outputs, tuple(sorted(made.values()))))
-        return tuple(found)
+        """Return what the bodies of *node* compute, from what they capture.
+
+        Asked again for each graph round *node*, mostly with the same answer, which is kept.
+        """
+        captured = self.reader.captured(node)
+        given = tuple(self._value(value, values, detail) for value in captured)
+        key = (node, (detail, *given))
+        if key not in self.numbers.bodies:
+            self.numbers.bodies[key] = tuple(
+                self._body(name, body, values, detail)
+                for name, body in sorted(node.subgraphs.items())
+            )
+        return self.numbers.bodies[key]
+
+    def _body(self, name: str, body: Graph, values: dict[Value, int], detail: Detail) -> Form:
+        for place, value in enumerate(free_inputs(body.inputs)):
+            values[value] = input_number(self.numbers, body, place)
+        made = self._number(body, values, detail)
+        outputs = tuple(self._value(value, values, detail) for value in body.outputs)
+        return (name, len(body.inputs), outputs, tuple(sorted(made.values())))
 
     def _value(self, value: Value, values: dict[Value, int], detail: Detail) -> int:
         known = values.get(value)
@@ -168,6 +180,11 @@ class Side:
             number = self._outer(value)
         values[value] = number
         return number
+
+
+def input_number(numbers: Numbers, graph: Graph, place: int) -> int:
+    """Number an input of *graph*: a body's own, as seen from it and from any graph round it."""
+    return numbers(("input", depth_of(graph), place))
 
 
 def depth_of(graph: Graph) -> int:

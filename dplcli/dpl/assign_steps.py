@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class AssignStep(Step):
     """Arguments still to be given an input each, of the inputs nobody has taken.
 
+    An omitted input stays where it is: no argument that stands elsewhere takes it.
+
     Args:
         call: The node pattern.
         args: The arguments left, each with its own place.
@@ -48,7 +50,7 @@ class AssignStep(Step):
         (home, first), others = self.args[0], self.args[1:]
         goals: list[Goals] = []
         for place, candidate in _own_first(self.inputs, home):
-            if first.is_plausible(candidate):
+            if (candidate is not None or place == home) and first.is_plausible(candidate):
                 left = tuple(item for item in self.inputs if item[0] != place)
                 following = (AssignStep(self, others, left, self.spare), None, rest)
                 goals.append((first, candidate, following))

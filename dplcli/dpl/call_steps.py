@@ -226,13 +226,17 @@ class CallStep(Step):
         return rest
 
     def _permuted(self, state: State, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
-        """Try every assignment of inputs to arguments, those as written first."""
+        """Try every assignment of inputs to arguments, those as written first.
+
+        An omitted input has a place, not an order: only the argument written there can be it.
+        """
         if len(self.args) == 2 and len(inputs) == 2:  # noqa: PLR2004  # the common case
             first, second = self.args
             a, b = inputs
             if type(first) is AnyStep and type(second) is AnyStep:
                 return False if a is None or b is None else rest
             swapped = first.is_plausible(b) and second.is_plausible(a)
+            swapped = swapped and a is not None and b is not None
             if first.is_plausible(a) and second.is_plausible(b):
                 if swapped:
                     goals = (first, b, (second, a, rest))

@@ -132,9 +132,20 @@ class RepeatStep(Step):
         may_end = count >= self.chain.least and self.base.is_plausible(value)
         may_grow = self.chain.most is None or count < self.chain.most
         if not may_grow or not self.node.is_plausible(value):
-            return (self.base, value, rest) if may_end else False
+            return self.end(state, value, rest) if may_end else False
         if may_end:
-            state.choices.append(((self.base, value, rest), len(state.trail)))
+            state.choices.append(((_ChainEnd(self), value, rest), len(state.trail)))
+        self._forget(state)
+        state.change("deferred", None)
+        return (self.node, value, rest)
+
+    def end(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Go on to the base; nothing that the last node has bound is seen from there on."""
+        self._forget(state)
+        return (self.base, value, rest)
+
+    def _forget(self, state: State) -> None:
+        """Unbind what one node of the chain has bound; its constants stay part of the match."""
         for slot in self.constants:
             known = state.slots[slot]
             if known is not None:
@@ -142,8 +153,6 @@ class RepeatStep(Step):
         for slot in self.fresh:
             if state.slots[slot] is not None:
                 state.reset(slot)
-        state.change("deferred", None)
-        return (self.node, value, rest)
 
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
         """The chain is too short, or too long."""
@@ -152,6 +161,19 @@ class RepeatStep(Step):
             f"{self.chain.least} or more {title}",
             f"{_count(state.slots[self.slot])}, then {describe(value)}",
         )
+
+
+class _ChainEnd(Step):
+    """The end of a chain that might have gone on."""
+
+    __slots__ = ("repeat",)
+
+    def __init__(self, repeat: RepeatStep) -> None:
+        super().__init__(repeat.pattern)
+        self.repeat = repeat
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        return self.repeat.end(state, value, rest)
 
 
 class ChainStep(Step):

@@ -19,20 +19,28 @@ RANDOM_OPS = frozenset(
 _TRAINING_SLOT = 2
 
 
-def draws_random(node: Node) -> bool:
-    """Tell whether *node* may draw random numbers, perhaps in a body or a function it calls."""
+def draws_random(node: Node, harmless: set[Function] | None = None) -> bool:
+    """Tell whether *node* may draw random numbers, perhaps in a body or a function it calls.
+
+    Args:
+        node: The node.
+        harmless: Functions that draw none; those found to draw none are added.
+    """
     pending = [node]
     seen: set[Function] = set()
+    known = seen if harmless is None else harmless
     while pending:
         current = pending.pop()
         if not current.domain and (current.op_type in RANDOM_OPS or _drops_out(current)):
             return True
-        graphs = [graph for body in current.subgraphs.values() for graph in body.and_inner()]
+        graphs = [*current.subgraphs.values()]  # what nests deeper comes when its node does
         function = called_function(current)
-        if function is not None and function not in seen:
+        if function is not None and function not in seen and function not in known:
             seen.add(function)
-            graphs += function.body.and_inner()
+            graphs.append(function.body)
         pending += [inner for graph in graphs for inner in graph]
+    if harmless is not None:
+        harmless |= seen
     return False
 
 

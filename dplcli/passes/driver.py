@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from dplcli.dpl.draft import Draft
 from dplcli.dpl.drafting import draft_replacement
 from dplcli.dpl.match import Match, Rejection, read_match
+from dplcli.dpl.nodewise import takes_unread
 from dplcli.dpl.state import StepBudgetExceededError
 from dplcli.passes.applications import Application
+from dplcli.passes.cleanup import is_read
 from dplcli.passes.judgement import judge
 from dplcli.passes.names import NewNames
 from dplcli.passes.replace import Change, replace_match
@@ -231,7 +233,9 @@ class RewriteDriver:
 
     def _matches(self, rule: RewriteRule, root: Node) -> Iterator[Match]:
         if rule.is_nodewise:
-            yield whole_node(rule, root)
+            alone = whole_node(rule, root)
+            if alone is not None:
+                yield alone
             return
         for state in rule.matcher.solutions(root):
             match = read_match(rule, root, state)
@@ -266,11 +270,13 @@ class RewriteDriver:
         self.loops.check(rule.qualified_name, self.counts[rule.qualified_name])
 
 
-def whole_node(rule: RewriteRule, node: Node) -> Match:
-    """Match *node* by itself; its outputs are those that somebody reads."""
-    read = tuple(
-        output
-        for output in node.outputs
-        if output is not None and (output.use_count or output.returned_by)
-    )
+def whole_node(rule: RewriteRule, node: Node) -> Match | None:
+    """Match *node* by itself; its outputs are those that somebody reads.
+
+    None if there are none of them, unless the rule is for such nodes: nothing can take the place
+    of what nobody reads.
+    """
+    read = tuple(output for output in node.outputs if output is not None and is_read(output))
+    if not read and not takes_unread(rule.replacement):
+        return None
     return Match(rule, node, (node,), {}, (), {}, read)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.match import Match, Rejection
-from dplcli.dpl.rule import PatternRule
+from dplcli.dpl.rule import PatternRule, RewriteRule
 from dplcli.errors import DplError, PassError
 from dplcli.ir.randomness import draws_random
 from dplcli.ir.traversal import (
@@ -16,6 +16,7 @@ from dplcli.ir.traversal import (
     path_through_outside,
     users,
 )
+from dplcli.passes.cleanup import is_read
 from dplcli.passes.written import is_leaf_call
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def judge(
         absorbed: Those of them that it takes the place of.
     """
     taken = taken or Taken()
+    if isinstance(match.rule, RewriteRule) and not any(map(is_read, match.outputs)):
+        return Rejection(match.rule, match.root, "check", "nobody reads what it makes", match.root)
     objection = _object_to_nodes(match, taken.claimed, absorbed)
     if objection is not None:
         return objection

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.dpl.tracing import Tracer
 from dplcli.ir.scopes import scope_of
-from dplcli.passes.driver import RewriteDriver
+from dplcli.passes.driver import RewriteDriver, whole_node
 from dplcli.passes.loops import LoopDetector
 from dplcli.passes.observer import Observers
 from dplcli.passes.rewriting import Narrowed, Rewriting
@@ -216,7 +216,8 @@ def _explain(rule: RewriteRule, node: Node, rejection: Rejection | None) -> str:
     if rejection is not None:
         return f"refused by {rejection.stage}: {rejection.reason}"
     if rule.is_nodewise:
-        return "the rule's function leaves it"
+        is_dead = whole_node(rule, node) is None
+        return "nobody reads what it makes" if is_dead else "the rule's function leaves it"
     trace = Tracer(rule).trace(node)
     if trace.mismatch is not None:
         return f"the pattern expects {trace.mismatch.expected}, there is {trace.mismatch.found}"

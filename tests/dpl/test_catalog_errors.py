@@ -87,6 +87,18 @@ def pointed_at(error: CatalogError) -> tuple[int, int, str]:
             None,
         ),
         (
+            RULE + "    pattern: repeat(Add, x, k)\n    where: [x.rank == k.rank]\n",
+            6,
+            "k.rank]",
+            None,
+        ),
+        (
+            "dpl: 1\nrewrites: [{name: r, pattern: 'repeat(Add, x, k)', replacement: 'Neg(k)'}]\n",
+            2,
+            "k)'}]",
+            None,
+        ),
+        (
             RULE + "    pattern: Relu(x)\n    where: ['  x.rank == yy']\n",
             6,
             "yy']",

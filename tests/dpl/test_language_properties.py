@@ -595,6 +595,43 @@ SMALL = {
         f"{FOO} {{ n = Neg (a) r = com.x.F (n, c, a) o = com.x.F (r, c, c) }}",
         set(),
     ),
+    "a name in a repeated part is gone after it": (
+        "Sub(repeat(Add, Neg(x), k, min=1), y)",
+        f"{AB} {{ n = Neg (a) r = Add (n, b) s = Add (r, a) o = Sub (s, b) }}",
+        {"o: x=a y=b"},
+    ),
+    "also if the chain ends as soon as it can or is in another": (
+        "repeat(Mul, Neg(x), repeat(Add, Abs(_), h, max=1), min=1, max=1)",
+        f"{AB} {{ n = Neg (a) t = Abs (a) r = Add (t, b) o = Mul (n, r) }}",
+        {"o: x=a"},
+    ),
+    "an omitted input stays in its place where operands commute": (
+        "(Clip | Min)(x, None, y)",
+        """g (float[2] a, float b) => (o, p, q, r, s) { o = Min (a, b) p = Clip (a, b)
+            q = Clip (a, , b) r = Min (a, b, a) s = Min (a) }""",
+        {"q: x=a y=b"},
+    ),
+    "at the end it may be left out": (
+        "(Clip | Min)(x, y, None)",
+        "g (float[2] a, float b) => (o, p, q) { o = Min (a, b) p = Clip (a, b) q = Min (b, a, a) }",
+        {"o: x=a y=b", "o: x=b y=a", "p: x=a y=b"},
+    ),
+    "an omitted input of two": (
+        "(Clip | Sum)(None, x)",
+        "g (float[2] a) => (o, p) { o = Sum (a) p = Clip (a) }",
+        set(),
+    ),
+    "an input that may be omitted": (
+        "(Clip | Max)(x, y | None, z)",
+        "g (float[2] a, float b) => (o, p) { o = Max (a, b) p = Clip (a, , b) }",
+        {"p: x=a z=b"},
+    ),
+    "unordered inputs and one omitted": (
+        "Concat(unordered(x, None, Neg(y)))",
+        """g (float[2] a) => (o, p) { n = Neg (a) o = Concat <axis = 0> (n, a)
+            p = Concat <axis = 0> (n, , a) }""",
+        {"p: x=a y=a"},
+    ),
     "a chain used twice is one chain": (
         "r = repeat(Relu, x, min=1)\nAdd(r, r)",
         f"{AB} {{ r = Relu (a) o = Add (r, r) }}",

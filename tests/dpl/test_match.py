@@ -7,7 +7,7 @@ from typing import assert_type
 
 import pytest
 
-from dplcli.dpl import Match, is_const, is_op, wildcard
+from dplcli.dpl import Match, is_const, is_op, repeat, wildcard
 from dplcli.ir import Node, Value
 from tests.helpers import rule, selected
 
@@ -45,6 +45,19 @@ def test_what_is_not_bound_is_a_key_error(key: str) -> None:
     """Nothing is None by accident, and a number is no place in the match."""
     with pytest.raises(KeyError, match="'r'"):
         found()[key]
+
+
+def test_what_a_chain_binds_is_seen_in_the_chain_only() -> None:
+    """Neither by name nor by pattern object; its constants count as constants all the same."""
+    k, alone = is_const("k"), is_const()
+    pattern = is_op("Relu")(repeat("Add", is_op("Exp")(x), k & alone, min=1))
+    (match,) = selected([rule(pattern, check=lambda _: None)], TEXT).matches
+
+    assert sorted(match.bindings) == ["x"]
+    assert (match.value(k), match.value(alone)) == (None, None)
+    assert [value.name for value in match.constants] == ["c"]
+    with pytest.raises(KeyError, match="'k'"):
+        match["k"]
 
 
 def test_other_escaping_values_are_another_match() -> None:

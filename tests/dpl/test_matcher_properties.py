@@ -55,15 +55,19 @@ class Reference:
     def solve(self, term: Term, key: Term, value: str, bound: Bound) -> Iterator[Bound]:
         """Yield *bound* extended in every way that lets *term* match *value*."""
         match term:
+            case ("absent",):
+                yield from () if value else (bound,)
+            case ("or", tuple(left), tuple(right)):
+                yield from self.solve(left, (*key, 0), value, bound)
+                yield from self.solve(right, (*key, 1), value, bound)
+            case _ if not value:
+                return
             case ("any",) | ("name", _) | ("const",):
                 yield from self.leaf(term, self.graph.origin(value), bound)
             case ("line", int(number)):
                 yield from self.call(self.pattern.lines[number], ("line", number), value, bound)
             case ("call", *_):
                 yield from self.call(term, key, value, bound)
-            case ("or", tuple(left), tuple(right)):
-                yield from self.solve(left, (*key, 0), value, bound)
-                yield from self.solve(right, (*key, 1), value, bound)
             case ("and", tuple(left), tuple(right)):
                 for first in self.solve(left, (*key, 0), value, bound):
                     yield from self.solve(right, (*key, 1), value, first)
@@ -80,17 +84,21 @@ class Reference:
 
     def call(self, term: Term, key: Term, value: str, bound: Bound) -> Iterator[Bound]:
         """Yield every way in which a node pattern matches the node that makes *value*."""
-        op, args = term[1], term[2:]
+        op, args = str(term[1]), term[2:]
         node = self.graph.producer(value if op == "Identity" else self.graph.origin(value))
         if key in bound:
             if node is not None and bound[key] == node.name:
                 yield bound
             return
         used = {name for other, name in bound.items() if isinstance(other, tuple)}
-        if node is None or node.op != op or node.name in used:
+        if node is None or node.op not in op.split(" | ") or node.name in used:
             return
+        if len(node.reads) > len(args):
+            return
+        omitted = [""] * (len(args) - len(node.reads))  # they come last, in whichever order
         orders = permutations(node.reads) if node.op in COMMUTATIVE else [node.reads]
-        for reads in orders:
+        for order in orders:
+            reads = [*order, *omitted]
             yield from self.arguments(args, key, reads, bound | {key: node.name})
 
     def arguments(
@@ -134,6 +142,15 @@ def test_agrees_with_brute_force(graph: RandomGraph, pattern: RandomPattern) -> 
 def test_agrees_with_brute_force_where_much_matches(data: st.DataObject) -> None:
     """The same for patterns that follow the graph, with shared parts, and nearly always fit."""
     graph = data.draw(graphs())
+    pattern = data.draw(near_patterns(graph))
+    assert found_in(graph, pattern.text()) == Reference(graph, pattern).solutions()
+
+
+@settings(SETTINGS, max_examples=500)
+@given(st.data())
+def test_agrees_with_brute_force_where_inputs_are_omitted(data: st.DataObject) -> None:
+    """The same for nodes that omit inputs: ``None`` is for such an input, and in its place."""
+    graph = data.draw(graphs(omitting=True))
     pattern = data.draw(near_patterns(graph))
     assert found_in(graph, pattern.text()) == Reference(graph, pattern).solutions()
 

@@ -12,6 +12,7 @@ from dplcli.dpl.shapes import shape_of
 from dplcli.dpl.shapes.terms import add, multiply
 from dplcli.dpl.transforms.attention_masks import build_boolean, build_float, node_of, read_mask
 from dplcli.dpl.transforms.operands import follow
+from dplcli.dpl.transforms.remake import remade
 from dplcli.dpl.transforms.tensor_layouts import merged_heads, split_heads
 from dplcli.ir import Value
 from dplcli.ir.operators import attribute_of
@@ -170,16 +171,15 @@ def attention_causal(match: Match, build: GraphBuilder) -> Sequence[Operand] | N
     node = match.root
     causal = attribute_of(node, "is_causal")
     scores = _scores(node)
-    if scores is None or causal is None or causal.value or not match.outputs:
+    if scores is None or causal is None or causal.value:
         return None
     stripped = _without_causal(build, node, scores, _past_length(node))
     if stripped is None:
         return None
     (left,) = stripped
     inputs = (*node.inputs[:_MASK], left, *node.inputs[_MASK + 1 :])
-    count = 1 + max(output.index for output in match.outputs)
-    made = build.node("Attention", "", inputs, {**node.attributes, "is_causal": 1}, count)
-    return [DraftOutput(made, output.index) for output in match.outputs]
+    made = remade(build, node, inputs, is_causal=1)
+    return [made[output.index] for output in match.outputs]
 
 
 def _without_causal(

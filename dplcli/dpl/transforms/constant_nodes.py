@@ -29,7 +29,7 @@ def constants_to_initializers(match: Match, build: GraphBuilder) -> Operand | No
     return None if tensor is None else build.constant(tensor)
 
 
-@nodewise()
+@nodewise(unread=True)
 def drop_unread(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:  # noqa: ARG001  # nothing is made
     """Take out a node none of whose outputs is read: no operator has an effect but its results."""
     return None if match.outputs else ()
