@@ -10,7 +10,7 @@ from dplcli.onnx_io.exporter import (
     written_size,
 )
 from dplcli.onnx_io.external_data import check_external_data, external_files
-from dplcli.onnx_io.loader import load_model, model_from_proto, paused_gc
+from dplcli.onnx_io.loader import check_imports, load_model, model_from_proto, paused_gc
 from dplcli.onnx_io.opset_raising import AdaptedNode, RaisedOpset, raise_opset
 from dplcli.onnx_io.schemas import OnnxSchemas
 from dplcli.onnx_io.sized_inference import exact_types, open_sizes
@@ -22,6 +22,7 @@ __all__ = [
     "StagedModel",
     "check_destination",
     "check_external_data",
+    "check_imports",
     "check_model",
     "exact_types",
     "external_files",
