@@ -73,6 +73,7 @@ class Model:
         path: The file it was loaded from, or None.
         may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
+        conflicts: What makes its nodes mean different things to different readers.
         implied: By node and input slot, constants for what the node keeps in attributes though
             later opsets have it as an input (:mod:`dplcli.ir.parameters`).
     """
@@ -88,6 +89,7 @@ class Model:
         self.path: Path | None = None
         self.may_have_external_data = True
         self.notes: list[str] = []
+        self.conflicts: list[str] = []
         self.implied: dict[tuple[Node, int], Value] = {}
         self.on_inference: Callable[[], None] | None = None
         self._inferred: Mapping[Value, TensorType] | None = None

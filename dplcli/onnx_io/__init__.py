@@ -10,7 +10,13 @@ from dplcli.onnx_io.exporter import (
     written_size,
 )
 from dplcli.onnx_io.external_data import check_external_data, external_files
-from dplcli.onnx_io.loader import built_again, load_model, model_from_proto, paused_gc
+from dplcli.onnx_io.loader import (
+    built_again,
+    check_imports,
+    load_model,
+    model_from_proto,
+    paused_gc,
+)
 from dplcli.onnx_io.model_file import parse_model, read_model_file
 from dplcli.onnx_io.opset_raising import AdaptedNode, RaisedOpset, raise_opset
 from dplcli.onnx_io.schemas import OnnxSchemas
@@ -24,6 +30,7 @@ __all__ = [
     "built_again",
     "check_destination",
     "check_external_data",
+    "check_imports",
     "check_model",
     "check_sizes",
     "exact_types",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         FunctionProto,
         GraphProto,
         NodeProto,
+        OperatorSetIdProto,
         TensorProto,
         ValueInfoProto,
     )
@@ -72,16 +73,18 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
     data = read_model_file(path)
     proto, notes = parse_model(data, path)
     model = model_from_proto(proto, path.parent, str(path))
+    model.path = path
     if opset is not None:
         model = _raised(model, proto, opset, path)
+        model.path = path
     model.notes = [*notes, *model.notes]
-    model.path = path
     model.may_have_external_data = _EXTERNAL_MARK in data
     return model
 
 
 def _raised(model: Model, proto: ModelProto, opset: int, path: Path) -> Model:
     """Raise *proto*, over which *model* was built and so found to be whole, and build it anew."""
+    check_imports(model)
     with paused_gc():
         result = raise_opset(proto, opset, str(path))
     if not result.is_changed:
@@ -124,9 +127,8 @@ def model_from_proto(proto: ModelProto, folder: Path, label: str) -> Model:
     model = Model(ProtoCodec(Home(folder, label)))
     model.source = proto
     model.ir_version = proto.ir_version
-    for opset in proto.opset_import:
-        model.opset_imports[_domain(opset.domain)] = opset.version
     reader = _GraphReader(model, label)
+    model.opset_imports.update(reader.read_imports(proto.opset_import))
     with paused_gc():
         reader.read_main(proto.graph)
         for function in proto.functions:
@@ -140,6 +142,23 @@ def built_again(model: Model) -> Model:
     assert isinstance(source, ModelProto)  # noqa: S101  # the loader sets nothing else
     assert path is not None  # noqa: S101  # nor leaves it out
     return model_from_proto(source, path.parent, str(path))
+
+
+def check_imports(model: Model) -> None:
+    """Refuse to change a model that imports a domain in two versions.
+
+    What its nodes mean depends on who reads it: of `""` and `ai.onnx` onnxruntime takes what comes
+    last, onnx what `""` says. So no edit of it is right for all, and none is checked by both.
+
+    Raises:
+        InvalidModelError: It does.
+    """
+    if model.conflicts:
+        raise InvalidModelError(
+            f"{model.path or 'the model'}: {model.conflicts[0]}",
+            hint="tools disagree on what its nodes mean; delete the import that is wrong from "
+            "opset_import",
+        )
 
 
 def _domain(name: str) -> str:
@@ -172,12 +191,37 @@ class _GraphReader:
         self.types: dict[tuple[int, ...], TensorType] = {}
         self.statements: dict[bytes, TypeStatement] = {}
 
+    def read_imports(self, stated: Iterable[OperatorSetIdProto], where: str = "") -> dict[str, int]:
+        """Read which version of each domain is in force; note what is imported in two.
+
+        The last one counts, as for onnxruntime.
+        """
+        listed: dict[str, list[OperatorSetIdProto]] = {}
+        for opset in stated:
+            listed.setdefault(_domain(opset.domain), []).append(opset)
+        for domain, opsets in listed.items():
+            if len({opset.version for opset in opsets}) > 1:
+                what = f"the domain {domain!r}" if domain else "the default domain"
+                versions = [f"{opset.domain!r} {opset.version}" for opset in opsets]
+                times = "twice" if len(opsets) == 2 else f"{len(opsets)} times"  # noqa: PLR2004
+                conflict = (
+                    f"{where}imports {what} {times}: {', '.join(versions[:-1])} and {versions[-1]}"
+                )
+                self.model.conflicts.append(conflict)
+                self.model.notes.append(
+                    f"{self.label}: {conflict}; read as version {opsets[-1].version}, which "
+                    "onnxruntime takes; other tools may take another"
+                )
+        return {domain: opsets[-1].version for domain, opsets in listed.items()}
+
     def read_main(self, proto: GraphProto) -> None:
         graph = self.model.graph
         self._read_sorted_if_needed(graph, lambda: self._read_graph(graph, proto, []))
 
     def read_function(self, proto: FunctionProto) -> None:
-        opsets = {_domain(opset.domain): opset.version for opset in proto.opset_import}
+        opsets = self.read_imports(
+            proto.opset_import, f"the function {proto.domain}::{proto.name} "
+        )
         body = Graph(self.model, opsets or self.model.opset_imports)
         function = Function(proto.domain, proto.name, body)
         function.overload = proto.overload

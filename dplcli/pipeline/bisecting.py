@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from dplcli.errors import InvalidGraphError
 from dplcli.files import provisional, temporary_folder
 from dplcli.ir.verifier import verify_model
-from dplcli.onnx_io import check_external_data, load_model, paused_gc, staged
+from dplcli.onnx_io import check_external_data, check_imports, load_model, paused_gc, staged
 from dplcli.pipeline.changes import load_changes
 from dplcli.pipeline.exhibiting import RuleExhibit, check_folder
 from dplcli.pipeline.writing import check_result, say_nothing
@@ -66,6 +66,7 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
         check_folder(output)
     say(f"reading {model_path.name}")
     model = load_model(model_path)
+    check_imports(model)
     check_external_data(model)
     changes, _ = load_changes(source, model, kind)
     say("applying the rules")

@@ -11,6 +11,7 @@ from dplcli.dpl.expectation import parse_expectations, unmet_expectations
 from dplcli.errors import UsageError
 from dplcli.onnx_io import (
     check_external_data,
+    check_imports,
     external_files,
     is_modified,
     load_model,
@@ -216,6 +217,7 @@ class _Run:
             check_plan_path(settings.plan, (self.path, self.output, failed))
         self.say(f"reading {self.path.name}")
         self.model: Model = load_model(self.path, opset=settings.opset)
+        check_imports(self.model)
         check_external_data(self.model)
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:

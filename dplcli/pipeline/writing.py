@@ -10,6 +10,7 @@ from dplcli.files import encoded, write_file
 from dplcli.onnx_io import (
     check_destination,
     check_external_data,
+    check_imports,
     check_model,
     external_files,
     load_model,
@@ -157,6 +158,7 @@ def open_model(model_path: Path, output: Path, settings: WriteSettings, say: Pro
     check_output(model_path, output, in_place=settings.in_place)
     say(f"reading {model_path.name}")
     model = load_model(model_path)
+    check_imports(model)
     check_external_data(model)
     return model
 
