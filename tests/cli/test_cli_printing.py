@@ -22,6 +22,7 @@ from dplcli.cli.patterns import command as patterns_command
 from dplcli.cli.printing import guarded
 from dplcli.report.escaping import json_text
 from dplcli.report.layout import Group, Table, Text, lines_of
+from dplcli.verify import workers
 from tests.cli.support import ROOT
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ CALLS: dict[str, Calls] = {
     "patterns": [
         (0, "patterns", "list"),
         (0, "patterns", "schema"),
-        *((0, "patterns", do, CATALOGUE) for do in (0, "show", "check", "contract", "test")),
+        *((0, "patterns", do, CATALOGUE) for do in ("show", "check", "contract", "test")),
         (0, "patterns", "show", "rewrites.yaml"),
         (1, "patterns", "test", "rewrites.yaml", "-v"),
     ],
@@ -365,6 +366,22 @@ def test_what_catalogues_print_is_guarded(dpl: Dpl, hostile: Path) -> None:
 
     assert "a\\r\n:\\x3aerror file=x::b\n" in answer.out
     assert "\\x1b[2J" in answer.err
+    assert_plain(answer.out + answer.err)
+
+
+@pytest.mark.skipif(not workers.IS_POSSIBLE, reason="models run in this process")
+@pytest.mark.usefixtures("hostile")
+def test_what_onnxruntime_prints_is_guarded(dpl: Dpl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that runs models writes nothing to the terminal by itself."""
+    said = NAMES["line"] + NAMES["screen"] + "\xff\n"
+    monkeypatch.setattr(workers, "_START", f"import os; os.write(2, {said.encode('latin-1')!r})")
+    workers.end_workers()
+
+    answer = dpl("verify", MODEL, OTHER)
+
+    assert answer.code == 2
+    assert "a\\r\n:\\x3aerror file=x::b\\x1b[2J\\x9b2J\\xff\n" in answer.err
+    assert "its error is above" in answer.err
     assert_plain(answer.out + answer.err)
 
 
