@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.onnx_io import load_model
-from dplcli.report.escaping import one_line
+from dplcli.report.escaping import inert, one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def find_nodes(model: Model, name: str) -> list[Node]:
                 bearers.setdefault(known, []).append(node)
     if name in bearers:
         return bearers[name]
-    shown = [known for known in bearers if name in {one_line(known, None), repr(known)[1:-1]}]
+    shown = [known for known in bearers if name in _shown(known)]
     if len(shown) == 1:
         return bearers[shown[0]]
     if shown:
@@ -52,3 +52,9 @@ def find_nodes(model: Model, name: str) -> list[Node]:
         f"{name!r}: no node has this name or makes a value of this name",
         hint=did_you_mean(name, sorted(bearers)),
     )
+
+
+def _shown(name: str) -> set[str]:
+    """Return how tables, lines that begin with it, and messages show a name."""
+    line = one_line(name, None)
+    return {line, inert(line), repr(name)[1:-1]}

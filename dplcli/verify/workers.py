@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.verify.values import Array, RunError, ShortageError, StoppedError
@@ -45,9 +46,13 @@ class Worker:
             self._process = subprocess.Popen(  # noqa: S603  # our own program
                 [sys.executable, "-P", "-c", _START, str(theirs.fileno()), json.dumps(sys.path)],
                 stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 pass_fds=(theirs.fileno(),),
                 process_group=0,
             )
+        said = self._process.stderr
+        self._relay = threading.Thread(target=_pass_on, args=(said,), daemon=True)
+        self._relay.start()
 
     @property
     def is_alive(self) -> bool:
@@ -112,6 +117,7 @@ class Worker:
         self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
+        self._relay.join(_GRACE)  # what it said last explains why it ended
 
     def _wait_until_ready(self) -> None:
         if self._is_ready:
@@ -147,6 +153,17 @@ class Worker:
         if name == "SIGKILL":
             return "was killed (SIGKILL)", "the system does that when it runs out of memory"
         return f"crashed ({name})", None
+
+
+def _pass_on(said: IO[bytes]) -> None:
+    """Print what a worker, and libraries in it, say: on our standard error, whatever that is now.
+
+    They do not write there themselves: a message that quotes a model must not reach a terminal.
+    """
+    with said:
+        for line in said:
+            with suppress(AttributeError, OSError, ValueError):  # nobody listens any more
+                sys.stderr.writelines([line.decode("utf-8", "backslashreplace")])
 
 
 class _Pool:
