@@ -1,8 +1,10 @@
 """Measure ``dpl partition`` on a long Conv-Add-Relu net, beside protobuf's floor and onnxscript.
 
 Every figure is a ratio of measurements taken in the same run on the same file: the machine's own
-speed cancels out. Each measurement has an interpreter of its own, warms its imports up on a tiny
-net, and reports the wall time of the work alone and the peak resident memory of the process.
+speed cancels out. Times are CPU time, of all threads. dpl is timed as a user runs it, as a command:
+interpreter, imports, catalogues, coverage and report included; below the table stands what each
+phase of it took. What it is compared with has an interpreter of its own, too, but warms its imports
+up on a tiny net and is timed without them.
 
 Run it from an environment that holds dplcli and its ``benchmark`` extra::
 
@@ -18,14 +20,15 @@ import multiprocessing
 import os
 import platform
 import resource
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import islice, product
+from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
@@ -44,22 +47,24 @@ Work: TypeAlias = Callable[[Path, Path], None]
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one process did: how long it took, how much memory it held, what it wrote."""
+    """What one process did: how much CPU time and memory it took, and what it wrote."""
 
     seconds: float
     peak_bytes: int
     calls: int  # what the job counts in the written model, such as calls of functions
+    phases: dict[str, float] = field(default_factory=dict)  # of a command
 
 
 @dataclass(frozen=True)
 class Job:
     """One thing to measure: *work* reads *model* and writes a model, in which *count* counts.
 
-    Without *count*, nodes outside the default domain are counted.
+    Without *count*, nodes outside the default domain are counted. Instead of a function, *work* can
+    be the options of ``dpl partition``, which is then timed as a command.
     """
 
     name: str
-    work: Work
+    work: Work | tuple[str, ...]
     model: Path
     count: Callable[[Path], int] | None = None
 
@@ -101,8 +106,11 @@ class Benchmark:
 # --- the models ---------------------------------------------------------------------------------
 
 
-def write_net(path: Path, blocks: int) -> None:
-    """Write a chain of Conv-Add-Relu *blocks*, every second one with a residual Add."""
+def write_net(path: Path, blocks: int, *, is_typed: bool = True) -> None:
+    """Write a chain of Conv-Add-Relu *blocks*, every second one with a residual Add.
+
+    Without *is_typed* the types of what is computed are left for whoever reads it to infer.
+    """
     import numpy as np  # noqa: PLC0415  # the parent process stays small
     import onnx  # noqa: PLC0415  # the parent process stays small
     from onnx import helper, numpy_helper  # noqa: PLC0415  # the parent process stays small
@@ -131,7 +139,7 @@ def write_net(path: Path, blocks: int) -> None:
         [typed("x")],
         [typed(last)],
         constants,
-        value_info=[typed(n.output[0]) for n in nodes[:-1]],
+        value_info=[typed(n.output[0]) for n in nodes[:-1]] if is_typed else [],
     )
     _save(graph, path)
 
@@ -244,19 +252,68 @@ def floor(model: Path, output: Path) -> None:
     del output  # the floor writes nothing
 
 
-def dpl_partition(
-    model: Path,
-    output: Path,
-    *,
-    first: str = CATALOGUE,
-    further: tuple[str, ...] = (),
-    merge: bool = False,
-) -> None:
-    """Partition as the command line does, without the numerical check."""
-    from dplcli.pipeline import PartitionSettings, partition  # noqa: PLC0415  # not what is timed
+CLOCKED = """\
+import contextlib, json, sys, time
 
-    settings = PartitionSettings(verify=False, merge=merge)
-    partition(model, output=output, patterns=[first, *further], settings=settings)
+from dplcli.cli import main, partition
+
+marks = [("start-up", 0.0)]
+
+@contextlib.contextmanager
+def clocked(**_):
+    yield lambda phrase: marks.append((phrase.split()[0], time.process_time()))
+
+partition.progress = clocked
+marks_file = sys.argv.pop(1)
+try:
+    main.main()
+finally:
+    with open(marks_file, "w") as file:
+        json.dump(marks, file)
+"""
+"""Runs ``dpl`` and writes what it says that it does, with the CPU time at which it begins."""
+
+PHASES = {
+    "reading": "load",
+    "loading": "catalogue",
+    "matching": "match",
+    "measuring": "coverage",
+    "outlining": "outline",
+    "merging": "merge",
+    "writing": "write and report",
+}
+
+
+def dpl_partition(*catalogues: Path | str, options: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the options of a partition without the numerical check."""
+    named = [str(part) for name in catalogues for part in ("--patterns", name)]
+    return (*named, "--no-verify", "--quiet", *options)
+
+
+def run_command(job: Job) -> Measurement:
+    """Run ``dpl partition`` as a process, and ask the system what it took."""
+    output = job.model.with_name(f"{job.name}.out.onnx")
+    marks_file = output.with_suffix(".json")
+    job.model.read_bytes()  # it is in the page cache from now on
+    command = ["partition", str(job.model), *job.work, "-o", str(output)]  # type: ignore[misc]
+    process = subprocess.Popen(  # noqa: S603  # our own program
+        [sys.executable, "-c", CLOCKED, str(marks_file), *command]
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        message = f"{job.name}: dpl {' '.join(command)} ended with {process.returncode}"
+        raise SystemExit(message)
+    seconds = used.ru_utime + used.ru_stime
+    marks = [*json.loads(marks_file.read_text(encoding="utf-8")), ("", seconds)]
+    phases: dict[str, float] = {}
+    for (word, start), (_, end) in pairwise(marks):
+        phase = PHASES.get(word, word)
+        phases[phase] = phases.get(phase, 0.0) + end - start
+    calls = (job.count or count_calls)(output) if output.exists() else 0
+    output.unlink(missing_ok=True)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Measurement(seconds, used.ru_maxrss * unit, calls, phases)
 
 
 def onnxscript_rewrite(model: Path, output: Path, *, as_function: bool = False) -> None:
@@ -299,14 +356,15 @@ def in_own_process(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) 
 
 def measure(job: Job, tiny: Path) -> Measurement:
     """Run *job* in this process, once its imports are done and its file is in the page cache."""
-    output = job.model.with_name(f"{job.name}.out.onnx")
-    job.work(tiny, output)
+    output, work = job.model.with_name(f"{job.name}.out.onnx"), job.work
+    assert callable(work)  # noqa: S101  # commands go to run_command
+    work(tiny, output)
     output.unlink(missing_ok=True)
     job.model.read_bytes()
     gc.collect()
-    start = time.perf_counter()
-    job.work(job.model, output)
-    seconds = time.perf_counter() - start
+    start = time.process_time()
+    work(job.model, output)
+    seconds = time.process_time() - start
     peak = peak_memory()
     calls = (job.count or count_calls)(output) if output.exists() else 0
     output.unlink(missing_ok=True)
@@ -340,15 +398,16 @@ def run_all(jobs: list[Job], tiny: Path, repeat: int) -> dict[str, Measurement]:
     for turn in range(repeat):
         for job in jobs:
             print(f"[{turn + 1}/{repeat}] {job.name}", file=sys.stderr, flush=True)
-            now = in_own_process(measure, job, tiny)
+            now = in_own_process(measure, job, tiny) if callable(job.work) else run_command(job)
             best[job.name] = min(best.get(job.name, now), now, key=lambda m: m.seconds)
     return best
 
 
 def make_jobs(folder: Path, blocks: int) -> list[Job]:
     """Write the models and catalogues into *folder* and return everything that can be measured."""
-    big, small, wide = (folder / f"{name}.onnx" for name in ("big", "small", "wide"))
+    big, bare, small, wide = (folder / f"{name}.onnx" for name in ("big", "bare", "small", "wide"))
     in_own_process(write_net, big, blocks)
+    in_own_process(write_net, bare, blocks, is_typed=False)
     in_own_process(write_net, small, blocks // 10)
     in_own_process(write_external_net, wide)
     absent, near = folder / "absent.yaml", folder / "near.yaml"
@@ -359,14 +418,15 @@ def make_jobs(folder: Path, blocks: int) -> list[Job]:
     write_many(many, 297)
     return [
         Job("floor", floor, big),
-        Job("dpl-3", partial(dpl_partition, first=str(three)), big),
-        Job("dpl-300", partial(dpl_partition, first=str(three), further=(str(many),)), big),
-        Job("dpl", dpl_partition, big),
-        Job("dpl-merge", partial(dpl_partition, merge=True), big),
-        Job("dpl-absent", partial(dpl_partition, further=(str(absent),)), big),
-        Job("dpl-near", partial(dpl_partition, further=(str(near),)), big),
-        Job("dpl-small", dpl_partition, small),
-        Job("dpl-external", dpl_partition, wide),
+        Job("dpl-3", dpl_partition(three), big),
+        Job("dpl-300", dpl_partition(three, many), big),
+        Job("dpl", dpl_partition(CATALOGUE), big),
+        Job("dpl-untyped", dpl_partition(CATALOGUE), bare),
+        Job("dpl-merge", dpl_partition(CATALOGUE, options=["--merge"]), big),
+        Job("dpl-absent", dpl_partition(CATALOGUE, absent), big),
+        Job("dpl-near", dpl_partition(CATALOGUE, near), big),
+        Job("dpl-small", dpl_partition(CATALOGUE), small),
+        Job("dpl-external", dpl_partition(CATALOGUE), wide),
         Job("onnxscript", onnxscript_rewrite, big),
         Job("onnxscript-function", partial(onnxscript_rewrite, as_function=True), small),
     ]
@@ -390,6 +450,7 @@ def figures(best: dict[str, Measurement], blocks: int) -> Iterator[Figure]:
     nodes, few = f"{blocks * 7 // 2:,}", f"{blocks // 10 * 7 // 2:,}"
     pairs = [
         (f"partition {nodes} nodes : load and serialise", "dpl", "floor", 4.0, False),
+        ("the same, types to be inferred", "dpl-untyped", "floor", 4.0, False),
         (f"onnxscript : partition, {nodes} nodes", "onnxscript", "dpl", 6.0, True),
         (
             f"onnxscript as_function : partition, {few} nodes",
@@ -444,6 +505,18 @@ def print_table(rows: list[Figure]) -> None:
     for line in cells:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         print("  ".join(padded).rstrip())
+
+
+def print_phases(best: dict[str, Measurement]) -> None:
+    """Print what each phase of the commands took, in CPU seconds."""
+    commands = {name: found for name, found in best.items() if found.phases}
+    phases = list(dict.fromkeys(phase for found in commands.values() for phase in found.phases))
+    width = max(map(len, commands), default=0)
+    if phases:
+        print(f"\n{'CPU seconds':{width}}  {'  '.join(phases)}  whole")
+    for name, found in commands.items():
+        cells = [f"{found.phases.get(phase, 0.0):{len(phase)}.2f}" for phase in phases]
+        print(f"{name:{width}}  {'  '.join(cells)}  {found.seconds:5.2f}")
 
 
 def as_json(
@@ -509,6 +582,7 @@ def run(benchmark: Benchmark, args: argparse.Namespace) -> None:
     if args.blocks != FULL_SIZE:
         print(f"The targets are meant for --blocks {FULL_SIZE}.")
     print_table(rows)
+    print_phases(best)
     if args.json:
         document = as_json(benchmark.schema, best, rows, args)
         Path(args.json).write_text(document, encoding="utf-8")

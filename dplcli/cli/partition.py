@@ -186,6 +186,8 @@ def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) 
     parts += [Text(), summary_line(outcome.nodes, selection)]
     if outcome.coverage is not None:
         parts += [coverage_report(outcome.coverage, verbose=verbose)]
-    parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
+    said = "" if outcome.coverage is None else outcome.coverage.problem
+    notes = [note for note in outcome.notes if note != said]
+    parts += [Text(f"note: {note}", style="yellow") for note in notes]
     parts += ending(outcome, is_changed=outcome.is_changed, is_verified=verify)
     return Group(*parts)

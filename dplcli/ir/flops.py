@@ -12,6 +12,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
+from dplcli.errors import DplError
 from dplcli.ir.op_kinds import OP_KINDS
 from dplcli.ir.operation import Operation, UnknownCostError
 
@@ -355,7 +356,7 @@ def flops(node: Node, shapes: Shapes) -> int | None:
         return None
     try:
         found = formula(Operation(node, shapes))
-    except (UnknownCostError, ArithmeticError, IndexError, TypeError, ValueError):
+    except (UnknownCostError, ArithmeticError, LookupError, TypeError, ValueError, DplError):
         return None  # a shape is not known, or does not fit the operator
     return found if 0 <= found <= _LARGEST else None
 

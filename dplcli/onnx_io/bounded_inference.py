@@ -23,7 +23,7 @@ from dplcli.ir.functions import MANY, expanded_sizes
 from dplcli.onnx_io.attributes import graphs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from onnx import NodeProto
 
@@ -70,24 +70,23 @@ class Expansion:
     def __init__(self, model: ModelProto) -> None:
         """Count."""
         functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-        self.stated = len(model.graph.node)
+        self.stated = self._outside = len(model.graph.node)
         self.sizes: dict[FunctionKey, int] = {}
         self.calls: dict[FunctionKey, int] = {}
         if not functions:
             return
-        own, self.calls = _count(model.graph.node, functions)
+        self._outside, self.calls = _count(model.graph.node, functions)
         counted = {key: _count(function.node, functions) for key, function in functions.items()}
         self.sizes = expanded_sizes(
             {key: count for key, (count, _) in counted.items()},
             {key: calls for key, (_, calls) in counted.items()},
         )
-        self.stated = own + sum(count for count, _ in counted.values())
+        self.stated = self._outside + sum(count for count, _ in counted.values())
 
     @property
     def total(self) -> int:
         """How many nodes the model stands for."""
-        called = sum(count * self.sizes[key] for key, count in self.calls.items())
-        return min(self.stated + called, MANY)
+        return self._total_without(())
 
     @property
     def is_bounded(self) -> bool:
@@ -102,9 +101,13 @@ class Expansion:
             if total <= most:
                 break
             left_out.add(key)
-            called = (n * self.sizes[k] for k, n in self.calls.items() if k not in left_out)
-            total = self.stated + sum(called)
+            if key in self.calls:
+                total = self._total_without(left_out)
         return left_out
+
+    def _total_without(self, left_out: Container[FunctionKey]) -> int:
+        called = (n * self.sizes[key] for key, n in self.calls.items() if key not in left_out)
+        return min(self._outside + sum(called), MANY)
 
 
 def _count(

@@ -76,6 +76,9 @@ class _Budget:
 
     def __init__(self, model: Model) -> None:
         self._sizes = nodes_stood_for(model)
+        outside = [node for graph in model.graph.and_inner() for node in graph]
+        called = filter(None, map(called_function, outside))
+        self._total = len(outside) + sum(self._sizes[function] for function in called)
         self._left = 2 * most_nodes(sum(graph.node_count for graph in model.graphs()))
         self._encoded: dict[Function, FunctionProto] = {}
         self.problem = ""
@@ -84,7 +87,7 @@ class _Budget:
         """Return the functions that *function* reaches, if that is not too much for *sites*."""
         cost = self._sizes[function] * sites
         if cost > self._left:
-            self.problem = self.problem or beyond(self._sizes[function])
+            self.problem = beyond(self._total)
             return []
         reached = _reached(function)
         self._left -= cost if reached else 0

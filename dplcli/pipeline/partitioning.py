@@ -111,6 +111,7 @@ def partition(  # noqa: PLR0913  # all by keyword
     check_merge(merge=settings.merge, prune=settings.prune)
     say = progress or say_nothing
     model = open_model(model_path, output, settings, say)
+    say("loading rules")
     tried, files = load_rules(
         RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
     )

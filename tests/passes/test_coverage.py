@@ -393,3 +393,46 @@ def test_work_inside_functions_that_partitions_call_counts() -> None:
     partition(model, select_matches(model, rules))
     found = measured(model_from_proto(to_proto(model), Path(), "m"), *rules)
     assert found.by_op["MatMul"].whole.flops == 36
+
+
+def test_constants_are_neither_work_nor_nodes() -> None:
+    """A Constant is data that stands in a node; one of another domain is a node."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "c" : 1]>
+        g (float[2] x) => (y, z, k) {
+            a = Constant <value = float[2] {1, 2}> () b = Constant <value = float[2] {3, 4}> ()
+            k = c.Constant (x) s = Add (x, a) y = Relu (s) z = Mul (x, b) }"""
+    model = model_from_text(text)
+    selection = select_matches(model, [rule("Relu(Add(x, const(a)))", name="r")])
+    found = measured_coverage(model, selection, {})
+    record = coverage_record(selection, found)
+
+    assert (found.total.inside.nodes, found.total.whole.nodes) == (2, 4)
+    assert {item.op for item in found.left_out} == {"Mul", "c.Constant"}
+    assert (record["nodes"], record["of"]) == (2, 4)
+    assert "Constant" not in record["by_op"]
+    assert record["by_op"]["c.Constant"]["of"] == 1
+
+
+def test_a_constant_inside_a_match_is_no_node_inside() -> None:
+    """As when it is embedded."""
+    text = """g (float[2] x) => (y) { a = Constant <value = float[2] {1, 2}> () y = Add (x, a) }"""
+    model = model_from_text(text)
+    selection = select_matches(model, [rule("Add(x, Constant())", name="r")])
+    record = coverage_record(selection, measured_coverage(model, selection, {}))
+    assert (record["nodes"], record["of"], record["by_op"].keys()) == (1, 1, {"Add"})
+
+
+def test_no_share_is_told_where_inference_was_given_up() -> None:
+    """What is not known may be nearly everything."""
+    calls = "".join(
+        f"""<domain: "o", opset_import: ["" : 17, "o" : 1]> f{n} (x) => (z) {{
+            t = o.f{n - 1} (x) z = o.f{n - 1} (t) }}"""
+        for n in range(1, 40)
+    )
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+        g (float[2, 3] x) => (y, z) {{ y = Neg (x) z = o.f39 (x) }}
+        <domain: "o", opset_import: ["" : 17, "o" : 1]> f0 (x) => (z) {{ z = Relu (x) }} {calls}"""
+    lines = printed(measured(text, rule("Neg(x)")))
+    assert not any("of the work" in line for line in lines)
+    (line,) = [line for line in lines if "cost" in line]
+    assert "does not look into functions that stand for" in line

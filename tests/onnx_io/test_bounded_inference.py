@@ -1,0 +1,379 @@
+"""Shape inference ends: functions in functions, long vectors, nodes that are broken."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+import pytest
+from onnx import ModelProto, helper
+
+from dplcli.ir import TensorType
+from dplcli.ir.flops import STANDARD, flops
+from dplcli.ir.functions import MANY, expanded_sizes
+from dplcli.onnx_io import (
+    bounded_inference,
+    check_model,
+    exact_types,
+    load_model,
+    node_inference,
+    shape_inference,
+    sized_inference,
+)
+from dplcli.onnx_io.bounded_inference import Expansion, limited_memory
+from dplcli.onnx_io.node_inference import NodeInference, infer_node
+from tests.helpers import model_from_bytes, model_from_text, proto_from_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from dplcli.ir import Model, Node, Shape, Value
+
+ROOT = Path(__file__).parents[2]
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no limit is kept here")
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "o" : 1]>'
+
+
+def nested(depth: int, calls: int, main: str = "y = o.f{last} (x)") -> str:
+    """Write functions that call each other, *depth* of them, each so many times the next."""
+    functions = []
+    for number in range(depth):
+        op = f"o.f{number - 1}" if number else "Relu"
+        names = ["x", *[f"t{index}" for index in range(calls - 1)], "y"]
+        body = " ".join(f"{made} = {op} ({read})" for read, made in pairwise(names))
+        functions.append(
+            f'<domain: "o", opset_import: ["" : 17, "o" : 1]> f{number} (x) => (y) {{ {body} }}'
+        )
+    graph = f"g (float[2, 3] x) => (y) {{ {main.format(last=depth - 1)} }}"
+    return "\n".join([HEAD, graph, *functions])
+
+
+def inner_type(model: Model, function: int) -> str:
+    """Return what is known of what a function of :func:`nested` returns."""
+    return str(model.functions["o", f"f{function}", ""].body.values["y"].known_type())
+
+
+# -- counting --------------------------------------------------------------------------------------
+
+
+def test_calls_count_as_what_they_call() -> None:
+    """Two calls of two calls of two nodes: 8, and what stands between."""
+    found = Expansion(proto_from_text(nested(3, 2)))
+    assert found.sizes == {("o", "f0", ""): 2, ("o", "f1", ""): 6, ("o", "f2", ""): 14}
+    assert (found.stated, found.total) == (7, 15)
+
+
+def test_counting_expands_nothing() -> None:
+    """2 to the 40 nodes are counted in 40 steps; what has no end, and what reaches it, is many."""
+    own = dict.fromkeys(range(40), 1)
+    calls = {number: {number - 1: 2} for number in range(1, 40)}
+    assert expanded_sizes(own, calls)[39] == 2**40 - 1
+    assert expanded_sizes(own, {**calls, 0: {20: 1}}) == dict.fromkeys(own, MANY)
+    assert expanded_sizes({0: 1, 1: 1, 2: 5}, {0: {0: 1}, 1: {0: 3}}) == {0: MANY, 1: MANY, 2: 5}
+
+
+def test_calls_in_bodies_count() -> None:
+    """A branch is looked into as well."""
+    branch = "If (c) <then_branch = t () => (p) {{ p = o.f{last} (x) }}, else_branch = e () => (q)"
+    text = nested(2, 2, f"y = {branch} {{{{ q = Neg (x) }}}}>").replace("\ng (", "\ng (bool c, ")
+    found = Expansion(proto_from_text(text))
+    assert found.total == 3 + 6
+
+
+# -- functions in functions ------------------------------------------------------------------------
+
+
+class Looked:
+    """How many nodes onnx was made to look at."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Count from now on."""
+        self.nodes = 0
+        infer = bounded_inference._infer  # noqa: SLF001  # the only door to onnx
+
+        def counted(model: ModelProto, *, data_prop: bool) -> ModelProto:
+            self.nodes += Expansion(model).total
+            return infer(model, data_prop=data_prop)
+
+        monkeypatch.setattr(bounded_inference, "_infer", counted)
+
+
+@pytest.mark.parametrize(("depth", "calls"), [(30, 2), (12, 3), (90, 1), (40, 9)])
+def test_functions_in_functions_are_looked_into_within_bounds(
+    monkeypatch: pytest.MonkeyPatch, depth: int, calls: int
+) -> None:
+    """However deep they are; what stands outside is known, what was given up is said once."""
+    monkeypatch.setattr(bounded_inference, "_MOST_NODES", 500)
+    looked = Looked(monkeypatch)
+    model = model_from_text(nested(depth, calls, "r = Relu (x) y = o.f{last} (r)"))
+    known = model.graph.values["r"].known_type()
+
+    assert looked.nodes <= 3 * bounded_inference.most_nodes(depth * calls + 2) + 32 * depth * calls
+    assert str(known) == "float32[2,3]"
+    problems = [note for note in model.notes if "does not look into functions" in note]
+    assert len(problems) == 1
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_at_the_bound_all_is_known(monkeypatch: pytest.MonkeyPatch, excess: int) -> None:
+    """One node more, and the largest function is not looked into; nothing is guessed."""
+    text = nested(10, 2)
+    total = Expansion(proto_from_text(text)).total
+    monkeypatch.setattr(bounded_inference, "_MOST_NODES", total - excess)
+    monkeypatch.setattr(bounded_inference, "_MOST_TIMES", 1)
+    model = model_from_text(text)
+
+    assert str(model.graph.values["y"].known_type()) == ("None" if excess else "float32[2,3]")
+    assert bool(model.notes) == bool(excess)
+    if not excess:
+        assert {inner_type(model, number) for number in range(10)} == {"float32[2,3]"}
+
+
+def test_small_functions_are_looked_into_beside_large_ones() -> None:
+    """The largest are left out first, and only as many as needed."""
+    main = "a = o.f{last} (x) s = o.f2 (x) y = Neg (s)"
+    model = model_from_text(nested(30, 2, main))
+    assert str(model.graph.values["y"].known_type()) == "float32[2,3]"
+    assert str(model.graph.values["a"].known_type()) == "None"
+
+
+def test_a_function_that_calls_itself_ends() -> None:
+    """It is no model, but a file."""
+    proto = proto_from_text(nested(2, 1))
+    proto.functions[0].node[0].op_type, proto.functions[0].node[0].domain = "f1", "o"
+    model = model_from_bytes(proto.SerializeToString())
+    types, problem = exact_types(model, {})
+    assert model.graph.values["y"] not in types
+    assert "endlessly many" in " ".join([problem, *model.notes])
+
+
+def test_the_checker_does_not_expand_either(tmp_path: Path) -> None:
+    """It says what it finds without inference; with a few nodes it infers, and objects."""
+    deep, wrong = proto_from_text(nested(40, 2)), proto_from_text(nested(2, 2))
+    shape = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [2, 3])
+    for model in (deep, wrong):
+        model.graph.output[0].type.CopyFrom(shape)
+    onnx.save(deep, tmp_path / "deep.onnx")
+    assert check_model(tmp_path / "deep.onnx") == ""
+    deep.functions[0].node[0].ClearField("output")
+    deep.functions[0].node[0].input.extend(["x", "x"])
+    onnx.save(deep, tmp_path / "deep.onnx")
+    assert "Relu" in check_model(tmp_path / "deep.onnx")
+    wrong.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    onnx.save(wrong, tmp_path / "wrong.onnx")
+    assert check_model(tmp_path / "wrong.onnx") != ""
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+CAST = """<ir_version: 8, opset_import: ["" : 17]>
+    g (int64[n, 2] p, float[n, 3] x) => (y, z) {
+        size = Constant <value = int64[1] {%d}> () r = Reshape (p, size)
+        c = Cast <to = 7> (r) z = Identity (c) y = Relu (x) }"""
+
+
+@LINUX
+def test_a_vector_of_any_length_takes_little_memory() -> None:
+    """A constant of 8 bytes says how many elements data propagation makes messages for."""
+    import resource  # noqa: PLC0415  # not on Windows
+
+    model = model_from_text(CAST % 7_945_248_671_017_770_693)
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    assert str(model.graph.values["y"].known_type()) == "float32[n,3]"
+    assert any("given up at 512 MB" in note for note in model.notes)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_a_short_vector_is_no_trouble() -> None:
+    """The near miss: nothing is said, and no limit is noticed."""
+    model = model_from_text(CAST % 6)
+    assert str(model.graph.values["z"].known_type()) == "int64[6]"
+    assert model.notes == []
+
+
+@LINUX
+def test_a_limit_that_somebody_set_is_kept() -> None:
+    """One that is lower than ours."""
+    import resource  # noqa: PLC0415  # not on Windows
+
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    low = used + (200 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (low, before[1]))
+    try:
+        with limited_memory(0):
+            assert resource.getrlimit(resource.RLIMIT_AS)[0] == low
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    with pytest.raises(ValueError, match="inside"), limited_memory(0):
+        raise ValueError("inside")
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_what_is_read_as_a_shape_may_be_long() -> None:
+    """A rank of three billion is none; indices keep their number."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (int64[3000000000] s, float[7, 5] t, int64[100000] i) => (z, y) {
+            z = ConstantOfShape (s) y = Gather (t, i) }"""
+    model = model_from_text(text)
+    (z,), (y,) = (infer_node(node) for node in model.graph)
+    assert z is None or z.shape is None
+    assert y == TensorType("float32", (100_000, 5))
+
+
+def test_a_symbol_that_looks_like_a_length_is_a_symbol() -> None:
+    """Whatever a file calls its dimensions."""
+    proto = proto_from_text("g (float[n, 3] x) => (y) { y = Relu (x) }")
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "dpl length many"
+    model = model_from_bytes(proto.SerializeToString())
+    assert str(model.graph.values["y"].known_type()) == "float32[dpl length many,3]"
+
+
+# -- broken nodes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attributes", [{}, {"axis": "x", "axes": 1.5, "start": 0.5, "to": [1]}])
+@pytest.mark.parametrize("inputs", [[], [""], ["x"], ["x"] * 9])
+@pytest.mark.parametrize("outputs", [[], ["y"], ["y", "", "w"]])
+def test_what_a_broken_node_makes_is_unknown(
+    attributes: dict[str, object], inputs: list[str], outputs: list[str]
+) -> None:
+    """Inputs and outputs that are missing or too many, attributes of another kind."""
+    nodes = [helper.make_node("Relu", ["x"], ["z"])]
+    for op_type in sorted({*STANDARD, "NoSuchOperator"} - {"If", "Loop", "Scan", "SequenceMap"}):
+        names = [name and f"{name}_{op_type}" for name in outputs]
+        nodes.append(helper.make_node(op_type, inputs, names, **attributes))
+        if attributes:
+            nodes[-1].attribute.add(name="value", type=onnx.AttributeProto.GRAPHS)
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.INT64, [2, 2])
+    graph = helper.make_graph(nodes, "g", [x], [onnx.ValueInfoProto(name="z")])
+    model = model_from_bytes(helper.make_model(graph, ir_version=8).SerializeToString())
+    types, _ = exact_types(model, {})
+
+    def shape_of(value: Value) -> Shape | None:
+        known = types.get(value) or value.declared_type
+        return None if known is None else known.shape
+
+    relu, *broken = [flops(node, shape_of) for node in model.graph]
+    assert relu == 4
+    assert any(cost is None for cost in broken)
+
+
+def test_work_for_a_short_result_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum over 2 to the 30 points of one element is not computed; a small one is."""
+    asked: list[str] = []
+    evaluate = sized_inference.evaluate
+
+    def spy(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray[Any], ...] | None:
+        asked.append(node.op_type)
+        return evaluate(node, inputs)
+
+    letters = "abcdefghijklmnopqrstuvwxyzABCD"
+    equation = ",".join(letters[start : start + 10] for start in (0, 10, 20)) + "->"
+    shape = ",".join(["2"] * 10)
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n] x) => (y, s) {{
+            o = Constant <value = int64[10] {{{shape}}}> ()
+            c = ConstantOfShape <value = float[1] {{1}}> (o)
+            s = Einsum <equation = "{equation}"> (c, c, c) y = NonZero (x) }}"""
+    monkeypatch.setattr(sized_inference, "evaluate", spy)
+    exact_types(model_from_text(text), {"n": 2})
+    assert asked == ["ConstantOfShape"]
+
+
+# -- once for each kind of node --------------------------------------------------------------------
+
+
+def asked_for(monkeypatch: pytest.MonkeyPatch, text: str) -> list[str]:
+    """Infer a model, and return the nodes that onnx was asked about."""
+    asked: list[str] = []
+
+    def spy(node: Node, *known: Mapping[Value, object]) -> list[TensorType | None]:
+        asked.append(node.label)
+        return infer_node(node, *known)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.setattr(node_inference, "infer_node", spy)
+    model = model_from_text(text)
+    assert model.graph.outputs[0].known_type() is not None
+    return asked
+
+
+def test_nodes_that_are_alike_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred blocks are three questions, whatever is in their weights."""
+    blocks = " ".join(
+        f"w{n} = Constant <value = float[1] {{{n}}}> () p{n} = Add (r{n}, w{n}) "
+        f"q{n} = Neg (p{n}) r{n + 1} = Relu (q{n})"
+        for n in range(100)
+    )
+    asked = asked_for(monkeypatch, f"g (float[2, 3] r0) => (r100) {{ {blocks} }}")
+    assert [label for label in asked if not label.startswith("w")] == ["p0", "q0", "r1"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a = Concat <axis = 0> (x, x)", "b = Concat <axis = 1> (x, x)"),
+        ("a = Relu (x)", "b = Relu (v)"),
+        ("a = Relu (x)", "b = Relu (d)"),
+        ("a = Reshape (x, s)", "b = Reshape (x, t)"),
+        ("a = Expand (x, s)", "b = Expand (x, r)"),
+        ("a = Clip (x, z)", "b = Clip (x, , z)"),
+        ("a, m = Dropout (x)", "b = Dropout (x)"),
+        ("a = Relu (x)", "b = Neg (x)"),
+    ],
+)
+def test_nodes_that_differ_are_asked_for_each(
+    monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    """In an attribute, a type, a constant that counts, in what is left out, in the operator."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 3] x, float[3, 2] v, double[2, 3] d) => (a, b)
+        <int64[2] s = {{2, 3}}, int64[2] t = {{3, 2}}, int64[3] r = {{5, 2, 3}}, float z = {{1}}>
+        {{ {first} {second} }}"""
+    assert asked_for(monkeypatch, text) == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["resnet18_bn", "super_resolution", "residual_block", "deit"])
+def test_both_ways_to_infer_a_model_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Node by node where all sizes are numbers, and onnx's own."""
+    path = ROOT / "sample_models" / f"{name}.onnx"
+    sizes = dict.fromkeys(sized_inference.open_sizes(load_model(path)), 2)
+    ours, _ = exact_types(load_model(path), sizes)
+    monkeypatch.setattr(shape_inference, "_exact_types", lambda *_: None)
+    theirs, _ = exact_types(load_model(path), sizes)
+
+    ours_by_name = {value.name: known for value, known in ours.items()}
+    for value, known in theirs.items():
+        if value.producer is not None:
+            assert ours_by_name[value.name] == known
+
+
+@pytest.mark.parametrize("stated", ["float[3]", "float[n]", "float[2, 1]", "int64[2]", "float[2]"])
+def test_what_a_file_states_counts_as_before(stated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that contradicts itself is left to onnx, with all its words for it."""
+    text = f"g (float[2] x) => (float[2] y) <{stated} r> {{ r = Relu (x) y = Neg (r) }}"
+    found = []
+    for _ in range(2):
+        model = model_from_text(text)
+        types = {value.name: known for value, known in model.inferred_types().items()}
+        found.append((types, model.notes))
+        monkeypatch.setattr(shape_inference, "_exact_types", lambda *_: None)
+    assert found[0] == found[1]
+
+
+def test_a_memo_is_of_one_version_of_an_operator() -> None:
+    """The same node in a graph and in a function of another opset are two questions."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
+        g (float[2, 3] x) => (y) { y = Softmax (x) }
+        <domain: "o", opset_import: ["" : 11]> f (x) => (y) { y = Softmax (x) }"""
+    model = model_from_text(text)
+    nodes = NodeInference()
+    for graph in model.graphs():
+        for node in graph:
+            nodes.infer(node, {}, {})
+    assert len(nodes._found) == 2  # noqa: SLF001  # what was asked
