@@ -12,16 +12,17 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from dplcli.errors import DplError
 from dplcli.ir import ArrayTensor, TensorType
 from dplcli.ir.functions import called_function, callees, callers_first, calls_in
 from dplcli.ir.model import is_exact
+from dplcli.ir.types import contradicts
 from dplcli.onnx_io.attributes import encode_attribute, graphs_of
 from dplcli.onnx_io.exporter import encode_function, encode_node
 from dplcli.onnx_io.node_inference import INFERENCE_ERRORS
+from dplcli.onnx_io.stated_types import infer_soundly
 from dplcli.onnx_io.tensors import tensor_to_proto
 from dplcli.onnx_io.types import decode_type, encode_type
 
@@ -37,22 +38,27 @@ _SCALES = 8
 """Most elements of a constant that inference may look at: of whole numbers, and of others."""
 
 
-def infer_in_functions(model: Model, types: Types) -> None:
+def infer_in_functions(model: Model, types: Types) -> Types:
     """Add to *types* what is known inside the functions that *model* calls.
 
     Args:
         model: The model, as it is now.
         types: What is known of values outside functions beyond what the model states.
+
+    Returns:
+        What functions state of values inside them and is not so at some call.
     """
+    refuted: Types = {}
     if not model.functions:
-        return
+        return refuted
     calls = calls_in(model)
     for function in callers_first(calls):
         if calls[function]:
-            _infer_body(function, calls[function], types)
+            refuted |= _infer_body(function, calls[function], types)
+    return refuted
 
 
-def _infer_body(function: Function, calls: Sequence[Node], types: Types) -> None:
+def _infer_body(function: Function, calls: Sequence[Node], types: Types) -> Types:
     """Infer the body of *function*, all of whose calls are typed as far as they will be."""
     symbols = _Symbols(function)
     given = [_site(function, node, types, symbols) for node in calls]
@@ -60,7 +66,14 @@ def _infer_body(function: Function, calls: Sequence[Node], types: Types) -> None
     if len(sites) > _MOST_SITES:
         sites = [_common_site(function, sites, symbols)]
     protos = [FunctionProto.FromString(encode_function(f)) for f in _reached(function)]
-    types.update(_join([_types_at(function, site, protos) for site in sites], symbols))
+    found = [_types_at(function, site, protos) for site in sites]
+    types.update(_join(found, symbols))
+    return {
+        value: stated
+        for at_site in found
+        for value, known in at_site.items()
+        if (stated := value.declared_type) is not None and contradicts(stated, known)
+    }
 
 
 class _Symbols:
@@ -212,7 +225,7 @@ def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) 
     types = {formal: known for formal, known in formals if known is not None}
     try:
         model, nodes = _model_at(function, site, called)
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+        inferred = infer_soundly(model).graph
     except INFERENCE_ERRORS:
         return types
     _collect(function.body, inferred, nodes, types)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
 
 from dplcli.ir import TensorType
+from dplcli.ir.types import contradicts
 from dplcli.onnx_io.attributes import graphs_of
 from dplcli.onnx_io.exporter import to_proto
 from dplcli.onnx_io.function_inference import infer_in_functions
 from dplcli.onnx_io.node_inference import INFERENCE_ERRORS
+from dplcli.onnx_io.stated_types import IN_MEMORY_LIMIT, infer_soundly, settle
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from dplcli.ir import Graph, Model, Value
 
 _SMALL_TENSOR_BYTES = 1024
-_IN_MEMORY_LIMIT = 1 << 30
 _LONG_VECTOR = 1 << 14
 _LENGTH = "dpl length "
 
@@ -41,22 +41,52 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     source = model.source
     if not isinstance(source, ModelProto):
         return {}, ""
-    inferred, reason = inferred_graph(source)
     types: dict[Value, TensorType] = {}
-    if inferred is not None:
+    reason = ""
+    try:
+        inferred, believed = infer_soundly(
+            _without_weights(source), has_bodies=bool(model.graph.inner)
+        )
+    except INFERENCE_ERRORS as error:
+        reason = _explain(error)
+    else:
         _collect(model.graph, source.graph, inferred, types)
-    infer_in_functions(model, types)
+        if believed:
+            settle(model, types, believed)
+        _refute(model, types)
+    refuted = infer_in_functions(model, types)
+    for value, stated in refuted.items():
+        model.refute(value, stated, types.get(value))
     return types, reason
 
 
+def _refute(model: Model, types: Mapping[Value, TensorType]) -> None:
+    """Note what the model states of its values and is not so."""
+    for graph in model.graph.and_inner():
+        for value in graph.values.values():
+            if value.type_source is None:
+                continue
+            found = types.get(value)
+            if value.is_initializer:
+                if type(value.type_source) is TensorType:
+                    continue
+                tensor = model.codec.tensor(value.initializer_source)
+                found = TensorType(tensor.dtype, tensor.shape)
+            said = value.stated_type
+            stated = value.declared_type if said is None else said.known
+            if stated is not None and found is not None and contradicts(stated, found):
+                model.refute(value, stated, found)
+
+
 def inferred_graph(
-    source: ModelProto, sizes: Mapping[str, int] | None = None
+    source: ModelProto, sizes: Mapping[str, int] | None = None, without: Container[str] = ()
 ) -> tuple[GraphProto | None, str]:
     """Infer the types of a model's values.
 
     Args:
         source: The model.
         sizes: Numbers for symbolic dimensions of the inputs, and for ``input:axis``.
+        without: Names of values of which nothing that is stated is believed.
 
     Returns:
         The main graph with its types and without its weights, or None and why there is none. A
@@ -66,7 +96,7 @@ def inferred_graph(
     if sizes:
         _set_sizes(skeleton.graph, sizes)
     try:
-        return _infer(skeleton).graph, ""
+        return infer_soundly(skeleton, without).graph, ""
     except INFERENCE_ERRORS as error:
         return None, _explain(error)
 
@@ -86,7 +116,7 @@ def infer_types_for_sizes(
     types: dict[Value, TensorType] = {}
     if not isinstance(model.source, ModelProto):
         return types, ""
-    inferred, reason = inferred_graph(model.source, sizes)
+    inferred, reason = inferred_graph(model.source, sizes, _refuted_names(model))
     if inferred is not None:
         _collect(model.graph, model.source.graph, inferred, types)
         _collect_values(model.graph, inferred.input, types)
@@ -108,9 +138,9 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     Returns:
         As :func:`infer_types`.
     """
-    if not isinstance(model.source, ModelProto) or model.source.ByteSize() > _IN_MEMORY_LIMIT:
+    if not isinstance(model.source, ModelProto) or model.source.ByteSize() > IN_MEMORY_LIMIT:
         return {}, ""
-    inferred, reason = inferred_graph(to_proto(model))
+    inferred, reason = inferred_graph(to_proto(model), without=_refuted_names(model))
     types: dict[Value, TensorType] = {}
     if inferred is not None:
         _collect_edited(model.graph, inferred, types)
@@ -118,14 +148,8 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     return types, reason
 
 
-def _infer(model: ModelProto) -> ModelProto:
-    if model.ByteSize() < _IN_MEMORY_LIMIT:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    with tempfile.TemporaryDirectory(prefix="dpl-") as folder:
-        before, after = Path(folder, "before.onnx"), Path(folder, "after.onnx")
-        onnx.save(model, before)
-        onnx.shape_inference.infer_shapes_path(before, after, data_prop=True)
-        return onnx.load(after, load_external_data=False)
+def _refuted_names(model: Model) -> set[str]:
+    return {value.name for value in model.refuted}
 
 
 def _without_weights(source: ModelProto) -> ModelProto:
@@ -164,7 +188,7 @@ def _declaration(name: str, dtype: int, dims: Sequence[int]) -> ValueInfoProto:
     """Declare a tensor, a long vector by a symbol for its length.
 
     Data propagation takes memory for every element of a vector; it is told of none where the
-    length is no number. :func:`_known` puts the number back.
+    length is no number. :func:`_decoded` puts the number back.
     """
     shape: list[int | str] = list(dims)
     if len(dims) == 1 and dims[0] > _LONG_VECTOR:
@@ -172,8 +196,11 @@ def _declaration(name: str, dtype: int, dims: Sequence[int]) -> ValueInfoProto:
     return onnx.helper.make_tensor_value_info(name, dtype, shape)
 
 
-def _known(found: TensorType) -> TensorType:
-    if found.shape is None:
+@lru_cache(maxsize=1024)
+def _decoded(encoded: bytes) -> TensorType | None:
+    """Read a type; a long vector's length is a number again."""
+    found = decode_type(TypeProto.FromString(encoded))
+    if found is None or found.shape is None:
         return found
     shape = [
         int(dim.removeprefix(_LENGTH)) if isinstance(dim, str) and dim.startswith(_LENGTH) else dim
@@ -211,9 +238,9 @@ def _collect_values(
 ) -> None:
     for info in infos:
         value = graph.values.get(info.name)
-        found = None if value is None else decode_type(info.type)
+        found = None if value is None else _decoded(info.type.SerializeToString())
         if value is not None and found is not None:
-            types[value] = _known(found)
+            types[value] = found
 
 
 def _explain(error: Exception) -> str:
