@@ -165,6 +165,9 @@ class Codec(Protocol):
             The types found, and why there are not more ("" if nothing went wrong).
         """
 
+    def statements_hold(self, model: Model) -> bool:
+        """Tell whether all types are stated, numbers only, and each is what its node makes."""
+
     def infer_node(self, node: Node) -> Sequence[TensorType | None]:
         """Infer the types of one node's outputs from those of its inputs; empty if unknown."""
 

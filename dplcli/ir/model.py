@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.ir.graph import Graph
+from dplcli.ir.scopes import scope_of
+from dplcli.ir.types import TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
@@ -12,10 +15,16 @@ if TYPE_CHECKING:
 
     from dplcli.ir.codec import Codec
     from dplcli.ir.node import Node
-    from dplcli.ir.types import Attribute, TensorType
+    from dplcli.ir.types import Attribute
     from dplcli.ir.value import Value
 
 Memory = TypeVar("Memory")
+
+_QUICKLY_CHECKED = 10_000
+"""Nodes whose types onnx infers in a fraction of what a command takes to start."""
+
+_MOST_REFUTATIONS = 5
+"""Values named whose stated types are wrong: where a size was changed, all are."""
 
 
 class Function:
@@ -73,6 +82,8 @@ class Model:
         path: The file it was loaded from, or None.
         may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
+        is_checked: Whether what the file states of types was compared with the graph.
+        refuted: By value, what the file states of its type though the graph contradicts it.
         conflicts: What makes its nodes mean different things to different readers.
         implied: By node and input slot, constants for what the node keeps in attributes though
             later opsets have it as an input (:mod:`dplcli.ir.parameters`).
@@ -90,7 +101,9 @@ class Model:
         self.may_have_external_data = True
         self.notes: list[str] = []
         self.conflicts: list[str] = []
+        self.refuted: dict[Value, TensorType] = {}
         self.implied: dict[tuple[Node, int], Value] = {}
+        self.is_checked = False
         self.on_inference: Callable[[], None] | None = None
         self._inferred: Mapping[Value, TensorType] | None = None
         self._tried: set[Node] = set()
@@ -118,12 +131,55 @@ class Model:
     def inferred_types(self) -> Mapping[Value, TensorType]:
         """Types that shape inference adds to the declared ones; inferred once, when first asked."""
         if self._inferred is None:
+            self.is_checked = True
+            self._inferred = {}  # whoever asks meanwhile is told what the file states
             if self.on_inference is not None:
                 self.on_inference()
             self._inferred, problem = self.codec.infer_types(self)
             if problem:
                 self.notes.append(problem)
+            self.notes += self._refutations()
         return self._inferred
+
+    def check_statements(self) -> None:
+        """See to it, once, that no type is believed that the file states and the graph contradicts.
+
+        Reading a type does it.
+        """
+        if not self.is_checked:
+            self.is_checked = True
+            if not self.codec.statements_hold(self):
+                self.inferred_types()
+
+    def note_refutations(self) -> None:
+        """As :meth:`check_statements`, to say so even if nobody reads a type; if it is cheap."""
+        if sum(graph.node_count for graph in self.graphs()) <= _QUICKLY_CHECKED:
+            self.check_statements()
+
+    def refute(self, value: Value, stated: TensorType, found: TensorType | None) -> None:
+        """Let *found*, which the graph makes of *value*, count, and not what the file states."""
+        self.refuted.setdefault(value, stated)
+        value.note_type(found or TensorType(None, None))
+
+    def _refutations(self) -> list[str]:
+        """Say which types the file states that are not so."""
+        label = self.path or "the model"
+        lines = []
+        for value, stated in islice(self.refuted.items(), _MOST_REFUTATIONS):
+            scope = scope_of(value.graph)
+            what = f"output {value.name!r}" if value.is_graph_output else f"{value.name!r}"
+            where = "" if scope == "main" else f" in {scope}"
+            lines.append(
+                f"{label}: {what}{where} is stated to be {stated}, and is {value.declared_type}; "
+                "the statement is left as it is, and not relied on"
+            )
+        others = len(self.refuted) - len(lines)
+        if others:
+            lines.append(
+                f"{label}: {others:,} more value{'s are' if others > 1 else ' is'} not what the "
+                "file states"
+            )
+        return lines
 
     def infer_outputs(self, node: Node) -> None:
         """Infer the types of what a node made by a pass makes, and note them as declared.

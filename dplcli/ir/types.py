@@ -69,6 +69,18 @@ class TensorType(NamedTuple):
         return f"{self.dtype or '?'}[{dims}]"
 
 
+def contradicts(first: TensorType, second: TensorType) -> bool:
+    """Tell whether no tensor has both types; a symbol may stand for any number."""
+    if first.dtype != second.dtype and None not in (first.dtype, second.dtype):
+        return True
+    if first.shape is None or second.shape is None:
+        return False
+    return len(first.shape) != len(second.shape) or any(
+        old != new and isinstance(old, int) and isinstance(new, int)
+        for old, new in zip(first.shape, second.shape, strict=True)
+    )
+
+
 @lru_cache(maxsize=1024)
 def shared_type(dtype: str | None, shape: Shape | None) -> TensorType:
     """Return a type; most values of a model share a few, so they share the object, too."""

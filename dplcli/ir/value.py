@@ -181,6 +181,9 @@ class Value:
         """
         known = self.type_source
         if type(known) is TypeStatement:
+            if not self.graph.model.is_checked:
+                self.graph.model.check_statements()
+                return self.known_type()
             known = known.type
         if type(known) is TensorType and known.dtype is not None and known.shape is not None:
             return known
@@ -192,6 +195,8 @@ class Value:
 
     def settled_type(self) -> TensorType | None:
         """As :meth:`known_type`, but nothing is inferred for what a pass has made."""
+        if self.producer is not None or self.graph.owner is not None:  # else it is given
+            self.graph.model.check_statements()
         declared = self.declared_type
         if declared is not None and declared.dtype is not None and declared.shape is not None:
             return declared

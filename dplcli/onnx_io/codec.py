@@ -26,6 +26,7 @@ from dplcli.onnx_io.attributes import decode_attribute
 from dplcli.onnx_io.node_inference import infer_node
 from dplcli.onnx_io.schemas import OnnxSchemas
 from dplcli.onnx_io.shape_inference import infer_types, infer_types_anew
+from dplcli.onnx_io.stated_types import statements_hold
 from dplcli.onnx_io.tensors import Home, ProtoTensor, SparseTensor
 from dplcli.onnx_io.types import decode_type, remarks_of
 
@@ -100,6 +101,10 @@ class ProtoCodec:
     ) -> tuple[Mapping[Value, TensorType], str]:
         """Run onnx's shape inference over the model as it was loaded, or as it is now."""
         return infer_types_anew(model) if anew else infer_types(model)
+
+    def statements_hold(self, model: Model) -> bool:
+        """Compare what is stated of each value with what its node makes of what is stated."""
+        return statements_hold(model)
 
     def infer_node(self, node: Node) -> list[TensorType | None]:
         """Run the schema's inference for one node."""

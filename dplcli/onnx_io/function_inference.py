@@ -24,14 +24,15 @@ from dplcli.ir.functions import (
     nodes_stood_for,
 )
 from dplcli.ir.model import is_exact
+from dplcli.ir.types import contradicts
 from dplcli.onnx_io.attributes import encode_attribute, graphs_of
 from dplcli.onnx_io.bounded_inference import (
     INFERENCE_ERRORS,
     beyond,
-    infer_shapes,
     most_nodes,
 )
 from dplcli.onnx_io.exporter import encode_function, encode_node
+from dplcli.onnx_io.stated_types import infer_soundly
 from dplcli.onnx_io.tensors import tensor_to_proto
 from dplcli.onnx_io.types import decode_type, encode_type
 
@@ -47,7 +48,7 @@ _SCALES = 8
 """Most elements of a constant that inference may look at: of whole numbers, and of others."""
 
 
-def infer_in_functions(model: Model, types: Types) -> str:
+def infer_in_functions(model: Model, types: Types) -> tuple[Types, str]:
     """Add to *types* what is known inside the functions that *model* calls.
 
     Args:
@@ -55,16 +56,18 @@ def infer_in_functions(model: Model, types: Types) -> str:
         types: What is known of values outside functions beyond what the model states.
 
     Returns:
-        A clause that says what was given up, or "".
+        What functions state of values inside them and is not so at some call, and a clause that
+        says what was given up, or "".
     """
+    refuted: Types = {}
     if not model.functions:
-        return ""
+        return refuted, ""
     calls = calls_in(model)
     budget = _Budget(model)
     for function in callers_first(calls):
         if calls[function]:
-            _infer_body(function, calls[function], types, budget)
-    return budget.problem
+            refuted |= _infer_body(function, calls[function], types, budget)
+    return refuted, budget.problem
 
 
 class _Budget:
@@ -97,7 +100,7 @@ class _Budget:
         return [self._encoded[called] for called in reached]
 
 
-def _infer_body(function: Function, calls: Sequence[Node], types: Types, budget: _Budget) -> None:
+def _infer_body(function: Function, calls: Sequence[Node], types: Types, budget: _Budget) -> Types:
     """Infer the body of *function*, all of whose calls are typed as far as they will be."""
     symbols = _Symbols(function)
     given = [_site(function, node, types, symbols) for node in calls]
@@ -105,7 +108,14 @@ def _infer_body(function: Function, calls: Sequence[Node], types: Types, budget:
     if len(sites) > _MOST_SITES:
         sites = [_common_site(function, sites, symbols)]
     protos = budget.called_by(function, len(sites))
-    types.update(_join([_types_at(function, site, protos) for site in sites], symbols))
+    found = [_types_at(function, site, protos) for site in sites]
+    types.update(_join(found, symbols))
+    return {
+        value: stated
+        for at_site in found
+        for value, known in at_site.items()
+        if (stated := value.declared_type) is not None and contradicts(stated, known)
+    }
 
 
 class _Symbols:
@@ -257,7 +267,7 @@ def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) 
     types = {formal: known for formal, known in formals if known is not None}
     try:
         model, nodes = _model_at(function, site, called)
-        inferred = infer_shapes(model, data_prop=True)[0].graph
+        inferred = infer_soundly(model).graph
     except INFERENCE_ERRORS:
         return types
     _collect(function.body, inferred, nodes, types)

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import onnx
-from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, TypeProto, ValueInfoProto
 
 from dplcli.errors import DplError
-from dplcli.files import temporary_folder
 from dplcli.ir import TensorType
 from dplcli.ir.model import is_exact
+from dplcli.ir.types import contradicts
 from dplcli.onnx_io.attributes import graphs_of
 from dplcli.onnx_io.bounded_inference import (
     INFERENCE_ERRORS,
-    infer_shapes,
     with_length,
     without_length,
 )
 from dplcli.onnx_io.exporter import to_proto
 from dplcli.onnx_io.function_inference import infer_in_functions
 from dplcli.onnx_io.node_inference import NodeInference
+from dplcli.onnx_io.stated_types import IN_MEMORY_LIMIT, infer_soundly, settle
 from dplcli.onnx_io.types import decode_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from dplcli.ir import Graph, Model, Value
 
 _SMALL_TENSOR_BYTES = 1024
-_IN_MEMORY_LIMIT = 1 << 30
 
 
 def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
@@ -49,22 +49,50 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     exact = _exact_types(model, {})
     if exact is not None:
         return exact, ""
-    inferred, reason = inferred_graph(source)
     types: dict[Value, TensorType] = {}
-    if inferred is not None:
-        _collect(model.graph, source.graph, inferred, types)
-    in_functions = infer_in_functions(model, types)
+    try:
+        found = infer_soundly(_without_weights(source), has_bodies=bool(model.graph.inner))
+    except INFERENCE_ERRORS as error:
+        reason = _explain(error)
+    else:
+        reason = found.problem
+        _collect(model.graph, source.graph, found.graph, types)
+        if found.believed:
+            settle(model, types, found.believed)
+        _refute(model, types)
+    refuted, in_functions = infer_in_functions(model, types)
+    for value, stated in refuted.items():
+        model.refute(value, stated, types.get(value))
     return types, reason or in_functions
 
 
+def _refute(model: Model, types: Mapping[Value, TensorType]) -> None:
+    """Note what the model states of its values and is not so."""
+    for graph in model.graph.and_inner():
+        for value in graph.values.values():
+            if value.type_source is None:
+                continue
+            found = types.get(value)
+            if value.is_initializer:
+                if type(value.type_source) is TensorType:
+                    continue
+                tensor = model.codec.tensor(value.initializer_source)
+                found = TensorType(tensor.dtype, tensor.shape)
+            said = value.stated_type
+            stated = value.declared_type if said is None else said.known
+            if stated is not None and found is not None and contradicts(stated, found):
+                model.refute(value, stated, found)
+
+
 def inferred_graph(
-    source: ModelProto, sizes: Mapping[str, int] | None = None
+    source: ModelProto, sizes: Mapping[str, int] | None = None, without: Container[str] = ()
 ) -> tuple[GraphProto | None, str]:
     """Infer the types of a model's values.
 
     Args:
         source: The model.
         sizes: Numbers for symbolic dimensions of the inputs, and for ``input:axis``.
+        without: Names of values of which nothing that is stated is believed.
 
     Returns:
         The main graph with its types and without its weights, None if there is none, and why
@@ -74,10 +102,10 @@ def inferred_graph(
     if sizes:
         _set_sizes(skeleton.graph, sizes)
     try:
-        found, problem = _infer(skeleton)
+        found = infer_soundly(skeleton, without)
     except INFERENCE_ERRORS as error:
         return None, _explain(error)
-    return found.graph, problem
+    return found.graph, found.problem
 
 
 def infer_types_for_sizes(
@@ -99,7 +127,7 @@ def infer_types_for_sizes(
     exact = _exact_types(model, given)
     if exact is not None:
         return {**given, **exact}, ""
-    inferred, reason = inferred_graph(model.source, sizes)
+    inferred, reason = inferred_graph(model.source, sizes, _refuted_names(model))
     if inferred is not None:
         _collect(model.graph, model.source.graph, inferred, types)
         _collect_values(model.graph, inferred.input, types)
@@ -144,6 +172,8 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value,
 def _is_typed(value: Value, known: dict[Value, TensorType]) -> bool:
     """Tell whether the type of an input is known to the last number; add what is declared."""
     if value not in known:
+        if value.is_initializer and type(value.type_source) is not TensorType:
+            return False  # a statement may contradict what is stored
         declared = value.declared_type
         if declared is None or declared.dtype is None:
             return False
@@ -196,24 +226,18 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     Returns:
         As :func:`infer_types`.
     """
-    if not isinstance(model.source, ModelProto) or model.source.ByteSize() > _IN_MEMORY_LIMIT:
+    if not isinstance(model.source, ModelProto) or model.source.ByteSize() > IN_MEMORY_LIMIT:
         return {}, ""
-    inferred, reason = inferred_graph(to_proto(model))
+    inferred, reason = inferred_graph(to_proto(model), without=_refuted_names(model))
     types: dict[Value, TensorType] = {}
     if inferred is not None:
         _collect_edited(model.graph, inferred, types)
-    in_functions = infer_in_functions(model, types)
+    _, in_functions = infer_in_functions(model, types)
     return types, reason or in_functions
 
 
-def _infer(model: ModelProto) -> tuple[ModelProto, str]:
-    if model.ByteSize() < _IN_MEMORY_LIMIT:
-        return infer_shapes(model, data_prop=True)
-    with temporary_folder() as folder:
-        before, after = folder / "before.onnx", folder / "after.onnx"
-        onnx.save(model, before)
-        onnx.shape_inference.infer_shapes_path(before, after, data_prop=True)
-        return onnx.load(after, load_external_data=False), ""
+def _refuted_names(model: Model) -> set[str]:
+    return {value.name for value in model.refuted}
 
 
 def _without_weights(source: ModelProto) -> ModelProto:
@@ -253,6 +277,13 @@ def _declaration(name: str, dtype: int, dims: Sequence[int]) -> ValueInfoProto:
     return onnx.helper.make_tensor_value_info(name, dtype, without_length(dims))
 
 
+@lru_cache(maxsize=1024)
+def _decoded(encoded: bytes) -> TensorType | None:
+    """Read a type; a long vector's length is a number again."""
+    found = decode_type(TypeProto.FromString(encoded))
+    return None if found is None else with_length(found)
+
+
 def _collect(
     graph: Graph, source: GraphProto, inferred: GraphProto, types: dict[Value, TensorType]
 ) -> None:
@@ -282,9 +313,9 @@ def _collect_values(
 ) -> None:
     for info in infos:
         value = graph.values.get(info.name)
-        found = None if value is None else decode_type(info.type)
+        found = None if value is None else _decoded(info.type.SerializeToString())
         if value is not None and found is not None:
-            types[value] = with_length(found)
+            types[value] = found
 
 
 def _explain(error: Exception) -> str:

@@ -66,7 +66,7 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
     if model.functions or not _are_exact(model, types):
         for graph in model.graph.and_inner():
             walk.go_through(graph)
-    in_functions = infer_in_functions(model, types)
+    _, in_functions = infer_in_functions(model, types)
     for function in model.functions.values():
         for graph in function.body.and_inner():
             walk.go_through(node for node in graph if not node.has_references)

@@ -20,7 +20,9 @@ def inspect(model_path: Path) -> Model:
     Raises:
         DplError: The file is no model.
     """
-    return load_model(model_path)
+    model = load_model(model_path)
+    model.check_statements()
+    return model
 
 
 def find_nodes(model: Model, name: str) -> list[Node]:

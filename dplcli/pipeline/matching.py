@@ -93,6 +93,7 @@ def match(  # noqa: PLR0913  # all by keyword
         DplError: The model or a catalogue cannot be used.
     """
     model = load_model(model_path)
+    model.note_refutations()
     tried, _ = load_any_rules(
         RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
     )
@@ -130,6 +131,7 @@ def explain(  # noqa: PLR0913  # all by keyword
         DplError: The model or a catalogue cannot be used, or there is no such rule or node.
     """
     model = load_model(model_path)
+    model.note_refutations()
     tried, _ = load_any_rules(
         RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
     )

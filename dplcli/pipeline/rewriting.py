@@ -219,6 +219,7 @@ class _Run:
         self.model: Model = load_model(self.path, opset=settings.opset)
         check_imports(self.model)
         check_external_data(self.model)
+        self.model.note_refutations()
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:
             protect_files(self.model, self.output, failed, files)

