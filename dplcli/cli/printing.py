@@ -103,10 +103,22 @@ def progress(*, quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
     if quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield lambda _phrase: None
         return
+    from rich.live import Live  # noqa: PLC0415  # slow to load
+    from rich.spinner import Spinner  # noqa: PLC0415  # slow to load
+
     from dplcli.report.layout import Text  # noqa: PLC0415  # loads rich
 
-    with _console(sys.stderr).status(Text()) as status:
-        yield lambda phrase: status.update(Text(phrase))
+    spinner = Spinner("dots", Text(), style="status.spinner")
+    live = Live(
+        spinner,
+        console=_console(sys.stderr),
+        refresh_per_second=12.5,
+        transient=True,
+        redirect_stdout=False,  # it would take what others print past the guard
+        redirect_stderr=False,
+    )
+    with live:
+        yield lambda phrase: spinner.update(text=Text(phrase))
 
 
 def _console(stream: TextIO) -> Console:

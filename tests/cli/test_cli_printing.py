@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.cli.support import Dpl, Save
 
-SIZES = ["batch", 3, 8, 8]
+SIZES: list[str | int | None] = ["batch", 3, 8, 8]
 SHOWN = "float32[batch,3,8,8]"
 NAMES = {
     "tag": "[/a/b]",
@@ -281,10 +284,9 @@ def test_source_text_of_contracts_is_plain(dpl: Dpl, hostile: Path) -> None:
     answer = dpl("inspect", "p.onnx", "--c-header", "p.h", "--python", "p.py")
 
     assert answer.code == 0, answer.err
-    for name in ("p.h", "p.py"):
-        text = (hostile / name).read_text(encoding="utf-8")
-        assert_plain(text)
-    ast.parse(text)
+    header, stub = ((hostile / name).read_text(encoding="utf-8") for name in ("p.h", "p.py"))
+    assert_plain(header + stub)
+    ast.parse(stub)
 
 
 @pytest.mark.usefixtures("hostile")
@@ -367,6 +369,35 @@ def test_what_catalogues_print_is_guarded(dpl: Dpl, hostile: Path) -> None:
     assert "a\\r\n:\\x3aerror file=x::b\n" in answer.out
     assert "\\x1b[2J" in answer.err
     assert_plain(answer.out + answer.err)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")
+def test_a_terminal_gets_our_styles_and_no_others(hostile: Path) -> None:
+    """Beside the spinner, too, while the functions of a catalogue print."""
+    import pty  # noqa: PLC0415  # not on Windows
+
+    said = "".join(NAMES.values()).replace("\t", "")  # which others may print
+    code = f"import sys\nprint({said!r})\nprint({said!r}, file=sys.stderr)\nCATALOG = []\n"
+    (hostile / "c.py").write_text(code, encoding="utf-8")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "dplcli", "match", MODEL, "-p", "c.py", "-p", CATALOGUE]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TERM": "xterm-256color"}
+    with subprocess.Popen(  # noqa: S603  # our own program
+        command, cwd=hostile, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # the other side is closed
+            while piece := os.read(ours, 65536):
+                shown += piece
+    os.close(ours)
+    text = shown.decode().replace("\r\n", "\n")
+
+    assert process.returncode == 0, text
+    assert "\x1b[1mrule\x1b[0m" in text
+    assert "matching in [bold]m[]\\x1b]0;t\\x07" in text
+    assert "\\x1b]0;pwned\\x07" in text
+    assert_plain(re.sub(r"\x1b\[(\d*[AK]|\?25[lh])|\r", "", text), styled=True)
 
 
 @pytest.mark.skipif(not workers.IS_POSSIBLE, reason="models run in this process")

@@ -23,15 +23,14 @@ def test_every_node_is_shown_with_its_names_and_types(name: str) -> None:
     path = SHARED / name
     model = pipeline.inspect(path)
     whole = "\n".join(line.plain for line in lines_of(model_report(model, path.name), None))
-    for value in (*model.graph.inputs, *model.graph.outputs):
-        known = value.known_type()
-        if not value.is_initializer and known is not None:
-            assert f"{value.name} {known}" in whole
+    for port in (*model.graph.inputs, *model.graph.outputs):
+        known = port.known_type()
+        if not port.is_initializer and known is not None:
+            assert f"{port.name} {known}" in whole
     nodes = [node for graph in model.graphs() for node in graph]
     for node in nodes[:: 1 + len(nodes) // _MANY]:
         report = "\n".join(line.plain for line in lines_of(node_report(node), 80))
         for value in (*node.inputs, *node.outputs):
-            if value is not None:
-                known = value.known_type()
-                assert value.name in report
-                assert known is None or str(known) in report
+            known = None if value is None else value.known_type()
+            assert value is None or value.name in report
+            assert known is None or str(known) in report
