@@ -22,6 +22,7 @@ from dplcli.ir import (
     TensorType,
     Value,
 )
+from dplcli.ir.scopes import is_in_function
 from dplcli.onnx_io.attributes import decode_attribute
 from dplcli.onnx_io.node_inference import infer_node
 from dplcli.onnx_io.schemas import OnnxSchemas
@@ -62,14 +63,18 @@ class ProtoCodec:
         known = self._attributes.get(encoded)
         if known is None:
             known = self._decoded(node, proto)
-            if sum(map(len, encoded)) <= _SHORT_BYTES:
+            refers = any(item.ref_attr_name for item in proto.attribute)  # which depends on where
+            if sum(map(len, encoded)) <= _SHORT_BYTES and not refers:
                 self._attributes[encoded] = known
         return known
 
     def _decoded(self, node: Node, proto: onnx.NodeProto) -> dict[str, Attribute]:
         attributes = {}
         for item in proto.attribute:
-            attributes[item.name] = decode_attribute(item, node.subgraphs, self.home)
+            inside = bool(item.ref_attr_name) and is_in_function(node.graph)
+            attributes[item.name] = decode_attribute(
+                item, node.subgraphs, self.home, in_function=inside
+            )
         return attributes
 
     def remarks(self, node: Node) -> Remarks:
