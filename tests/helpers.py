@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,7 +14,15 @@ import onnx
 import onnx.parser
 import onnxruntime as ort
 
-from dplcli.dpl import Condition, Matcher, PatternRule, load_catalog, parse_pattern
+from dplcli.dpl import (
+    Condition,
+    Matcher,
+    PatternRule,
+    load_catalog,
+    parse_pattern,
+    read_catalogs,
+    shipped_catalogs,
+)
 from dplcli.dpl.scoping import bound_names
 from dplcli.ir.printer import print_graph
 from dplcli.ir.verifier import verify_model
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl import DFPattern
+    from dplcli.dpl import DFPattern, RewriteRule
     from dplcli.ir import Model
     from dplcli.passes.selection import Selection
 
@@ -60,6 +69,17 @@ def proto_from_text(text: str) -> onnx.ModelProto:
 def model_from_bytes(data: bytes) -> Model:
     """Read a serialised model."""
     return model_from_proto(onnx.ModelProto.FromString(data), Path(), "test")
+
+
+@cache
+def shipped_rewrites(name: str) -> Sequence[RewriteRule]:
+    """Return the rewrites of a shipped catalogue, read once for all tests."""
+    return tuple(read_catalogs([name], SCHEMAS).rewrites)
+
+
+def rewriting_catalogues() -> list[str]:
+    """Name the shipped catalogues that rewrite something."""
+    return [name for name in shipped_catalogs() if shipped_rewrites(name)]
 
 
 @dataclass(frozen=True, order=True)
