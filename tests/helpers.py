@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import onnxruntime as ort
+import pytest
 
 from dplcli.dpl import (
     Condition,
@@ -31,8 +32,9 @@ from dplcli.passes.partition import partition
 from dplcli.passes.selection import select_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
+    from _pytest.mark.structures import ParameterSet
     from numpy.typing import NDArray
 
     from dplcli.dpl import DFPattern, RewriteRule
@@ -69,6 +71,14 @@ def proto_from_text(text: str) -> onnx.ModelProto:
 def model_from_bytes(data: bytes) -> Model:
     """Read a serialised model."""
     return model_from_proto(onnx.ModelProto.FromString(data), Path(), "test")
+
+
+def with_long(cases: Mapping[str, Sequence[object]], long: Container[str]) -> list[ParameterSet]:
+    """Return the parameters of each case, by name; those of *long* are for the long part."""
+    return [
+        pytest.param(*case, id=name, marks=pytest.mark.long if name in long else ())
+        for name, case in cases.items()
+    ]
 
 
 @cache
