@@ -9,10 +9,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from dplcli.dpl import read_catalogs
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewriting import rewrite
-from tests.helpers import SCHEMAS, model_from_bytes
+from tests.helpers import model_from_bytes, shipped_rewrites
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ ONNX_NAMES = {"float32": "float", "float64": "double"}
 @cache
 def rules() -> list[RewriteRule]:
     """Read the catalogue, without the one for attention."""
-    every = read_catalogs(["fuse_ort"], SCHEMAS).rewrites
+    every = shipped_rewrites("fuse_ort")
     return [rule for rule in every if not rule.origin.startswith("fuse_ort_attention")]
 
 

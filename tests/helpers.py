@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,8 +13,17 @@ import numpy as np
 import onnx
 import onnx.parser
 import onnxruntime as ort
+import pytest
 
-from dplcli.dpl import Condition, Matcher, PatternRule, load_catalog, parse_pattern
+from dplcli.dpl import (
+    Condition,
+    Matcher,
+    PatternRule,
+    load_catalog,
+    parse_pattern,
+    read_catalogs,
+    shipped_catalogs,
+)
 from dplcli.ir.printer import print_graph
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import OnnxSchemas, model_from_proto, to_proto
@@ -21,11 +31,12 @@ from dplcli.passes.partition import partition
 from dplcli.passes.selection import select_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
+    from _pytest.mark.structures import ParameterSet
     from numpy.typing import NDArray
 
-    from dplcli.dpl import DFPattern
+    from dplcli.dpl import DFPattern, RewriteRule
     from dplcli.ir import Model
     from dplcli.passes.selection import Selection
 
@@ -59,6 +70,25 @@ def proto_from_text(text: str) -> onnx.ModelProto:
 def model_from_bytes(data: bytes) -> Model:
     """Read a serialised model."""
     return model_from_proto(onnx.ModelProto.FromString(data), Path(), "test")
+
+
+def with_long(cases: Mapping[str, Sequence[object]], long: Container[str]) -> list[ParameterSet]:
+    """Return the parameters of each case, by name; those of *long* are for the long part."""
+    return [
+        pytest.param(*case, id=name, marks=pytest.mark.long if name in long else ())
+        for name, case in cases.items()
+    ]
+
+
+@cache
+def shipped_rewrites(name: str) -> Sequence[RewriteRule]:
+    """Return the rewrites of a shipped catalogue, read once for all tests."""
+    return tuple(read_catalogs([name], SCHEMAS).rewrites)
+
+
+def rewriting_catalogues() -> list[str]:
+    """Name the shipped catalogues that rewrite something."""
+    return [name for name in shipped_catalogs() if shipped_rewrites(name)]
 
 
 @dataclass(frozen=True, order=True)

@@ -20,6 +20,7 @@ from tests.test_readme import Shell, replayed, without_rounding  # noqa: E402  #
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_shows_what_happens(page: Path, tmp_path: Path) -> None:
     """Every command of the page, run in order, prints what the page says."""

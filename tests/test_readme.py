@@ -129,6 +129,7 @@ def _script_for_the_source_tree(folder: Path) -> Path:
     return scripts
 
 
+@pytest.mark.long
 def test_readme_shows_what_happens(tmp_path: Path) -> None:
     """Every command of the README, run in order, prints what the README says."""
     assert README.exists(), "README.md is missing"

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.dpl import read_catalogs
 from dplcli.onnx_io.build import model_from_text as model_of_example
 from dplcli.passes.rewriting import rewrite
-from tests.helpers import SCHEMAS, model_from_bytes, proto_from_text
+from tests.helpers import model_from_bytes, proto_from_text, shipped_rewrites
 from tests.near_misses import failed_trials, kinds_of_examples
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 @cache
 def rules() -> dict[str, RewriteRule]:
     """Read the catalogue's own rules, without those that it includes."""
-    every = read_catalogs(["fuse"], SCHEMAS).rewrites
+    every = shipped_rewrites("fuse")
     return {rule.name: rule for rule in every if rule.origin.startswith("fuse.yaml")}
 
 

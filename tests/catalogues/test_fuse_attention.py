@@ -9,12 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
-from dplcli.dpl import read_catalogs
 from dplcli.onnx_io import to_proto
 from dplcli.onnx_io.build import model_from_text as model_of_example
 from dplcli.passes.rewriting import rewrite
 from dplcli.pipeline.trials import Trier
-from tests.helpers import SCHEMAS, model_from_text, proto_from_text, run_model
+from tests.helpers import SCHEMAS, model_from_text, proto_from_text, run_model, shipped_rewrites
 
 if TYPE_CHECKING:
     from typing import Any
@@ -31,7 +30,7 @@ READERS = ("attention", "rotary_embedding", "ort_attention", "ort_rotary_embeddi
 @cache
 def rules() -> dict[str, RewriteRule]:
     """Read both catalogues; their rules have different names."""
-    found = [rule for name in CATALOGUES for rule in read_catalogs([name], SCHEMAS).rewrites]
+    found = [rule for name in CATALOGUES for rule in shipped_rewrites(name)]
     assert len({rule.name for rule in found}) == len(found)
     return {rule.name: rule for rule in found}
 
@@ -95,7 +94,7 @@ def test_queries_without_keys_get_what_they_got(name: str, opset: int, low: str)
     """That is 0 where -inf is added, and the mean of all values where a very low number is."""
     before = MASKED % (opset, low)
     model = model_from_text(before)
-    done = rewrite(model, read_catalogs([name], SCHEMAS).rewrites)
+    done = rewrite(model, shipped_rewrites(name))
     feeds = _feeds()
     feeds["keep"][0, 0, 1] = False
     feeds["keep"][1] = False
@@ -141,7 +140,7 @@ def test_layers_share_their_mask() -> None:
     """One mask for both, heads by the operator, no Transpose and no Reshape left."""
     model = model_from_text(TWO_LAYERS)
 
-    rewrite(model, read_catalogs(["fuse_attention"], SCHEMAS).rewrites)
+    rewrite(model, shipped_rewrites("fuse_attention"))
 
     operators = sorted(node.op_type for node in model.graph)
     assert operators == ["Attention"] * 2 + ["MatMul"] * 4 + ["Where"]

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pytest
 
-from dplcli.dpl import read_catalogs
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewriting import rewrite
-from tests.helpers import SCHEMAS, model_from_text, print_model, proto_from_text, run_model
+from tests.helpers import model_from_text, print_model, proto_from_text, run_model, shipped_rewrites
 
 if TYPE_CHECKING:
     from typing import Any
@@ -181,7 +180,7 @@ def test_operators_of_onnxruntime(names: tuple[str, ...]) -> None:
 def _check(before: str, catalogue: str, wanted: set[str]) -> None:
     model = model_from_text(before)
 
-    rewrite(model, read_catalogs([catalogue], SCHEMAS).rewrites)
+    rewrite(model, shipped_rewrites(catalogue))
 
     operators = [node.qualified_op for node in model.graph]
     assert sum(op in wanted for op in operators) == 1, print_model(model)

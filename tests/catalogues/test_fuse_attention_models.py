@@ -12,11 +12,10 @@ import onnxruntime as ort
 import pytest
 
 from dplcli import pipeline
-from dplcli.dpl import read_catalogs
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.rewriting import rewrite
 from tests.corpus.nets import each_model, real_model
-from tests.helpers import SCHEMAS
+from tests.helpers import shipped_rewrites
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,7 +116,7 @@ def _raised(name: str, folder: Path) -> Path:
 def _rewrite(source: Path, target: Path, catalogue: str) -> Counter[str]:
     """Apply a catalogue; return what operators there are afterwards."""
     model = load_model(source)
-    rewrite(model, read_catalogs([catalogue], SCHEMAS).rewrites)
+    rewrite(model, shipped_rewrites(catalogue))
     target.write_bytes(to_proto(model).SerializeToString())
     return Counter(node.qualified_op for node in model.graph)
 

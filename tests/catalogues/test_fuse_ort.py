@@ -14,12 +14,11 @@ import onnxruntime as ort
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
-from dplcli.dpl import read_catalogs
 from dplcli.errors import PassError
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.onnx_io.build import model_from_text as model_of_example
 from dplcli.passes.rewriting import rewrite
-from tests.helpers import SCHEMAS
+from tests.helpers import shipped_rewrites
 from tests.near_misses import failed_trials, kinds_of_examples
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ KERNELS = {
 @cache
 def rules() -> dict[str, RewriteRule]:
     """Read the catalogue and the one for quantised tensors, without the one for attention."""
-    every = read_catalogs(["fuse_ort"], SCHEMAS).rewrites
+    every = shipped_rewrites("fuse_ort")
     return {rule.name: rule for rule in every if rule.origin.startswith(OWN)}
 
 

@@ -11,9 +11,8 @@ import onnx
 import pytest
 from ruamel.yaml import YAML
 
-from dplcli.dpl import read_catalogs, shipped_catalogs
-from dplcli.onnx_io import OnnxSchemas
 from tests.cli.support import SAMPLES, Answer, Dpl, Save, contents
+from tests.helpers import rewriting_catalogues
 
 Rewrites = Callable[..., Path]
 
@@ -187,7 +186,7 @@ rewrites:
     replacement: Mul(0.5, x)
     once: true
 """
-SHIPPED = [name for name in shipped_catalogs() if read_catalogs([name], OnnxSchemas()).rewrites]
+SHIPPED = rewriting_catalogues()
 
 
 @pytest.mark.parametrize("catalogues", [["rules.yaml"], SHIPPED], ids=["own", "shipped"])

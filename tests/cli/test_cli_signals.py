@@ -25,8 +25,10 @@ def hang_up(path):
 writing.check_model = hang_up
 main()
 """
+# As from a terminal, also if the tests themselves run under nohup.
 WAITING = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from dplcli.pipeline import writing
 def wait(*_, **__):
     print("waiting", flush=True)
@@ -93,19 +95,22 @@ def test_debug_adds_the_traceback(dpl: Dpl, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_signal_leaves_nothing_behind(folder: Path, number: signal.Signals) -> None:
     """Ctrl-C, a time limit of CI, a closed terminal: the staged model is taken away."""
     before = contents(folder)
-    process = subprocess.Popen(  # noqa: S603  # our own program
+    with subprocess.Popen(  # noqa: S603  # our own program
         [sys.executable, "-c", WAITING, *PARTITION],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "waiting\n"
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
 
-    process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+        process.send_signal(number)
+        try:
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
 
     assert process.returncode not in {0, 1}
     assert "Traceback" not in err

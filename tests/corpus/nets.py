@@ -99,6 +99,12 @@ def our_model(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
+def listed_models() -> dict[str, Path]:
+    """Return where each model of the manifest is, by the name of its file."""
+    folder = corpus() or OURS
+    return {name: our_model(name) or folder / name for name in manifest()}
+
+
 def real_model(name: str) -> Path:
     """Return the path of the model that is called *name*, or skip the test and say why."""
     ours, folder = our_model(name), corpus()

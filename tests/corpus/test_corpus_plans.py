@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from dplcli import pipeline
-from dplcli.dpl import read_catalogs, shipped_catalogs
-from dplcli.onnx_io import OnnxSchemas
 from tests.corpus.nets import real_model
+from tests.helpers import rewriting_catalogues
 
 pytestmark = pytest.mark.long
 
@@ -17,7 +16,7 @@ NAMES = [
     *("cond_net-dynamo18", "distilbert-dynamo18-qdq-static", "deberta-legacy17"),
     *("faster_rcnn-legacy13", "basic_pitch_nmp", "llama-legacy17", "densenet-legacy13"),
 ]
-CATALOGUES = [n for n in shipped_catalogs() if read_catalogs([n], OnnxSchemas()).rewrites]
+CATALOGUES = rewriting_catalogues()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,18 +5,20 @@ from pathlib import Path
 import pytest
 
 from dplcli import pipeline
-from tests.corpus.nets import LIGHT_NETS, light_net, manifest, real_model
+from tests.corpus.nets import LIGHT_NETS, light_net, listed_models, manifest
 
 SMALL = 40_000
-MODELS = [real_model(name) for name, facts in manifest().items() if facts["size"] < SMALL]
+MODELS = {f"light_{name}": light_net(name) for name in LIGHT_NETS} | {
+    name.removesuffix(".onnx"): path
+    for name, path in listed_models().items()
+    if manifest()[name]["size"] < SMALL
+}
 SETTINGS = pipeline.RewriteSettings(verify=False)
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize(
-    "model", [*map(light_net, LIGHT_NETS), *MODELS], ids=lambda model: model.stem
-)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_a_second_run_of_prepare_changes_nothing(tmp_path: Path, model: Path) -> None:
     """Not one more constant is folded, and the file keeps its bytes."""
     once, twice = tmp_path / "once.onnx", tmp_path / "twice.onnx"

@@ -141,6 +141,7 @@ def test_several_edits_of_equal_layers(weight: int) -> None:
     assert len(main.weights) == (0 if weight == 1 else 60)
 
 
+@pytest.mark.long
 def test_work_grows_with_the_size() -> None:
     """Ten times the nodes and edits are about ten times the work, not a hundred times."""
     steps = []

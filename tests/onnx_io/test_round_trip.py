@@ -10,7 +10,7 @@ import pytest
 from dplcli.ir import Model
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import is_modified, load_model, staged, to_proto
-from tests.corpus.nets import manifest, our_model, real_model
+from tests.corpus.nets import listed_models, our_model
 from tests.models import ir_of, parse
 
 WHEEL = sorted((Path(onnx.__file__).parent / "backend/test/data").rglob("*.onnx"))
@@ -18,12 +18,8 @@ SHIPPED = sorted((Path(__file__).parents[2] / "sample_models").glob("*.onnx"))
 CORPUS = [
     *(pytest.param(path, id=f"{path.parent.name}/{path.name}") for path in WHEEL + SHIPPED),
     *(
-        pytest.param(
-            real_model(name),
-            id=f"models/{name}",
-            marks=() if our_model(name) else pytest.mark.long,
-        )
-        for name in manifest()
+        pytest.param(path, id=f"models/{name}", marks=() if our_model(name) else pytest.mark.long)
+        for name, path in listed_models().items()
     ),
 ]
 

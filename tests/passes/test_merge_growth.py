@@ -199,7 +199,11 @@ CASES: dict[Callable[[int], Steps], Callable[[int], int]] = {
 """The nets, and how many regions are in one of a given size."""
 
 
-@pytest.mark.parametrize("net", CASES, ids=lambda net: net.__name__)
+@pytest.mark.parametrize(
+    "net",
+    [pytest.param(net, marks=pytest.mark.long if net is ladder else ()) for net in CASES],
+    ids=lambda net: net.__name__,
+)
 def test_growth(net: Callable[[int], Steps]) -> None:
     """Ten times the nodes take about ten times the work, and the regions are the right ones."""
     small, few = merged_in(net(150))

@@ -52,6 +52,7 @@ def two_targets(draw: st.DrawFn, found: Sequence[RandomGraph]) -> list[PatternRu
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.data())
 def test_flat_graphs(data: st.DataObject) -> None:

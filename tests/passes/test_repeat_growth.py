@@ -122,7 +122,13 @@ def calls_for(data: bytes) -> int:
     return count
 
 
-@pytest.mark.parametrize("shape", [stack, chain, fan, braid, stairs, jumble])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *(stack, fan, braid),
+        *(pytest.param(shape, marks=pytest.mark.long) for shape in (chain, stairs, jumble)),
+    ],
+)
 def test_work_grows_with_the_model(shape: Callable[[int], Steps]) -> None:
     """From 300 to 3,000 nodes."""
     small, large = (calls_for(model_of(shape(count))) for count in (300, 3_000))

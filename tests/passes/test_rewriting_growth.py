@@ -21,7 +21,7 @@ from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.loops import RewriteLimitError
 from dplcli.passes.rewriting import rewrite
-from tests.helpers import check_sound, model_from_bytes, model_from_text
+from tests.helpers import check_sound, model_from_bytes, model_from_text, with_long
 from tests.rewriting import bound, check_settled, rewrite_rule, rewritten
 from tests.strategies import within
 
@@ -164,9 +164,10 @@ CASES: dict[str, tuple[Callable[[int], bytes], list[RewriteRule]]] = {
     ),
     "nothing-matches": (lambda n: chain(n, "Relu", "Neg"), [rewrite_rule("Neg(Neg(v))", "v")]),
 }
+QUICK = {"erased-in-pairs", "by-a-function", "nothing-matches"}
 
 
-@pytest.mark.parametrize(("write", "rules"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("write", "rules"), with_long(CASES, CASES.keys() - QUICK))
 def test_the_work_grows_with_the_model(
     write: Callable[[int], bytes], rules: list[RewriteRule]
 ) -> None:
@@ -182,6 +183,7 @@ def test_the_work_grows_with_the_model(
     assert many < LIMIT * few
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each node is looked at once; after that only what lies below the few that changed."""
     starts = 0
@@ -207,6 +209,7 @@ def test_a_hundred_thousand_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert starts < count / 2 + 1000
 
 
+@pytest.mark.long
 def test_fifty_thousand_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value read as often, in a model where many rounds change who reads it."""
     starts = 0
@@ -380,7 +383,7 @@ ENDLESS: dict[str, tuple[list[RewriteRule], set[str]]] = {
 
 
 @pytest.mark.parametrize("where", ["main", "body"])
-@pytest.mark.parametrize(("rules", "names"), ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize(("rules", "names"), with_long(ENDLESS, {"captured-and-back"}))
 def test_rules_without_an_end(rules: list[RewriteRule], names: set[str], where: str) -> None:
     """An error within seconds, which names the rules that go on and no others."""
     nodes = """r = Relu (x) t = Abs (x) s = Sub (r, t) a = Add (s, z) m = Mul (a, k)

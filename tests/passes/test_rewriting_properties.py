@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 import onnx.printer
+import pytest
 from hypothesis import Phase, assume, given, note, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def check_case(case: Case) -> None:
     check_settled(result, rules)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(flat_cases())
 def test_flat_graphs(case: Case) -> None:
@@ -53,6 +55,7 @@ def test_flat_graphs(case: Case) -> None:
     check_case(case)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(scoped_cases())
 def test_branches_and_functions(case: Case) -> None:
@@ -67,6 +70,7 @@ def test_the_whole_language(case: Case) -> None:
     check_case(case)
 
 
+@pytest.mark.long
 @settings(SETTINGS, max_examples=300)
 @given(cascading_cases())
 def test_rules_that_make_work_for_each_other(case: Case) -> None:
@@ -85,6 +89,7 @@ def test_rules_that_keep_the_numbers(case: Case) -> None:
     check_settled(result, rules)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(sound_cases(), st.data())
 def test_a_limit_cuts_the_log_short(case: Case, data: st.DataObject) -> None:
@@ -102,6 +107,7 @@ def test_a_limit_cuts_the_log_short(case: Case, data: st.DataObject) -> None:
         assert part.after == whole.after
 
 
+@pytest.mark.long
 @SETTINGS
 @given(sound_cases(), st.data())
 def test_narrowed_to_some_rules(case: Case, data: st.DataObject) -> None:
@@ -116,6 +122,7 @@ def test_narrowed_to_some_rules(case: Case, data: st.DataObject) -> None:
     assert rewritten(model, rules, skip=names).after == rewritten(model, others).after
 
 
+@pytest.mark.long
 @SETTINGS
 @given(sound_cases(), st.data())
 def test_narrowed_to_a_node(case: Case, data: st.DataObject) -> None:
@@ -136,6 +143,7 @@ def test_narrowed_to_a_node(case: Case, data: st.DataObject) -> None:
     check_sound(model, alone.after)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(sound_cases())
 def test_one_application_after_the_other(case: Case) -> None:
@@ -169,6 +177,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.long
 def test_the_same_bytes_in_every_process() -> None:
     """Nothing depends on the order of sets, which differs from process to process."""
     found = set()

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import pytest
 
-from dplcli.dpl import read_catalogs
 from dplcli.onnx_io import to_proto
 from dplcli.passes.canonical import same_structure
 from dplcli.passes.rewriting import rewrite
-from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
+from tests.helpers import (
+    check_sound,
+    model_from_text,
+    print_model,
+    proto_from_text,
+    shipped_rewrites,
+)
 
 HEADER = '<ir_version: 10, opset_import: ["" : 23]>\n'
 ROWS = "float[2,64,8,40]"
@@ -57,7 +62,7 @@ def test_the_block_becomes_one_attention(batch: str, merged: int) -> None:
     rows = (ROWS.replace("2,", f"{batch},", 1),) * 4
     before = HEADER + BLOCK % (*rows, merged, 2 if merged > 0 else -1)
     model = model_from_text(before)
-    rules = read_catalogs(["fuse_attention"], SCHEMAS).rewrites
+    rules = shipped_rewrites("fuse_attention")
 
     rewrite(model, rules)
 

@@ -22,6 +22,7 @@ from dplcli.targets import (
 )
 from dplcli.targets.bindings import c_header, python_stub
 from dplcli.targets.identifiers import camel, comment, identifier
+from tests.helpers import with_long
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +93,10 @@ def contract_of_catalogue(name: str) -> Contract:
 
 
 @pytest.mark.parametrize("language", ["// C", "// C++"])
-@pytest.mark.parametrize("catalogue", shipped_catalogs())
+@pytest.mark.parametrize(
+    "catalogue",
+    with_long({name: (name,) for name in shipped_catalogs()}, {"cutlass", "dnnl", "dnnl_ops"}),
+)
 def test_the_header_of_a_shipped_catalogue_compiles(
     catalogue: str, language: str, tmp_path: Path
 ) -> None:

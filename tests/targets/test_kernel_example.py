@@ -169,6 +169,7 @@ def test_a_library_without_operators_is_refused(library: Compile, partitioned: P
     assert "RegisterCustomOps" in done.stderr
 
 
+@pytest.mark.long
 def test_bisect_finds_the_partition_whose_kernel_is_wrong(library: Compile, tmp_path: Path) -> None:
     """Over partitions, a wrong kernel is named, and its folder reproduces with the kernel in it."""
     wrong = library("wrong.so", "-DPLANTED_ERROR")

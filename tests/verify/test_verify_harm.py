@@ -116,6 +116,7 @@ def test_harm_of_the_candidate_is_an_answer(
     assert "at level disable" in result.reasons[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "limit"), [(COPY, 24), (GREED, 1024), (GREED, None)])
 def test_what_stays_within_the_limit_passes(
     save: Save, harm: Path, kind: int, limit: int | None

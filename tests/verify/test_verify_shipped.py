@@ -1,6 +1,9 @@
 """The whole models that the onnx package ships: inputs are made up, and its own data are read."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 import pytest
@@ -9,6 +12,10 @@ from dplcli.errors import VerificationError
 from dplcli.verify import Settings
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.request import InputRequest
+from tests.helpers import with_long
+
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
 
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 FOLDERS = ("simple", "pytorch-operator", "pytorch-converted")
@@ -16,9 +23,10 @@ SMALL = sorted(path for folder in FOLDERS for path in (DATA / folder).glob("*/mo
 WITH_DATA = [path for path in SMALL if (path.parent / "test_data_set_0").is_dir()]
 
 
-def names(paths: list[Path]) -> list[str]:
-    """Return what to call each model."""
-    return [path.parent.name for path in paths]
+def dealt(paths: list[Path]) -> list[ParameterSet]:
+    """Return a parameter for each model; one of eight is for the quick part of the tests."""
+    cases = {path.parent.name: (path,) for path in paths}
+    return with_long(cases, cases.keys() - set(list(cases)[::8]))
 
 
 def equivalent(path: Path, request: InputRequest) -> bool:
@@ -38,13 +46,13 @@ def test_the_package_ships_what_is_tested_here() -> None:
     assert len(WITH_DATA) > 100
 
 
-@pytest.mark.parametrize("path", SMALL, ids=names(SMALL))
+@pytest.mark.parametrize("path", dealt(SMALL))
 def test_shipped_model_runs_on_made_up_inputs_and_at_the_corners(path: Path) -> None:
     """No flag is needed, and nothing differs."""
     assert equivalent(path, InputRequest(corners=True))
 
 
-@pytest.mark.parametrize("path", WITH_DATA, ids=names(WITH_DATA))
+@pytest.mark.parametrize("path", dealt(WITH_DATA))
 def test_shipped_test_data_are_read(path: Path) -> None:
     """Every input_0.pb of the package fits its model: tensors, sequences, scalars and words."""
     assert equivalent(path, InputRequest(given=path.parent))
