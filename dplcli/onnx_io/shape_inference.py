@@ -149,7 +149,7 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value,
     """
     if model.functions or model.graph.inner:
         return None
-    known = dict(given)
+    known = {value: found for value, found in given.items() if is_exact(found)}
     made: dict[Value, TensorType] = {}
     nodes = NodeInference()
     try:
@@ -171,14 +171,15 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value,
 
 def _is_typed(value: Value, known: dict[Value, TensorType]) -> bool:
     """Tell whether the type of an input is known to the last number; add what is declared."""
-    if value not in known:
-        if value.is_initializer and type(value.type_source) is not TensorType:
-            return False  # a statement may contradict what is stored
-        declared = value.declared_type
-        if declared is None or declared.dtype is None:
-            return False
-        known[value] = declared
-    return is_exact(known[value])
+    if value in known:
+        return True
+    if value.is_initializer and type(value.type_source) is not TensorType:
+        return False  # a statement may contradict what is stored
+    declared = value.declared_type
+    if declared is None or declared.dtype is None or not is_exact(declared):
+        return False
+    known[value] = declared
+    return True
 
 
 def _is_settled(found: TensorType | None, declared: TensorType | None) -> bool:

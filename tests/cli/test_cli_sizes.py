@@ -91,8 +91,7 @@ def test_what_is_given_is_counted_with(
 @pytest.mark.usefixtures("net")
 def test_fed_values_have_sizes_of_their_own(dpl: Dpl, folder: Path) -> None:
     """Those of a file count."""
-    values = {"x": np.ones((9, 3), np.float32), "v": np.ones((4, 3), np.float32)}
-    np.savez(folder / "in.npz", **values)
+    np.savez(folder / "in.npz", x=np.ones((9, 3), np.float32), v=np.ones((4, 3), np.float32))
     found = coverage_of(dpl, "--inputs", "in.npz")
     assert found["sizes"]["chosen"] == {"batch": 9, "rows": 4}
     assert found["flops"]["of"] == work(9, 4)

@@ -17,6 +17,7 @@ from dplcli.ir.functions import MANY, expanded_sizes
 from dplcli.onnx_io import (
     bounded_inference,
     check_model,
+    evaluation,
     exact_types,
     load_model,
     node_inference,
@@ -241,7 +242,7 @@ def test_a_symbol_that_looks_like_a_length_is_a_symbol() -> None:
 @pytest.mark.parametrize("inputs", [[], [""], ["x"], ["x"] * 9])
 @pytest.mark.parametrize("outputs", [[], ["y"], ["y", "", "w"]])
 def test_what_a_broken_node_makes_is_unknown(
-    attributes: dict[str, object], inputs: list[str], outputs: list[str]
+    attributes: dict[str, Any], inputs: list[str], outputs: list[str]
 ) -> None:
     """Inputs and outputs that are missing or too many, attributes of another kind."""
     nodes = [helper.make_node("Relu", ["x"], ["z"])]
@@ -267,11 +268,10 @@ def test_what_a_broken_node_makes_is_unknown(
 def test_work_for_a_short_result_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum over 2 to the 30 points of one element is not computed; a small one is."""
     asked: list[str] = []
-    evaluate = sized_inference.evaluate
 
     def spy(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray[Any], ...] | None:
         asked.append(node.op_type)
-        return evaluate(node, inputs)
+        return evaluation.evaluate(node, inputs)
 
     letters = "abcdefghijklmnopqrstuvwxyzABCD"
     equation = ",".join(letters[start : start + 10] for start in (0, 10, 20)) + "->"
