@@ -113,9 +113,11 @@ def _strict_class() -> type[Message]:
     declared = FileDescriptorProto()
     ModelProto.DESCRIPTOR.file.CopyToProto(declared)
     declared.syntax = "proto3"
-    pool = DescriptorPool()
-    pool.Add(declared)  # type: ignore[no-untyped-call]
-    return GetMessageClass(pool.FindMessageTypeByName(ModelProto.DESCRIPTOR.full_name))  # type: ignore[no-untyped-call]
+    pool: Any = DescriptorPool()
+    pool.Add(declared)
+    descriptor = pool.FindMessageTypeByName(ModelProto.DESCRIPTOR.full_name)
+    strict: type[Message] = GetMessageClass(descriptor)
+    return strict
 
 
 def _without_bulk(data: bytes) -> bytes:

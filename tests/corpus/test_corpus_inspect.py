@@ -7,20 +7,19 @@ import pytest
 from dplcli import pipeline
 from dplcli.report.layout import lines_of
 from dplcli.report.tables import model_report, node_report
-from tests.corpus.nets import SHARED, manifest
+from tests.corpus.nets import each_model, manifest, real_model
 
-MODELS = sorted(manifest())
 _MANY = 8_000
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", each_model(manifest()))
 def test_every_node_is_shown_with_its_names_and_types(name: str) -> None:
     """What the model says of a node is in its report as it is, symbolic shapes included.
 
     At 80 columns no name and no type is broken. Of a net that is unrolled to many thousand nodes,
     all alike, some are looked at.
     """
-    path = SHARED / name
+    path = real_model(name)
     model = pipeline.inspect(path)
     whole = "\n".join(line.plain for line in lines_of(model_report(model, path.name), None))
     for port in (*model.graph.inputs, *model.graph.outputs):

@@ -47,7 +47,8 @@ SPARE = "spare"
 def rules_of(catalogue: str) -> dict[str, RewriteRule | PatternRule]:
     """Read a shipped catalogue with its examples."""
     read = read_catalogs([str(PATTERNS / catalogue)], SCHEMAS, with_examples=True)
-    return {rule.name: rule for rule in (*read.rewrites, *read.patterns)}
+    rules: list[RewriteRule | PatternRule] = [*read.rewrites, *read.patterns]
+    return {rule.name: rule for rule in rules}
 
 
 def prepared(*names: str) -> list[RewriteRule]:
@@ -61,7 +62,7 @@ def variants(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
     """Return the model with fewer outputs: none, some, and some of what one node makes."""
     outputs = [info.name for info in model.graph.output]
     groups = [outputs, *([name for name in node.output if name] for node in model.graph.node)]
-    kept = {()}
+    kept: set[tuple[str, ...]] = {()}
     for names in groups:
         if len(names) > 1:
             counts = range(1, len(names) + (names is not outputs))
