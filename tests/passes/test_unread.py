@@ -70,11 +70,11 @@ def variants(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
     kept.discard(tuple(outputs))
     known = {info.name: info for info in onnx.shape_inference.infer_shapes(model).graph.value_info}
     known |= {info.name: info for info in model.graph.output}
-    for names in sorted(kept):
+    for subset in sorted(kept):
         made = onnx.ModelProto()
         made.CopyFrom(model)
         del made.graph.output[:]
-        made.graph.output.extend(known.get(name, onnx.ValueInfoProto(name=name)) for name in names)
+        made.graph.output.extend(known.get(name, onnx.ValueInfoProto(name=name)) for name in subset)
         made.graph.node.append(helper.make_node("Constant", [], [SPARE], value_float=1.0))
         made.graph.output.append(helper.make_tensor_value_info(SPARE, 1, []))
         yield made
