@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from fnmatch import fnmatch
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import pytest_runtest_makereport
 from tests.corpus import nets
 
 if TYPE_CHECKING:
@@ -85,6 +87,29 @@ def test_a_model_is_found_or_the_test_is_skipped(
     monkeypatch.setattr(nets, "corpus", lambda: None)
     with pytest.raises(pytest.skip.Exception, match=r"far is not among .* DPL_CORPUS"):
         nets.real_model("far")
+
+
+@pytest.mark.parametrize(
+    ("marks", "reason", "outcome"),
+    [
+        pytest.param((), f"far {nets.ABSENT}", "failed", id="quick"),
+        pytest.param(("long",), f"far {nets.ABSENT}", "skipped", id="long"),
+        pytest.param((), "gcc is not installed", "skipped", id="other-reason"),
+    ],
+)
+def test_no_quick_test_is_skipped_for_want_of_a_model(
+    marks: tuple[str, ...], reason: str, outcome: str
+) -> None:
+    """The quick part is run where there is no corpus, and the long part would not run it."""
+    item = SimpleNamespace(nodeid="test_it", get_closest_marker=lambda name: name in marks or None)
+    report = SimpleNamespace(skipped=True, outcome="skipped", longrepr=("f.py", 1, reason))
+    hook = pytest_runtest_makereport(item)  # type: ignore[arg-type]
+    next(hook)
+
+    with pytest.raises(StopIteration):
+        hook.send(report)  # type: ignore[arg-type]
+
+    assert report.outcome == outcome
 
 
 def test_what_others_have_is_for_the_long_part() -> None:
