@@ -1,4 +1,4 @@
-"""Names of graphs, for readers."""
+"""Where graphs are: their names for readers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ def scope_of(graph: Graph) -> str:
         parts.append(f"{owner.label}.{attribute}")
         graph = owner.graph
     return "/".join([_outermost_name(graph), *reversed(parts)])
+
+
+def is_in_function(graph: Graph) -> bool:
+    """Tell whether *graph* is the body of a function, or lies in it."""
+    while graph.owner is not None:
+        graph = graph.owner.graph
+    return graph is not graph.model.graph
 
 
 def _outermost_name(graph: Graph) -> str:

@@ -38,21 +38,30 @@ _WITHOUT_GRAPHS = frozenset(_KIND_NAMES) - {
     AttributeProto.GRAPHS,
 }
 _GUESSED_KINDS = (("t", "tensor"), ("g", "graph"), ("f", "float"), ("i", "int"), ("s", "string"))
+_HEAD = frozenset({"name", "type", "ref_attr_name", "doc_string"})
 _GUESSED_LISTS = ("floats", "ints", "strings", "tensors", "graphs")
 
 
 def decode_attribute(
-    proto: AttributeProto, subgraphs: Mapping[str, Graph], folder: Path | None = None
+    proto: AttributeProto,
+    subgraphs: Mapping[str, Graph],
+    folder: Path | None = None,
+    *,
+    in_function: bool = True,
 ) -> Attribute:
     """Read one attribute.
+
+    Outside of functions there is nothing to refer to: there the value counts that stands beside
+    the reference, as it does for onnx.checker and onnxruntime.
 
     Args:
         proto: The message.
         subgraphs: What a graph attribute becomes, by name.
         folder: Where a tensor's external data lies.
+        in_function: Whether the node is in a function's body.
     """
     kind = _KIND_NAMES[proto.type] if proto.type else _guess_kind(proto)
-    if proto.ref_attr_name:
+    if proto.ref_attr_name and (in_function or not _holds_value(proto)):
         return Attribute(kind, None, proto.ref_attr_name)
     if kind == "graph":
         return Attribute(kind, subgraphs.get(proto.name))
@@ -75,6 +84,11 @@ def graphs_of(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
             yield attribute.name, attribute.g
         for number, graph in enumerate(attribute.graphs):
             yield f"{attribute.name}[{number}]", graph
+
+
+def _holds_value(proto: AttributeProto) -> bool:
+    """Tell whether *proto* holds more than what it is called, and what it refers to."""
+    return any(field.name not in _HEAD for field, _ in proto.ListFields())
 
 
 def _guess_kind(proto: AttributeProto) -> str:

@@ -24,6 +24,7 @@ from dplcli.ir import (
     TensorType,
     Value,
 )
+from dplcli.ir.scopes import is_in_function
 from dplcli.onnx_io.attributes import decode_attribute
 from dplcli.onnx_io.node_inference import infer_node
 from dplcli.onnx_io.schemas import OnnxSchemas
@@ -63,7 +64,8 @@ class ProtoCodec:
         known = self._attributes.get(encoded)
         if known is None:
             known = self._decoded(node, proto)
-            if sum(map(len, encoded)) <= _SHORT_BYTES:
+            refers = any(item.ref_attr_name for item in proto.attribute)  # which depends on where
+            if sum(map(len, encoded)) <= _SHORT_BYTES and not refers:
                 self._attributes[encoded] = known
         return known
 
@@ -72,7 +74,10 @@ class ProtoCodec:
         for item in proto.attribute:
             if not isinstance(item.name, str):
                 raise InvalidModelError(f"{node!r}: the attribute {item.name!r} is not UTF-8 text")
-            attributes[item.name] = decode_attribute(item, node.subgraphs, self.folder)
+            inside = bool(item.ref_attr_name) and is_in_function(node.graph)
+            attributes[item.name] = decode_attribute(
+                item, node.subgraphs, self.folder, in_function=inside
+            )
         return attributes
 
     def remarks(self, node: Node) -> Remarks:

@@ -47,7 +47,8 @@ SPARE = "spare"
 def rules_of(catalogue: str) -> dict[str, RewriteRule | PatternRule]:
     """Read a shipped catalogue with its examples."""
     read = read_catalogs([str(PATTERNS / catalogue)], SCHEMAS, with_examples=True)
-    return {rule.name: rule for rule in (*read.rewrites, *read.patterns)}
+    found: list[RewriteRule | PatternRule] = [*read.rewrites, *read.patterns]
+    return {rule.name: rule for rule in found}
 
 
 def prepared(*names: str) -> list[RewriteRule]:
@@ -61,11 +62,11 @@ def variants(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
     """Return the model with fewer outputs: none, some, and some of what one node makes."""
     outputs = [info.name for info in model.graph.output]
     groups = [outputs, *([name for name in node.output if name] for node in model.graph.node)]
-    kept = {()}
-    for names in groups:
-        if len(names) > 1:
-            counts = range(1, len(names) + (names is not outputs))
-            kept.update(*(itertools.combinations(names, count) for count in counts))
+    kept: set[tuple[str, ...]] = {()}
+    for group in groups:
+        if len(group) > 1:
+            counts = range(1, len(group) + (group is not outputs))
+            kept.update(*(itertools.combinations(group, count) for count in counts))
     kept.discard(tuple(outputs))
     known = {info.name: info for info in onnx.shape_inference.infer_shapes(model).graph.value_info}
     known |= {info.name: info for info in model.graph.output}
