@@ -230,7 +230,7 @@ def _near_call(
         args = (draw(_near(graph, read, depth - 1, lines)) for read in reads)
         return ("call", step.op, *args)
     op = draw(st.sampled_from((step.op, "Clip | Sum", "Sum | Clip")))
-    padded = (*reads, "", "")[: max(len(reads), draw(st.integers(1, 3)))]
+    padded = [*reads, "", ""][: max(len(reads), draw(st.integers(1, 3)))]
     if draw(st.booleans()):
         padded = tuple(draw(st.permutations(padded)))
     return ("call", op, *(draw(_near_or_absent(graph, read, depth - 1, lines)) for read in padded))

@@ -20,6 +20,19 @@ COMMUTATIVE = frozenset(
 )
 """Operators of the standard domain whose inputs may stand in any order."""
 
+SIZED_BY = {
+    **dict.fromkeys(("Expand", "OneHot", "Reshape", "Split", "Squeeze", "Tile", "TopK"), (1,)),
+    **dict.fromkeys(("CenterCropPad", "Compress", "Unsqueeze"), (1,)),
+    **dict.fromkeys(("ConstantOfShape", "NonMaxSuppression", "NonZero", "Unique"), (0,)),
+    "Col2Im": (1, 2),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Upsample": (1,),
+}
+"""By operator, the inputs whose elements, not whose shapes alone, say how large the results are."""
+
 _WINDOWED = frozenset(
     {"Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "Col2Im"}
     | {"AveragePool", "LpPool", "MaxPool", "MaxUnpool"}

@@ -323,6 +323,41 @@ def test_a_type_that_disagrees_is_not_believed() -> None:
     assert knowledge.shape(model.graph.values["a"]) == knowledge.shape(model.graph.values["x"])
 
 
+SIZED = """{0}g (float[b,2,8] x, int64[3] t, int64[3] u, float[2] m) => (y)
+    <int64[3] k = {{0, 2, 8}}> {{ {1} y = Neg(r) }}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "is_known"),
+    [
+        ("r = Reshape(x, t)", False),
+        ("r = Expand(x, t)", False),
+        ("s = Add(t, u) q = Reshape(x, s) r = Relu(q)", False),
+        ("q = Reshape(x, t) s = Shape(q) r = Reshape(x, s)", False),
+        ("z = Unsqueeze(t, k) s = Squeeze(z) r = Tile(x, s)", False),
+        ("n = NonZero(m) s = Shape(n) r = Slice(x, s, t)", False),
+        ("r = Reshape(x, k)", True),
+        ("s = Shape(x) r = Reshape(x, s)", True),
+        ("s = Shape(t) q = Reshape(x, k) r = Relu(q)", True),
+    ],
+)
+def test_what_a_file_states_of_sizes_that_callers_choose_is_not_known(
+    body: str, *, is_known: bool
+) -> None:
+    """They may have been so once; only what follows from shapes and constants always is."""
+    proto = proto_from_text(SIZED.format(HEADER, body))
+    for node in proto.graph.node:
+        if node.output[0] in {"q", "r"}:
+            stated = helper.make_tensor_value_info(node.output[0], 1, ["b", 2, 8])
+            proto.graph.value_info.append(stated)
+    model = model_from_bytes(proto.SerializeToString())
+    shape = Knowledge().shape(model.graph.values["y"])
+
+    assert shape is not None
+    assert len(shape) == 3
+    assert (shape[1:] == (2, 8)) is is_known
+
+
 def test_the_same_symbol_in_two_graphs_is_not_the_same() -> None:
     """A body may run with another size each time: its symbols are its own."""
     text = f"""{HEADER}g (float[n] x, bool c, int64 t) => (float[?] y) {{

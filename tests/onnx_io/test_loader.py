@@ -274,3 +274,46 @@ def test_the_collector_is_as_before(*, enabled: bool) -> None:
         assert gc.isenabled() is enabled
     finally:
         gc.enable()
+
+
+def referring(value: tuple[int, ...] = (2, 2)) -> onnx.ModelProto:
+    """Return a model, a body and a function with attributes that refer to one, with a value."""
+    model = parse(
+        """<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
+        g (float[1,1,8,8] x, float[1,1,1,1] w, bool c) => (y) {
+          p = Conv <strides = [1, 1]> (x, w)
+          q = If (c) <then_branch = t () => (r) { r = Conv <strides = [1, 1]> (x, w) },
+                      else_branch = e () => (s) { s = Identity (p) }>
+          y = f.conv <steps = [1, 1]> (q, w)
+        }
+        <domain: "f", opset_import: ["" : 17]>
+        conv <steps> (a, b) => (d) { d = Conv <strides = [1, 1]> (a, b) }"""
+    )
+    nodes = [
+        model.graph.node[0],
+        model.graph.node[1].attribute[0].g.node[0],
+        model.functions[0].node[0],
+    ]
+    for node in nodes:
+        node.attribute[0].ints[:] = value
+        node.attribute[0].ref_attr_name = "steps"
+    return model
+
+
+def test_outside_of_functions_the_value_beside_a_reference_counts() -> None:
+    """onnx.checker wants one there, and onnxruntime takes it; in functions, the caller's."""
+    model = ir_of(referring())
+    then_branch = model.graph.inner[0]
+    (function,) = model.functions.values()
+
+    for node in (node_making(model, "p"), next(iter(then_branch))):
+        assert (node.attributes["strides"].value, node.attributes["strides"].ref) == ((2, 2), "")
+    (inside,) = function.body
+    assert (inside.attributes["strides"].value, inside.attributes["strides"].ref) == (None, "steps")
+
+
+def test_outside_of_functions_a_reference_without_a_value_says_nothing() -> None:
+    """It is kept, and what it would be is not known."""
+    attribute = node_making(ir_of(referring(())), "p").attributes["strides"]
+
+    assert (attribute.value, attribute.ref) == (None, "steps")

@@ -6,15 +6,20 @@ import struct
 from typing import TYPE_CHECKING
 
 import onnx
+import onnx.parser
 import pytest
 
-from tests.helpers import check_outcome, check_partition, partitioned, rule
+from dplcli.errors import PassError
+from tests.helpers import check_outcome, check_partition, check_sound, partitioned, rule
 
 if TYPE_CHECKING:
     from tests.helpers import Rules
 
 CONVS = """g (float[1,1,8,8] a) => (float[1,1,N,M] o)
   <float[1,1,1,1] k = {2}, float[1,1,1,1] l = {3}>"""
+
+
+CONV = "{ c = Conv <strides = [2, 2]> (a, k) o = Relu (c) }"
 
 
 def written(rules: Rules, text: str) -> onnx.ModelProto:
@@ -232,3 +237,51 @@ def test_scopes_of_different_opsets_share_nothing() -> None:
     }
     assert sorted(versions.pop("body")) == [11]
     assert sorted(versions.values()) == [[11], [17]]
+
+
+OLD_FUNCTION = """<ir_version: {0}, opset_import: ["" : {1}, "f" : 1]>
+    g (float[2] a) => (float[2] o) {{ m = f.body (a) o = Neg (m) }}
+    <domain: "f", opset_import: ["" : {2}]> body (x) => (y) {{ y = {3} (x) }}"""
+
+
+def test_a_function_of_a_file_too_old_for_functions() -> None:
+    """In the result it would count, and its operators are not those of the model: refused."""
+    text = OLD_FUNCTION.format(6, 13, 17, "Relu")
+
+    with pytest.raises(PassError, match=r"f::body uses Relu of opset 17, and .* opset 13") as error:
+        partitioned("Neg(v)", text)
+    assert "--opset 17" in (error.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OLD_FUNCTION.format(6, 17, 17, "Relu"),
+        OLD_FUNCTION.format(6, 16, 17, "Relu"),
+        OLD_FUNCTION.format(6, 13, 17, "Abs"),
+    ],
+    ids=["same opset", "same operator", "an operator that stayed"],
+)
+def test_one_whose_operators_are_those_of_the_model(text: str) -> None:
+    """That is no trouble."""
+    check_outcome("Neg(v)", text)
+
+
+def test_nothing_is_refused_where_nothing_is_written() -> None:
+    """What needs no newer file is left as it is."""
+    text = OLD_FUNCTION.format(6, 13, 17, "Relu")
+    before = onnx.parser.parse_model(text)
+
+    assert onnx.ModelProto.FromString(partitioned("Tanh(v)", text)[2]) == before
+
+
+def test_an_attribute_that_refers_to_nothing() -> None:
+    """In the main graph its value counts, in the function written as well."""
+    before = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {CONVS} {CONV}')
+    before.graph.node[0].attribute[0].ref_attr_name = "axis"
+    _, _, data = partitioned("Relu(Conv(x, w))", before.SerializeToString())
+    after = onnx.ModelProto.FromString(data)
+
+    check_sound(before, after)
+    assert [list(item.ints) for item in after.graph.node[0].attribute] == [[2, 2]]
+    assert not any(item.ref_attr_name for item in after.graph.node[0].attribute)

@@ -47,8 +47,8 @@ SPARE = "spare"
 def rules_of(catalogue: str) -> dict[str, RewriteRule | PatternRule]:
     """Read a shipped catalogue with its examples."""
     read = read_catalogs([str(PATTERNS / catalogue)], SCHEMAS, with_examples=True)
-    rules: list[RewriteRule | PatternRule] = [*read.rewrites, *read.patterns]
-    return {rule.name: rule for rule in rules}
+    found: list[RewriteRule | PatternRule] = [*read.rewrites, *read.patterns]
+    return {rule.name: rule for rule in found}
 
 
 def prepared(*names: str) -> list[RewriteRule]:
@@ -63,18 +63,18 @@ def variants(model: onnx.ModelProto) -> Iterator[onnx.ModelProto]:
     outputs = [info.name for info in model.graph.output]
     groups = [outputs, *([name for name in node.output if name] for node in model.graph.node)]
     kept: set[tuple[str, ...]] = {()}
-    for names in groups:
-        if len(names) > 1:
-            counts = range(1, len(names) + (names is not outputs))
-            kept.update(*(itertools.combinations(names, count) for count in counts))
+    for group in groups:
+        if len(group) > 1:
+            counts = range(1, len(group) + (group is not outputs))
+            kept.update(*(itertools.combinations(group, count) for count in counts))
     kept.discard(tuple(outputs))
     known = {info.name: info for info in onnx.shape_inference.infer_shapes(model).graph.value_info}
     known |= {info.name: info for info in model.graph.output}
-    for subset in sorted(kept):
+    for names in sorted(kept):
         made = onnx.ModelProto()
         made.CopyFrom(model)
         del made.graph.output[:]
-        made.graph.output.extend(known.get(name, onnx.ValueInfoProto(name=name)) for name in subset)
+        made.graph.output.extend(known.get(name, onnx.ValueInfoProto(name=name)) for name in names)
         made.graph.node.append(helper.make_node("Constant", [], [SPARE], value_float=1.0))
         made.graph.output.append(helper.make_tensor_value_info(SPARE, 1, []))
         yield made

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplcli.dpl.shapes.attention_rules import ATTENTION_RULES, ONNXRUNTIME_RULES
-from dplcli.dpl.shapes.content_rules import BOOLEAN, CONTENT_RULES
+from dplcli.dpl.shapes.content_rules import BOOLEAN, CONTENT_RULES, MEASURING
 from dplcli.dpl.shapes.foldable import EXPLOSIVE, FOLDABLE
 from dplcli.dpl.shapes.shape_rules import SHAPE_RULES
 from dplcli.dpl.shapes.terms import Algebra, Term, is_small
 from dplcli.dpl.shapes.view import MOST_ELEMENTS, NOTHING, WHOLE, Fact, View
 from dplcli.dpl.shapes.window_rules import WINDOW_RULES
-from dplcli.ir import ArrayTensor
+from dplcli.ir import ArrayTensor, TensorType
 from dplcli.ir.op_kinds import kind_of
+from dplcli.ir.operators import SIZED_BY
 from dplcli.ir.types import dtype_name
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.shapes.shape_rules import PartlyKnown, Shapes
     from dplcli.dpl.shapes.terms import Number
     from dplcli.dpl.shapes.view import Dims
-    from dplcli.ir import Node, Tensor, TensorType, Value
+    from dplcli.ir import Graph, Model, Node, Tensor, Value
 
 _RULES = {**SHAPE_RULES, **WINDOW_RULES, **ATTENTION_RULES}
 MOST_COMPUTED = 1024
@@ -59,6 +60,7 @@ class Knowledge:
         """Know nothing yet."""
         self.algebra = Algebra()
         self._facts: dict[Value, Fact] = {}
+        self._up_to_callers: set[Value] | None = None
 
     def fact(self, value: Value) -> Fact:
         """Return what is known of *value*."""
@@ -113,7 +115,7 @@ class Knowledge:
 
     def _is_settled(self, value: Value) -> bool:
         """Tell whether the type says all: a static shape, and more elements than are computed."""
-        known = value.known_type()
+        known = self._known_type(value)
         if known is None or known.shape is None or known.dtype is None:
             return False
         size = 1
@@ -145,8 +147,22 @@ class Knowledge:
 
     # -- values that no rule speaks of ---------------------------------------------------------
 
-    def _declared(self, value: Value) -> Fact:
+    def _known_type(self, value: Value) -> TensorType | None:
+        """Return what the type says, without sizes that follow from data that callers give.
+
+        Of those nobody can know; what a file states is what they were once.
+        """
         known = value.known_type()
+        if known is None or known.shape is None:
+            return known
+        if self._up_to_callers is None:
+            self._up_to_callers = sized_by_data(value.graph.model)
+        if value not in self._up_to_callers:
+            return known
+        return TensorType(known.dtype, (None,) * len(known.shape))
+
+    def _declared(self, value: Value) -> Fact:
+        known = self._known_type(value)
         if known is None:
             return NOTHING
         shape = None if known.shape is None else self._merged(value, None, known)
@@ -206,7 +222,7 @@ class Knowledge:
 
     def _reasoned(self, view: View, value: Value, shapes: Shapes) -> Fact:
         """Say what the rules say of one output."""
-        known = value.known_type()
+        known = self._known_type(value)
         found = shapes[value.index] if value.index < len(shapes) else None
         is_ranked = found is not None or (known is not None and known.shape is not None)
         shape = self._merged(value, found, known) if is_ranked else None
@@ -275,6 +291,40 @@ def _is_claim(value: Value) -> bool:
     Exporters write symbols for what they saw once; nothing that runs the model checks them.
     """
     return value.producer is not None and value.declared_type is not None
+
+
+def sized_by_data(model: Model) -> set[Value]:
+    """Return the values of the main graph, and of bodies in it, whose sizes data decide.
+
+    Data are the elements of what the graph is given, and all that is computed from them. What is
+    computed from the shapes of values is none.
+    """
+    if not any(node.op_type in SIZED_BY for graph in model.graph.and_inner() for node in graph):
+        return set()
+    data = {value for value in model.graph.inputs if not value.is_initializer}
+    sized: set[Value] = set()
+    _follow(model.graph, data, sized)
+    return sized
+
+
+def _follow(graph: Graph, data: set[Value], sized: set[Value]) -> None:
+    """Add what the nodes of *graph* make; recursion is as deep as bodies nest."""
+    for node in graph:
+        read = [value for value in node.inputs if value is not None]
+        is_standard = not node.domain
+        for body in node.subgraphs.values():
+            _follow(body, data, sized)
+            read += body.outputs
+        made = [value for value in node.outputs if value is not None]
+        if is_standard and node.op_type in MEASURING:
+            data.update(made if not sized.isdisjoint(read) else ())
+            continue
+        slots = SIZED_BY.get(node.op_type, ()) if is_standard else ()
+        deciding = (node.inputs[slot] for slot in slots if slot < len(node.inputs))
+        if not sized.isdisjoint(read) or any(value in data for value in deciding):
+            sized.update(made)
+        if not data.isdisjoint(read):
+            data.update(made)
 
 
 def _is_name(symbol: str) -> bool:
