@@ -119,6 +119,6 @@ class ProtoCodec:
         self, node: Node, inputs: Sequence[NDArray[Any] | None]
     ) -> tuple[NDArray[Any], ...] | None:
         """Compute one node with onnx's reference evaluator, which is slow to import."""
-        from dplcli.onnx_io.evaluation import evaluate  # noqa: PLC0415  # onnx.reference is slow
+        from dplcli.onnx_io.evaluation import evaluate  # noqa: PLC0415  # rarely needed
 
         return evaluate(node, inputs)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 from onnx import NodeProto, helper
-from onnx.reference import ReferenceEvaluator
 
 from dplcli.onnx_io.exporter import encode_node
 
@@ -29,6 +28,8 @@ def evaluate(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray
     Returns:
         One array per output; None if the evaluator cannot do it.
     """
+    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415  # slow to load, rarely needed
+
     if node.subgraphs or any(attribute.ref for attribute in node.attributes.values()):
         return None
     proto = NodeProto.FromString(encode_node(node))

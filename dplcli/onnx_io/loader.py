@@ -28,7 +28,6 @@ from dplcli.onnx_io import wire
 from dplcli.onnx_io.attributes import decode_attribute, graphs_of
 from dplcli.onnx_io.codec import ProtoCodec
 from dplcli.onnx_io.model_file import parse_model, read_model_file
-from dplcli.onnx_io.opset_raising import raise_opset
 from dplcli.onnx_io.sorting import sort_nodes
 from dplcli.onnx_io.tensors import Home
 from dplcli.onnx_io.types import decode_statement
@@ -84,6 +83,8 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
 
 def _raised(model: Model, proto: ModelProto, opset: int, path: Path) -> Model:
     """Raise *proto*, over which *model* was built and so found to be whole, and build it anew."""
+    from dplcli.onnx_io.opset_raising import raise_opset  # noqa: PLC0415  # rarely needed
+
     check_imports(model)
     with paused_gc():
         result = raise_opset(proto, opset, str(path))
