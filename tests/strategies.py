@@ -232,7 +232,7 @@ def _near_call(
     op = draw(st.sampled_from((step.op, "Clip | Sum", "Sum | Clip")))
     padded = [*reads, "", ""][: max(len(reads), draw(st.integers(1, 3)))]
     if draw(st.booleans()):
-        padded = tuple(draw(st.permutations(padded)))
+        padded = draw(st.permutations(padded))
     return ("call", op, *(draw(_near_or_absent(graph, read, depth - 1, lines)) for read in padded))
 
 
