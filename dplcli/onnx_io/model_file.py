@@ -114,8 +114,11 @@ def _strict_class() -> type[Message]:
     ModelProto.DESCRIPTOR.file.CopyToProto(declared)
     declared.syntax = "proto3"
     pool = DescriptorPool()
-    pool.Add(declared)  # type: ignore[no-untyped-call]
-    return GetMessageClass(pool.FindMessageTypeByName(ModelProto.DESCRIPTOR.full_name))  # type: ignore[no-untyped-call]
+    pool.Add(declared)
+    strict: type[Message] = GetMessageClass(
+        pool.FindMessageTypeByName(ModelProto.DESCRIPTOR.full_name)
+    )
+    return strict
 
 
 def _without_bulk(data: bytes) -> bytes:

@@ -33,6 +33,7 @@ _ERRORS: tuple[type[Exception], ...] = (
     KeyError,
     NotImplementedError,
     MemoryError,
+    OSError,
 )
 
 
@@ -64,7 +65,7 @@ class Session:
                 self._session = ort.InferenceSession(
                     model, options, providers=providers, enable_fallback=0
                 )
-        except (*_ERRORS, OSError) as error:
+        except _ERRORS as error:
             raise _run_error(error) from error
         if provider not in self._session.get_providers():
             raise UsageError(
