@@ -26,10 +26,14 @@ _TRIES = 100
 
 
 class Provisional:
-    """Files and folders that are removed at the end of a block, latest first, unless kept."""
+    """Files and folders that are removed at the end of a block, latest first, unless kept.
+
+    A fork that ends leaves alone what its parent has noted.
+    """
 
     def __init__(self) -> None:
         """Start without any."""
+        self._owner = os.getpid()
         self._paths: dict[Path, bool] = {}
 
     def note(self, path: Path, *, with_content: bool = False) -> None:
@@ -52,6 +56,8 @@ class Provisional:
 
     def remove(self) -> None:
         """Remove what is noted and there; what has been moved away is not."""
+        if os.getpid() != self._owner:
+            return
         for path in reversed(list(self._paths)):
             if not path.is_dir() or path.is_symlink():
                 path.unlink(missing_ok=True)
@@ -63,44 +69,26 @@ class Provisional:
             self.forget(path)
 
 
-class _Noted:
-    """What the process has noted, to be removed when it ends; a fork has none of it."""
-
-    def __init__(self) -> None:
-        self._owner = os.getpid()
-        self._groups: list[Provisional] = []
-        atexit.register(self.remove)
-
-    def add(self, group: Provisional) -> None:
-        if os.getpid() != self._owner:
-            self._owner, self._groups = os.getpid(), []
-        self._groups.append(group)
-
-    def discard(self, group: Provisional) -> None:
-        if group in self._groups:
-            self._groups.remove(group)
-
-    def remove(self) -> None:
-        if os.getpid() != self._owner:
-            return
-        for group in self._groups:
-            with suppress(OSError):
-                group.remove()
+_NOTED: list[Provisional] = []
 
 
-_NOTED = _Noted()
+@atexit.register
+def _remove_all() -> None:
+    for group in _NOTED:
+        with suppress(OSError):
+            group.remove()
 
 
 @contextmanager
 def provisional() -> Iterator[Provisional]:
     """Remove at the end of the block what it notes and does not keep."""
     group = Provisional()
-    _NOTED.add(group)
+    _NOTED.append(group)
     try:
         yield group
     finally:
         group.remove()
-        _NOTED.discard(group)
+        _NOTED.remove(group)
 
 
 @contextmanager

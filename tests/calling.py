@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,13 +18,17 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, arguments: Sequence[object]) -> i
     """Run a command and return its exit code.
 
     A command leaves its memory to the end of the process, which is not here: the garbage collector
-    is given back what it had.
+    is given back what it had, and signals do what they did.
     """
     monkeypatch.setattr("sys.argv", ["dpl", *map(str, arguments)])
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in numbers]
     try:
         with pytest.raises(SystemExit) as caught:
             main()
     finally:
+        for number, handler in zip(numbers, handlers, strict=True):
+            signal.signal(number, handler)
         gc.unfreeze()
         gc.enable()
     assert isinstance(caught.value.code, int)

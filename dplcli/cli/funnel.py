@@ -52,18 +52,24 @@ def run(command: click.Command) -> NoReturn:
     with guarded():
         try:
             _handle_signals(_stop)
-            code = _guarded(command)
-            _handle_signals(signal.SIG_IGN)  # what is left to do is soon done
-        except _StoppedError:  # between two statements of ours
-            _handle_signals(signal.SIG_IGN)
+            code = _flushed(_guarded(command))
+            _handle_signals(_go_on)  # what is left to do is soon done
+        except _StoppedError:  # between two statements of ours, or nobody reads what we print
+            _handle_signals(_go_on)
+            _discard(sys.stdout)
             code = _interrupted()
     gc.freeze()
+    sys.exit(code)
+
+
+def _flushed(code: int) -> int:
+    """Print what is still buffered; return the exit code."""
     try:
         sys.stdout.flush()
     except OSError as error:
         code = code or _cannot_print(error)
         _discard(sys.stdout)
-    sys.exit(code)
+    return code
 
 
 def _open_streams() -> None:
@@ -79,7 +85,7 @@ def _nowhere() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
-def _handle_signals(handler: Callable[[int, FrameType | None], NoReturn] | signal.Handlers) -> None:
+def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> None:
     """Set what is done when somebody asks the process to end."""
     for name in _SIGNALS:
         number = getattr(signal, name, None)
@@ -88,12 +94,17 @@ def _handle_signals(handler: Callable[[int, FrameType | None], NoReturn] | signa
 
 
 def _interrupted() -> int:
-    return _report("interrupted; nothing was written", None)
+    return _report("interrupted; no file is left half-written", None)
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
     del frame
     raise _StoppedError(number)
+
+
+def _go_on(number: int, frame: FrameType | None) -> None:
+    """Let the process end as it is about to; programs that it starts do not inherit this."""
+    del number, frame
 
 
 def _guarded(command: click.Command) -> int:  # noqa: PLR0911  # one per kind of end

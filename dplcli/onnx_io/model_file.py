@@ -113,10 +113,11 @@ def _strict_class() -> type[Message]:
     declared = FileDescriptorProto()
     ModelProto.DESCRIPTOR.file.CopyToProto(declared)
     declared.syntax = "proto3"
-    pool: Any = DescriptorPool()
+    pool = DescriptorPool()
     pool.Add(declared)
-    descriptor = pool.FindMessageTypeByName(ModelProto.DESCRIPTOR.full_name)
-    strict: type[Message] = GetMessageClass(descriptor)
+    strict: type[Message] = GetMessageClass(
+        pool.FindMessageTypeByName(ModelProto.DESCRIPTOR.full_name)
+    )
     return strict
 
 

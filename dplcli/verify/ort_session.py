@@ -33,8 +33,8 @@ _ERRORS: tuple[type[Exception], ...] = (
     KeyError,
     NotImplementedError,
     MemoryError,
+    OSError,
 )
-_OPENING_ERRORS: tuple[type[Exception], ...] = (*_ERRORS, OSError)
 
 
 class Session:
@@ -65,7 +65,7 @@ class Session:
                 self._session = ort.InferenceSession(
                     model, options, providers=providers, enable_fallback=0
                 )
-        except _OPENING_ERRORS as error:
+        except _ERRORS as error:
             raise _run_error(error) from error
         if provider not in self._session.get_providers():
             raise UsageError(

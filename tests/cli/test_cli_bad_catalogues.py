@@ -24,6 +24,20 @@ def partition_with(dpl: Dpl, folder: Path, catalogue: str | bytes) -> Answer:
 
 # What is wrong, and the text under the caret.
 POINTED = {
+    "python-tag": (
+        'dpl: 1\ntarget: t\npatterns: !!python/object/apply:os.system ["touch pwned"]\n',
+        "the tag !!python/object/apply:os.system means nothing here",
+        "!!python",
+    ),
+    "tag-of-a-name": (f"{HEAD}    pattern: !foo Relu(x)\n", "the tag !foo means", "!foo"),
+    "tag-of-a-key": (f"{HEAD}    !foo pattern: Relu(x)\n", "the tag !foo means", "!foo"),
+    "tag-of-a-mapping": (f"--- !foo\n{HEAD}    pattern: Relu(x)\n", "the tag !foo means", "!foo"),
+    "binary": (f"{HEAD}    pattern: !!binary UmVsdQ==\n", "the tag !!binary means", "!!binary"),
+    "set": (f"{HEAD}    pattern: !!set {{a}}\n", "the tag !!set means", "!!set"),
+    "timestamp": (f"{HEAD}    pattern: !!timestamp 2020-01-01\n", "!!timestamp", "!!timestamp"),
+    "pairs": (f"{HEAD}    where: !!pairs [a: 1]\n", "the tag !!pairs means", "!!pairs"),
+    "tag-on-the-wrong-kind": (f"{HEAD}    pattern: !!map Relu(x)\n", "the tag !!map", "!!map"),
+    "verbatim-tag": (f"{HEAD}    pattern: !<x:y> Relu(x)\n", "the tag x:y means", "!<x:y>"),
     "unclosed-list": (f"{HEAD}    pattern: [Relu\n    doc: x\n", "not valid YAML", None),
     "list-open-at-the-end": (f"{HEAD}    pattern: [Relu\n", "not valid YAML", None),
     "tab": (f"{HEAD}\tpattern: Relu(x)\n", "not valid YAML", None),
@@ -141,6 +155,38 @@ def test_a_file_that_is_no_catalogue_is_refused(
 
     assert message in answer.message
     assert "\n" not in answer.message
+
+
+TAGGED = {
+    "text": f"{HEAD}    pattern: !!str Relu(x)\n",
+    "list": f"{HEAD}    pattern: Relu(x)\n    where: !!seq [x.rank == 4]\n",
+    "mapping": f"--- !!map\n{HEAD}    pattern: Relu(x)\n",
+    "not-equal": f"{HEAD}    pattern: Relu(x)\n    where: [x.rank != 3]\n",
+    "merged": f"{HEAD}    <<: {{pattern: Relu(x)}}\n",
+}
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("text", TAGGED.values(), ids=TAGGED)
+def test_a_tag_that_says_what_is_there_changes_nothing(dpl: Dpl, folder: Path, text: str) -> None:
+    """And what only looks like one is none."""
+    (folder / "rules.yaml").write_text(text, encoding="utf-8")
+
+    answer = dpl("match", "m.onnx", "-p", "rules.yaml")
+
+    assert (answer.code, answer.err) == (0, "")
+    assert "t.r" in answer.out
+
+
+def test_what_came_with_a_merge_has_a_place(dpl: Dpl, folder: Path) -> None:
+    """That of the mapping that it came into."""
+    (folder / "rules.yaml").write_text(f"{HEAD}    <<: {{pattern: Rellu(x)}}\n", encoding="utf-8")
+
+    answer = dpl("patterns", "check", "rules.yaml")
+
+    assert answer.code in {1, 2}
+    assert "unknown operator 'Rellu'" in answer.out + answer.err
+    assert "internal error" not in answer.err
 
 
 @pytest.mark.usefixtures("model")

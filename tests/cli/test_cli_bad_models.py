@@ -10,6 +10,7 @@ from tests.cli.support import SAMPLES, Dpl, Save, contents
 
 GOOD = (SAMPLES / "residual_block.onnx").read_bytes()
 Make = Callable[[Path], object]
+Edit = Callable[[onnx.ModelProto], object]
 
 UNREADABLE = {
     "missing": (lambda _: None, "no such file"),
@@ -60,6 +61,113 @@ def test_what_is_no_model_is_refused_in_one_line(  # noqa: PLR0913, PLR0917  # f
     assert "\n" not in answer.message
     assert answer.out == ""
     assert contents(folder) == before
+
+
+def with_bytes(edit: Edit) -> bytes:
+    """Return a model in which what *edit* calls QQ is no UTF-8."""
+    proto = onnx.ModelProto.FromString(GOOD)
+    edit(proto)
+    data: bytes = proto.SerializeToString()
+    assert b"QQ" in data
+    return data.replace(b"QQ", b"\xff\xfe")
+
+
+NAMES = {
+    "dimension": lambda m: setattr(
+        m.graph.input[0].type.tensor_type.shape.dim[0], "dim_param", "QQ"
+    ),
+    "node": lambda m: setattr(m.graph.node[0], "name", "QQ"),
+    "operator": lambda m: setattr(m.graph.node[0], "op_type", "QQ"),
+    "domain": lambda m: setattr(m.graph.node[0], "domain", "QQ"),
+    "attribute": lambda m: setattr(m.graph.node[0].attribute[0], "name", "QQ"),
+    "metadata-key": lambda m: m.metadata_props.add(key="QQ", value="v"),
+    "opset": lambda m: m.opset_import.add(domain="QQ", version=1),
+    "type": lambda m: setattr(m.graph.input[0].type, "denotation", "QQ"),
+    "external": lambda m: m.graph.initializer[0].external_data.add(key="location", value="QQ"),
+}
+PROSE = {
+    "doc": lambda m: setattr(m, "doc_string", "QQ"),
+    "doc-of-a-node": lambda m: setattr(m.graph.node[0], "doc_string", "QQ"),
+    "producer": lambda m: setattr(m, "producer_name", "QQ"),
+    "metadata": lambda m: m.metadata_props.add(key="k", value="QQ"),
+    "metadata-of-a-node": lambda m: m.graph.node[0].metadata_props.add(key="k", value="QQ"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("edit", NAMES.values(), ids=NAMES)
+def test_a_name_that_is_not_text_is_refused(
+    dpl: Dpl,
+    folder: Path,
+    model: Path,
+    edit: Callable[[onnx.ModelProto], object],
+    command: tuple[str, ...],
+) -> None:
+    """Every command says which, and where."""
+    assert model.exists()
+    (folder / "bad.onnx").write_bytes(with_bytes(edit))
+
+    answer = dpl(*command)
+
+    assert answer.code == 2
+    assert answer.message.startswith("bad.onnx: invalid model: b'\\xff\\xfe' is not UTF-8 text (")
+    assert answer.hint == "save the model again with names in UTF-8"
+
+
+@pytest.mark.parametrize("edit", PROSE.values(), ids=PROSE)
+def test_prose_that_is_not_text_is_spelled_out(
+    dpl: Dpl, folder: Path, model: Path, edit: Edit
+) -> None:
+    """It says so; nothing depends on it, and the result is text."""
+    assert model.exists()
+    (folder / "bad.onnx").write_bytes(with_bytes(edit))
+
+    said = dpl("match", "bad.onnx", "--target", "dnnl")
+    written = dpl("partition", "bad.onnx", "--target", "dnnl", "-o", "out.onnx")
+
+    assert (said.code, written.code) == (0, 0)
+    assert "note: bad.onnx: is not UTF-8 text: " in said.out
+    assert "is not UTF-8" not in dpl("match", "out.onnx", "--target", "dnnl").out
+    assert dpl("verify", "bad.onnx", "out.onnx").code == 0
+
+
+@pytest.mark.parametrize("command", ["diff", "rewrite", "verify"])
+def test_a_segment_of_a_tensor_is_named(dpl: Dpl, folder: Path, model: Path, command: str) -> None:
+    """Neither onnx nor onnxruntime reads it; nothing is written."""
+    proto = onnx.load(model)
+    proto.graph.initializer[0].segment.begin = 0
+    proto.graph.initializer[0].segment.end = 1
+    onnx.save(proto, folder / "bad.onnx")
+    options = {"rewrite": ("-p", "prepare", "-p", "fuse", "--no-verify", "-o", "out.onnx")}
+
+    answer = dpl(command, "bad.onnx", *options.get(command, ("bad.onnx",)))
+
+    assert "internal error" not in answer.err
+    assert "Currently not supporting" not in answer.err
+    if answer.code:
+        assert "bad.onnx" in answer.err or command == "verify"
+    assert command != "diff" or "is one of several segments" in answer.message
+
+
+@pytest.mark.parametrize("command", ["diff", "partition", "verify"])
+def test_a_location_of_any_length_is_said_in_short(
+    dpl: Dpl, folder: Path, model: Path, command: str
+) -> None:
+    """Its beginning and its end, and what the system says of it."""
+    proto = onnx.load(model)
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="x" * 5000)
+    (folder / "bad.onnx").write_bytes(proto.SerializeToString())
+    options = {"partition": ("--target", "dnnl", "--no-verify", "-o", "out.onnx")}
+
+    answer = dpl(command, "bad.onnx", *options.get(command, ("bad.onnx",)))
+
+    assert answer.code == 2
+    assert "bad.onnx: " in answer.message
+    assert "File name too long" in answer.message
+    assert len(answer.message) < 1000
 
 
 INVALID = {

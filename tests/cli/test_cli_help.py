@@ -1,9 +1,11 @@
 """The help: complete, and quick because nothing heavy is loaded for it."""
 
+import os
 import subprocess
 import sys
 import time
 from importlib import import_module
+from pathlib import Path
 
 import click
 import pytest
@@ -108,3 +110,75 @@ def timed_help() -> float:
         [sys.executable, "-m", "dplcli", "--help"], cwd=ROOT, capture_output=True, check=True
     )
     return time.perf_counter() - start
+
+
+LOADED = """
+import sys
+from dplcli.cli.main import main
+try:
+    main()
+finally:
+    print("\\n", *sys.modules, file=sys.stderr)
+"""
+NOT_FOR = {
+    "match": {"onnxruntime", "onnx.reference", "jinja2", "matplotlib"}
+    | {f"dplcli.{name}" for name in ("verify", "diff", "targets", "dpl.lint", "passes.outline")}
+    | {"dplcli.onnx_io.opset_raising", "dplcli.pipeline.rewriting", "dplcli.dpl.transforms.pads"},
+    "inspect": {"onnxruntime", "onnx.reference", "pydantic", "ruamel.yaml", "jinja2", "matplotlib"}
+    | {f"dplcli.{name}" for name in ("verify", "diff", "targets", "dpl.catalog", "pipeline.rules")},
+    "partition": {"onnxruntime", "onnx.reference", "jinja2", "matplotlib"}
+    | {f"dplcli.{name}" for name in ("diff", "targets", "verify.equivalence", "dpl.lint")},
+}
+"""What a command does without."""
+COMMANDS_AND_MOST = {
+    "match": (("match", "m.onnx", "-p", "conv_relu"), 150),
+    "inspect": (("inspect", "m.onnx"), 125),
+    "partition": (("partition", "m.onnx", "-p", "conv_relu", "--no-verify", "-o", "o.onnx"), 190),
+}
+
+
+def loaded(folder: Path, code: str, *arguments: str) -> set[str]:
+    """Return the modules that a program has loaded at its end."""
+    done = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def ours(modules: set[str]) -> set[str]:
+    """Return those of dpl."""
+    return {name for name in modules if name.partition(".")[0] == "dplcli"}
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("command", NOT_FOR)
+def test_a_command_loads_what_it_needs(folder: Path, command: str) -> None:
+    """Start-up is most of the time of a small model."""
+    arguments, most = COMMANDS_AND_MOST[command]
+
+    modules = loaded(folder, LOADED, *arguments)
+
+    assert modules & NOT_FOR[command] == set()
+    assert f"dplcli.cli.{command}" in modules
+    assert len(ours(modules)) <= most
+
+
+def test_help_loads_the_command_line_only(folder: Path) -> None:
+    """Nothing but what names the commands."""
+    modules = ours(loaded(folder, LOADED, "--help"))
+
+    assert modules == {"dplcli", "dplcli.cli", "dplcli.cli.main", "dplcli.cli.funnel"} | {
+        "dplcli.errors"
+    }
+
+
+def test_the_front_door_is_opened_without_the_house(folder: Path) -> None:
+    """What is behind a name is imported when somebody asks for it."""
+    code = "import sys, dplcli.pipeline\nprint(*sys.modules, file=sys.stderr)"
+
+    assert ours(loaded(folder, code)) == {"dplcli", "dplcli.lazy", "dplcli.pipeline"}

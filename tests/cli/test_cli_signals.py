@@ -37,6 +37,33 @@ writing.compare = wait
 from dplcli.cli.main import main
 main()
 """
+ASKED_TO_END = """
+import os, signal, sys, time
+from dplcli import files
+from dplcli.cli.main import main
+made, count = files._made, int(sys.argv.pop(1))
+def made_then(*arguments):
+    global count
+    path = made(*arguments)
+    count -= 1
+    if count == 0:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+    return path
+files._made = made_then
+main()
+"""
+WRITING = {
+    "partition": (PARTITION, 3),
+    "rewrite": (("rewrite", "m.onnx", "-p", "prepare", "--plan", "p.plan", "-o", "o.onnx"), 2),
+    "verify": (
+        ("verify", "m.onnx", "m.onnx", "--save-inputs", "i.npz", "--save-results", "r.npz"),
+        2,
+    ),
+    "html": (("partition", "m.onnx", "-p", "conv_relu", "--html", "r.html", "-o", "o.onnx"), 2),
+    "learn": (("learn", "m.onnx", "--nodes", "Conv_0", "-o", "rule.yaml"), 1),
+}
+"""Commands, and how many temporary files each makes at least."""
 STEPS = {
     **dict.fromkeys(("load_rules", "select_matches", "outline_matches"), partitioning),
     **dict.fromkeys(("load_model", "check_model", "compare"), writing),
@@ -114,6 +141,53 @@ def test_a_signal_leaves_nothing_behind(folder: Path, number: signal.Signals) ->
 
     assert process.returncode not in {0, 1}
     assert "Traceback" not in err
+    assert contents(folder) == before
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [(name, number) for name, (_, most) in WRITING.items() for number in range(1, most + 1)],
+)
+def test_two_signals_right_after_a_temporary_file_was_made(
+    folder: Path, command: str, number: int
+) -> None:
+    """Between two statements of ours, and again while we take away what there is."""
+    process = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", ASKED_TO_END, str(number), *WRITING[command][0]],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (process.returncode, process.stderr.count("\n")) == (2, 1), process.stderr
+    assert "dpl: error: interrupted; no file is left half-written" in process.stderr
+    assert not [name for name in contents(folder) if ".dpl-" in name]
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("command", WRITING)
+def test_a_full_disk_leaves_nothing_behind(folder: Path, command: str) -> None:
+    """No file may grow beyond 100 bytes: one message, and the folder as it was."""
+    before = contents(folder)
+    limited = "import resource, dplcli.cli.main as m\n"
+    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); m.main()"
+    process = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", limited, *WRITING[command][0]],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert process.returncode == 2
+    assert "File too large" in process.stderr
+    assert "internal error" not in process.stderr
     assert contents(folder) == before
 
 

@@ -96,6 +96,31 @@ def test_an_operator_it_does_not_know_leaves_it_without_opinion(save: Save) -> N
     assert "QuickGelu" in result.opinions[0].problem
 
 
+@pytest.mark.parametrize("error", [np.exceptions.AxisError("axis 3"), KeyError("y"), IndexError()])
+@pytest.mark.parametrize("when", ["run", "agree"])
+def test_whatever_it_raises_leaves_it_without_opinion(
+    save: Save, monkeypatch: pytest.MonkeyPatch, when: str, error: Exception
+) -> None:
+    """Its operators are written for clarity: they raise, and give, anything."""
+
+    def fail(*_: object, **__: object) -> bool:
+        raise error
+
+    source = Source(save("g (float[1] x) => (float[1] y) { y = Add (x, x) }"))
+    (failed,) = verify_equivalence(source.path, source.path, Settings(levels=("all",))).outputs
+    if when == "run":
+        monkeypatch.setattr(Runner, "run", fail)
+    feeds = {0: {"x": np.ones(1, np.float32)}}
+    evaluator = Evaluator(source, source, feeds, fail if when == "agree" else equal)
+
+    (found,) = evaluator.opinions([failed], {0: {"y": leaves(1)}}, {0: {"y": leaves(2)}})
+
+    assert (found.agrees_with, found.models_agree) == (None, None)
+    assert type(error).__name__ in found.problem
+    assert "could not say anything of y at level all, seed 0, because " in str(found)
+    assert "\n" not in str(found)
+
+
 def test_a_candidate_it_does_not_run_is_said(save: Save) -> None:
     """It still tells whom it agrees with."""
     text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>

@@ -1,0 +1,63 @@
+"""Packages that import their parts when asked offer what a type checker is told they do."""
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from dplcli.lazy import lazy
+
+PACKAGE = Path(__file__).parent.parent / "dplcli"
+LAZY = sorted(path for path in PACKAGE.rglob("__init__.py") if "lazy(" in path.read_text("utf-8"))
+
+
+def imported(tree: ast.AST) -> dict[str, str]:
+    """Return the names that import statements bind, and what each comes from."""
+    return {
+        alias.asname or alias.name: f"{node.module}:{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def package_of(path: Path) -> str:
+    """Return the name of the package in a folder."""
+    return ".".join(path.parent.relative_to(PACKAGE.parent).parts)
+
+
+@pytest.mark.parametrize("path", LAZY, ids=package_of)
+def test_a_lazy_package_offers_what_it_imports_for_types(path: Path) -> None:
+    """The same names, each the same thing, and nothing that is not there."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    stated = imported(ast.Module(guarded.body, []))
+    (table,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict))
+    offered = ast.literal_eval(table)
+
+    assert stated == {
+        name: home if ":" in home else f"{home}:{name}" for name, home in offered.items()
+    }
+    package = import_module(package_of(path))
+    for name, home in stated.items():
+        module, _, other = home.partition(":")
+        assert getattr(package, name) is getattr(import_module(module), other)
+    assert set(package.__all__) == {*stated, *imported(ast.Module(tree.body[:-1], []))} - {
+        "TYPE_CHECKING",
+        "lazy",
+    }
+
+
+def test_there_are_some() -> None:
+    """The front door of the library is one."""
+    assert {package_of(path) for path in LAZY} >= {"dplcli.pipeline", "dplcli.dpl"}
+
+
+def test_a_name_that_is_not_offered_is_missing() -> None:
+    """As in any module; what cannot be imported says why."""
+    attribute = lazy("p", {"a": "dplcli.no_such_module"})
+    with pytest.raises(AttributeError, match="module 'p' has no attribute 'b'"):
+        attribute("b")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        attribute("a")
