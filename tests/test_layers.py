@@ -14,10 +14,11 @@ YAML_SIDE = {"ruamel", "pydantic", "simpleeval"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
+    "lazy": set(),
     "ir": {"errors"},
-    "onnx_io": {"errors", "files", "ir", "onnx"},
+    "onnx_io": {"errors", "files", "lazy", "ir", "onnx"},
     "diff": {"errors", "ir"},
-    "dpl": {"errors", "ir"} | YAML_SIDE,
+    "dpl": {"errors", "lazy", "ir"} | YAML_SIDE,
     "passes": {"errors", "ir", "dpl"},
     "verify": {"errors", "files", "ir", "onnx_io", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},
@@ -33,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "matplotlib",
         "rich",
     },
-    "pipeline": {"errors", "files", "ir", "onnx_io", "diff", "dpl", "passes"}
+    "pipeline": {"errors", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "passes"}
     | {"verify", "targets", "report"},
     "cli": {"errors", "files", "pipeline", "report", "click", "rich"},
     "__init__": set(),

@@ -192,6 +192,8 @@ def _mended(proto: ModelProto, path: Path) -> list[str]:
             )
         setattr(message, field.name, wrong[0].decode(errors="backslashreplace"))
         places.append(f"{where}.{field.name}")
+    if not places:  # what is not text was replaced later in the file
+        return []
     more = f" and {len(places) - 1} more" if len(places) > 1 else ""
     return [f"{path}: is not UTF-8 text: {places[0]}{more}; the bytes are spelled out"]
 
