@@ -144,7 +144,7 @@ def test_function_calls_are_seen_through() -> None:
     ],
 )
 def test_failure_is_a_note(text: str, reason: str) -> None:
-    """When onnx refuses, declared types remain, one line is noted, and nothing is raised."""
+    """Where onnx refuses, or never ends, declared types remain, and one line says so."""
     model = ir_of(text)
     for _ in range(2):
         assert model.graph.values["y"].known_type() is None
