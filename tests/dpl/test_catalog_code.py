@@ -33,11 +33,12 @@ def made(name="r"):
 
 @pytest.fixture(autouse=True)
 def clean_modules() -> Iterator[None]:
-    """Forget the modules that a test imported, and its changes to the path."""
+    """Forget what a test imported, but for parts of dpl, and its changes to the path."""
     before, path = set(sys.modules), list(sys.path)
     yield
     for name in set(sys.modules) - before:
-        del sys.modules[name]
+        if not name.startswith("dplcli"):
+            del sys.modules[name]
     sys.path[:] = path
 
 

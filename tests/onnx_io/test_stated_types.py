@@ -242,7 +242,7 @@ def test_equal_constants_are_told_from_others() -> None:
     assert [value.name for value in model.refuted] == ["yc", "yd"]
 
 
-def test_symbols_of_what_is_computed_prove_nothing() -> None:
+def test_symbols_of_sizes_that_data_decide_prove_nothing() -> None:
     """They are what an exporter saw once; those of inputs are given."""
     model = ir_of("""g (float[b,s,8] x, int64[2] t) => (float[?,?] z) <float[b,s] y, float[b,s,8] n>
         { y = Reshape (x, t) n = Neg (x) z = Abs (y) }""")

@@ -191,7 +191,7 @@ class Knowledge:
             return said
         if found is not None:
             return found
-        if isinstance(said, str) and _is_name(said) and not _is_claim(value):
+        if isinstance(said, str) and _is_name(said):
             is_input = value.producer is None
             return self.algebra.atom(("symbol", value.graph, said), low=0, plain=is_input)
         return self.algebra.atom(own, low=0)
@@ -283,14 +283,6 @@ class Knowledge:
         if isinstance(length, int) and len(content) != length:
             return None
         return content if all(_fits(item, dtype) for item in content) else None
-
-
-def _is_claim(value: Value) -> bool:
-    """Tell whether a symbol in the type is only what the file says of what a node makes.
-
-    Exporters write symbols for what they saw once; nothing that runs the model checks them.
-    """
-    return value.producer is not None and value.declared_type is not None
 
 
 def sized_by_data(model: Model) -> set[Value]:
