@@ -80,6 +80,12 @@ def with_long(cases: Mapping[str, Sequence[object]], long: Container[str]) -> li
     ]
 
 
+def one_in(count: int, names: Iterable[str]) -> list[ParameterSet]:
+    """Return a parameter for each name; all but one in *count* are for the long part."""
+    cases = {name: (name,) for name in names}
+    return with_long(cases, cases.keys() - set(list(cases)[::count]))
+
+
 @cache
 def shipped_rewrites(name: str) -> Sequence[RewriteRule]:
     """Return the rewrites of a shipped catalogue, read once for all tests."""

@@ -182,6 +182,7 @@ def runner_of(model: onnx.ModelProto) -> Callable[[dict[str, Any]], Sequence[Any
     return lambda feeds: session.run(None, feeds)
 
 
+@pytest.mark.long
 def test_every_expanded_operator_is_accounted_for() -> None:
     """An operator with a body is made by the catalogue, or there is a reason why not."""
     claimed = {

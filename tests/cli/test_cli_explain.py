@@ -107,7 +107,13 @@ def test_the_record_of_a_node_has_the_keys_of_the_contract(explain: Explain) -> 
     assert verdict["trace"]["fits"]
 
 
-@pytest.mark.parametrize("options", [(), ("--node", "Relu_0")], ids=["rules", "node"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), id="rules", marks=pytest.mark.long),
+        pytest.param(("--node", "Relu_0"), id="node"),
+    ],
+)
 def test_the_same_bytes_in_every_run(
     dpl_process: Dpl, folder: Path, options: tuple[str, ...]
 ) -> None:

@@ -490,6 +490,7 @@ def test_what_is_printed_reads_back(case: tuple[RichGraph, RichPattern]) -> None
         assume(condition=False)
 
 
+@pytest.mark.long
 @settings(SETTINGS, max_examples=300)
 @given(MIXED)
 def test_the_traced_search_agrees(case: tuple[RichGraph, RichPattern]) -> None:

@@ -31,7 +31,10 @@ def chain(order: str) -> onnx.ModelProto:
     return proto
 
 
-@pytest.mark.parametrize("order", ["forwards", "backwards", "shuffled"])
+@pytest.mark.parametrize(
+    "order",
+    ["forwards", *(pytest.param(o, marks=pytest.mark.long) for o in ("backwards", "shuffled"))],
+)
 def test_a_long_chain_in_any_order(order: str, tmp_path: Path) -> None:
     """20,000 nodes in a row load, verify, are typed and written without recursion."""
     model = ir_of(chain(order))

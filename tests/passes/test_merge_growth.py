@@ -198,10 +198,12 @@ CASES: dict[Callable[[int], Steps], Callable[[int], int]] = {
 }
 """The nets, and how many regions are in one of a given size."""
 
+QUICK = (chain, with_readers, beside_a_chain, read_by_all)
+
 
 @pytest.mark.parametrize(
     "net",
-    [pytest.param(net, marks=pytest.mark.long if net is ladder else ()) for net in CASES],
+    [pytest.param(net, marks=() if net in QUICK else pytest.mark.long) for net in CASES],
     ids=lambda net: net.__name__,
 )
 def test_growth(net: Callable[[int], Steps]) -> None:

@@ -586,6 +586,7 @@ def test_steps_are_no_split() -> None:
 # -- everything --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_random_graphs_come_to_rest(graph: RandomGraph) -> None:

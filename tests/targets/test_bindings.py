@@ -194,6 +194,7 @@ def test_a_module_imports_whatever_the_names(tmp_path: Path) -> None:
     assert sum(c.INPUTS == c.ATTRIBUTES == HOSTILE for c in classes) == len(contract.functions) - 2
 
 
+@pytest.mark.long
 def test_a_kernel_is_a_typed_subclass(tmp_path: Path) -> None:
     """The right signature passes mypy and runs; a wrong one is an error; none is abstract."""
     contract = pipeline.catalog_contract(["conv_relu"], only=["conv2d_relu", "conv2d_bn_clip"])

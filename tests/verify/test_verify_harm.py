@@ -227,7 +227,14 @@ def test_partition_keeps_nothing_that_crashes(save: Save, harm: Path, tmp_path: 
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+    ],
+)
 def test_a_worker_ends_with_dpl(
     save: Save, harm: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
