@@ -10,7 +10,7 @@ from dplcli.report.tables import model_report, node_report
 from tests.corpus.nets import SHARED, manifest
 
 MODELS = sorted(manifest())
-_MANY = 8_000
+_MANY = 3_000
 
 
 @pytest.mark.parametrize("name", MODELS)
