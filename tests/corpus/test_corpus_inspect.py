@@ -9,7 +9,7 @@ from dplcli.report.layout import lines_of
 from dplcli.report.tables import model_report, node_report
 from tests.corpus.nets import each_model, manifest, real_model
 
-_MANY = 8_000
+_MANY = 3_000
 
 
 @pytest.mark.parametrize("name", each_model(manifest()))
