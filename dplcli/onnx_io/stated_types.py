@@ -298,6 +298,7 @@ def statements_hold(model: Model) -> bool:
         inputs, outputs = node.inputs, node.outputs
         key = (
             node.op_type,
+            node.domain,
             id(node.attributes),
             len(outputs),
             *[v if v is None or v in constants else id(v.type_source) for v in inputs + outputs],
