@@ -331,7 +331,7 @@ class _GraphReader:
             statement = statements.get(encoded)
             if statement is None:
                 statement = statements[encoded] = TypeStatement(encoded, decode_statement)
-            declared.type_source = statement if known is None else statement.refined(known)
+            declared.type_source = statement
 
     def _read_body(
         self,

@@ -301,6 +301,7 @@ def statements_hold(model: Model) -> bool:
         inputs, outputs = node.inputs, node.outputs
         key = (
             node.op_type,
+            node.domain,
             id(node.attributes),
             len(outputs),
             *[v if v is None or v in constants else id(v.type_source) for v in inputs + outputs],
@@ -316,13 +317,19 @@ def statements_hold(model: Model) -> bool:
 
 def _is_given(value: Value, constants: set[Value]) -> bool:
     """Tell whether all is known of an input or initializer; note if shapes may depend on it."""
-    known = value.type_source
-    if type(known) is TensorType and value.is_initializer and not value.is_graph_input:
-        if known.dtype not in _FLOATS:
-            constants.add(value)
+    source, known = value.type_source, value.declared_type
+    if value.is_initializer and known is not None and known.dtype not in _FLOATS:
+        constants.add(value)
+    if value.is_initializer and value.is_graph_input:
+        return False  # others may be given in its place
+    if value.is_initializer and type(source) is TensorType:
+        return True  # it is the data's own
+    if known is None or not is_exact(known):
+        return False
+    if not value.is_initializer:
         return True
-    known = value.declared_type
-    return known is not None and is_exact(known) and not value.is_initializer
+    tensor = value.graph.model.codec.tensor(value.initializer_source)
+    return (tensor.dtype, tensor.shape) == known
 
 
 _FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})

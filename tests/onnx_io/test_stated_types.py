@@ -164,6 +164,18 @@ def test_an_initializer_is_what_it_holds() -> None:
     assert "'w' is stated to be float32[7], and is float32[2]" in model.notes[0]
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_model_that_states_all_states_it_of_initializers_too(size: int) -> None:
+    """Its data decides without any inference, if it is so."""
+    proto = parse("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add (x, w) }")
+    proto.graph.value_info.append(onnx.helper.make_tensor_value_info("w", 1, [size]))
+    model = ir_of(proto)
+    asked: list[int] = []
+    model.on_inference = lambda: asked.append(1)
+    model.check_statements()
+    assert bool(asked) == bool(model.refuted) == (size != 2)
+
+
 def test_a_function_that_is_called_in_two_ways() -> None:
     """What is stated inside it must be so at each call."""
     text = """<ir_version: 10, opset_import: ["" : 17, "d" : 1]>
