@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -23,7 +24,8 @@ EXIT_COULD_NOT = 2
 _STDERR = 2
 
 
-_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
+_SOON = 0.01
 
 
 class _StoppedError(BaseException):
@@ -47,6 +49,7 @@ def run(command: click.Command) -> NoReturn:
     gc.disable()  # one command, then the process ends: walking a large graph only takes time
     try:
         _handle_signals(_stop)
+        sys.unraisablehook = partial(_raise_again, sys.unraisablehook)
         code = _flushed(_guarded(command))
         _handle_signals(_go_on)  # what is left to do is soon done
     except _StoppedError:  # between two statements of ours, or nobody reads what we print
@@ -95,6 +98,16 @@ def _interrupted() -> int:
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
     del frame
     raise _StoppedError(number)
+
+
+def _raise_again(
+    others: Callable[[sys.UnraisableHookArgs], object], unraisable: sys.UnraisableHookArgs
+) -> None:
+    """Stop soon, if a signal came within a callback, from which Python raises nothing."""
+    if isinstance(unraisable.exc_value, _StoppedError) and hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, _SOON)
+    else:
+        others(unraisable)
 
 
 def _go_on(number: int, frame: FrameType | None) -> None:

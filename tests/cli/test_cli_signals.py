@@ -51,6 +51,23 @@ def made_then(*arguments):
 files._made = made_then
 main()
 """
+IN_A_CALLBACK = """
+import os, signal, time, weakref
+from dplcli.pipeline import writing
+from dplcli.cli.main import main
+class Object:
+    pass
+def end(_):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.1)
+def wait(*_, **__):
+    here = Object()
+    reference = weakref.ref(here, end)
+    del here
+    time.sleep(50)
+writing.compare = wait
+main()
+"""
 WRITING = {
     "partition": (PARTITION, 3),
     "rewrite": (("rewrite", "m.onnx", "-p", "prepare", "--plan", "p.plan", "-o", "o.onnx"), 2),
@@ -161,6 +178,25 @@ def test_two_signals_right_after_a_temporary_file_was_made(
     assert (process.returncode, process.stderr.count("\n")) == (2, 1), process.stderr
     assert "dpl: error: interrupted; no file is left half-written" in process.stderr
     assert not [name for name in contents(folder) if ".dpl-" in name]
+
+
+@pytest.mark.usefixtures("model")
+def test_a_signal_within_a_callback_is_not_lost(folder: Path) -> None:
+    """Python raises nothing from there: what calls back goes on, and we stop a little later."""
+    before = contents(folder)
+    process = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", IN_A_CALLBACK, *PARTITION],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+
+    assert process.returncode == 2
+    assert process.stderr == "dpl: error: interrupted; no file is left half-written\n"
+    assert contents(folder) == before
 
 
 @pytest.mark.usefixtures("model")
