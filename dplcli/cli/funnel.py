@@ -26,6 +26,7 @@ _STDERR = 2
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
 _SOON = 0.01
+_patience = [None] * 300  # how often a signal waits for an import to end, of 3 seconds in all
 
 
 class _StoppedError(BaseException):
@@ -95,9 +96,21 @@ def _interrupted() -> int:
     return _report("interrupted; no file is left half-written", None)
 
 
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    del frame
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Stop what is being done; an import is done first, as some in C++ abort if they fail."""
+    if _patience and _imports(frame) and hasattr(signal, "setitimer"):
+        _patience.pop()
+        signal.setitimer(signal.ITIMER_REAL, _SOON)
+        return
     raise _StoppedError(number)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _raise_again(

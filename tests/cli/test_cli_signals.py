@@ -68,6 +68,27 @@ def wait(*_, **__):
 writing.compare = wait
 main()
 """
+IN_AN_IMPORT = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, str(Path("module").resolve()))
+from dplcli.pipeline import writing
+from dplcli.cli.main import main
+def load(*_, **__):
+    import slow
+    Path("../imported").write_text("")
+    __import__("time").sleep(50)
+writing.compare = load
+main()
+"""
+SLOW = """
+import os, signal, time
+from pathlib import Path
+os.kill(os.getpid(), signal.SIGTERM)
+while %s:
+    time.sleep(0.01)
+Path("../done").write_text("")
+"""
 WRITING = {
     "partition": (PARTITION, 3),
     "rewrite": (("rewrite", "m.onnx", "-p", "prepare", "--plan", "p.plan", "-o", "o.onnx"), 2),
@@ -197,6 +218,35 @@ def test_a_signal_within_a_callback_is_not_lost(folder: Path) -> None:
     assert process.returncode == 2
     assert process.stderr == "dpl: error: interrupted; no file is left half-written\n"
     assert contents(folder) == before
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_signal_within_an_import_lets_it_end(
+    folder: Path,
+    ends: bool,  # noqa: FBT001
+) -> None:
+    """Libraries in C++ abort where their import fails; one that never ends is stopped, too."""
+    (folder / "module").mkdir()
+    waiting = "time.monotonic() < start" if ends else "True"
+    text = SLOW % waiting
+    text = text.replace("import os,", "import time; start = time.monotonic() + 0.2\nimport os,")
+    (folder / "module" / "slow.py").write_text(text, encoding="utf-8")
+    before = contents(folder)
+    process = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", IN_AN_IMPORT, *PARTITION],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+
+    assert process.returncode == 2
+    assert process.stderr == "dpl: error: interrupted; no file is left half-written\n"
+    assert contents(folder) == before
+    assert (folder.parent / "done").exists() == ends
 
 
 @pytest.mark.usefixtures("model")
