@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,8 +22,9 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, arguments: Sequence[object]) -> i
     is given back what it had, and signals do what they did.
     """
     monkeypatch.setattr("sys.argv", ["dpl", *map(str, arguments)])
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     handlers = [signal.getsignal(number) for number in numbers]
+    monkeypatch.setattr("sys.unraisablehook", sys.unraisablehook)
     try:
         with pytest.raises(SystemExit) as caught:
             main()

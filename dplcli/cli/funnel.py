@@ -8,6 +8,8 @@ import re
 import signal
 import sys
 import traceback
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -27,7 +29,11 @@ _STDERR = 2
 _EXCERPT = re.compile(r"\n(?= {4})")
 
 
-_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
+_SOON = 0.01
+_MOST_WAITS = 300
+_WAITS = count()
+"""How often a signal has waited for an import to end: for three seconds at most, in all."""
 
 
 class _StoppedError(BaseException):
@@ -52,6 +58,7 @@ def run(command: click.Command) -> NoReturn:
     with guarded():
         try:
             _handle_signals(_stop)
+            sys.unraisablehook = partial(_raise_again, sys.unraisablehook)
             code = _flushed(_guarded(command))
             _handle_signals(_go_on)  # what is left to do is soon done
         except _StoppedError:  # between two statements of ours, or nobody reads what we print
@@ -97,9 +104,31 @@ def _interrupted() -> int:
     return _report("interrupted; no file is left half-written", None)
 
 
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    del frame
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Stop what is being done; an import is done first, as some in C++ abort if they fail."""
+    can_wait = hasattr(signal, "setitimer")
+    if can_wait and _imports(frame) and next(_WAITS) < _MOST_WAITS:
+        signal.setitimer(signal.ITIMER_REAL, _SOON)
+        return
     raise _StoppedError(number)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _raise_again(
+    others: Callable[[sys.UnraisableHookArgs], object], unraisable: sys.UnraisableHookArgs
+) -> None:
+    """Stop soon, if a signal came within a callback, from which Python raises nothing."""
+    if isinstance(unraisable.exc_value, _StoppedError) and hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, _SOON)
+    else:
+        others(unraisable)
 
 
 def _go_on(number: int, frame: FrameType | None) -> None:

@@ -27,6 +27,7 @@ from dplcli.report.escaping import json_text
 from dplcli.report.layout import Group, Table, Text, lines_of
 from dplcli.verify import workers
 from tests.cli.support import ROOT
+from tests.helpers import one_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,7 +204,7 @@ def test_no_command_is_forgotten() -> None:
 
 @pytest.mark.usefixtures("hostile")
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("way", ["pipe", "80", "colours"])
+@pytest.mark.parametrize("way", one_in(3, ["pipe", "80", "colours"]))
 def test_hostile_names_are_text(
     dpl: Dpl, name: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,6 +402,7 @@ def test_a_terminal_gets_our_styles_and_no_others(hostile: Path) -> None:
 
 
 @pytest.mark.skipif(not workers.IS_POSSIBLE, reason="models run in this process")
+@pytest.mark.long
 @pytest.mark.usefixtures("hostile")
 def test_what_onnxruntime_prints_is_guarded(dpl: Dpl, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that runs models writes nothing to the terminal by itself."""

@@ -53,6 +53,44 @@ def made_then(*arguments):
 files._made = made_then
 main()
 """
+IN_A_CALLBACK = """
+import os, signal, time, weakref
+from dplcli.pipeline import writing
+from dplcli.cli.main import main
+class Object:
+    pass
+def end(_):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.1)
+def wait(*_, **__):
+    here = Object()
+    reference = weakref.ref(here, end)
+    del here
+    time.sleep(50)
+writing.compare = wait
+main()
+"""
+IN_AN_IMPORT = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, str(Path("module").resolve()))
+from dplcli.pipeline import writing
+from dplcli.cli.main import main
+def load(*_, **__):
+    import slow
+    Path("../imported").write_text("")
+    __import__("time").sleep(50)
+writing.compare = load
+main()
+"""
+SLOW = """
+import os, signal, time
+from pathlib import Path
+os.kill(os.getpid(), signal.SIGTERM)
+while %s:
+    time.sleep(0.01)
+Path("../done").write_text("")
+"""
 WRITING = {
     "partition": (PARTITION, 3),
     "rewrite": (("rewrite", "m.onnx", "-p", "prepare", "--plan", "p.plan", "-o", "o.onnx"), 2),
@@ -145,6 +183,7 @@ def test_a_signal_leaves_nothing_behind(folder: Path, number: signal.Signals) ->
 
 
 @pytest.mark.usefixtures("model")
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "number"),
     [(name, number) for name, (_, most) in WRITING.items() for number in range(1, most + 1)],
@@ -166,6 +205,54 @@ def test_two_signals_right_after_a_temporary_file_was_made(
     assert (process.returncode, process.stderr.count("\n")) == (2, 1), process.stderr
     assert "dpl: error: interrupted; no file is left half-written" in process.stderr
     assert not [name for name in contents(folder) if ".dpl-" in name]
+
+
+@pytest.mark.usefixtures("model")
+def test_a_signal_within_a_callback_is_not_lost(folder: Path) -> None:
+    """Python raises nothing from there: what calls back goes on, and we stop a little later."""
+    before = contents(folder)
+    process = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", IN_A_CALLBACK, *PARTITION],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+
+    assert process.returncode == 2
+    assert process.stderr == "dpl: error: interrupted; no file is left half-written\n"
+    assert contents(folder) == before
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_signal_within_an_import_lets_it_end(
+    folder: Path,
+    ends: bool,  # noqa: FBT001
+) -> None:
+    """Libraries in C++ abort where their import fails; one that never ends is stopped, too."""
+    (folder / "module").mkdir()
+    waiting = "time.monotonic() < start" if ends else "True"
+    text = SLOW % waiting
+    text = text.replace("import os,", "import time; start = time.monotonic() + 0.2\nimport os,")
+    (folder / "module" / "slow.py").write_text(text, encoding="utf-8")
+    before = contents(folder)
+    process = subprocess.run(  # noqa: S603  # our own program
+        [sys.executable, "-c", IN_AN_IMPORT, *PARTITION],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+
+    assert process.returncode == 2
+    assert process.stderr == "dpl: error: interrupted; no file is left half-written\n"
+    assert contents(folder) == before
+    assert (folder.parent / "done").exists() == ends
 
 
 @pytest.mark.usefixtures("model")

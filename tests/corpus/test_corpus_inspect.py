@@ -12,6 +12,7 @@ from tests.corpus.nets import each_model, manifest, real_model
 _MANY = 3_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", each_model(manifest()))
 def test_every_node_is_shown_with_its_names_and_types(name: str) -> None:
     """What the model says of a node is in its report as it is, symbolic shapes included.
