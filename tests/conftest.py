@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,12 @@ def pytest_report_header() -> str:
     if corpus() is None:
         return f"corpus: none ({VARIABLE} names none); tests of its models are skipped"
     return f"corpus: {len(corpus_manifest())} models in {corpus()}"
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected, which stays to the end, out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -109,6 +109,7 @@ def test_examples(name: str) -> None:
     assert failures(rules_of("cutlass")[name]) == []
 
 
+@pytest.mark.long
 def test_every_condition_is_shown() -> None:
     """No condition can be left out without an example noticing."""
     assert idle_conditions(rules_of("cutlass").values()) == set()

@@ -23,7 +23,7 @@ from dplcli.dpl import read_catalogs
 from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import model_from_proto, to_proto
 from dplcli.passes.rewriting import rewrite
-from tests.helpers import SCHEMAS
+from tests.helpers import SCHEMAS, one_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -196,7 +196,7 @@ def test_every_expanded_operator_is_accounted_for() -> None:
     assert expanded().keys() >= NOT_CLAIMED.keys()
 
 
-@pytest.mark.parametrize("op_type", CLAIMED)
+@pytest.mark.parametrize("op_type", one_in(4, CLAIMED))
 def test_a_body_becomes_its_operator_again(op_type: str) -> None:
     """The body of each case becomes the node that it is the body of, inputs, attributes and all."""
     for name in expanded()[op_type]:
@@ -212,7 +212,7 @@ def test_a_body_becomes_its_operator_again(op_type: str) -> None:
         assert described(result) == described(trimmed), name
 
 
-@pytest.mark.parametrize("op_type", CLAIMED)
+@pytest.mark.parametrize("op_type", one_in(4, CLAIMED))
 def test_golden_outputs_are_reproduced(op_type: str) -> None:
     """What the rewritten model computes is what the standard says, within its own tolerance."""
     for name in expanded()[op_type]:

@@ -10,7 +10,7 @@ import pytest
 import ruamel.yaml
 
 from tests.cli.support import ROOT, Answer, Dpl
-from tests.helpers import with_long
+from tests.helpers import one_in, with_long
 from tests.strategies import within
 
 Json: TypeAlias = dict[str, Any]
@@ -158,7 +158,7 @@ def test_what_is_shown_loads_again(dpl: Dpl, write: Write, pattern: str) -> None
     assert record(again)["rules"][0]["pattern"] == shown
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", one_in(4, SHIPPED))
 def test_shipped_patterns_shown_load_again(dpl: Dpl, write: Write, name: str) -> None:
     """Every rule of the shipped catalogues, conditions and all."""
     rules = record(dpl("patterns", "show", name, "--json", "-"))["rules"]
@@ -410,7 +410,7 @@ ABORTING = {
 
 
 @pytest.mark.parametrize("pattern", ABORTING.values(), ids=ABORTING)
-@pytest.mark.parametrize("command", ["check", "test"])
+@pytest.mark.parametrize("command", one_in(2, ["test", "check"]))
 def test_a_strange_attribute_does_not_end_the_process(
     dpl_process: Dpl, write: Write, command: str, pattern: str
 ) -> None:

@@ -365,7 +365,11 @@ def check_reference(case: tuple[RichGraph, RichPattern]) -> None:
 
 @pytest.mark.parametrize(
     "features",
-    [("plain",), *((feature,) for feature in FEATURES), ("not", "repeat"), ("repeat", "shape")],
+    [
+        ("plain",),
+        *(pytest.param((feature,), marks=pytest.mark.long) for feature in FEATURES),
+        *(("not", "repeat"), ("repeat", "shape")),
+    ],
     ids="-".join,
 )
 def test_agrees_with_the_reference(features: tuple[str, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -129,6 +130,7 @@ def test_agrees_with_brute_force(graph: RandomGraph, pattern: RandomPattern) -> 
     assert found_in(graph, pattern.text()) == Reference(graph, pattern).solutions()
 
 
+@pytest.mark.long
 @settings(SETTINGS, max_examples=500)
 @given(st.data())
 def test_agrees_with_brute_force_where_much_matches(data: st.DataObject) -> None:

@@ -23,7 +23,7 @@ from tests.helpers import with_long
 from tests.report.made import HOSTILE, documents, output
 
 DOCUMENTS = documents()
-ALL = pytest.mark.parametrize("name", DOCUMENTS)
+ALL = pytest.mark.parametrize("name", with_long({name: (name,) for name in DOCUMENTS}, {"many"}))
 VOID = {"meta", "use"}
 
 
@@ -111,7 +111,7 @@ def test_the_page_can_be_read_without_eyes_and_on_a_phone(name: str) -> None:
     assert "prefers-color-scheme: dark" in page_of(name)
 
 
-@pytest.mark.parametrize("name", with_long({name: (name,) for name in DOCUMENTS}, {"many"}))
+@ALL
 def test_the_same_report_is_the_same_page(name: str) -> None:
     """No time, no random identifier."""
     assert html_page(DOCUMENTS[name]) == page_of(name)
