@@ -107,6 +107,7 @@ def test_the_record_of_a_node_has_the_keys_of_the_contract(explain: Explain) -> 
     assert verdict["trace"]["fits"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [

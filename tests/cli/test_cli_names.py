@@ -95,7 +95,8 @@ def odd_folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", one_in(len(NAMES), NAMES))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", NAMES)
 def test_every_command_takes_odd_names(odd_folder: Path, kind: str) -> None:
     """As arguments, as options, and in reports, from which they can be had back."""
     odd, environment = NAMES[kind]

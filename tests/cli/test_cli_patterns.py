@@ -728,6 +728,7 @@ def test_one_rule_only_is_tried(dpl: Dpl, write: Write) -> None:
     assert {trial["rule"] for trial in found["trials"]} == {"r"}
 
 
+@pytest.mark.long
 def test_the_same_bytes_in_every_run(dpl_process: Dpl, write: Write) -> None:
     """Nothing depends on hashing or on time."""
     path = write(rewrites=[SELF | {"replacement": "Mul(x, 3.0)"}], patterns=outline("Neg(Relu(x))"))

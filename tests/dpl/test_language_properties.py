@@ -377,6 +377,7 @@ def test_agrees_with_the_reference(features: tuple[str, ...]) -> None:
     SETTINGS(given(cases(features))(check_reference))()
 
 
+@pytest.mark.long
 @settings(SETTINGS, max_examples=400)
 @given(MIXED)
 def test_agrees_with_the_reference_on_everything(case: tuple[RichGraph, RichPattern]) -> None:

@@ -148,6 +148,7 @@ def test_agrees_with_brute_force_where_much_matches(data: st.DataObject) -> None
     assert found_in(graph, pattern.text()) == Reference(graph, pattern).solutions()
 
 
+@pytest.mark.long
 @settings(SETTINGS, max_examples=500)
 @given(st.data())
 def test_agrees_with_brute_force_where_inputs_are_omitted(data: st.DataObject) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.helpers import check_idempotent, one_in, partitioned, rule, run_model, taken
+from tests.helpers import check_idempotent, partitioned, rule, run_model, taken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,6 +92,7 @@ SILU = "Mul(x, Sigmoid(Mul(x, CastLike(a, x))))"
 RELU = "Max(x, CastLike(const(), _))"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("patterns", "matches"),
     [
@@ -103,7 +104,7 @@ RELU = "Max(x, CastLike(const(), _))"
     ],
     ids=["parts", "branches", "calls", "any-call", "anything"],
 )
-@pytest.mark.parametrize("constants", one_in(3, ["auto", "embed", "lift"]))
+@pytest.mark.parametrize("constants", ["auto", "embed", "lift"])
 def test_functions_of_onnxscript(patterns: list[str], matches: int, constants: str) -> None:
     """Loops, branches and functions that call functions, in every way to treat constants."""
     pytest.importorskip("onnxscript", reason="writes the model")

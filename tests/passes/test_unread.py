@@ -26,7 +26,6 @@ from tests.helpers import (
     SCHEMAS,
     model_from_bytes,
     model_from_text,
-    one_in,
     random_inputs,
     run_model,
 )
@@ -111,7 +110,8 @@ def compared(before: onnx.ModelProto, after: onnx.ModelProto) -> bool:
     return True
 
 
-@pytest.mark.parametrize("catalogue", one_in(4, sorted(CATALOGUES, reverse=True)))
+@pytest.mark.long
+@pytest.mark.parametrize("catalogue", CATALOGUES)
 def test_examples_of_which_less_is_read(catalogue: str) -> None:
     """Whatever part of an example nobody reads, its rule makes a model that computes the same."""
     counts = {"tried": 0, "applied": 0, "compared": 0}

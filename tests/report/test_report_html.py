@@ -111,6 +111,7 @@ def test_the_page_can_be_read_without_eyes_and_on_a_phone(name: str) -> None:
     assert "prefers-color-scheme: dark" in page_of(name)
 
 
+@pytest.mark.long
 @ALL
 def test_the_same_report_is_the_same_page(name: str) -> None:
     """No time, no random identifier."""
