@@ -45,7 +45,8 @@ class Case(NamedTuple):
 
 
 def one_node_cases() -> Iterator[Case]:
-    """Iterate over onnx's cases of one node of the standard."""
+    """Iterate over onnx's cases of one node of the standard; their inputs are random."""
+    np.random.seed(0)  # noqa: NPY002  # the generator that onnx takes them from
     for case in collect_testcases(""):
         model = case.model
         if model is None or not case.data_sets or model.functions or len(model.graph.node) != 1:
@@ -91,7 +92,9 @@ def is_same(found: object, wanted: object) -> bool:
         return False
     if ours.dtype.kind not in "fc":
         return bool((ours == theirs).all())
-    return np.allclose(ours, theirs, rtol=1e-4, atol=1e-5, equal_nan=True)
+    half = ours.dtype == np.float16  # another kernel may round its last bit, 1e-3, another way
+    rtol, atol = (2e-3, 1e-3) if half else (1e-4, 1e-5)
+    return np.allclose(ours, theirs, rtol=rtol, atol=atol, equal_nan=True)
 
 
 @pytest.mark.long
