@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+pytestmark = pytest.mark.long
+
 FOUND = {
     "bert-legacy13-eager": (12, 0),
     "bert-legacy17": (12, 0),

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import RewriteRule
     from dplcli.ir import Model
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "sample_models"
 OWN = ("fuse_ort.yaml", "fuse_ort_quantized.yaml")

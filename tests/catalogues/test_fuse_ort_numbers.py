@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     Maker = Callable[[np.random.Generator], Case]
 
+pytestmark = pytest.mark.long
+
 
 def conv_case(rng: np.random.Generator, activation: str, spatial: int) -> Case:
     """Make a grouped convolution with a residual, in one to three spatial dimensions."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+pytestmark = pytest.mark.long
+
 
 def encoding(
     rng: np.random.Generator, name: str, dtype: str, scale: float, zero: float = 0.5

@@ -9,6 +9,7 @@ import pytest
 from dplcli import pipeline
 from tests.cli.mutants import Mutant, mutants
 from tests.cli.support import SAMPLES, Dpl, Save
+from tests.helpers import with_long
 
 # One net with everything that has a number in it, weights inside the function bodies.
 EMBEDDED = """dpl: 1
@@ -131,7 +132,9 @@ NETS = {
 }
 
 
-@pytest.mark.parametrize(("refill", "count", "share"), NETS.values(), ids=NETS)
+@pytest.mark.parametrize(
+    ("refill", "count", "share"), with_long(NETS, NETS.keys() - {"residual_block"})
+)
 @pytest.mark.usefixtures("folder")
 def test_random_single_mistakes_are_noticed(
     request: pytest.FixtureRequest, *, refill: bool, count: int, share: float

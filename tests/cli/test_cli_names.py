@@ -13,7 +13,6 @@ import pytest
 from onnx import numpy_helper
 
 from tests.cli.support import ROOT, SAMPLES
-from tests.helpers import one_in
 
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
 ODD = os.fsdecode(b"\xff")
@@ -109,7 +108,8 @@ def test_every_command_takes_odd_names(odd_folder: Path, kind: str) -> None:
     assert not [path for path in odd_folder.iterdir() if path.name.startswith(".dpl-")]
 
 
-@pytest.mark.parametrize("kind", one_in(len(NAMES), NAMES))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", NAMES)
 def test_weights_beside_a_model_are_found(odd_folder: Path, kind: str) -> None:
     """By onnx, by onnxruntime and by the reference evaluator, in files of odd names, too."""
     odd, environment = NAMES[kind]

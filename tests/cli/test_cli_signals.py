@@ -10,6 +10,7 @@ import pytest
 
 from dplcli.pipeline import partitioning, writing
 from tests.cli.support import ROOT, Dpl, contents
+from tests.helpers import one_in
 
 PARTITION = ("partition", "m.onnx", "--target", "dnnl", "-o", "out.onnx", "--json", "r.json")
 # Stops where the staged model lies beside its destination, and says so.
@@ -256,7 +257,7 @@ def test_a_signal_within_an_import_lets_it_end(
 
 
 @pytest.mark.usefixtures("model")
-@pytest.mark.parametrize("command", WRITING)
+@pytest.mark.parametrize("command", one_in(3, WRITING))
 def test_a_full_disk_leaves_nothing_behind(folder: Path, command: str) -> None:
     """No file may grow beyond 100 bytes: one message, and the folder as it was."""
     before = contents(folder)
@@ -297,7 +298,7 @@ def test_a_signal_that_is_ignored_stays_ignored(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("model")
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", one_in(4, ["<&- >&- 2>&-", "<&-", ">&-", "2>&-"]))
 def test_closed_streams_change_no_verdict(folder: Path, closed: str) -> None:
     """Some services start programs without them: what is printed goes nowhere, that is all."""
     command = [sys.executable, "-c", "from dplcli.cli.main import main; main()", "verify"]

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from dplcli.dpl import DFPattern
     from dplcli.ir import Model, Node
 
+pytestmark = pytest.mark.long
+
 DEEP = 10_000
 A = "g (float[2] a) => (o)"
 
@@ -357,7 +359,7 @@ ANEW: dict[str, Callable[[DFPattern], DFPattern]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ANEW)
+@pytest.mark.parametrize("kind", one_in(2, ANEW))
 def test_parts_that_are_matched_anew_are_not_nested_without_end(kind: str) -> None:
     """Paths inside paths, and repeated parts in repeated parts, end in an error, not a crash."""
     pattern: DFPattern = X
@@ -376,7 +378,7 @@ def nested(kind: str, share: int = 1) -> DFPattern:
     return pattern
 
 
-@pytest.mark.parametrize("kind", one_in(4, NESTED))
+@pytest.mark.parametrize("kind", one_in(12, NESTED))
 def test_deep_pattern_is_printed_hashed_compared_and_read_back(kind: str) -> None:
     """What patterns read does not depend on the stack, nor does reading it again."""
     with within(5):
@@ -403,7 +405,7 @@ def test_deep_pattern_is_compiled_and_matched(kind: str) -> None:
                 next(matcher.solutions(node), None)
 
 
-@pytest.mark.parametrize("kind", one_in(4, NESTED))
+@pytest.mark.parametrize("kind", one_in(8, NESTED))
 def test_deep_pattern_is_traced(kind: str) -> None:
     """The traced search of a deep pattern ends, and says something of every part."""
     text = f"{A} {{ r = Relu (a) s = Relu (r) o = Add (s, r) }}"

@@ -14,7 +14,14 @@ from dplcli.dpl import Catalog, read_catalogs
 from dplcli.errors import CatalogError, DplError
 from dplcli.passes.selection import select_matches
 from tests.calling import exit_code
-from tests.helpers import SCHEMAS, describe_refusals, model_from_text, proto_from_text, taken
+from tests.helpers import (
+    SCHEMAS,
+    describe_refusals,
+    model_from_text,
+    proto_from_text,
+    taken,
+    with_long,
+)
 from tests.strategies import within
 
 Run: TypeAlias = Callable[..., tuple[int, str, str]]
@@ -594,7 +601,9 @@ HOSTILE_YAML = {
 }
 
 
-@pytest.mark.parametrize("text", HOSTILE_YAML.values(), ids=HOSTILE_YAML)
+@pytest.mark.parametrize(
+    "text", with_long({n: (t,) for n, t in HOSTILE_YAML.items()}, {"deep-lists", "many-keys"})
+)
 def test_hostile_yaml_is_refused_quickly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
@@ -723,7 +732,9 @@ HOSTILE_CONDITIONS = {
 }
 
 
-@pytest.mark.parametrize("where", HOSTILE_CONDITIONS.values(), ids=HOSTILE_CONDITIONS)
+@pytest.mark.parametrize(
+    "where", with_long({n: (t,) for n, t in HOSTILE_CONDITIONS.items()}, {"long"})
+)
 def test_a_hostile_condition_runs_nothing(run: Run, tmp_path: Path, where: str) -> None:
     """Refused at load, or a no: within seconds."""
     file(tmp_path, f'{RULES_HEAD}Relu(x)\n    where: ["{where}"]\n')
@@ -735,6 +746,7 @@ def test_a_hostile_condition_runs_nothing(run: Run, tmp_path: Path, where: str) 
     assert not (tmp_path / "proof").exists()
 
 
+@pytest.mark.long
 def test_a_very_long_file(tmp_path: Path) -> None:
     """Ten thousand lines of comments, and a rule in the last one: a rule like others."""
     with within(5):

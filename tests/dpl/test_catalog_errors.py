@@ -190,7 +190,9 @@ def test_caret_points_at_the_culprit(
         "dpl: !!python/object/apply:os.system ['true']\ntarget: t\npatterns: []",
         "dpl: 1\ntarget: t\npatterns: &a [*a]\n",
         "&a {dpl: 1, target: t, patterns: [*a]}\n",
-        "dpl: 1\ntarget: t\npatterns: " + "[" * 3000 + "]" * 3000,
+        pytest.param(
+            "dpl: 1\ntarget: t\npatterns: " + "[" * 3000 + "]" * 3000, marks=pytest.mark.long
+        ),
         "dpl: 1\ntarget: \x01\npatterns: []",
         b"dpl: 1\ntarget: \xff\xfe\npatterns: []",
         b"\xff\xfed\x00p\x00l\x00",
@@ -248,6 +250,7 @@ def test_a_bomb_of_aliases_is_refused_quickly(tmp_path: Path, *, as_mapping: boo
     assert result.stdout.strip() == "refused", result.stderr[-300:]
 
 
+@pytest.mark.long
 @settings(
     max_examples=150,
     deadline=None,

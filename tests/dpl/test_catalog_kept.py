@@ -7,6 +7,8 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from dplcli.dpl import read_catalogs
 from dplcli.ir import Graph
 from dplcli.passes.selection import select_matches
@@ -86,6 +88,7 @@ def test_each_thread_has_rules_of_its_own(tmp_path: Path) -> None:
     assert found[0] is not read(path)
 
 
+@pytest.mark.long
 def test_a_rule_keeps_no_model(tmp_path: Path) -> None:
     """What it was asked about is gone with whoever asked."""
     rule, model = read(written(tmp_path)), model_from_text(GRAPH)

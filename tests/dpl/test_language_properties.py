@@ -385,6 +385,7 @@ def test_agrees_with_the_reference_on_everything(case: tuple[RichGraph, RichPatt
     check_reference(case)
 
 
+@pytest.mark.long
 @settings(SETTINGS, max_examples=400)
 @given(region_cases())
 def test_agrees_with_the_reference_on_regions(case: tuple[RichGraph, RichPattern]) -> None:
@@ -395,6 +396,7 @@ def test_agrees_with_the_reference_on_regions(case: tuple[RichGraph, RichPattern
 # -- what changes nothing --------------------------------------------------------------------
 
 
+@pytest.mark.long
 @SETTINGS
 @given(MIXED, st.randoms(use_true_random=False))
 def test_commuting_operands_changes_nothing(
@@ -411,6 +413,7 @@ def test_commuting_operands_changes_nothing(
     assert found_in(other.text(), pattern.text()) == found_in(graph.text(), pattern.text())
 
 
+@pytest.mark.long
 @SETTINGS
 @given(MIXED)
 def test_renaming_values_changes_nothing(case: tuple[RichGraph, RichPattern]) -> None:
@@ -427,6 +430,7 @@ def test_renaming_values_changes_nothing(case: tuple[RichGraph, RichPattern]) ->
     assert found_in(graph.renamed("r_").text(), pattern.text()) == expected
 
 
+@pytest.mark.long
 @SETTINGS
 @given(MIXED, st.data())
 def test_reordering_independent_nodes_changes_nothing(
@@ -444,6 +448,7 @@ def test_reordering_independent_nodes_changes_nothing(
     assert found_in(other.text(), pattern.text()) == found_in(graph.text(), pattern.text())
 
 
+@pytest.mark.long
 @SETTINGS
 @given(cases(ONE_OUTPUT))
 def test_unrelated_nodes_change_nothing(case: tuple[RichGraph, RichPattern]) -> None:

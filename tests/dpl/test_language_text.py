@@ -1317,6 +1317,7 @@ def test_nothing_is_executed(text: str, tmp_path: Path) -> None:
     assert not mark.exists()
 
 
+@pytest.mark.long
 @SETTINGS
 @given(st.text(max_size=30))
 def test_any_characters_are_read_or_refused(text: str) -> None:

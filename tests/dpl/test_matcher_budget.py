@@ -97,7 +97,7 @@ def test_nested_alternatives_end() -> None:
     assert time.monotonic() - start < 10
 
 
-@pytest.mark.parametrize("depth", [500, 5000])
+@pytest.mark.parametrize("depth", [500, pytest.param(5000, marks=pytest.mark.long)])
 def test_a_deep_pattern_matches_without_recursion(depth: int) -> None:
     """A pattern of thousands of lines parses, compiles and matches."""
     lines = ["n0 = Relu(x)"] + [f"n{i} = Neg(n{i - 1})" for i in range(1, depth)]

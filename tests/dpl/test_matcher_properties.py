@@ -168,6 +168,7 @@ def test_a_subgraph_matches_itself(data: st.DataObject) -> None:
     assert any(s.root == root and set(s.nodes) == nodes for s in found)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(matching(), st.randoms(use_true_random=False))
 def test_commuting_operands_changes_nothing(
@@ -227,6 +228,7 @@ def test_reordering_independent_nodes_changes_nothing(
     assert found_in(graph.with_steps(order), text) == found_in(graph, text)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(matching())
 def test_unrelated_nodes_change_nothing(drawn: tuple[RandomGraph, RandomPattern]) -> None:

@@ -178,6 +178,7 @@ CAST = """<ir_version: 8, opset_import: ["" : 17]>
         c = Cast <to = 7> (r) z = Identity (c) y = Relu (x) }"""
 
 
+@pytest.mark.long
 @LINUX
 def test_a_vector_of_any_length_takes_little_memory() -> None:
     """A constant of 8 bytes says how many elements data propagation makes messages for."""

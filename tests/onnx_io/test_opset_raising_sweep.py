@@ -97,6 +97,16 @@ def is_same(found: object, wanted: object) -> bool:
     return np.allclose(ours, theirs, rtol=rtol, atol=atol, equal_nan=True)
 
 
+def differences(found: Outputs, wanted: Outputs) -> Outputs:
+    """Return, by name, both values of the outputs that differ."""
+    assert found.keys() == wanted.keys()
+    return {
+        name: (found[name], wanted[name])
+        for name in wanted
+        if not is_same(found[name], wanted[name])
+    }
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
 def test_each_change_leaves_the_numbers_alone() -> None:
@@ -108,13 +118,19 @@ def test_each_change_leaves_the_numbers_alone() -> None:
             wanted = None if before is None else run_if_possible(before, case.inputs)
             if before is None or wanted is None:
                 continue
-            raise_opset(before, version)
-            onnx.checker.check_model(before, full_check=True)
-            found = run_if_possible(before, case.inputs)
+            after = onnx.ModelProto()
+            after.CopyFrom(before)
+            raise_opset(after, version)
+            onnx.checker.check_model(after, full_check=True)
+            found = run_if_possible(after, case.inputs)
             if found is None:
                 assert (case.op_type, version) in WITHOUT_KERNEL, case.name
                 continue
-            assert found.keys() == wanted.keys(), case.name
-            assert all(is_same(found[key], wanted[key]) for key in wanted), (case.name, version)
+            unlike = differences(found, wanted)
+            for _ in range(2):  # one run of onnxruntime's Attention in some thousands is wrong
+                if unlike:
+                    runs = (run_if_possible(model, case.inputs) for model in (after, before))
+                    unlike = differences(*(run or {} for run in runs))
+            assert not unlike, (case.name, version, unlike)
             seen.add((case.op_type, version))
     assert len(seen) > 250

@@ -1,6 +1,7 @@
 """Random graphs, rules and policies: a partition and its undoing give the graph back."""
 
 import onnx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,6 +73,7 @@ def drawn_rule(data: st.DataObject, graph: RandomGraph, number: int, target: str
     )
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.data())
 def test_one_partition_is_undone(data: st.DataObject) -> None:

@@ -90,6 +90,7 @@ def subgraphs(draw: st.DrawFn, graph: RandomGraph) -> set[str]:
     return chosen
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_rule_matches_what_it_was_learned_from(data: st.DataObject) -> None:

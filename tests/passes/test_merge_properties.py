@@ -61,6 +61,7 @@ def test_flat_graphs(data: st.DataObject) -> None:
     check_merge(data.draw(two_targets([graph])), graph.text())
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.data())
 def test_branches_and_functions(data: st.DataObject) -> None:
@@ -69,6 +70,7 @@ def test_branches_and_functions(data: st.DataObject) -> None:
     check_merge(data.draw(two_targets(model.graphs())), model.text())
 
 
+@pytest.mark.long
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.data())
 def test_nodes_of_several_outputs(data: st.DataObject) -> None:

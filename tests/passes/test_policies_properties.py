@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def _nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     return found
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.data())
 def test_in_branches_and_functions(data: st.DataObject) -> None:

@@ -86,6 +86,7 @@ def graphs(draw: st.DrawFn) -> str:
     return f"g (float[2] x0) => ({returned}) {{ {' '.join(lines)} }}"
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=150)
 @given(text=graphs())
 def test_an_unedited_plan_does_the_same(text: str) -> None:
@@ -123,6 +124,7 @@ def test_an_edited_plan_does_what_fits_of_it_in_its_order(text: str, chosen: st.
     assert all(item.reason for item in again.missing)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=100)
 @given(text=graphs(), limit=st.integers(0, 6))
 def test_a_plan_of_a_part_does_that_part(text: str, limit: int) -> None:

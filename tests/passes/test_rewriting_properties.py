@@ -63,6 +63,7 @@ def test_branches_and_functions(case: Case) -> None:
     check_case(case)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(rich_cases())
 def test_the_whole_language(case: Case) -> None:

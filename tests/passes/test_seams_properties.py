@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -165,6 +166,7 @@ def restored(proto: onnx.ModelProto) -> onnx.ModelProto:
     return to_proto(model)
 
 
+@pytest.mark.long
 @settings(
     max_examples=100,
     deadline=None,

@@ -68,7 +68,9 @@ class Page(HTMLParser):
         self.text += data
 
 
-@ALL
+@pytest.mark.parametrize(
+    "name", with_long({name: (name,) for name in DOCUMENTS}, {"many", "hostile"})
+)
 def test_the_page_is_well_formed_and_stands_alone(name: str) -> None:
     """Every tag is closed in order; nothing is loaded, run or linked to."""
     page = Page(page_of(name))
@@ -132,6 +134,7 @@ def test_hostile_names_are_shown_as_text() -> None:
     assert max(map(len, re.findall("x+", page.text))) < 2_000
 
 
+@pytest.mark.long
 def test_many_outputs_are_drawn_in_part_and_listed_whole() -> None:
     """The worst are drawn, and the page says so; the table has all 400 rows."""
     page = Page(page_of("many"))

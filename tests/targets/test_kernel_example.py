@@ -92,6 +92,7 @@ def test_without_the_library_the_body_runs(partitioned: Path) -> None:
     assert not calls.exists()
 
 
+@pytest.mark.long
 def test_a_wrong_kernel_is_found_out(partitioned: Path, library: Compile) -> None:
     """A kernel that forgets its ReLU makes other numbers than the body, and dpl says so."""
     wrong = library("wrong.so", "-DPLANTED_ERROR")
@@ -101,6 +102,7 @@ def test_a_wrong_kernel_is_found_out(partitioned: Path, library: Compile) -> Non
     assert "NOT equivalent" in done.stdout
 
 
+@pytest.mark.long
 def test_a_kernel_is_judged_by_the_bodies_of_the_same_model(
     partitioned: Path, library: Compile
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_kernel_is_judged_by_the_bodies_of_the_same_model(
     assert done.returncode == 1
 
 
+@pytest.mark.long
 def test_partition_checks_its_result_with_kernels(tmp_path: Path, library: Compile) -> None:
     """A wrong kernel keeps ``dpl partition`` from writing."""
     wrong = library("wrong.so", "-DPLANTED_ERROR")
@@ -123,6 +126,7 @@ def test_partition_checks_its_result_with_kernels(tmp_path: Path, library: Compi
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_an_original_that_needs_the_operators_gets_them(
     partitioned: Path, library: Compile, tmp_path: Path
 ) -> None:
@@ -141,6 +145,7 @@ def test_an_original_that_needs_the_operators_gets_them(
     assert "so it uses them, too" in " ".join(json.loads(done.stdout)["warnings"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "no such file"), (b"not a library", "does not load it")],

@@ -19,6 +19,7 @@ from dplcli.errors import UsageError, VerificationError
 from dplcli.verify import Execution, Settings
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.workers import end_workers
+from tests.helpers import with_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,19 +83,29 @@ def nothing_is_left() -> Iterator[None]:
     assert children(os.getpid()) - before == set()
 
 
+OTHER_HARM = {
+    "abort": (ABORT, {}, "crashed (SIGABRT) running the candidate at level all, seed 0"),
+    "exit": (
+        *(EXIT, {}),
+        "ended the process (exit code 3) running the candidate at level all, seed 0",
+    ),
+    "crash at creation": (
+        *(SEGFAULT_AT_CREATION, {}),
+        "(SIGSEGV) creating a session for the candidate at level all",
+    ),
+    "hang at creation": (
+        *(HANG_AT_CREATION, {"timeout": 1.0}),
+        "did not finish within 1 s creating a session for the candidate at level all",
+    ),
+}
+
+
 @pytest.mark.parametrize(
     ("kind", "execution", "reason"),
     [
         (SEGFAULT, {}, "crashed (SIGSEGV) running the candidate at level all, seed 0"),
-        (ABORT, {}, "crashed (SIGABRT) running the candidate at level all, seed 0"),
-        (EXIT, {}, "ended the process (exit code 3) running the candidate at level all, seed 0"),
-        (SEGFAULT_AT_CREATION, {}, "(SIGSEGV) creating a session for the candidate at level all"),
         (HANG, {"timeout": 1.0}, "did not finish within 1 s running the candidate at level all"),
-        (
-            HANG_AT_CREATION,
-            {"timeout": 1.0},
-            "did not finish within 1 s creating a session for the candidate at level all",
-        ),
+        *with_long(OTHER_HARM, OTHER_HARM),
         (
             GREED,
             {"memory_limit": 200},
@@ -133,7 +144,11 @@ def test_what_stays_within_the_limit_passes(
 @pytest.mark.parametrize(
     ("kind", "timeout", "message"),
     [
-        (SEGFAULT, None, r"no verdict: onnxruntime crashed \(SIGSEGV\) running the original"),
+        pytest.param(
+            *(SEGFAULT, None),
+            r"no verdict: onnxruntime crashed \(SIGSEGV\) running the original",
+            marks=pytest.mark.long,
+        ),
         (HANG, 1.0, "no verdict: onnxruntime did not finish within 1 s running the original"),
     ],
 )
@@ -181,6 +196,7 @@ def start(folder: Path, *args: object) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.long
 def test_the_command_answers_on_clean_output(save: Save, harm: Path, tmp_path: Path) -> None:
     """Exit code 1 with the reason in the JSON, which a kernel's own prints do not spoil."""
     folder = tmp_path / "empty"

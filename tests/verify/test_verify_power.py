@@ -117,6 +117,7 @@ def test_mutants_change_what_bodies_read(save: Save) -> None:
     assert power.caught == power.of == 4
 
 
+@pytest.mark.long
 def test_mutant_that_never_ends_is_given_up(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """A weight with another sign makes this loop endless: long before the limit it is stopped."""
     execution = Execution(timeout=40)

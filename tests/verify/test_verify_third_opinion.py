@@ -202,6 +202,7 @@ def test_a_float8_output_of_another_shape_is_another_output(save: Save) -> None:
     assert {output.reason for output in result.outputs} == {"its shape is (3, 2), not (2, 3)"}
 
 
+@pytest.mark.long
 def test_a_hang_of_the_evaluator_meets_the_time_limit(save: Save) -> None:
     """It is run like any model: apart from us, and within limits."""
     text = """g (int64 n) => (int64 y) <bool c = {1}> { y = Loop (n, c, n)
@@ -215,6 +216,7 @@ def test_a_hang_of_the_evaluator_meets_the_time_limit(save: Save) -> None:
     assert "in onnx's reference evaluator" in str(caught.value)
 
 
+@pytest.mark.long
 def test_the_command_prints_and_records_it(save: Save) -> None:
     """``--third-opinion`` adds lines to the report, and ``third_opinion`` to the record."""
     paths = save(NET), save(NET.replace("Relu", "Abs"), "wrong")

@@ -148,6 +148,7 @@ def test_a_worker_gives_what_we_would(save: Save, text: str, feeds: dict[str, Fe
     assert [leaf.data.tolist() for leaf in here] == [leaf.data.tolist() for leaf in there]
 
 
+@pytest.mark.long
 def test_a_worker_is_used_again(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two verifications of plain models start one process."""
     workers.end_workers()
@@ -167,6 +168,7 @@ def test_a_worker_is_used_again(save: Save, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(started) == 1
 
 
+@pytest.mark.long
 def test_a_session_may_die_while_a_worker_is_taken(
     save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,6 +297,7 @@ def test_an_execution_that_makes_no_sense_is_refused(
         Execution(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits memory")
 def test_a_memory_limit_beyond_that_of_the_system_is_that_of_the_system(save: Save) -> None:
     """Where somebody limited us, more cannot be allowed, and need not be."""
