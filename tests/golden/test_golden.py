@@ -1,0 +1,36 @@
+"""What every command prints and writes is what was recorded."""
+
+import pytest
+
+from tests.corpus.nets import ABSENT
+from tests.golden.record import answers, golden, recorded_with, sessions, versions
+
+SESSIONS = sessions()
+QUICK = {"residual_block"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in SESSIONS],
+)
+def test_every_answer_is_the_recorded_one(name: str) -> None:
+    """Exit codes, text, JSON, reports and models are the same bytes, command by command."""
+    if versions() != recorded_with():
+        pytest.skip(f"recorded with {recorded_with()}; here is {versions()}")
+    if not SESSIONS[name].model.exists():
+        pytest.skip(f"{name} {ABSENT}")
+    found, wanted = answers(SESSIONS[name]), golden()[name]
+    assert found.keys() == wanted.keys()
+    changed = {command: _changed(found[command], wanted[command]) for command in found}
+    assert {command: parts for command, parts in changed.items() if parts} == {}
+
+
+def _changed(found: dict[str, str], wanted: dict[str, str]) -> list[str]:
+    """Return what of one command's answer is new, gone or different."""
+    names = sorted(found.keys() | wanted.keys())
+    return [name for name in names if found.get(name) != wanted.get(name)]
+
+
+def test_every_session_is_recorded() -> None:
+    """No session is without its record, and no record without its session."""
+    assert golden().keys() == SESSIONS.keys()
