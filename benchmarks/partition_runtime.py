@@ -29,10 +29,10 @@ import onnxruntime as ort
 
 from dplcli import pipeline
 from dplcli.errors import DplError
-from dplcli.verify.dataflow import Dataflow
-from dplcli.verify.interface import input_ports, read_model
-from dplcli.verify.sessions import RunError, Runner, Source
-from dplcli.verify.stimulus import find_stimulus
+from dplcli.verify.inputs import find_stimulus
+from dplcli.verify.model import Dataflow, input_ports, read_model
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import ModelSource, RunError
 
 Feeds = Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]
 
@@ -67,7 +67,7 @@ def feeds_for(model: Path) -> Feeds:
         DplError: No inputs are found.
     """
     flow = Dataflow(read_model(model))
-    runner = Runner(Source(model), "disable")
+    runner = Runner(ModelSource(model), "disable")
     stimulus, _ = find_stimulus(flow, input_ports(flow.model.graph), runner, (0, 1), {})
     feeds = {}
     for name, value in stimulus.feeds[0].items():

@@ -92,9 +92,9 @@ def _onnxruntime(model: Path, output: Path, level: str) -> Counts:
 
 def dpl(model: Path, output: Path, *, catalogs: tuple[str, ...]) -> Counts:
     """Apply the rules of *catalogs* until none matches, as ``dpl rewrite --no-verify`` does."""
-    from dplcli.dpl import read_catalogs  # noqa: PLC0415  # a process loads one tool only
+    from dplcli.catalog import read_catalogs  # noqa: PLC0415  # a process loads one tool only
     from dplcli.onnx_io import load_model, paused_gc, staged  # noqa: PLC0415  # a process loads one tool only
-    from dplcli.passes.rewriting import rewrite  # noqa: PLC0415  # a process loads one tool only
+    from dplcli.passes.rewrite import rewrite  # noqa: PLC0415  # a process loads one tool only
 
     with paused_gc():
         loaded = load_model(model)

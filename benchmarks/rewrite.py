@@ -33,7 +33,7 @@ from rich.table import Table
 
 from benchmarks.comparison import OURS, RIVALS, Outcome, Row, Size, Verdict, compare_tools
 from benchmarks.peers import PACKAGES, PEERS, Counts, Tool, dpl, missing_packages
-from dplcli.dpl import find_catalog
+from dplcli.catalog import find_catalog
 from dplcli.errors import CatalogError
 
 SAMPLES = Path(__file__).parents[1] / "sample_models"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+
 _PREFIX = ".dpl-"
 _TRIES = 100
 

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime as ort
 
 from dplcli.onnx_io import to_proto
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import rewrite
 from tests.helpers import model_from_bytes, shipped_rewrites
 
 if TYPE_CHECKING:

@@ -15,20 +15,13 @@ import onnx.parser
 import onnxruntime as ort
 import pytest
 
-from dplcli.dpl import (
-    Condition,
-    Matcher,
-    PatternRule,
-    load_catalog,
-    parse_pattern,
-    read_catalogs,
-    shipped_catalogs,
-)
+from dplcli.catalog import load_catalog, read_catalogs, shipped_catalogs
+from dplcli.dpl import Condition, Matcher, PatternRule, parse_pattern
 from dplcli.ir.printer import print_graph
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import OnnxSchemas, model_from_proto, to_proto
 from dplcli.passes.partition import partition
-from dplcli.passes.selection import select_matches
+from dplcli.passes.select import select_matches
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -38,7 +31,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import DFPattern, RewriteRule
     from dplcli.ir import Model
-    from dplcli.passes.selection import Selection
+    from dplcli.passes.select import Selection
 
     Rules: TypeAlias = str | PatternRule | Sequence[PatternRule]
 

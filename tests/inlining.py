@@ -5,13 +5,13 @@ from __future__ import annotations
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from dplcli.ir.functions import called_function
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.model import called_function
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
-from dplcli.passes.marks import is_written
 from dplcli.passes.partition import partition
-from dplcli.passes.selection import select_matches
+from dplcli.passes.records import is_written
+from dplcli.passes.select import select_matches
 from tests.helpers import (
     check_sound,
     model_from_bytes,

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 
-from dplcli.ir.traversal import captured_values
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import captured_values, verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
-from dplcli.passes.selection import select_matches
+from dplcli.passes.select import select_matches
 from tests.helpers import (
     check_sound,
     model_from_bytes,

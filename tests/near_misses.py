@@ -7,11 +7,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from dplcli import pipeline
-from dplcli.dpl import read_catalogs
+from dplcli.catalog import read_catalogs
 from dplcli.onnx_io import OnnxSchemas
-from dplcli.onnx_io.build import model_from_text
-from dplcli.passes.selection import select_matches
-from dplcli.pipeline.trials import Trier
+from dplcli.onnx_io.read import model_from_text
+from dplcli.passes.select import select_matches
+from dplcli.pipeline.catalogs import Trier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dplcli.dpl import PatternRule, RewriteRule
     from dplcli.dpl.rule import Example
     from dplcli.ir import Model
-    from dplcli.pipeline.trials import Trial
+    from dplcli.pipeline.catalogs import Trial
 
 SCHEMAS = OnnxSchemas()
 

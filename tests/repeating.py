@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
-from dplcli.passes.repeat import outline_repeats
-from dplcli.passes.repeat_search import RepeatOptions
+from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from tests.helpers import check_sound, model_from_bytes, print_model, proto_from_text
 
 if TYPE_CHECKING:

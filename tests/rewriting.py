@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dplcli.dpl import Condition, Rejection, RewriteRule
-from dplcli.dpl.draft import Draft
-from dplcli.dpl.drafting import draft_replacement
-from dplcli.dpl.match import read_match
-from dplcli.dpl.replacement import Replacement, parse_replacement
-from dplcli.dpl.scoping import attribute_names, bound_names
-from dplcli.ir.marks import RULE_KEY
-from dplcli.ir.verifier import verify_model
+from dplcli.dpl.rule import Draft, draft_replacement, read_match
+from dplcli.dpl.text import Replacement, attribute_names, bound_names, parse_replacement
+from dplcli.ir.model import RULE_KEY
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
-from dplcli.passes.driver import whole_node
-from dplcli.passes.judgement import judge
-from dplcli.passes.names import NewNames
-from dplcli.passes.replace import Change, replace_match
-from dplcli.passes.rewriting import Narrowed, Rewriting, rewrite
-from dplcli.passes.selection import matchable_graphs
+from dplcli.passes.rewrite import (
+    Change,
+    Narrowed,
+    NewNames,
+    Rewriting,
+    replace_match,
+    rewrite,
+    whole_node,
+)
+from dplcli.passes.select import judge, matchable_graphs
 from tests.helpers import SCHEMAS, model_from_bytes, pattern_of, print_model, proto_from_text
 
 if TYPE_CHECKING:
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from dplcli.dpl.draft import RewriteFunction
-    from dplcli.dpl.match import Match
+    from dplcli.dpl.rule import Match, RewriteFunction
     from dplcli.ir import Model, Node, Value
-    from dplcli.passes.applications import Application
+    from dplcli.passes.rewrite import Application
 
 
 def rewrite_rule(

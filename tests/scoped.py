@@ -10,10 +10,10 @@ import onnx
 import onnx.shape_inference
 from hypothesis import strategies as st
 
-from dplcli.dpl.scoping import bound_names
+from dplcli.dpl.text import bound_names
 from dplcli.errors import PatternSyntaxError
 from dplcli.onnx_io import to_proto
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import rewrite
 from tests.helpers import model_from_bytes, pattern_of, proto_from_text
 from tests.rewriting import all_nodes, rewrite_rule
 from tests.strategies import (

@@ -1,10 +1,12 @@
-"""The package graph is a design decision, so a test owns it.
+"""The package graph is a design decision, so a test owns it. So is that modules form no circle.
 
 Every import statement counts: at the top of a module, inside a function, under TYPE_CHECKING, and
 ``import_module`` with a literal name.
 """
 
 import ast
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ir": {"errors"},
     "onnx_io": {"errors", "files", "lazy", "ir", "onnx"},
     "diff": {"errors", "ir"},
-    "dpl": {"errors", "lazy", "ir"} | YAML_SIDE,
-    "passes": {"errors", "ir", "dpl"},
+    "shapes": {"errors", "ir"},
+    "dpl": {"errors", "lazy", "ir", "shapes", "simpleeval"},
+    "rewrites": {"errors", "ir", "shapes", "dpl"},
+    "catalog": {"errors", "lazy", "ir", "dpl", "rewrites", "pydantic", "ruamel"},
+    "passes": {"errors", "ir", "dpl", "catalog"},
     "verify": {"errors", "files", "ir", "onnx_io", "onnx", "onnxruntime"},
     "targets": {"errors", "ir", "onnx_io", "dpl", "verify", "jinja2"},
     "report": {
@@ -27,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "ir",
         "diff",
         "dpl",
+        "catalog",
         "passes",
         "verify",
         "targets",
@@ -34,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "matplotlib",
         "rich",
     },
-    "pipeline": {"errors", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "passes"}
+    "pipeline": {"errors", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog", "passes"}
     | {"verify", "targets", "report"},
     "cli": {"errors", "files", "pipeline", "report", "click", "rich"},
     "__init__": set(),
@@ -80,6 +86,38 @@ def forbidden_imports(layer: str, source: str) -> set[str]:
     return imported_names(source) - MAY_IMPORT[layer] - {layer}
 
 
+def imported_modules(source: str, modules: set[str]) -> set[str]:
+    """Return which of *modules* are imported by *source*, in whatever way."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= whole if whole <= modules else (whole & modules) | {str(node.module)}
+        elif isinstance(node, ast.Call):
+            names |= dynamically_imported(node)
+    return names & modules
+
+
+def module_name(path: Path) -> str:
+    """Return the dotted name of the module at *path*."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def first_circle(sources: dict[str, str]) -> list[str]:
+    """Return modules that import one another in a circle, none if there are no such."""
+    modules = set(sources)
+    graph = {name: imported_modules(text, modules) - {name} for name, text in sources.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1]
+        return circle
+    return []
+
+
 def layer_of(path: Path) -> str:
     """Return the row of the table that the module at *path* belongs to."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -103,6 +141,43 @@ def test_the_table_has_no_cycle() -> None:
         above.add(layer)
 
 
+def test_modules_form_no_circle() -> None:
+    """Not at the top of a module, not inside a function and not under TYPE_CHECKING."""
+    sources = {module_name(p): p.read_text(encoding="utf-8") for p in PACKAGE.rglob("*.py")}
+
+    assert first_circle(sources) == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from dplcli.a import f",
+        "from dplcli import a",
+        "import dplcli.a",
+        "def g():\n    from dplcli.a import f",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dplcli.a import F",
+        "import importlib\nm = importlib.import_module('dplcli.a')",
+    ],
+)
+def test_sees_a_planted_circle(back: str) -> None:
+    """Whichever way the arrow back is spelled."""
+    sources = {"dplcli": "", "dplcli.a": "from dplcli.b import g", "dplcli.b": back}
+
+    assert set(first_circle(sources)) == {"dplcli.a", "dplcli.b"}
+    assert first_circle({**sources, "dplcli.b": "import os"}) == []
+
+
+def test_public_classes_have_names_of_their_own() -> None:
+    """One name, one meaning."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(module_name(path))
+
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
+
+
 @pytest.mark.parametrize(
     ("layer", "source", "culprits"),
     [
@@ -118,8 +193,14 @@ def test_the_table_has_no_cycle() -> None:
         pytest.param("passes", "import onnxruntime as ort", {"onnxruntime"}, id="renamed"),
         pytest.param("pipeline", "import click", {"click"}, id="click-below-cli"),
         pytest.param("pipeline", "from rich import print", {"rich"}, id="rich-below-report"),
-        pytest.param("cli", "from ruamel.yaml import YAML", {"ruamel"}, id="yaml-above-dpl"),
-        pytest.param("report", "import pydantic", {"pydantic"}, id="pydantic-above-dpl"),
+        pytest.param("dpl", "from dplcli.catalog import Catalog", {"catalog"}, id="dpl-sees-files"),
+        pytest.param("shapes", "from dplcli.dpl import Match", {"dpl"}, id="shapes-see-matches"),
+        pytest.param(
+            "rewrites", "from dplcli.catalog import Catalog", {"catalog"}, id="rewrite-sees-catalog"
+        ),
+        pytest.param("cli", "from ruamel.yaml import YAML", {"ruamel"}, id="yaml-above-catalog"),
+        pytest.param("dpl", "from ruamel.yaml import YAML", {"ruamel"}, id="yaml-below-catalog"),
+        pytest.param("report", "import pydantic", {"pydantic"}, id="pydantic-above-catalog"),
         pytest.param("verify", "import simpleeval", {"simpleeval"}, id="simpleeval-above-dpl"),
         pytest.param("ir", "def f():\n    import onnx", {"onnx"}, id="lazy"),
         pytest.param(
@@ -161,7 +242,8 @@ def test_sees_a_planted_violation(layer: str, source: str, culprits: set[str]) -
             "import numpy\nfrom dplcli.errors import DplError\nfrom dplcli.ir.value import Value",
         ),
         ("onnx_io", "import onnx\nfrom onnx import helper\nfrom dplcli.ir import Model"),
-        ("dpl", "import ruamel.yaml\nimport pydantic\nfrom simpleeval import simple_eval"),
+        ("dpl", "from simpleeval import simple_eval\nfrom dplcli.shapes import Knowledge"),
+        ("catalog", "import ruamel.yaml\nimport pydantic\nfrom dplcli.rewrites import attention"),
         ("dpl", "import onnxlike\nfrom irregular import ir"),
         ("passes", "from dplcli.dpl.matcher import Match"),
         ("verify", "import onnxruntime\nfrom dplcli.onnx_io import export"),

@@ -9,7 +9,7 @@ import click
 from dplcli import pipeline
 from dplcli.cli.options import PATH, allow_code_option, model_argument
 from dplcli.cli.printing import write
-from dplcli.cli.rewrite_options import carry_out, run_options
+from dplcli.cli.rewrite import carry_out, run_options
 from dplcli.report.escaping import json_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.funnel import EXIT_NO
+from dplcli.cli.main import EXIT_NO
 from dplcli.cli.options import (
     PATH,
     allow_code_option,
@@ -15,16 +15,17 @@ from dplcli.cli.options import (
     check_json_path,
     emit,
     output_options,
+    verify_options,
+    verify_settings,
 )
 from dplcli.cli.printing import progress
-from dplcli.cli.verify_options import verify_options, verify_settings
 from dplcli.errors import UsageError
-from dplcli.report.bisect_report import (
+from dplcli.report.diff import (
+    bisect_rules_record,
     models_record,
     models_report,
     reproduced_record,
     reproduced_report,
-    rules_record,
     rules_report,
 )
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from dplcli.report.layout import Part
 
     Report = tuple[Part, Callable[[], dict[str, Any]], bool]
+
 
 _TWO = 2
 _ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
@@ -137,7 +139,7 @@ def _parted(found: pipeline.ModelsOutcome, *, verbose: bool) -> Report:
 
 def _blamed(found: pipeline.BisectOutcome, *, verbose: bool) -> Report:
     table = rules_report(found, verbose=verbose)
-    return table, lambda: rules_record(found), found.is_equivalent
+    return table, lambda: bisect_rules_record(found), found.is_equivalent
 
 
 def _check(

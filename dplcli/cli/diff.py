@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.funnel import EXIT_NO
-from dplcli.cli.options import PATH, check_json_path, emit, output_options
+from dplcli.cli.main import EXIT_NO
+from dplcli.cli.options import (
+    PATH,
+    check_json_path,
+    emit,
+    output_options,
+    report_options,
+    take_reports,
+)
 from dplcli.cli.printing import progress
-from dplcli.cli.report_options import report_options, take_reports
-from dplcli.report.diff_records import diff_record
-from dplcli.report.diff_report import diff_document, diff_report
+from dplcli.report.diff import diff_document, diff_record, diff_report
 
 if TYPE_CHECKING:
     from pathlib import Path

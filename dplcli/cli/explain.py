@@ -14,11 +14,10 @@ from dplcli.cli.options import (
     emit,
     model_argument,
     output_options,
+    policy_options,
 )
-from dplcli.cli.policy_options import policy_options
 from dplcli.cli.printing import progress
-from dplcli.report.explanation_records import explain_record
-from dplcli.report.explanation_tables import explanation_report
+from dplcli.report.catalog import explain_record, explanation_report
 
 if TYPE_CHECKING:
     from pathlib import Path

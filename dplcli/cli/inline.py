@@ -7,23 +7,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.funnel import answer_no
+from dplcli.cli.main import answer_no
 from dplcli.cli.options import (
     check_json_path,
+    choose_output,
     emit,
+    input_code_option,
     listed,
     model_argument,
     output_options,
+    report_options,
+    take_reports,
+    verify_options,
+    verify_settings,
+    write_options,
 )
 from dplcli.cli.printing import progress
-from dplcli.cli.report_options import report_options, take_reports
-from dplcli.cli.verify_options import input_code_option, verify_options, verify_settings
-from dplcli.cli.write_options import choose_output, write_options
 from dplcli.errors import UsageError
 from dplcli.report.document import result_document
-from dplcli.report.inline_report import call_list, inline_record, inline_summary, inline_table
 from dplcli.report.layout import Group, Text
-from dplcli.report.written_report import check_failure, ending, whereabouts
+from dplcli.report.rewrite import call_list, inline_record, inline_summary, inline_table
+from dplcli.report.tables import check_failure, ending, whereabouts
 
 if TYPE_CHECKING:
     from pathlib import Path

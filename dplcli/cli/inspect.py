@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import pipeline
-from dplcli.cli.contract_options import contract_files, emit_contract
-from dplcli.cli.options import check_json_path, emit, model_argument, output_options
+from dplcli.cli.options import (
+    check_json_path,
+    contract_files,
+    emit,
+    emit_contract,
+    model_argument,
+    output_options,
+)
 from dplcli.errors import UsageError
+from dplcli.report.json import inspect_record, nodes_record
 from dplcli.report.layout import Group
-from dplcli.report.records import inspect_record, nodes_record
 from dplcli.report.tables import model_report, node_report
 
 if TYPE_CHECKING:

@@ -1,13 +1,223 @@
-"""The group of commands; each is imported only when it is called."""
+"""The group of commands, each imported when it is called, and the way from errors to exit codes."""
 
 from __future__ import annotations
 
+import gc
+import os
+import re
+import signal
+import sys
+import traceback
+from functools import partial
 from importlib import import_module
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
 from dplcli import __version__
-from dplcli.cli.funnel import run
+from dplcli.cli.printing import guarded, say, write
+from dplcli.errors import DplError, shortened
+from dplcli.report.escaping import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import FrameType
+
+
+# The one place where what stopped us becomes a message and an exit code.
+
+
+EXIT_NO = 1
+EXIT_COULD_NOT = 2
+_STDERR = 2
+_EXCERPT = re.compile(r"\n(?= {4})")
+
+
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM")
+_SOON = 0.01
+_MOST_WAITS = 300
+_WAITS = count()
+"""How often a signal has waited for an import to end: for three seconds at most, in all."""
+
+
+class _StoppedError(BaseException):
+    """Somebody asked the process to end; raised so that what is half done is taken away."""
+
+
+def answer_no(reasons: Iterable[str]) -> NoReturn:
+    """Say why the answer is no, a sentence a line, and end with its exit code."""
+    for reason in reasons:
+        say(f"dpl: {reason}", err=True)
+    raise click.exceptions.Exit(EXIT_NO)
+
+
+def run(command: click.Command) -> NoReturn:
+    """Run *command* and exit: 0 done, 1 the answer is no, 2 it could not be done."""
+    _open_streams()
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    gc.disable()  # one command, then the process ends: walking a large graph only takes time
+    with guarded():
+        try:
+            _handle_signals(_stop)
+            sys.unraisablehook = partial(_raise_again, sys.unraisablehook)
+            code = _flushed(_guarded(command))
+            _handle_signals(_go_on)  # what is left to do is soon done
+        except _StoppedError:  # between two statements of ours, or nobody reads what we print
+            _handle_signals(_go_on)
+            _discard(sys.stdout)
+            code = _interrupted()
+    gc.freeze()
+    sys.exit(code)
+
+
+def _flushed(code: int) -> int:
+    """Print what is still buffered; return the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = code or _cannot_print(error)
+        _discard(sys.stdout)
+    return code
+
+
+def _open_streams() -> None:
+    """Open the standard streams that a caller closed: no file or socket may get their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)  # noqa: FBT003  # it has no name
+    os.close(descriptor)
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def _handle_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Set what is done when somebody asks the process to end."""
+    for name in _SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets
+            signal.signal(number, handler)
+
+
+def _interrupted() -> int:
+    return _report("interrupted; no file is left half-written", None)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Stop what is being done; an import is done first, as some in C++ abort if they fail."""
+    can_wait = hasattr(signal, "setitimer")
+    if can_wait and _imports(frame) and next(_WAITS) < _MOST_WAITS:
+        signal.setitimer(signal.ITIMER_REAL, _SOON)
+        return
+    raise _StoppedError(number)
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _raise_again(
+    others: Callable[[sys.UnraisableHookArgs], object], unraisable: sys.UnraisableHookArgs
+) -> None:
+    """Stop soon, if a signal came within a callback, from which Python raises nothing."""
+    if isinstance(unraisable.exc_value, _StoppedError) and hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, _SOON)
+    else:
+        others(unraisable)
+
+
+def _go_on(number: int, frame: FrameType | None) -> None:
+    """Let the process end as it is about to; programs that it starts do not inherit this."""
+    del number, frame
+
+
+def _guarded(command: click.Command) -> int:  # noqa: PLR0911  # one per kind of end
+    try:
+        return _invoke(command)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        write(f"{error.format_message()}\n")
+        return EXIT_COULD_NOT
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f"try: {context.command_path} --help" if context is not None else None
+        return _report(error.format_message(), hint)
+    except (click.Abort, KeyboardInterrupt, _StoppedError):
+        return _interrupted()
+    except DplError as error:
+        return _report(error.message, error.hint)
+    except BrokenPipeError as error:
+        _discard(sys.stdout)
+        return _cannot_print(error)
+    except Exception as error:  # noqa: BLE001  # the last resort of the whole program
+        return _internal(error)
+
+
+def _invoke(command: click.Command) -> int:
+    """Do what ``command.main`` does, but leave every exception to us."""
+    if "_DPL_COMPLETE" in os.environ:
+        command.main(prog_name="dpl")
+    with command.make_context("dpl", sys.argv[1:]) as context:
+        command.invoke(context)
+    return 0
+
+
+def _internal(error: Exception) -> int:
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return _report(shortened(f"{where}{error.strerror or error}"), None)
+    return _report(
+        shortened(f"internal error: {type(error).__name__}: {error}"),
+        "this is a bug in dpl; run again with dpl --debug for a traceback",
+    )
+
+
+def _cannot_print(error: OSError) -> int:
+    """Say that standard output takes no more; a reader who left early needs no word."""
+    if not isinstance(error, BrokenPipeError):
+        _report(f"standard output: {error.strerror or error}", None)
+    return EXIT_COULD_NOT
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what is still buffered go nowhere, so that Python does not complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _report(message: str, hint: str | None) -> int:
+    if "--debug" in sys.argv[1:2] and sys.exc_info()[0] is not None:
+        traceback.print_exc()
+    _complain(f"dpl: error: {message}")
+    if hint:
+        _complain(f"dpl: hint: {hint}")
+    return EXIT_COULD_NOT
+
+
+def _complain(text: str) -> None:
+    """Print a message. Its further lines are those of an excerpt, which are indented.
+
+    Tabs stay in these: what is pointed at stands below.
+    """
+    first, *excerpt = _EXCERPT.split(text)
+    say(first, err=True)
+    for line in excerpt:
+        write("\t".join(one_line(part, None) for part in line.split("\t")) + "\n", err=True)
+
+
+# The group of commands; each is imported only when it is called.
+
 
 COMMANDS = {
     "apply": "Do what a plan lists, which dpl rewrite wrote and you may have edited.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import pipeline
-from dplcli.cli.funnel import answer_no
+from dplcli.cli.main import answer_no
 from dplcli.cli.options import (
     allow_code_option,
     catalog_options,
@@ -16,11 +16,11 @@ from dplcli.cli.options import (
     expect_option,
     model_argument,
     output_options,
+    policy_options,
 )
-from dplcli.cli.policy_options import policy_options
 from dplcli.cli.printing import progress
+from dplcli.report.json import match_record
 from dplcli.report.layout import Group, Text
-from dplcli.report.records import match_record
 from dplcli.report.tables import listing, rule_table
 
 if TYPE_CHECKING:

@@ -1,9 +1,11 @@
-"""Options that several commands share."""
+"""Options that several commands share, and how commands print."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,15 +14,21 @@ import click
 from dplcli import pipeline
 from dplcli.cli.printing import show, write
 from dplcli.errors import UsageError
-from dplcli.files import temporary_file
-from dplcli.report.escaping import json_text
+from dplcli.files import append_to_file, encoded, temporary_file
+from dplcli.report.catalog import contract_record, contract_report
+from dplcli.report.escaping import inert_markup, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from dplcli.report.document import Document
     from dplcli.report.layout import Part
 
     Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+# Options that several commands share.
+
 
 PATH = click.Path(path_type=Path)
 _START = 2_000
@@ -185,3 +193,757 @@ def emit(
         pipeline.write_text(Path(json_path), text, "--json")
     if not quiet:
         show(table)
+
+
+# What the commands that show a contract share.
+
+
+def contract_files(command: Command) -> Command:
+    """Add --c-header and --python."""
+    command = click.option(
+        "--python",
+        "stub",
+        type=PATH,
+        metavar="FILE",
+        help="Write the contract as a Python module: one abstract class per function.",
+    )(command)
+    return click.option(
+        "--c-header",
+        "header",
+        type=PATH,
+        metavar="FILE",
+        help="Write the contract as a header for C and C++.",
+    )(command)
+
+
+def emit_contract(  # noqa: PLR0913  # the files of a command
+    contract: pipeline.Contract,
+    others: tuple[Path | str, ...],
+    *,
+    header: Path | None,
+    stub: Path | None,
+    json_path: str | None,
+    quiet: bool,
+) -> None:
+    """Write the files that are asked for, and print the contract.
+
+    Args:
+        contract: The contract.
+        others: The files that the command reads.
+        header: The header to write.
+        stub: The Python module to write.
+        json_path: The JSON to write.
+        quiet: Whether to print nothing.
+    """
+    if json_path not in {None, "-"}:
+        others = (*others, str(json_path))
+    pipeline.write_bindings(contract, header=header, stub=stub, others=others)
+    emit(contract_report(contract), lambda: contract_record(contract), json_path, quiet=quiet)
+
+
+# Options that decide what two models are fed.
+
+
+_NUMBER = re.compile("[0-9]{1,18}")
+_SHAPE = re.compile("[0-9]{1,18}(x[0-9]{1,18})+")
+
+
+def input_options(command: Command) -> Command:
+    """Add what decides which values two models are compared on."""
+    options = [
+        click.option(
+            "--inputs",
+            metavar="PATH|FUNCTION",
+            help="Feed these values: a .npz file with an array per input, a .npy file, a folder of "
+            "onnx test data (input_0.pb, or several test_data_set_0), or a Python function "
+            "module:function or FILE.py:function, which takes a seed and returns a dict "
+            "(--allow-code). Inputs that it leaves out are made up.",
+        ),
+        click.option(
+            "--shape",
+            "--size",
+            "sizes",
+            multiple=True,
+            metavar="DIM=N",
+            help="Size of a symbolic dimension, or of INPUT:AXIS; or a whole shape, "
+            "INPUT=1x3x224x224. Repeatable.",
+        ),
+        click.option(
+            "--range",
+            "ranges",
+            multiple=True,
+            metavar="INPUT=LOW:HIGH",
+            help="Draw an input from this range, both ends included. Repeatable.",
+        ),
+        click.option(
+            "--corners",
+            is_flag=True,
+            help="Also feed zeros, negative, large and denormal values, where the original is "
+            "itself stable there.",
+        ),
+        click.option(
+            "--save-inputs",
+            type=click.Path(path_type=Path),
+            metavar="FILE.npz",
+            help="Write what was fed, for --inputs and other tools.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def parse_sizes(texts: tuple[str, ...]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+    """Return sizes of dimensions and whole shapes, as --shape gives them.
+
+    Raises:
+        UsageError: A text is neither, or two contradict each other.
+    """
+    sizes: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, separator, value = text.rpartition("=")
+        if separator and name and _NUMBER.fullmatch(value):
+            is_new = sizes.setdefault(name, int(value)) == int(value)
+        elif separator and name and _SHAPE.fullmatch(value):
+            shape = tuple(map(int, value.split("x")))
+            is_new = shapes.setdefault(name, shape) == shape
+        else:
+            raise UsageError(
+                f"--shape {text!r}: not a size",
+                hint="write --shape batch=4, or --shape image=1x3x224x224",
+            )
+        if not is_new:
+            raise UsageError(f"--shape {text}: {name!r} has another size already")
+    return sizes, shapes
+
+
+def parse_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+    """Return the ranges that --range gives, by input.
+
+    Raises:
+        UsageError: A text is no range, or two are given for one input.
+    """
+    ranges: dict[str, tuple[float, float]] = {}
+    for text in texts:
+        name, separator, value = text.rpartition("=")
+        low, colon, high = value.partition(":")
+        try:
+            bounds = float(low), float(high)
+        except ValueError:
+            bounds = None
+        if not separator or not name or not colon or bounds is None:
+            raise UsageError(f"--range {text!r}: not a range", hint="write --range ids=0:1000")
+        if ranges.setdefault(name, bounds) != bounds:
+            raise UsageError(f"--range {text}: {name!r} has another range already")
+    return ranges
+
+
+def parse_request(  # noqa: PLR0913  # one parameter per option
+    inputs: str | None,
+    shapes: dict[str, tuple[int, ...]],
+    ranges: tuple[str, ...],
+    save_inputs: Path | None,
+    *,
+    corners: bool,
+    allow_code: bool,
+) -> pipeline.InputRequest:
+    """Gather the options of :func:`input_options`."""
+    return pipeline.input_request(
+        inputs,
+        ranges=parse_ranges(ranges),
+        shapes=shapes,
+        corners=corners,
+        save=save_inputs,
+        allow_code=allow_code,
+    )
+
+
+# Options that override the policies of rules.
+
+
+_POLICY_HELP = {
+    "constants": "Which constants go into the functions' bodies",
+    "escape": "What if something outside a match reads a value inside",
+    "order": "Whether consumers come first, or producers and larger matches absorb smaller ones",
+}
+
+
+def policy_options(*names: str) -> Callable[[Command], Command]:
+    """Add the options --constants, --escape and --order, or those of them that are named."""
+
+    def add(command: Command) -> Command:
+        for name in reversed(names):
+            values = ", ".join(pipeline.POLICIES[name])
+            command = click.option(
+                f"--{name}",
+                multiple=True,
+                metavar="[RULE=]POLICY",
+                help=f"{_POLICY_HELP[name]}: {values}; for all rules or for one. Repeatable.",
+            )(command)
+        return command
+
+    return add
+
+
+# Options that write a report in the forms that CI services and people read.
+
+
+_STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+_REPORT_HELP = {
+    "junit": "Write a report as JUnit XML: a test for each output, level and seed.",
+    "sarif": "Write what has a place in a catalogue as SARIF 2.1.0, for code hosts.",
+    "markdown": "Write a report as Markdown; to the file that $GITHUB_STEP_SUMMARY names, it is "
+    "added.",
+    "html": "Write a report as one page of HTML with plots (needs: pip install 'dplcli[report]').",
+}
+_KINDS = {
+    "junit": "JUnit report of dpl",
+    "sarif": "SARIF report of dpl",
+    "markdown": "Markdown report of dpl",
+    "html": "HTML report of dpl",
+}
+_MARKS = {
+    "junit": b'<testsuites name="dpl',
+    "sarif": b'"name": "dpl"',
+    "markdown": b"<!-- dpl report -->",
+    "html": b'<meta name="generator" content="dpl">',
+}
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """Where to write which form of the report; None for nowhere, - for standard output.
+
+    Attributes:
+        junit: JUnit XML.
+        sarif: SARIF.
+        markdown: Markdown.
+        html: HTML.
+    """
+
+    junit: str | None = None
+    sarif: str | None = None
+    markdown: str | None = None
+    html: str | None = None
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """The forms that are wanted, and where."""
+        paths = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {form: path for form, path in paths.items() if path is not None}
+
+    @property
+    def takes_stdout(self) -> bool:
+        """Whether one of them goes to standard output, so that no table may."""
+        return "-" in self.wanted.values()
+
+    def check(
+        self, json_path: str | None, *others: Path | str | None, has_plots: bool = True
+    ) -> None:
+        """Refuse, before any work is done, what cannot be or must not be written.
+
+        Args:
+            json_path: Where the JSON goes.
+            others: The other files of the command.
+            has_plots: Whether the page of this command has plots.
+
+        Raises:
+            UsageError: Two reports want one place, a file is no report of dpl, or cannot be
+                written, or the library that draws plots is missing.
+        """
+        wanted = {"--json": json_path} | {f"--{form}": path for form, path in self.wanted.items()}
+        printed = [option for option, path in wanted.items() if path == "-"]
+        if len(printed) > 1:
+            raise UsageError(
+                f"{printed[0]} - and {printed[1]} - both want standard output",
+                hint="name a file for one",
+            )
+        taken = [*others, None if json_path == "-" else json_path]
+        for form, path in self.wanted.items():
+            if path != "-":
+                mark = b"" if form == "markdown" and _is_step_summary(path) else _MARKS[form]
+                check_report_path(path, *taken, option=f"--{form}", mark=mark, kind=_KINDS[form])
+                taken.append(path)
+        if self.html is not None and has_plots:
+            from dplcli.report.html import check_plotting  # noqa: PLC0415  # only for a page
+
+            check_plotting()
+
+    def write(self, document: Document) -> None:
+        """Write every form that is wanted.
+
+        Raises:
+            UsageError: One cannot be written.
+        """
+        for form, path in self.wanted.items():
+            text = _rendered(form, document)
+            if path == "-":
+                write(text if form == "sarif" else inert_markup(text))
+            elif form == "markdown" and _is_step_summary(path):
+                _append(Path(path), text)
+            else:
+                pipeline.write_text(Path(path), text, f"--{form}")
+
+
+def report_options(*forms: str) -> Callable[[Command], Command]:
+    """Add an option for each of *forms*; for all of them if none is named."""
+
+    def add(command: Command) -> Command:
+        for form in reversed(forms or tuple(_REPORT_HELP)):
+            option = click.option(
+                f"--{form}", f"report_{form}", metavar="FILE", help=_REPORT_HELP[form]
+            )
+            command = option(command)
+        return command
+
+    return add
+
+
+def take_reports(options: dict[str, Any]) -> ReportFiles:
+    """Take what the options of :func:`report_options` were given out of *options*."""
+    names = [field.name for field in fields(ReportFiles)]
+    return ReportFiles(**{name: options.pop(f"report_{name}", None) for name in names})
+
+
+def _rendered(form: str, document: Document) -> str:
+    """Return the report in one form; each module is imported only where it is wanted."""
+    if form == "junit":
+        from dplcli.report.ci import junit_xml  # noqa: PLC0415
+
+        return junit_xml(document)
+    if form == "sarif":
+        from dplcli.report.ci import sarif_record  # noqa: PLC0415
+
+        return json_text(sarif_record(document))
+    if form == "markdown":
+        from dplcli.report.ci import markdown_text  # noqa: PLC0415
+
+        return markdown_text(document)
+    from dplcli.report.html import html_page  # noqa: PLC0415
+
+    return html_page(document)
+
+
+def _is_step_summary(path: str) -> bool:
+    """Tell whether *path* is the file that GitHub shows beside a run, which steps share."""
+    summary = os.environ.get(_STEP_SUMMARY)
+    return bool(summary) and Path(path).resolve() == Path(summary or "").resolve()
+
+
+def _append(path: Path, text: str) -> None:
+    try:
+        append_to_file(path, encoded(f"\n{text}"))
+    except OSError as error:
+        raise UsageError(f"--markdown {path}: cannot be written: {error.strerror}") from error
+
+
+# Options that keep what models gave, and judge it later or elsewhere.
+
+
+def results_options(command: Command) -> Command:
+    """Add --save-results, --from and --against."""
+    options = [
+        click.option(
+            "--save-results",
+            type=PATH,
+            metavar="FILE",
+            help="Write what was fed and what both models gave to a numpy archive, for --from and "
+            "--against. Without CANDIDATE, ORIGINAL stands for both.",
+        ),
+        click.option(
+            "--from",
+            "judged",
+            type=PATH,
+            metavar="FILE",
+            help="Judge saved results, with --rtol, --atol and --tolerance; no model is run.",
+        ),
+        click.option(
+            "--against",
+            type=PATH,
+            metavar="FILE",
+            help="Run one model on saved inputs, and compare with what the original gave then: "
+            "with another version of onnxruntime, on another machine.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is to be compared, after the arguments and the options above.
+
+    Attributes:
+        original: The model that is right by definition; None if results are.
+        candidate: The model in question; None if results are judged again.
+        judged: Results to judge again.
+        against: Results to compare the candidate with.
+    """
+
+    original: Path | None
+    candidate: Path | None
+    judged: Path | None = None
+    against: Path | None = None
+
+    @property
+    def title(self) -> str:
+        """What reports call it."""
+        names = [path.name for path in (self.candidate, self.original) if path is not None]
+        names += [path.name for path in (self.judged, self.against) if path is not None]
+        return " against ".join(names)
+
+    def compare(
+        self, settings: pipeline.VerifySettings, say: Callable[[str], None]
+    ) -> pipeline.VerificationResult:
+        """Return the verdict."""
+        if self.judged is not None:
+            return pipeline.judge_again(self.judged, settings=settings)
+        if self.candidate is None:
+            raise UsageError("dpl verify needs a model")
+        if self.against is not None:
+            return pipeline.verify_against(
+                self.against, self.candidate, settings=settings, progress=say
+            )
+        return pipeline.verify(
+            self.original or self.candidate, self.candidate, settings=settings, progress=say
+        )
+
+
+def choose_subject(
+    models: tuple[Path | None, Path | None],
+    judged: Path | None,
+    against: Path | None,
+    settings: pipeline.VerifySettings,
+    *,
+    layers: bool,
+) -> Subject:
+    """Return what is to be compared with what.
+
+    Args:
+        models: ORIGINAL and CANDIDATE, as far as given.
+        judged: What --from was given.
+        against: What --against was given.
+        settings: All the other options.
+        layers: Whether --layers was given.
+
+    Raises:
+        UsageError: Arguments and options do not go together.
+    """
+    original, candidate = models
+    if judged is not None and against is not None:
+        raise UsageError("--from and --against contradict each other", hint="pass one of them")
+    if judged is not None:
+        _check_offline(settings, models, layers=layers)
+        return Subject(None, None, judged=judged)
+    if against is not None:
+        if original is None or candidate is not None:
+            raise UsageError("--against takes one model: dpl verify MODEL --against RESULTS")
+        _check_saved_inputs(settings, layers=layers)
+        return Subject(None, original, against=against)
+    if original is not None and candidate is None and settings.save_results is not None:
+        candidate = original
+    if original is None or candidate is None:
+        raise UsageError(
+            "dpl verify needs ORIGINAL and CANDIDATE",
+            hint="or saved results: --from RESULTS, MODEL --against RESULTS",
+        )
+    request = settings.request
+    _check_results_path(settings.save_results, (original, candidate, request.given, request.save))
+    return Subject(original, candidate)
+
+
+def _check_offline(
+    settings: pipeline.VerifySettings, models: tuple[Path | None, ...], *, layers: bool
+) -> None:
+    """Refuse what saved results have no use for."""
+    plain = pipeline.VerifySettings(
+        rtol=settings.rtol, atol=settings.atol, tolerances=settings.tolerances
+    )
+    if settings != plain or layers or any(model is not None for model in models):
+        raise UsageError(
+            "--from judges what was saved: no model is run",
+            hint="only --rtol, --atol, --tolerance and where to report go with it",
+        )
+
+
+def _check_saved_inputs(settings: pipeline.VerifySettings, *, layers: bool) -> None:
+    """Refuse what has no meaning where inputs are fixed and the original is not run."""
+    plain = pipeline.VerifySettings(
+        rtol=settings.rtol,
+        atol=settings.atol,
+        tolerances=settings.tolerances,
+        levels=settings.levels,
+        custom_ops=settings.custom_ops,
+        execution=settings.execution,
+    )
+    if settings != plain or layers:
+        raise UsageError(
+            "--against feeds what was saved, and does not run the original",
+            hint="only levels, tolerances, --custom-ops, where the model runs and where to report "
+            "go with it",
+        )
+
+
+def _check_results_path(save_results: Path | None, others: tuple[Path | None, ...]) -> None:
+    """Refuse early where results cannot be, or must not be, written."""
+    if save_results is None:
+        return
+    folder = save_results.parent
+    if save_results.is_dir() or not folder.is_dir():
+        raise UsageError(f"--save-results {save_results}: is not a file in a folder that exists")
+    if any(path is not None and save_results.resolve() == path.resolve() for path in others):
+        raise UsageError(f"--save-results {save_results}: is another file of this command")
+
+
+# Options that decide where and within which limits onnxruntime runs a model.
+
+
+def runner_options() -> list[Callable[[Any], Any]]:
+    """Return the decorators that add the options."""
+    return [
+        click.option(
+            "--provider",
+            metavar="NAME",
+            help="Execution provider that runs the candidate, such as CUDAExecutionProvider. "
+            "The reference stays on the CPU.",
+        ),
+        click.option(
+            "--session-option",
+            "session_options",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Option of onnxruntime's session for the candidate, such as "
+            "intra_op_num_threads=1 or session.disable_prepacking=1. Repeatable.",
+        ),
+        click.option(
+            "--timeout",
+            type=float,
+            metavar="SECONDS",
+            help="Time limit to create a session, and for each run. Default: an hour.",
+        ),
+        click.option(
+            "--memory-limit",
+            type=int,
+            metavar="MB",
+            help="Memory that a model and its run may take, beyond onnxruntime itself.",
+        ),
+        click.option(
+            "--third-opinion",
+            is_flag=True,
+            help="Where the models differ, ask onnx's reference evaluator which one it agrees "
+            "with. It can be slow.",
+        ),
+    ]
+
+
+def execution_settings(
+    provider: str | None = None,
+    session_options: tuple[str, ...] = (),
+    timeout: float | None = None,
+    memory_limit: int | None = None,
+) -> pipeline.Execution:
+    """Gather the options of :func:`runner_options`."""
+    default = pipeline.Execution()
+    return pipeline.Execution(
+        provider=default.provider if provider is None else provider,
+        options=tuple(_parse_option(text) for text in session_options),
+        timeout=default.timeout if timeout is None else timeout,
+        memory_limit=memory_limit,
+    )
+
+
+def _parse_option(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise UsageError(
+            f"--session-option {text!r}: not an option",
+            hint="write --session-option intra_op_num_threads=1",
+        )
+    return key, value
+
+
+# Options that decide how two models are compared.
+
+
+_MUTANTS = 20
+
+
+def verify_options(command: Command) -> Command:
+    """Add what decides how two models are compared."""
+    options = [
+        click.option(
+            "--seed",
+            "seeds",
+            type=int,
+            multiple=True,
+            help="Seed of one set of inputs; repeatable. Default: 0 and 1.",
+        ),
+        click.option(
+            "--level",
+            "levels",
+            type=click.Choice(pipeline.LEVELS),
+            multiple=True,
+            help="onnxruntime's optimisation level; repeatable. Default: disable and all.",
+        ),
+        click.option("--rtol", type=float, help="Relative tolerance, instead of the derived one."),
+        click.option("--atol", type=float, help="Absolute tolerance, instead of the derived one."),
+        click.option(
+            "--tolerance",
+            "tolerances",
+            multiple=True,
+            metavar="OUTPUT=rtol:R,atol:A",
+            help="Tolerances of one output, or one of the two; for integers, atol is in steps. "
+            "Repeatable.",
+        ),
+        click.option(
+            "--mutants",
+            type=int,
+            help="Measure the power of the check: try so many wrong versions of the result, and "
+            "count those that it refuses. Default: none, or 20 with --min-power.",
+        ),
+        click.option(
+            "--min-power",
+            type=float,
+            metavar="SHARE",
+            help="Exit with 1 unless the check refuses this share of the mutants, such as 0.9.",
+        ),
+        click.option(
+            "--refill-weights",
+            is_flag=True,
+            help="Give weights made by ConstantOfShape seeded random values, in both models.",
+        ),
+        click.option(
+            "--custom-ops",
+            type=click.Path(path_type=Path),
+            multiple=True,
+            metavar="LIBRARY",
+            help="Register custom operators from this shared library with onnxruntime: for the "
+            "result, and for the original if it does not run without. Repeatable.",
+        ),
+        *runner_options(),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return input_options(command)
+
+
+def input_code_option(command: Command) -> Command:
+    """Add --allow-code to a command that reads no catalogues."""
+    return click.option(
+        "--allow-code", is_flag=True, help="Let --inputs name a Python function, which is called."
+    )(command)
+
+
+def verify_settings(  # noqa: PLR0913  # one parameter per option
+    seeds: tuple[int, ...],
+    levels: tuple[str, ...],
+    rtol: float | None,
+    atol: float | None,
+    sizes: tuple[str, ...],
+    *,
+    refill_weights: bool,
+    custom_ops: tuple[Path, ...] = (),
+    tolerances: tuple[str, ...] = (),
+    mutants: int | None = None,
+    min_power: float | None = None,
+    save_results: Path | None = None,
+    inputs: str | None = None,
+    ranges: tuple[str, ...] = (),
+    save_inputs: Path | None = None,
+    corners: bool = False,
+    allow_code: bool = False,
+    third_opinion: bool = False,
+    **runner: Any,  # noqa: ANN401  # the other options of runner_options
+) -> pipeline.VerifySettings:
+    """Gather the options of :func:`verify_options`."""
+    single, whole = parse_sizes(sizes)
+    default = pipeline.VerifySettings()
+    return pipeline.VerifySettings(
+        seeds=tuple(dict.fromkeys(seeds)) or default.seeds,
+        levels=tuple(dict.fromkeys(levels)) or default.levels,
+        rtol=rtol,
+        atol=atol,
+        tolerances=_parse_tolerances(tolerances),
+        mutants=(_MUTANTS if min_power is not None else 0) if mutants is None else mutants,
+        min_power=min_power,
+        save_results=save_results,
+        refill_weights=refill_weights,
+        sizes=single,
+        request=parse_request(
+            inputs, whole, ranges, save_inputs, corners=corners, allow_code=allow_code
+        ),
+        custom_ops=tuple(dict.fromkeys(custom_ops)),
+        execution=execution_settings(**runner),
+        third_opinion=third_opinion,
+    )
+
+
+def _parse_tolerances(texts: tuple[str, ...]) -> dict[str, pipeline.Override]:
+    found: dict[str, pipeline.Override] = {}
+    for text in texts:
+        name, override = _parse_tolerance(text)
+        if name in found:
+            raise UsageError(f"--tolerance {text!r}: {name} has one already", hint="join them")
+        found[name] = override
+    return found
+
+
+def _parse_tolerance(text: str) -> tuple[str, pipeline.Override]:
+    name, separator, parts = text.rpartition("=")
+    given: dict[str, float] = {}
+    for part in parts.split(","):
+        kind, _, number = part.partition(":")
+        try:
+            value = float(number)
+        except ValueError:
+            separator = ""
+            break
+        if kind not in {"rtol", "atol"} or kind in given:
+            separator = ""
+        given[kind] = value
+    if not separator or not name:
+        raise UsageError(
+            f"--tolerance {text!r}: not a tolerance",
+            hint="write --tolerance logits=rtol:1e-3,atol:1e-5, or one of the two",
+        )
+    return name, pipeline.Override(**given)
+
+
+# The options of commands that write a model: where to, and what becomes of one that fails.
+
+
+def write_options(what: str) -> Callable[[Command], Command]:
+    """Add --output, --in-place, --keep-failed and --no-verify; *what* is made of the model."""
+    options = (
+        click.option("--no-verify", is_flag=True, help="Do not check the result."),
+        click.option(
+            "--keep-failed", is_flag=True, help="Keep a result that fails, as OUTPUT.failed.onnx."
+        ),
+        click.option("--in-place", is_flag=True, help="Replace the model by the result."),
+        click.option(
+            "-o",
+            "--output",
+            type=PATH,
+            help=f"Where to write the result. Default: MODEL.{what}.onnx beside the model.",
+        ),
+    )
+
+    def add(command: Command) -> Command:
+        for option in options:
+            command = option(command)
+        return command
+
+    return add
+
+
+def choose_output(model: Path, output: Path | None, what: str, *, in_place: bool) -> Path:
+    """Return where the result is to be written.
+
+    Raises:
+        UsageError: Two places are named.
+    """
+    if in_place and output is not None:
+        raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
+    return model if in_place else output or pipeline.default_output(model, what)

@@ -8,31 +8,38 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.contract_options import contract_files, emit_contract
-from dplcli.cli.funnel import EXIT_NO
-from dplcli.cli.options import allow_code_option, check_json_path, emit, output_options
-from dplcli.cli.printing import progress, write
-from dplcli.cli.report_options import report_options, take_reports
-from dplcli.errors import CatalogError
-from dplcli.report.catalog_findings import (
-    problems_document,
-    trials_document,
-    unreadable_document,
+from dplcli.cli.main import EXIT_NO
+from dplcli.cli.options import (
+    allow_code_option,
+    check_json_path,
+    contract_files,
+    emit,
+    emit_contract,
+    output_options,
+    report_options,
+    take_reports,
 )
-from dplcli.report.catalog_records import (
+from dplcli.cli.printing import progress, write
+from dplcli.errors import CatalogError
+from dplcli.report.catalog import (
+    catalog_list,
     catalogs_record,
+    problem_list,
     problems_record,
+    rule_texts,
     rules_record,
+    trial_table,
     trials_record,
 )
-from dplcli.report.catalog_tables import catalog_list, problem_list, rule_texts, trial_table
+from dplcli.report.document import problems_document, trials_document, unreadable_document
 from dplcli.report.escaping import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from dplcli.cli.report_options import ReportFiles
+    from dplcli.cli.options import ReportFiles
+
 
 _CATALOGUES = click.argument("catalogues", nargs=-1, metavar="CATALOGUE...")
 _RULES = click.option(

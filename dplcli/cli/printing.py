@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from dplcli.report.layout import Part
 
+
 _REMEMBERED = 64
 """More than the beginning of any command of another program."""
 

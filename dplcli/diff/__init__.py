@@ -1,7 +1,7 @@
 """Structural difference of two models, by dataflow and not by name."""
 
-from dplcli.diff.models import DEFAULT_IGNORED, Differ
-from dplcli.diff.result import FACETS, Facet, GraphDiff, ModelDiff, NodeChange, Remark
+from dplcli.diff.comparison import DEFAULT_IGNORED, Differ
+from dplcli.diff.pairing import FACETS, Facet, GraphDiff, ModelDiff, NodeChange, Remark
 
 __all__ = [
     "DEFAULT_IGNORED",

@@ -1,29 +1,212 @@
-"""Say in what two graphs differ whose nodes have been paired."""
+"""Compare two models by dataflow: in what paired graphs differ, and how far weights are apart."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from dplcli.diff.reading import attribute_form, attribute_forms, is_commutative, slots
-from dplcli.diff.result import (
+import numpy as np
+
+from dplcli.diff.pairing import (
     AttributeChange,
+    Distance,
     GraphDiff,
     InputChange,
+    ModelDiff,
+    ModelReader,
     NodeChange,
+    Numbers,
+    OpsetChange,
+    Remark,
+    Side,
     SignatureChange,
     WeightChange,
+    aliases_of,
+    align,
+    attribute_form,
+    attribute_forms,
+    function_changes,
+    input_number,
+    is_commutative,
+    pair_functions,
+    pair_inputs,
+    pair_outputs,
+    pair_places,
+    slots,
 )
-from dplcli.diff.weights import distance
+from dplcli.ir.model import scope_of
 from dplcli.ir.operators import schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
-    from dplcli.diff.pairing import Pairing
-    from dplcli.diff.result import Remark
-    from dplcli.ir import Attribute, Node, Value
+    from numpy.typing import NDArray
+
+    from dplcli.diff.pairing import Facet, Pairing
+    from dplcli.ir import Attribute, Graph, Model, Node, Tensor, Value
 
     Operands = Iterable[tuple[int, Value | None, Value | None]]
+
+    Statements = Mapping[tuple[str, str], str]
+
+
+# Differences that nothing computed depends on: names, order, documentation and the like.
+
+
+def remarks_on(pairing: Pairing, *, named: bool) -> Iterator[Remark]:
+    """Yield what differs between partners beside what they compute.
+
+    Args:
+        pairing: Which node is which.
+        named: Whether the names of inputs and outputs are compared elsewhere.
+    """
+    where = scope_of(pairing.sides[0].graph)
+    for first in pairing.sides[0].nodes:
+        second = pairing.forth.get(first)
+        if second is None:
+            continue
+        place = f"{where}: {first.label}"
+        if first.name != second.name:
+            yield Remark("names", place, first.name, second.name)
+        old, new = first.remarks, second.remarks
+        if old.doc != new.doc:
+            yield Remark("doc", place, old.doc, new.doc)
+        yield from mapping_remarks(place, old.metadata, new.metadata)
+    yield from _order(where, pairing)
+    pairs = list(_value_pairs(pairing, named=named))
+    for old_value, new_value in pairs:
+        if old_value.name != new_value.name:
+            yield Remark("names", where, old_value.name, new_value.name)
+    yield from _storage(where, pairing)
+    yield from _types(where, pairs)
+
+
+def mapping_remarks(where: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Remark]:
+    """Yield the entries of two ``metadata_props`` that differ."""
+    if old == new:
+        return
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            yield Remark("metadata", f"{where}: {key}", old.get(key, ""), new.get(key, ""))
+
+
+def _order(where: str, pairing: Pairing) -> Iterator[Remark]:
+    """Yield one remark if the partners stand in another order."""
+    first, second = pairing.sides
+    places = [second.position[pairing.forth[n]] for n in first.nodes if n in pairing.forth]
+    for before, after in pairwise(places):
+        if after < before:
+            early, late = second.nodes[after].label, second.nodes[before].label
+            yield Remark("order", where, f"{early} after {late}", f"{early} before {late}")
+            return
+
+
+def _value_pairs(pairing: Pairing, *, named: bool) -> Iterator[tuple[Value, Value]]:
+    """Yield the inner values that are one."""
+    if not named:
+        yield from pairing.inputs
+    for first, second in pairing.forth.items():
+        for old, new in zip(first.outputs, second.outputs, strict=False):
+            if old is None or new is None:
+                continue
+            if not (named and old.is_graph_output and new.is_graph_output):
+                yield old, new
+    yield from dict.fromkeys(_constants(pairing))
+
+
+def _constants(pairing: Pairing) -> Iterator[tuple[Value, Value]]:
+    """Yield the constants that partners read in the same slot."""
+    readers = [side.reader for side in pairing.sides]
+    for first, second in pairing.forth.items():
+        for old, new in zip(slots(first), slots(second), strict=False):
+            if old is None or new is None:
+                continue
+            if readers[0].tensor(old) is not None and readers[1].tensor(new) is not None:
+                yield old, new
+
+
+def _storage(where: str, pairing: Pairing) -> Iterator[Remark]:
+    for old, new in dict.fromkeys(_constants(pairing)):
+        if (old.producer is None) != (new.producer is None):
+            yield Remark("storage", f"{where}: {old.name}", _stored(old), _stored(new))
+
+
+def _stored(value: Value) -> str:
+    return "initializer" if value.producer is None else "Constant node"
+
+
+def _types(where: str, pairs: Iterable[tuple[Value, Value]]) -> Iterator[Remark]:
+    for old, new in pairs:
+        before, after = _stated(old), _stated(new)
+        if before != after:
+            yield Remark("value-info", f"{where}: {old.name}", before, after)
+
+
+def _stated(value: Value) -> str:
+    stated = value.stated_type
+    if stated is None:
+        return ""
+    return "not a tensor" if stated.known is None else str(stated.known)
+
+
+# How far apart two weights are.
+
+
+_CHUNK = 1 << 20
+"""Elements that are compared at a time, so that large weights take no more memory."""
+
+
+def distance(first: Tensor, second: Tensor) -> Distance | None:
+    """Measure how far two constants are apart; None if they differ in type or shape.
+
+    An element has changed if its bits have; zeros of either sign, say, are 0 apart nevertheless.
+    """
+    if (first.dtype, first.shape) != (second.dtype, second.shape):
+        return None
+    one, other = first.numpy().reshape(-1), second.numpy().reshape(-1)
+    if one.dtype.hasobject:
+        return Distance(int((one != other).sum()), one.size, None, None)
+    changed, max_abs, max_rel = 0, 0.0, 0.0
+    for start in range(0, one.size, _CHUNK):
+        found = _chunk_distance(one[start : start + _CHUNK], other[start : start + _CHUNK])
+        changed += found[0]
+        max_abs, max_rel = _larger(max_abs, found[1]), _larger(max_rel, found[2])
+    return Distance(changed, one.size, max_abs, max_rel)
+
+
+def _chunk_distance(one: NDArray[Any], other: NDArray[Any]) -> tuple[int, float, float]:
+    changed = (_bits(one) != _bits(other)).any(axis=1)
+    count = int(changed.sum())
+    if not count:
+        return 0, 0.0, 0.0
+    wide = np.complex128 if one.dtype.kind == "c" else _wide(one.dtype)
+    a, b = one[changed].astype(wide), other[changed].astype(wide)
+    with np.errstate(all="ignore"):
+        same = (a == b) | ((a != a) & (b != b))  # noqa: PLR0124  # NaN
+        apart = np.where(same, 0, np.abs(a - b)).astype(np.float64)
+        larger = np.maximum(np.abs(a), np.abs(b)).astype(np.float64)
+        relative = np.where(same, 0, apart / np.where(larger == 0, 1, larger))
+    return count, float(apart.max()), float(relative.max())
+
+
+def _wide(dtype: np.dtype[Any]) -> type[Any]:
+    """Choose what holds differences of *dtype*: exact Python numbers for 64-bit integers."""
+    return np.object_ if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64  # noqa: PLR2004
+
+
+def _bits(array: NDArray[Any]) -> NDArray[Any]:
+    """View the elements of *array* as their bytes, one row each."""
+    return np.ascontiguousarray(array).view(np.uint8).reshape(array.size, -1)
+
+
+def _larger(first: float, second: float) -> float:
+    """Return the larger number; NaN counts as the largest."""
+    return second if second != second or second > first else first  # noqa: PLR0124  # NaN
+
+
+# Say in what two graphs differ whose nodes have been paired.
+
 
 _Side: TypeAlias = Literal["input", "output"]
 
@@ -240,3 +423,125 @@ def _output_changes(first: Node, second: Node) -> Iterator[int]:
         new = news[index] if index < len(news) else None
         if (old is None) != (new is None):
             yield index
+
+
+# Compare two models by dataflow.
+
+
+DEFAULT_IGNORED: frozenset[Facet] = frozenset(
+    {"names", "order", "doc", "metadata", "value-info", "storage"}
+)
+"""What does not count unless the reader says so: no number that a model computes depends on it."""
+
+_SECOND = 1
+
+
+class Differ:
+    """Compares two models.
+
+    Attributes:
+        steps: How many neighbours were looked at, for tests of growth.
+
+    Args:
+        first: One model.
+        second: The other.
+        statements: What either model says of itself, by facet and key.
+    """
+
+    def __init__(
+        self,
+        first: Model,
+        second: Model,
+        statements: tuple[Statements, Statements] = ({}, {}),
+    ) -> None:
+        """Compare nothing yet."""
+        self.models = (first, second)
+        self.statements = statements
+        self.steps = 0
+        self._functions = pair_functions(first, second)
+        self._readers = (ModelReader({}), ModelReader(aliases_of(self._functions)))
+
+    def result(self, ignored: frozenset[Facet] = DEFAULT_IGNORED) -> ModelDiff:
+        """Compare the main graphs, what is inside them, and the functions."""
+        first, second = self.models
+        graphs = list(self._graphs(first.graph, second.graph, None, is_main=True))
+        for one, other in self._functions:
+            graphs += self._graphs(one.body, other.body, None, is_main=False)
+        return ModelDiff(
+            graphs=tuple(graphs),
+            functions=tuple(function_changes(first, second, self._functions)),
+            opsets=tuple(_opset_changes(first, second)),
+            remarks=tuple(self._remarks()),
+            ignored=ignored,
+        )
+
+    def _graphs(
+        self, first: Graph, second: Graph, outer: Pairing | None, *, is_main: bool
+    ) -> Iterator[GraphDiff]:
+        """Compare two graphs and, as deep as they nest, the bodies of the nodes they share."""
+        numbers = Numbers() if outer is None else outer.sides[0].numbers
+        inputs = (pair_inputs if is_main else pair_places)(first.inputs, second.inputs)
+        sides = tuple(
+            self._side(graph, which, numbers, [pair[which] for pair in inputs], outer)
+            for which, graph in enumerate((first, second))
+        )
+        outputs = pair_outputs(sides[0], sides[1], by_name=is_main)
+        pairing, steps = align((sides[0], sides[1]), inputs, outputs)
+        self.steps += steps
+        remarks = remarks_on(pairing, named=is_main)
+        yield Comparison(pairing, named=is_main).result(remarks)
+        for node in sides[0].nodes:
+            partner = pairing.forth.get(node)
+            if partner is None:
+                continue
+            for name, body in node.subgraphs.items():
+                if name in partner.subgraphs:
+                    yield from self._graphs(body, partner.subgraphs[name], pairing, is_main=False)
+
+    def _side(
+        self,
+        graph: Graph,
+        which: int,
+        numbers: Numbers,
+        inputs: list[Value],
+        outer: Pairing | None,
+    ) -> Side:
+        given = {value: input_number(numbers, graph, k) for k, value in enumerate(inputs)}
+
+        def nowhere(value: Value) -> int:
+            return numbers(("nowhere", which, value.name))
+
+        resolve = nowhere if outer is None else outer.resolver(which)
+        reader = self._readers[which]
+        return Side(graph, reader, numbers, given=given, outer=resolve, tag=which)
+
+    def _remarks(self) -> Iterator[Remark]:
+        first, second = self.statements
+        for facet, key in sorted(first.keys() | second.keys()):
+            old, new = first.get((facet, key), ""), second.get((facet, key), "")
+            if old != new:
+                yield Remark(cast("Facet", facet), key, old, new)
+        for domain, old_version, new_version in _imports(*self.models, used=False):
+            versions = [str(v or "") for v in (old_version, new_version)]
+            yield Remark("metadata", f"import of {domain or 'ai.onnx'}", *versions)
+        for one, other in self._functions:
+            where = f"function {one.domain}::{one.name}"
+            yield from mapping_remarks(where, one.metadata, other.metadata)
+
+
+def _opset_changes(first: Model, second: Model) -> Iterator[OpsetChange]:
+    for domain, old, new in _imports(first, second, used=True):
+        yield OpsetChange(domain, old, new)
+
+
+def _imports(
+    first: Model, second: Model, *, used: bool
+) -> Iterator[tuple[str, int | None, int | None]]:
+    """Yield the imports that differ, those of domains that nodes of either model are in or not."""
+    in_use = {
+        node.domain for model in (first, second) for graph in model.graphs() for node in graph
+    }
+    old, new = first.opset_imports, second.opset_imports
+    for domain in sorted(old.keys() | new.keys()):
+        if old.get(domain) != new.get(domain) and (domain in in_use) is used:
+            yield domain, old.get(domain), new.get(domain)

@@ -1,21 +1,1444 @@
-"""``where``: what must hold for a match to be taken.
+"""``where``: expressions over the captured values of a match, evaluated and never executed.
 
-A condition that needs an unknown fact (a shape nobody knows, say) is a no, with that as reason.
+What they may ask (facts about values, sizes, products, quantisation, element types), what they may
+compute, and how much of it: a catalogue is somebody else's text.
 """
 
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+import builtins
+import math
+import operator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import IntEnum
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from dplcli.dpl.expressions import UNANSWERABLE, Expression, names_in
-from dplcli.dpl.facts import UnknownFactError
+import numpy as np
+from simpleeval import DEFAULT_OPERATORS, EvalWithCompoundTypes, InvalidExpression
+
+from dplcli.errors import PatternSyntaxError, did_you_mean
+from dplcli.ir.operators import OP_KINDS, attribute_of, inputs_of, parameter_of
+from dplcli.ir.traversal import behind_identities, captured_values
+from dplcli.ir.types import DTYPE_CODES
+from dplcli.shapes import Knowledge, shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
+    from typing import NoReturn
 
-    from dplcli.ir import Value
+    from numpy.typing import NDArray
+
+    from dplcli.ir import Node, TensorType, Value
+    from dplcli.shapes.rules import Dims
+    from dplcli.shapes.terms import Number
+
+    Array: TypeAlias = NDArray[Any]
+
+    ArrayNumber: TypeAlias = float | np.generic
+
+
+# Which element types hold every number of which others, so that a Cast loses nothing.
+
+
+class _Range(NamedTuple):
+    """What a type can hold.
+
+    Attributes:
+        digits: Binary digits of a number: those of an integer without its sign, or those of a
+            float's significand, the hidden one included.
+        low: Exponent of the smallest positive number, subnormal ones included; 0 for integers.
+        high: The largest number is below two to this power.
+        signed: Whether there are negative numbers.
+        special: Whether there are infinities, too.
+    """
+
+    digits: int
+    low: int
+    high: int
+    signed: bool = True
+    special: bool = False
+
+
+_RANGES = {
+    "bool": _Range(1, 0, 1, signed=False),
+    **{f"uint{bits}": _Range(bits, 0, bits, signed=False) for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"int{bits}": _Range(bits - 1, 0, bits - 1) for bits in (2, 4, 8, 16, 32, 64)},
+    "float16": _Range(11, -24, 16, special=True),
+    "bfloat16": _Range(8, -133, 128, special=True),
+    "float32": _Range(24, -149, 128, special=True),
+    "float64": _Range(53, -1074, 1024, special=True),
+    "float8e4m3fn": _Range(4, -9, 9),
+    "float8e5m2": _Range(3, -16, 16, special=True),
+}
+
+
+def widens(source: str, target: str) -> bool:
+    """Tell whether *target* holds every number of *source* exactly.
+
+    ``float16`` and ``bfloat16`` are both within ``float32``, and that is within ``float64``;
+    an integer type is within a float type that has as many binary digits (``int32`` in
+    ``float64``, ``int8`` in ``float16``), and ``bool`` is within all; a type is within itself.
+    The smallest integer, a power of two, takes no more digits than the others. Of types that
+    are not listed (text, complex numbers, the rarer 8-bit and 4-bit floats) nothing is said.
+    """
+    if source == target:
+        return True
+    small, large = _RANGES.get(source), _RANGES.get(target)
+    if small is None or large is None or target == "bool":
+        return False
+    if (small.signed and not large.signed) or (small.special and not large.special):
+        return False
+    if small.low < 0 and large.low == 0:
+        return False
+    smallest = small.high + 1 if small.signed and small.low == 0 else small.high
+    reach = large.high if large.low < 0 else smallest
+    return small.digits <= large.digits and small.low >= large.low and smallest <= reach
+
+
+# How much an expression may compute: a catalogue is somebody else's text.
+
+
+FREE = 1 << 20
+"""Elements that any expression may compute."""
+
+FACTOR = 16
+"""Elements that it may compute for each element of the constants that it reads."""
+
+MOST_ITEMS = 10_000
+"""Items of a list."""
+
+_left: ContextVar[int] = ContextVar("left", default=FREE)
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    """Evaluate one expression: give it its elements."""
+    token = _left.set(FREE)
+    try:
+        yield
+    finally:
+        _left.reset(token)
+
+
+def allow_for(size: int) -> None:
+    """Give more elements: a constant of *size* elements is read."""
+    _left.set(_left.get() + FACTOR * size)
+
+
+def claim(size: int) -> None:
+    """Take *size* elements for a result that is about to be computed.
+
+    Raises:
+        ValueError: So many are not left.
+    """
+    left = _left.get() - size
+    if left < 0:
+        raise ValueError("the expression computes far more numbers than it reads")
+    _left.set(left)
+
+
+# What a condition may ask of a captured value; what is not known raises, and is a no.
+
+
+_FIRST_SPATIAL_AXIS = 2
+_CONVOLUTIONS = frozenset({"Conv", "ConvInteger"})
+
+
+class UnknownFactError(Exception):
+    """A condition asked for something that the model does not say."""
+
+
+class UnknownDim:
+    """A dimension nobody knows: whoever compares it or computes with it has no answer."""
+
+    def __init__(self, owner: str) -> None:
+        """Remember whose dimension it is."""
+        self._owner = owner
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise UnknownFactError(f"a dimension of {self._owner!r} is unknown")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __hash__ = __bool__ = __add__ = __radd__ = __sub__ = __rsub__ = _refuse
+    __mul__ = __rmul__ = __mod__ = __floordiv__ = __truediv__ = __neg__ = __abs__ = _refuse
+    __rmod__ = __rfloordiv__ = __rtruediv__ = __pow__ = __rpow__ = _refuse
+
+
+class AttributeFacts:
+    """``x.attrs``: the attributes of the node that makes a value, defaults included."""
+
+    def __init__(self, node: Node | None, label: str) -> None:
+        """Look at *node*, if there is one."""
+        self._node = node
+        self._label = label
+
+    def __getattr__(self, name: str) -> object:
+        """Return the attribute's value.
+
+        Raises:
+            UnknownFactError: No node, no such attribute, or one that a function's caller gives.
+        """
+        if self._node is None:
+            raise UnknownFactError(f"{self._label!r} is not made by a node, so has no attributes")
+        attribute = parameter_of(self._node, name)
+        if attribute is None or attribute.ref:
+            raise UnknownFactError(f"{self._node!r} has no attribute {name!r}")
+        return attribute.value
+
+
+class ValueFacts:
+    """A captured value as conditions see it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Value) -> None:
+        """Look at *value*, and only at what is asked for."""
+        self._value = value
+
+    @property
+    def subject(self) -> Value:
+        """The value itself, for functions; expressions cannot ask for it."""
+        return self._value
+
+    @property
+    def name(self) -> str:
+        """The value's name."""
+        return self._value.name
+
+    @property
+    def uses(self) -> int:
+        """How often it is read, as a graph output included."""
+        return self._value.use_count + len(self._value.returned_by)
+
+    @property
+    def is_const(self) -> bool:
+        """Whether it is a constant."""
+        return self._value.is_constant
+
+    @property
+    def attrs(self) -> AttributeFacts:
+        """The attributes of the node that makes it."""
+        return AttributeFacts(self._value.producer, self._value.name)
+
+    @property
+    def dtype(self) -> str:
+        """The element type's name."""
+        dtype = self._type.dtype
+        if dtype is None:
+            raise UnknownFactError(f"the element type of {self.name!r} is unknown")
+        return dtype
+
+    @property
+    def shape(self) -> tuple[int | str | UnknownDim, ...]:
+        """The dimensions: numbers, symbols, and those that are unknown."""
+        shape = self._type.shape
+        if shape is None:
+            raise UnknownFactError(f"the rank of {self.name!r} is unknown")
+        if None not in shape:
+            return shape  # type: ignore[return-value]  # all are numbers or symbols
+        return tuple([UnknownDim(self.name) if dim is None else dim for dim in shape])
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def value(self) -> NDArray[Any]:
+        """The data of a constant."""
+        tensor = self._value.constant
+        if tensor is None:
+            raise UnknownFactError(f"{self.name!r} is not a constant")
+        allow_for(tensor.size)
+        return tensor.numpy()
+
+    @property
+    def channels_and_rank(self) -> tuple[object, int]:
+        """Extent of axis 1, and the rank; for a convolution read off its weight."""
+        node = self._value.producer
+        if node is not None and node.op_type in _CONVOLUTIONS and node.domain == "":
+            weight = node.inputs[1]
+            if weight is not None:
+                shape = ValueFacts(weight).shape
+                return shape[0], len(shape)
+        if node is not None and node.op_type == "ConvTranspose" and node.domain == "":
+            weight, group = node.inputs[1], parameter_of(node, "group")
+            if weight is not None and group is not None and isinstance(group.value, int):
+                shape = ValueFacts(weight).shape
+                if isinstance(shape[1], int):
+                    return shape[1] * group.value, len(shape)
+        shape = self.shape
+        if len(shape) < _FIRST_SPATIAL_AXIS:
+            raise UnknownFactError(f"{self.name!r} has no channel axis")
+        return shape[1], len(shape)
+
+    @property
+    def _type(self) -> TensorType:
+        known = self._value.known_type()
+        if known is None:
+            raise UnknownFactError(f"the type of {self.name!r} is unknown")
+        return known
+
+
+# What expressions may compute with arrays and lists: numpy by other names, and within bounds.
+#
+# Each function takes numbers, lists or arrays (``w.value``), never captured names, makes something
+# new, and claims the size of its result beforehand (room).
+
+
+_NUMERIC_KINDS = "biufcV"
+_COMPUTED_WIDE = 4
+"""Bytes of a float below which functions are computed in float32 and rounded once."""
+
+
+def _array(given: object) -> Array:
+    """Take an array, or a number or list as one."""
+    if isinstance(given, ValueFacts):
+        raise TypeError(f"write {given.name}.value for the data of {given.name!r}")
+    if isinstance(given, np.ndarray):
+        return given
+    made = np.asarray(given)
+    if made.dtype.kind not in _NUMERIC_KINDS:
+        raise TypeError("expected numbers or an array")
+    return made
+
+
+def items_of(given: object) -> list[Any]:
+    """List the items of a list of ordinary length.
+
+    Raises:
+        TypeError: It is no list, and no array either.
+        ValueError: It is too long.
+    """
+    if isinstance(given, ValueFacts):
+        raise TypeError(f"{given.name!r} is not a list; ask for its shape or value")
+    if not isinstance(given, (list, tuple, range, set, np.ndarray)):
+        raise TypeError("expected a list")
+    if len(given) > MOST_ITEMS:
+        raise ValueError(f"a list of more than {MOST_ITEMS} items")
+    return given.tolist() if isinstance(given, np.ndarray) and given.ndim == 1 else [*given]
+
+
+def _whole(number: object) -> int:
+    """Turn a number, or an array of one element, into a whole number.
+
+    Raises:
+        ValueError: It has a fraction, or is no number at all.
+    """
+    data = _array(number)
+    claim(data.size)
+    item = data.reshape(()).item()
+    if item != item // 1:
+        raise ValueError(f"{item} is not a whole number")
+    return builtins.int(item)
+
+
+def _number(number: object) -> float:
+    """Turn a number, or an array of one element, into a float."""
+    return builtins.float(_array(number).reshape(()).item())
+
+
+def _dims(given: object) -> tuple[int, ...]:
+    """Read dimensions, axes or a permutation: whole numbers."""
+    if isinstance(given, (int, np.integer)):
+        return (operator.index(given),)
+    return tuple(operator.index(item) for item in items_of(given))
+
+
+def _pointwise(function: Callable[[Array], Array]) -> Callable[[object], Array | float]:
+    """Apply *function* to floats, keeping their type; a plain number gives a number."""
+
+    def apply(given: object) -> Array | float:
+        data = _array(given)
+        claim(data.size)
+        kind = data.dtype
+        wide = data.astype(np.float64) if kind.kind in "biu" else data
+        if kind.kind != "c" and wide.dtype.itemsize < _COMPUTED_WIDE:
+            wide = wide.astype(np.float32)
+        result = function(wide)
+        if not isinstance(given, (np.ndarray, np.generic)) and result.ndim == 0:
+            return builtins.float(result)
+        return np.asarray(result if kind.kind in "biu" else result.astype(kind))
+
+    return apply
+
+
+def _rsqrt(data: Array) -> Array:
+    """Return one over the square root."""
+    return np.asarray(1 / np.sqrt(data))
+
+
+# -- arrays ------------------------------------------------------------------------------------
+
+
+def reshape(data: object, dims: object) -> Array:
+    """Give an array other dimensions; one of them may be -1."""
+    return _array(data).reshape(_dims(dims))
+
+
+def expand(data: object, dims: object) -> Array:
+    """Repeat an array along dimensions of 1 until it has the dimensions *dims*."""
+    wanted = _dims(dims)
+    claim(_size_of(wanted))
+    return np.broadcast_to(_array(data), wanted).copy()
+
+
+def transpose(data: object, perm: object = None) -> Array:
+    """Reorder the dimensions of an array; without *perm*, reverse them."""
+    source = _array(data)
+    claim(source.size)
+    return np.transpose(source, None if perm is None else _dims(perm)).copy()
+
+
+def squeeze(data: object, axes: object = None) -> Array:
+    """Take dimensions of 1 away: those listed, or all."""
+    return np.squeeze(_array(data), None if axes is None else _dims(axes))
+
+
+def unsqueeze(data: object, axes: object) -> Array:
+    """Put dimensions of 1 in, so that they stand at *axes* of the result."""
+    return np.expand_dims(_array(data), _dims(axes))
+
+
+def along(data: object, axis: object, rank: object) -> Array:
+    """Lay all elements along one axis of *rank*, so that they broadcast over the others."""
+    dims = [1] * _whole(rank)
+    dims[_whole(axis)] = -1
+    return _array(data).reshape(dims)
+
+
+def concat(parts: object, axis: object = 0) -> Array:
+    """Join arrays along an axis that they have."""
+    arrays = [_array(part) for part in items_of(parts)]
+    claim(builtins.sum(part.size for part in arrays))
+    return np.concatenate(arrays, operator.index(axis))  # type: ignore[arg-type]  # raises
+
+
+def cast(data: object, dtype: object) -> Array:
+    """Convert to another element type; floats are rounded, anything else must be exact.
+
+    Raises:
+        ValueError: There is no such type, or it cannot hold a number.
+    """
+    if not isinstance(dtype, str) or dtype not in DTYPE_CODES:
+        raise ValueError(f"{dtype!r} is not an element type")
+    source = _array(data)
+    claim(source.size)
+    made = source.astype(np.dtype(_numpy_name(dtype)))
+    is_rounded = dtype.startswith(("float", "bfloat", "complex"))
+    fits = _same_infinities(source, made) if is_rounded else np.array_equal(made, source)
+    if not fits:
+        raise ValueError(f"{dtype} cannot hold all numbers")
+    return made
+
+
+def double(data: object) -> Array:
+    """Convert to float64, to compute with."""
+    return cast(data, "float64")
+
+
+def _numpy_name(dtype: str) -> str:
+    """Return what numpy calls an element type: ``float8e4m3fn`` is ``float8_e4m3fn`` there."""
+    kind, exponent, rest = dtype.partition("e")
+    return f"{kind}_{exponent}{rest}" if kind in {"float8", "float6", "float4"} else dtype
+
+
+def _same_infinities(source: Array, made: Array) -> bool:
+    """Tell whether no number became infinite or not a number."""
+    wide = np.complex128 if made.dtype.kind == "c" else np.float64
+    before, after = np.isfinite(source.astype(wide)), np.isfinite(made.astype(wide))
+    return bool(np.array_equal(before, after))
+
+
+def is_finite(data: object) -> bool:
+    """Tell whether no number is infinite or not a number."""
+    source = _array(data)
+    claim(source.size)
+    wide = np.complex128 if source.dtype.kind == "c" else np.float64
+    return bool(np.isfinite(source.astype(wide)).all())
+
+
+def total(data: object, axes: object = None) -> object:
+    """Add up a list, or an array: all of it, or along *axes*."""
+    if not isinstance(data, np.ndarray):
+        return builtins.sum(items_of(data))
+    claim(data.size)
+    return data.sum(axis=None if axes is None else _dims(axes), dtype=data.dtype)
+
+
+def _size_of(dims: Sequence[int]) -> int:
+    size = 1
+    for dim in dims:
+        size *= dim
+    return size
+
+
+def value_or(constant: object, other: object) -> object:
+    """Return the data of a captured constant, or *other* if it took no part in the match."""
+    if constant is None:
+        return other
+    if not isinstance(constant, ValueFacts):
+        raise TypeError("value_or takes a name of the pattern first")
+    return constant.value
+
+
+# -- numbers and lists -------------------------------------------------------------------------
+
+
+def whole_numbers(*bounds: object) -> list[int]:
+    """List whole numbers, as Python's ``range`` does.
+
+    Raises:
+        ValueError: They are too many.
+    """
+    return items_of(builtins.range(*map(_whole, bounds)))
+
+
+def rounded(number: object) -> object:
+    """Round to the nearest whole number, ties to the even one."""
+    if isinstance(number, np.ndarray):
+        claim(number.size)
+        return np.rint(number)
+    return builtins.round(number)  # type: ignore[call-overload]  # what is no number raises
+
+
+def in_order(items: object) -> list[Any]:
+    """List the items from the smallest to the largest."""
+    return builtins.sorted(items_of(items))
+
+
+def pairs(*lists: object) -> list[tuple[Any, ...]]:
+    """List what stands at the same places of lists of equal length."""
+    return builtins.list(zip(*map(items_of, lists), strict=True))
+
+
+def fixed(items: object) -> tuple[Any, ...]:
+    """Make a tuple of a list: shapes are tuples."""
+    return tuple(items_of(items))
+
+
+def is_number(thing: object) -> bool:
+    """Tell whether a dimension is a number rather than a symbol or unknown."""
+    return isinstance(thing, (int, float, np.number))
+
+
+def is_perm(numbers: object) -> bool:
+    """Tell whether a list holds 0, 1, … up to its length, each once."""
+    items = items_of(numbers)
+    return builtins.sorted(items) == builtins.list(builtins.range(len(items)))
+
+
+def inverse(perm: object) -> list[int]:
+    """Return the permutation that undoes *perm*.
+
+    Raises:
+        ValueError: It is none.
+    """
+    items = items_of(perm)
+    if not is_perm(items):
+        raise ValueError(f"{items} is not a permutation")
+    return builtins.sorted(builtins.range(len(items)), key=items.__getitem__)
+
+
+def _or_reduced(
+    python: Callable[..., object], reduce: Callable[[Array], object]
+) -> Callable[..., object]:
+    """Use *reduce* for one array or truth value, and Python's own function for all else."""
+
+    def choose(*given: object) -> object:
+        if len(given) == 1 and isinstance(given[0], (np.ndarray, np.generic, bool)):
+            data = np.asarray(given[0])
+            claim(data.size)
+            return reduce(data)
+        return python(*given)
+
+    return choose
+
+
+def joined(left: Iterable[object], right: Iterable[object]) -> object:
+    """Return two lists as one: ``[0] + axes``."""
+    items = [*items_of(left), *items_of(right)]
+    if len(items) > MOST_ITEMS:
+        raise ValueError(f"a list of more than {MOST_ITEMS} items")
+    return items if isinstance(left, builtins.list) else tuple(items)
+
+
+ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
+    "sqrt": _pointwise(np.sqrt),
+    "rsqrt": _pointwise(_rsqrt),
+    "exp": _pointwise(np.exp),
+    "log": _pointwise(np.log),
+    "min": _or_reduced(min, np.min),
+    "max": _or_reduced(max, np.max),
+    "all": _or_reduced(all, np.all),
+    "any": _or_reduced(any, np.any),
+    "reshape": reshape,
+    "expand": expand,
+    "transpose": transpose,
+    "squeeze": squeeze,
+    "unsqueeze": unsqueeze,
+    "along": along,
+    "concat": concat,
+    "cast": cast,
+    "double": double,
+    "widens": widens,
+    "value_or": value_or,
+    "is_finite": is_finite,
+    "sum": total,
+    "range": whole_numbers,
+    "round": rounded,
+    "sorted": in_order,
+    "zip": pairs,
+    "list": items_of,
+    "tuple": fixed,
+    "int": _whole,
+    "float": _number,
+    "is_number": is_number,
+    "is_perm": is_perm,
+    "inverse": inverse,
+}
+"""The functions over arrays and lists, by the names that expressions use."""
+
+
+# What conditions may ask of matrix products, and of what is computed round them.
+#
+# A product is the output of a node that multiplies matrices: one of RIGHT. Its depth is the
+# extent that is summed over, its columns are the last extent of the result; both are read off the
+# operands, as the node reads them, so no rule needs to know how a weight is laid out.
+#
+# Extents are compared as dims gives them: unknown ones are equal to
+# nothing but themselves.
+
+
+RIGHT = {
+    ("", "MatMul"): 1,
+    ("", "Gemm"): 1,
+    ("", "MatMulInteger"): 1,
+    ("", "QLinearMatMul"): 3,
+    ("com.microsoft", "MatMulNBits"): 1,
+}
+"""The nodes that multiply matrices, and the input that is the matrix on the right."""
+
+_ZERO_POINTS = {
+    "MatMulInteger": (2, 3),
+    "ConvInteger": (2, 3),
+    "QLinearMatMul": (2, 5, 7),
+    "QLinearConv": (2, 5, 7),
+    "DequantizeLinear": (2,),
+    "QuantizeLinear": (2,),
+}
+_MATRIX = 2
+_PACKED = "MatMulNBits"
+"""The node that states depth and columns as attributes: its weight is a string of bits."""
+
+
+class _Operands(NamedTuple):
+    """The operands of a product, the right one as the product reads it: (…, depth, columns)."""
+
+    left: Dims
+    right: Dims
+
+
+def depth(product: ValueFacts) -> int:
+    """Return the extent that *product* sums over.
+
+    Raises:
+        UnknownFactError: It is not a number.
+    """
+    left, right = _operands(product)
+    found = next((n for n in (left[-1], right[-2]) if isinstance(n, int)), None)
+    if found is None:
+        raise UnknownFactError(f"the depth of the product {product.name!r} is not a number")
+    return found
+
+
+def columns(product: ValueFacts) -> int:
+    """Return the number of columns of *product*.
+
+    Raises:
+        UnknownFactError: It is not a number.
+    """
+    found = _operands(product).right[-1]
+    if not isinstance(found, int):
+        raise UnknownFactError(f"the number of columns of {product.name!r} is not known")
+    return found
+
+
+def batches_agree(product: ValueFacts) -> bool:
+    """Tell whether both operands have the same leading extents, so that none is broadcast."""
+    left, right = _operands(product)
+    a, b = left[:-_MATRIX], right[:-_MATRIX]
+    longest = max(len(a), len(b))
+    return (1,) * (longest - len(a)) + a == (1,) * (longest - len(b)) + b
+
+
+def left_is_matrix(product: ValueFacts) -> bool:
+    """Tell whether the left operand of *product* is a single matrix."""
+    return _is_one(_operands(product).left[:-_MATRIX])
+
+
+def right_is_matrix(product: ValueFacts) -> bool:
+    """Tell whether the right operand of *product* is a single matrix."""
+    return _is_one(_operands(product).right[:-_MATRIX])
+
+
+def per_column(vector: ValueFacts, product: ValueFacts) -> bool:
+    """Tell whether *vector* has one number per column of *product*, and no other extent.
+
+    ``(N,)`` and ``(1, N)`` are; a column, a whole matrix, and what has more dimensions than the
+    product (so that adding it widens the product) are not.
+    """
+    left, right = _operands(product)
+    shape = shape_of(vector.subject)
+    if shape is None:
+        raise UnknownFactError(f"the rank of {vector.name!r} is unknown")
+    if not 1 <= len(shape) <= max(len(left), len(right)):
+        return False
+    return _is_one(shape[:-1]) and shape[-1] == right[-1]
+
+
+def scales_columns(scale: ValueFacts, product: ValueFacts) -> bool:
+    """Tell whether the weight of *product* has a scale per column, or per block of a column.
+
+    The weight is the right operand: made by DequantizeLinear, perhaps with a Transpose behind it.
+    MatMulNBits has no other scales.
+    """
+    node = _multiplier(product)
+    if node.op_type == _PACKED:
+        return True
+    weight, is_turned = node.inputs[RIGHT[node.domain, node.op_type]], _turns_right(node)
+    source = None if weight is None else behind_identities(weight).producer
+    if source is not None and source.op_type == "Transpose" and source.inputs[0] is not None:
+        source, is_turned = behind_identities(source.inputs[0]).producer, not is_turned
+    if source is None or (source.domain, source.op_type) != ("", "DequantizeLinear"):
+        raise TypeError(f"the weight of {product.name!r} is not made by a DequantizeLinear")
+    quantised = None if source.inputs[0] is None else shape_of(source.inputs[0])
+    scales = shape_of(scale.subject)
+    if quantised is None or scales is None:
+        raise UnknownFactError(f"the shapes of {scale.name!r} and the weight are not known")
+    if len(quantised) != _MATRIX or len(scales) not in {1, _MATRIX}:
+        return False
+    axis_of_columns = 0 if is_turned else 1
+    if scales[axis_of_columns if len(scales) == _MATRIX else 0] != quantised[axis_of_columns]:
+        return False
+    return (_whole_attribute(source, "axis") % _MATRIX == axis_of_columns) is (len(scales) == 1)
+
+
+def symmetric(result: ValueFacts) -> bool:
+    """Tell whether every zero point of the node that makes *result* is absent or constant zeros.
+
+    Raises:
+        UnknownFactError: One is computed.
+    """
+    node = result.subject.producer
+    slots = () if node is None or node.domain else _ZERO_POINTS.get(node.op_type, ())
+    if node is None or not slots:
+        raise TypeError(f"{result.name!r} is not made by an operator with zero points")
+    for slot in slots:
+        zero_point = node.inputs[slot] if slot < len(node.inputs) else None
+        if zero_point is not None and ValueFacts(zero_point).value.any():
+            return False
+    return True
+
+
+def transposes_last_two(result: ValueFacts) -> bool:
+    """Tell whether the Transpose that makes *result* swaps the last two axes and no others."""
+    node = result.subject.producer
+    if node is None or (node.domain, node.op_type) != ("", "Transpose"):
+        raise TypeError(f"{result.name!r} is not made by a Transpose")
+    perm = parameter_of(node, "perm")
+    if perm is None or perm.ref or not isinstance(perm.value, tuple):
+        raise UnknownFactError(f"the order of the axes of {result.name!r} is not known")
+    rest = tuple(range(len(perm.value) - _MATRIX))
+    return perm.value == (*rest, len(rest) + 1, len(rest))
+
+
+def only_output(result: ValueFacts) -> bool:
+    """Tell whether nothing reads another output of the node that makes *result*."""
+    node = result.subject.producer
+    others = [] if node is None else [item for item in node.outputs if item is not result.subject]
+    return not any(item is not None and (item.use_count or item.returned_by) for item in others)
+
+
+def depends_on(value: ValueFacts, source: ValueFacts) -> bool:
+    """Tell whether *value* is *source*, or computed from it through any number of nodes."""
+    end, origin = source.subject, source.subject.producer
+    if value.subject is end:
+        return True
+    if origin is None:
+        return _reaches(value.subject, end, 0)
+    return _reaches(value.subject, end, origin.position)
+
+
+def _reaches(value: Value, end: Value, first: int) -> bool:
+    """Walk upwards from *value* to *end*, no further than to the node at position *first*."""
+    pending = [value]
+    seen: set[Node] = set()
+    while pending:
+        node = pending.pop().producer
+        if node is None or node in seen or node.graph is not end.graph or node.position < first:
+            continue
+        seen.add(node)
+        read = [*(item for item in node.inputs if item is not None), *captured_values(node)]
+        if any(item is end for item in read):
+            return True
+        pending += read
+    return False
+
+
+def _operands(product: ValueFacts) -> _Operands:
+    """Read the extents of both operands.
+
+    Raises:
+        TypeError: No node that multiplies makes it.
+        UnknownFactError: The rank of one is unknown, or it is a vector.
+    """
+    node = _multiplier(product)
+    inputs = inputs_of(node)
+    left = _matrices(product, inputs[0])
+    if node.op_type == _PACKED:
+        return _Operands(left, (_whole_attribute(node, "K"), _whole_attribute(node, "N")))
+    right = _matrices(product, inputs[RIGHT[node.domain, node.op_type]])
+    if node.op_type == "Gemm" and _whole_attribute(node, "transA"):
+        left = _swapped(left)
+    return _Operands(left, _swapped(right) if _turns_right(node) else right)
+
+
+def _multiplier(product: ValueFacts) -> Node:
+    node = product.subject.producer
+    if node is None or (node.domain, node.op_type) not in RIGHT:
+        raise TypeError(f"{product.name!r} is not a product of matrices")
+    return node
+
+
+def _turns_right(node: Node) -> bool:
+    return node.op_type == "Gemm" and bool(_whole_attribute(node, "transB"))
+
+
+def _matrices(product: ValueFacts, operand: Value | None) -> Dims:
+    shape = None if operand is None else shape_of(behind_identities(operand))
+    if shape is None:
+        raise UnknownFactError(f"the rank of an operand of {product.name!r} is unknown")
+    if len(shape) < _MATRIX:
+        raise UnknownFactError(f"an operand of {product.name!r} is a vector")
+    return shape
+
+
+def _swapped(shape: Dims) -> Dims:
+    return (*shape[:-_MATRIX], shape[-1], shape[-2])
+
+
+def _is_one(extents: tuple[Number, ...]) -> bool:
+    return all(extent == 1 for extent in extents)
+
+
+def _whole_attribute(node: Node, name: str) -> int:
+    attribute = parameter_of(node, name)
+    if attribute is None or not isinstance(attribute.value, int):
+        raise UnknownFactError(f"the attribute {name!r} of {node.label!r} is not known")
+    return attribute.value
+
+
+# What conditions may ask of the parameters of a quantisation.
+
+
+def per_tensor(parameter: ValueFacts) -> bool:
+    """Tell whether a scale or zero point is one number for all: a scalar, or a vector of one."""
+    return parameter.shape in {(), (1,)}
+
+
+# Whether broadcasting has widened a value: proofs from the nodes, where types may be unknown.
+#
+# A rule that puts one operator in the place of several elementwise ones must know that none of the
+# other operands, a constant of rank 5 say, makes the result larger than the input. Shape inference
+# knows the result's shape only where it knows the input's, and a symbol in a shape is what the file
+# claims; so the proof goes through the nodes: what is computed from *x* element by element, with
+# operands that fit into *x*, has the shape of *x*, whatever that is.
+
+
+_MOST_NODES = 64
+
+_KEEP = OP_KINDS["elementwise"] | frozenset(
+    {"DequantizeLinear", "QuantizeLinear", "CumSum", "LogSoftmax", "Softmax"}
+    | {"BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization"}
+    | {"LpNormalization", "MeanVarianceNormalization", "RMSNormalization"}
+)
+"""Operators whose first output has the shape of their first input."""
+
+_BROADCAST = OP_KINDS["broadcast"] - {"DequantizeLinear", "Expand", "QuantizeLinear", "Unsqueeze"}
+_REDUCTIONS = OP_KINDS["reduction"]
+
+
+class _Extent(IntEnum):
+    """How the shape of a value compares with that of the source."""
+
+    UNKNOWN = 0
+    FITS = 1
+    WHOLE = 2
+
+
+def shaped_like(result: ValueFacts, source: ValueFacts) -> bool:
+    """Tell whether *result*, which is computed from *source*, has its shape.
+
+    Raises:
+        UnknownFactError: Nothing proves it.
+    """
+    if _Proof(source.subject).extent_of(result.subject) is _Extent.WHOLE:
+        return True
+    raise UnknownFactError(f"{result.name!r} may have another shape than {source.name!r}")
+
+
+class _Proof:
+    """Compares shapes with that of one value.
+
+    Args:
+        source: The value.
+    """
+
+    def __init__(self, source: Value) -> None:
+        self.source = behind_identities(source)
+        self.knowledge = source.graph.model.memory(Knowledge)
+        self.shape = self.knowledge.shape(source)
+
+    def extent_of(self, result: Value) -> _Extent:
+        """Compare *result*, in topological order of what it is computed from."""
+        found: dict[Value, _Extent] = {self.source: _Extent.WHOLE}
+        pending = [result]
+        while pending:
+            value = pending[-1]
+            node = None if value in found else value.producer
+            missing = (
+                [] if node is None else [v for v in node.inputs if v is not None and v not in found]
+            )
+            if missing and len(found) + len(pending) < _MOST_NODES:
+                pending += missing
+                continue
+            if value not in found:
+                found[value] = max(self._by_type(value), self._by_node(value, found))
+            pending.pop()
+        return found[result]
+
+    def _by_type(self, value: Value) -> _Extent:
+        """Compare dimensions; those that are no numbers (symbols are claims) prove nothing."""
+        shape = self.knowledge.shape(value)
+        if shape is None:
+            return _Extent.UNKNOWN
+        if not shape:
+            return _Extent.FITS
+        if self.shape is None or not _broadcasts(shape, self.shape):
+            return _Extent.UNKNOWN
+        is_whole = shape == self.shape and all(isinstance(dim, int) for dim in shape)
+        return _Extent.WHOLE if is_whole else _Extent.FITS
+
+    def _by_node(self, value: Value, found: dict[Value, _Extent]) -> _Extent:
+        """Conclude from what the value's node reads."""
+        node = value.producer
+        if node is None or node.domain or value.index:
+            return _Extent.UNKNOWN
+        read = [found.get(v, _Extent.UNKNOWN) for v in node.inputs if v is not None]
+        if not read:
+            return _Extent.UNKNOWN
+        if node.op_type in _KEEP:
+            return read[0]
+        if node.op_type in _BROADCAST:
+            return max(read) if min(read) is not _Extent.UNKNOWN else _Extent.UNKNOWN
+        if node.op_type in _REDUCTIONS and _keeps_dims(node):
+            return min(read[0], _Extent.FITS)
+        return _Extent.UNKNOWN
+
+
+def _keeps_dims(node: Node) -> bool:
+    keepdims = attribute_of(node, "keepdims")
+    return keepdims is not None and not keepdims.ref and keepdims.value == 1
+
+
+def _broadcasts(small: Sequence[object], large: Sequence[object]) -> bool:
+    """Tell whether *small* provably broadcasts to *large* without changing it."""
+    if len(small) > len(large):
+        return False
+    pairs = zip(reversed(small), reversed(large), strict=False)
+    return all(dim == 1 or (isinstance(dim, int) and dim == other) for dim, other in pairs)
+
+
+# What expressions may ask of the sizes of values beyond what shape inference knows.
+
+
+def dims(value: object) -> Dims:
+    """Return the dimensions of a captured value, followed through what shapes are computed from.
+
+    A dimension is a number or a polynomial over the dimensions of inputs, and ``==`` says whether
+    two are provably equal; nothing else can be asked of them.
+
+    Raises:
+        UnknownFactError: Not even the rank is known.
+    """
+    if not isinstance(value, ValueFacts):
+        raise TypeError("dims takes a name of the pattern")
+    shape = shape_of(value.subject)
+    if shape is None:
+        raise UnknownFactError(f"the rank of {value.name!r} is unknown")
+    return shape
+
+
+def is_static(value: ValueFacts) -> bool:
+    """Tell whether every dimension of *value* is a number.
+
+    Raises:
+        UnknownFactError: Not even the rank is known.
+    """
+    return all(isinstance(extent, int) for extent in dims(value))
+
+
+# The functions that expressions over captured names may call.
+
+
+LARGEST_NUMBER = 2**64
+"""Numbers beyond it are no dimensions, and take long to compute with."""
+
+_LAST_BIT = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+def same_shape(first: ValueFacts, second: ValueFacts) -> bool:
+    """Tell whether both shapes are known and equal dimension for dimension."""
+    return first.shape == second.shape
+
+
+def broadcasts_to(small: ValueFacts, large: ValueFacts) -> bool:
+    """Tell whether *small* broadcasts to the shape of *large* without changing it."""
+    a, b = small.shape, large.shape
+    if len(a) > len(b):
+        return False
+    return all(x in (1, y) for x, y in zip(reversed(a), reversed(b), strict=False))
+
+
+def per_channel(bias: ValueFacts, output: ValueFacts) -> bool:
+    """Tell whether *bias* has one number per channel (axis 1) of *output* and no other extent.
+
+    ``(C, 1, 1)`` and ``(1, C, 1, 1)`` are, for an output of rank 4; ``(C,)`` is not: it runs
+    along the last axis.
+    """
+    channels, rank = output.channels_and_rank
+    shape = bias.shape
+    axis = 1 - (rank - len(shape))
+    if len(shape) > rank:
+        return False
+    wanted: list[object] = [1] * len(shape)
+    if axis >= 0:
+        wanted[axis] = channels
+    elif channels != 1:
+        return False
+    return list(shape) == wanted
+
+
+def is_close(constant: ValueFacts, number: float, rtol: float = 1e-3) -> bool:
+    """Tell whether every element of a constant is within *rtol* of *number*.
+
+    Half precision cannot say a number so exactly: there its own last bit is enough.
+    """
+    data = np.asarray(constant.value, dtype=np.float64)
+    last_bit = _LAST_BIT.get(constant.dtype, 0.0)
+    return bool(np.allclose(data, number, rtol=max(rtol, last_bit), atol=1e-12))
+
+
+def _product(numbers: object) -> float:
+    """Multiply numbers of ordinary size, such as dimensions."""
+    product: float = 1
+    for number in items_of(numbers):
+        product = product * number
+        if abs(product) > LARGEST_NUMBER:
+            raise ValueError("a product is too large")
+    return product
+
+
+def _on_values(function: Callable[..., object], count: int) -> Callable[..., object]:
+    """Let *function* take that many captured values first, and say so if it is given others."""
+
+    @wraps(function)
+    def checked(*args: object) -> object:
+        if len(args) < count or {*map(type, args[:count])} != {ValueFacts}:
+            names = "a name" if count == 1 else f"{count} names"
+            raise TypeError(f"{function.__name__} takes {names} of the pattern first")
+        return function(*args)
+
+    return checked
+
+
+FUNCTIONS: dict[str, Callable[..., object]] = {
+    **ARRAY_FUNCTIONS,
+    "len": len,
+    "abs": abs,
+    "prod": _product,
+    "same_shape": _on_values(same_shape, 2),
+    "broadcasts_to": _on_values(broadcasts_to, 2),
+    "per_channel": _on_values(per_channel, 2),
+    "is_close": _on_values(is_close, 1),
+    "per_tensor": _on_values(per_tensor, 1),
+    "shaped_like": _on_values(shaped_like, 2),
+    "dims": dims,
+    "is_static": _on_values(is_static, 1),
+    "depth": _on_values(depth, 1),
+    "columns": _on_values(columns, 1),
+    "batches_agree": _on_values(batches_agree, 1),
+    "left_is_matrix": _on_values(left_is_matrix, 1),
+    "right_is_matrix": _on_values(right_is_matrix, 1),
+    "per_column": _on_values(per_column, 2),
+    "scales_columns": _on_values(scales_columns, 2),
+    "symmetric": _on_values(symmetric, 1),
+    "transposes_last_two": _on_values(transposes_last_two, 1),
+    "only_output": _on_values(only_output, 1),
+    "depends_on": _on_values(depends_on, 2),
+}
+"""Every function an expression may call."""
+
+
+# Expressions over the captured names, evaluated by simpleeval, never executed.
+
+
+_LARGEST_EXPONENT = 64
+_FACTS = ("dtype", "shape", "rank", "name", "is_const", "value", "uses", "attrs")
+_TYPE_FACTS = frozenset({"dtype", "shape", "rank"})
+_MOST_ANSWERS = 10_000
+_ALLOWED = (
+    *(ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Slice, ast.BoolOp),
+    *(ast.UnaryOp, ast.BinOp, ast.Compare, ast.List, ast.Tuple, ast.Set, ast.IfExp),
+    *(ast.ListComp, ast.GeneratorExp),
+)
+
+
+def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[object, object], object]:
+    """Let *operation* work on numbers of ordinary size and arrays only."""
+
+    def checked(left: object, right: object) -> object:
+        for operand in (left, right):
+            if isinstance(operand, (str, bytes, list, tuple)):
+                raise TypeError("arithmetic is for numbers")
+            if isinstance(operand, int) and abs(operand) > LARGEST_NUMBER:
+                raise ValueError("a number is too large")
+        _claim_result(left, right)
+        return operation(left, right)
+
+    return checked
+
+
+def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object], object]:
+    """Let *operation* compare anything, arrays only if the result is not too large."""
+
+    def checked(left: object, right: object) -> object:
+        _claim_result(left, right)
+        return operation(left, right)
+
+    return checked
+
+
+def _claim_result(left: object, right: object) -> None:
+    """Claim the elements of what two operands broadcast to, if one is an array."""
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        claim(math.prod(np.broadcast_shapes(_dims_of(left), _dims_of(right))))
+
+
+def _dims_of(operand: object) -> tuple[int, ...]:
+    if isinstance(operand, (list, tuple)):
+        return np.asarray(operand).shape
+    return operand.shape if isinstance(operand, np.ndarray) else ()
+
+
+def _added(left: Any, right: Any) -> object:  # noqa: ANN401  # numbers, arrays, lists
+    """Add numbers or arrays, or join two lists."""
+    if isinstance(left, (list, tuple)) and type(left) is type(right):
+        return joined(left, right)
+    return _plus(left, right)
+
+
+def _power(base: Any, exponent: Any) -> object:  # noqa: ANN401  # a number or an array
+    if abs(exponent) > _LARGEST_EXPONENT:
+        raise ValueError(f"an exponent is larger than {_LARGEST_EXPONENT}")
+    return base**exponent
+
+
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
+_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_plus = _numeric(operator.add)
+_OPERATORS = (
+    DEFAULT_OPERATORS
+    | {kind: _numeric(operation) for kind, operation in _ARITHMETIC.items()}
+    | {kind: _compared(DEFAULT_OPERATORS[kind]) for kind in _COMPARISONS}
+    | {ast.Add: _added}
+)
+
+
+UNANSWERABLE = (
+    InvalidExpression,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+)
+
+
+class Expression:
+    """An expression over captured names.
+
+    Args:
+        text: The expression.
+        role: What it is for, to begin messages with.
+
+    Raises:
+        PatternSyntaxError: It is not one expression.
+    """
+
+    def __init__(self, text: str, role: str = "where") -> None:
+        """Parse *text*."""
+        self.role = role
+        self.text = text.strip()
+        try:
+            self._tree = ast.parse(self.text, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            column = (getattr(error, "offset", None) or 1) - 1
+            raise PatternSyntaxError(
+                f"{self.role}: {self.text!r} is not an expression: {_syntax_message(error)}",
+                column=column,
+            ) from error
+        self._indent = len(text) - len(text.lstrip())
+        for node in ast.walk(self._tree):
+            self._check_form(node)
+        self._local = _local_names(self._tree)
+        used = names_in(self._tree)
+        self._used = {node.id for node in used} - self._local
+        optional = {id(node) for node in optional_names(self._tree)}
+        self._needed = {node.id for node in used if id(node) not in optional} - self._local
+        self._helper = _helper_call(self._tree) or _comparison_of_names(self._tree)
+        self._asked = _type_facts(self._tree, self._used)
+        self._answers: dict[tuple[object, ...], object] = {}
+        self._evaluator = EvalWithCompoundTypes(functions={}, operators=_OPERATORS)
+        self._evaluator.functions = FUNCTIONS
+
+    def __repr__(self) -> str:
+        """Read as written."""
+        return f"{type(self).__name__}({self.text!r})"
+
+    def check_names(self, bound: frozenset[str]) -> None:
+        """Refuse names that the pattern does not bind.
+
+        Raises:
+            PatternSyntaxError: The expression names something unbound.
+        """
+        for node in names_in(self._tree):
+            if node.id not in bound and node.id not in self._local:
+                raise self._wrong(
+                    node,
+                    f"uses the name {node.id!r}, which the pattern does not bind",
+                    did_you_mean(node.id, sorted(bound)),
+                )
+
+    def _check_form(self, node: ast.AST) -> None:
+        """Refuse what is not in the language: nothing else is ever evaluated."""
+        if isinstance(node, ast.expr) and not isinstance(node, _ALLOWED):
+            raise self._wrong(node, f"{ast.unparse(node)!r} is not allowed")
+        if isinstance(node, ast.Call):
+            if not isinstance(node.func, ast.Name) or node.keywords:
+                raise self._wrong(node, "only the listed functions may be called")
+            if node.func.id not in FUNCTIONS:
+                raise self._wrong(
+                    node,
+                    f"uses the function {node.func.id!r}, which does not exist",
+                    did_you_mean(node.func.id, FUNCTIONS),
+                )
+        if isinstance(node, ast.Attribute):
+            of_attributes = isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"
+            if node.attr.startswith("_") or not (of_attributes or node.attr in _FACTS):
+                raise self._wrong(
+                    node,
+                    f"asks for {node.attr!r}, which does not exist",
+                    did_you_mean(node.attr, _FACTS),
+                )
+
+    def _wrong(self, node: ast.expr, what: str, hint: str | None = None) -> PatternSyntaxError:
+        lines = self.text.splitlines()
+        shown = lines[node.lineno - 1].encode()[: node.col_offset].decode(errors="ignore")
+        indent = self._indent if node.lineno == 1 else 0
+        return PatternSyntaxError(
+            f"{self.role}: {self.text!r} {what}",
+            line=node.lineno,
+            column=len(shown) + indent,
+            hint=hint,
+        )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The captured names that it uses."""
+        return frozenset(self._used)
+
+    def asks_for(self, fact: str) -> bool:
+        """Tell whether it may ask a captured value for *fact*, as in ``x.uses``."""
+        parts = (part for part in ast.walk(self._tree) if isinstance(part, ast.Attribute))
+        return any(part.attr == fact for part in parts)
+
+    def value(self, bindings: Mapping[str, Value]) -> object:
+        """Return what it comes to.
+
+        Raises:
+            UnknownFactError: It needs something that is not known, or a name that took no part.
+            ValueError: It cannot be evaluated.
+        """
+        absent = sorted(self._needed - bindings.keys())
+        if absent:
+            raise UnknownFactError(f"{absent[0]!r} took no part in the match")
+        try:
+            return self._evaluate(self._tree, self._facts(bindings))
+        except UNANSWERABLE as error:
+            raise ValueError(" ".join(str(error).split())) from error
+
+    def _facts(self, bindings: Mapping[str, Value]) -> dict[str, ValueFacts | None]:
+        """Say what there is to ask of each name; of one that may be absent perhaps nothing."""
+        facts: dict[str, ValueFacts | None] = {}
+        for name in self._used:
+            bound = bindings.get(name)
+            if bound is not None:
+                facts[name] = ValueFacts(bound)
+            elif name not in self._needed:
+                facts[name] = None
+        return facts
+
+    def _evaluate(self, tree: ast.expr, facts: Mapping[str, ValueFacts | None]) -> object:
+        if self._helper is not None:
+            function, arguments = self._helper
+            return function(*[facts[name] for name in arguments])
+        key = self._key(facts) if tree is self._tree else None
+        if key in self._answers:
+            return self._answers[key]
+        self._evaluator.names = facts
+        try:
+            with np.errstate(all="ignore"), limited():
+                answer: object = self._evaluator.eval(self.text, previously_parsed=tree)
+        finally:
+            self._evaluator.names = {}  # rules outlive the models that they are asked about
+        if key is not None and isinstance(answer, (bool, int, float, str)):
+            if len(self._answers) >= _MOST_ANSWERS:
+                self._answers.clear()
+            self._answers[key] = answer
+        return answer
+
+    def _key(self, facts: Mapping[str, ValueFacts | None]) -> tuple[object, ...] | None:
+        """Return what the answer depends on; None if there is more than types, or not all known.
+
+        The same types come again and again in one model.
+        """
+        if not self._asked:
+            return None
+        try:
+            key = tuple([getattr(facts[name], fact) for name, fact in self._asked])
+            hash(key)
+        except (UnknownFactError, AttributeError, KeyError):
+            return None
+        return key
+
+
+def names_in(tree: ast.expr) -> list[ast.Name]:
+    """Return the names in an expression that are not those of called functions."""
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return [
+        node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called
+    ]
+
+
+def _type_facts(tree: ast.expr, used: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
+    """Return each name of *used* with what is asked of its type; none if more is asked."""
+    mentions = [node for node in names_in(tree) if node.id in used]
+    facts = {
+        id(part.value): (part.value.id, part.attr)
+        for part in ast.walk(tree)
+        if isinstance(part, ast.Attribute)
+        and isinstance(part.value, ast.Name)
+        and part.attr in _TYPE_FACTS
+    }
+    if any(id(node) not in facts for node in mentions):
+        return ()
+    return tuple(sorted({facts[id(node)] for node in mentions}))
+
+
+def optional_names(tree: ast.expr) -> list[ast.Name]:
+    """Return the names that :func:`value_or` may find absent: its first arguments."""
+    return [
+        node.args[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "value_or"
+        and node.args
+        and isinstance(node.args[0], ast.Name)
+    ]
+
+
+def _local_names(tree: ast.expr) -> set[str]:
+    """Return the variables of comprehensions."""
+    return {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.comprehension)
+        for target in ast.walk(node.target)
+        if isinstance(target, ast.Name)
+    }
+
+
+def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | None:
+    """Take apart ``helper(name, …)``, the commonest condition, which needs no evaluator."""
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.keywords:
+        return None
+    function = FUNCTIONS.get(tree.func.id)
+    arguments = [arg.id for arg in tree.args if isinstance(arg, ast.Name)]
+    unchecked = getattr(function, "__wrapped__", None)
+    if unchecked is None or len(arguments) < len(tree.args):
+        return None
+    if len(arguments) != unchecked.__code__.co_argcount:
+        return None
+    return unchecked, arguments
+
+
+def _comparison_of_names(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | None:
+    """Take apart ``a.name != b.name``, which comes second and needs none either."""
+    if not isinstance(tree, ast.Compare) or len(tree.ops) > 1:
+        return None
+    sides = [tree.left, *tree.comparators]
+    owners = [
+        side.value.id
+        for side in sides
+        if isinstance(side, ast.Attribute)
+        and isinstance(side.value, ast.Name)
+        and side.attr == "name"
+    ]
+    compare = {ast.Eq: _have_one_name, ast.NotEq: _have_two_names}.get(type(tree.ops[0]))
+    return None if compare is None or len(owners) < len(sides) else (compare, owners)
+
+
+def _have_one_name(first: ValueFacts, second: ValueFacts) -> bool:
+    return first.name == second.name
+
+
+def _have_two_names(first: ValueFacts, second: ValueFacts) -> bool:
+    return first.name != second.name
+
+
+def _syntax_message(error: Exception) -> str:
+    return error.msg if isinstance(error, SyntaxError) else str(error) or type(error).__name__
+
+
+# ``where``: what must hold for a match to be taken.
+#
+# A condition that needs an unknown fact (a shape nobody knows, say) is a no, with that as reason.
 
 
 class Condition(Expression):

@@ -1,6 +1,6 @@
 """How a pattern meets a graph: complete backtracking, without recursion.
 
-A pattern is compiled once into :mod:`steps <dplcli.dpl.steps>`. Matching keeps an agenda of goals
+A pattern is compiled once into :mod:`steps <dplcli.dpl.matcher>`. Matching keeps an agenda of goals
 (a linked list of step, subject, rest), a trail of bindings to undo, and a stack of choice points:
 the search of Warren's abstract machine (D. H. D. Warren, *An Abstract Prolog Instruction Set*,
 SRI 309, 1983) over dataflow graphs. The order of preference is TVM's
@@ -10,17 +10,2398 @@ commits to the first success of a part; this search returns to it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
-from dplcli.dpl.compiler import compile_pattern
-from dplcli.dpl.search import advance
-from dplcli.dpl.state import State, StepBudgetExceededError
+import numpy as np
+
+from dplcli.dpl.pattern import (
+    WAIVED,
+    AbsentPattern,
+    AndPattern,
+    CallPattern,
+    ConstantPattern,
+    DominatorPattern,
+    EdgePattern,
+    FunctionName,
+    FunctionPattern,
+    InputPattern,
+    NotPattern,
+    OpKind,
+    OpName,
+    OrPattern,
+    OutputPattern,
+    OutputsPattern,
+    RepeatPattern,
+    SameShapePattern,
+    TypedPattern,
+    WildcardPattern,
+)
+from dplcli.dpl.text import all_parts, check_pattern, is_closed, visible_parts
+from dplcli.errors import PassError
+from dplcli.ir import Node, Value
+from dplcli.ir.operators import COMMUTATIVE, MOVED, OP_KINDS, inputs_of, parameter_of, slot_of
+from dplcli.ir.printer import print_attribute
+from dplcli.ir.traversal import behind_identities, is_identity, is_read_only_by, users
+from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
-    from dplcli.dpl.pattern import DFPattern
-    from dplcli.ir import Node
+    from dplcli.dpl.pattern import AttributeValue, Callee, DFPattern, ExactValue
+    from dplcli.ir import Attribute, Dim, Function, Graph, Shape, Tensor
+
+    Deferred: TypeAlias = "tuple[Step, Value | None, Deferred] | None"
+
+    Goals: TypeAlias = "tuple[Step, Value | None, Goals] | None"
+
+    Outcome: TypeAlias = Goals | Literal[False]
+
+    OpKey: TypeAlias = tuple[str, str]
+
+    Ops: TypeAlias = frozenset[OpKey]
+
+    Requirement: TypeAlias = Ops | tuple[Ops, Ops]
+
+
+# What the outputs of one pattern share, and how far above each output it lies.
+
+
+def find_anchors(pattern: OutputsPattern) -> list[list[tuple[DFPattern, int]]]:
+    """For each output, list the parts it must match that those before it may match, too.
+
+    Each comes with the number of edges between its value and the output's, nearest first.
+    """
+    seen: set[object] = set()
+    anchors = []
+    for output in pattern.outputs:
+        needed = sorted(_needed(output), key=lambda item: item[1])
+        anchors.append([item for item in needed if _identity(item[0]) in seen])
+        seen.update(_identity(part) for part in visible_parts(output))
+    return anchors
+
+
+def _identity(part: DFPattern) -> object:
+    """Return what is equal for patterns that are bound together."""
+    if isinstance(part, (WildcardPattern, ConstantPattern, InputPattern)) and part.name:
+        return part.name
+    return id(part)
+
+
+def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
+    """Yield the parts that every match of *output* binds, with a distance above it, once each."""
+    pending = deque([(output, 0)])
+    seen: set[int] = set()
+    while pending:
+        part, distance = pending.popleft()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if not isinstance(part, AbsentPattern):
+            yield part, distance
+        match part:
+            case CallPattern():
+                pending.extend((arg, distance + 1) for arg in part.args)
+            case OutputPattern():
+                pending.append((part.node, distance))
+            case AndPattern():
+                pending += [(part.left, distance), (part.right, distance)]
+            case TypedPattern() | SameShapePattern():
+                pending.append((part.pattern, distance))
+            case EdgePattern():
+                pending += [(part.consumer, distance), (part.producer, distance + 1)]
+            case DominatorPattern():
+                pending.append((part.child, distance))
+            case _:
+                pass
+
+
+# How attributes of a node compare with what a pattern states.
+
+
+DTYPE_ATTRIBUTES = frozenset(
+    {"to", "dtype", "output_dtype", "stash_type", "precision", "softmax_precision"}
+)
+
+
+def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
+    """Compare an attribute, completed with its default, with what a pattern states.
+
+    Floats compare as float32, an element type also by its name (``to="float32"``). An attribute
+    that a function's caller supplies is unknown, hence unequal. What the node's opset keeps in an
+    input is compared if it is constant.
+    """
+    attribute = parameter_of(node, name)
+    if attribute is None or attribute.ref:
+        return False
+    value = attribute.value
+    if attribute.kind == "float":
+        return _floats_equal((value,), (expected,))
+    if attribute.kind == "floats" and isinstance(value, tuple) and isinstance(expected, tuple):
+        return _floats_equal(value, expected)
+    if attribute.kind == "int" and isinstance(expected, str) and name in DTYPE_ATTRIBUTES:
+        return value == DTYPE_CODES.get(expected)
+    return value == expected and type(value) is type(expected)
+
+
+def _floats_equal(values: Sequence[object], expected: Sequence[object]) -> bool:
+    if len(values) != len(expected) or any(isinstance(item, str) for item in expected):
+        return False
+    try:
+        with np.errstate(over="ignore"):
+            return np.array_equal(
+                np.asarray(values, dtype=np.float32), np.asarray(expected, dtype=np.float32)
+            )
+    except OverflowError:
+        return False
+
+
+def unnamed_attributes(
+    node: Node, named: Sequence[tuple[str, AttributeValue]]
+) -> Mapping[str, Attribute]:
+    """Return the attributes that *node* states and a pattern does not."""
+    if not named:
+        return node.attributes
+    return {
+        name: attribute
+        for name, attribute in node.attributes.items()
+        if all(name != known for known, _ in named)
+    }
+
+
+# How far above its root a pattern looks.
+
+
+def reach_of(pattern: DFPattern) -> int | None:
+    """Return how many nodes lie on the longest way from a match's root up to its leaves.
+
+    A change further above a node cannot make the pattern match there, or no longer match.
+    None if there is no such number, or if the pattern looks elsewhere than upwards.
+    """
+    reach: dict[int, int] = {}
+    for part in all_parts(pattern):
+        if isinstance(part, (RepeatPattern, DominatorPattern, OutputsPattern)):
+            return None
+        if isinstance(part, CallPattern) and (part.op.parts or part.bodies):
+            return None
+        below = max((reach[id(inner)] for inner in part.parts), default=0)
+        if isinstance(part, EdgePattern):
+            below = max(below, reach[id(part.producer)] + 1)
+        reach[id(part)] = below + isinstance(part, CallPattern)
+    return reach[id(pattern)]
+
+
+# What one search has bound so far, and how it goes back.
+
+
+class StepBudgetExceededError(PassError):
+    """The search at one root took more steps than allowed."""
+
+
+class State:
+    """The bindings of a search, and where it can still go back to.
+
+    Attributes:
+        graph: The scope of the match; nodes outside it are leaves.
+        slots: What each slot is bound to: a Node for node patterns, a Value for leaves, a
+            dimension for dimension variables; None while unbound.
+        claimed: The nodes bound so far: different node patterns bind different nodes.
+        noted: Identity nodes looked through, possibly repeated, and constants in repeated parts.
+        deferred: What can be decided only when everything else is bound.
+        negations: How many negations the search is inside of.
+        taken: Nodes that no further output may be: other matches have them.
+        budget: Most steps to spend.
+        spent: Steps spent.
+        subject: The value that the search began with.
+        trail: Slots in the order of binding; functions that undo what was done otherwise.
+        choices: Goals to try next, each with the length of the trail to go back to.
+    """
+
+    __slots__ = (
+        "budget",
+        "choices",
+        "claimed",
+        "deferred",
+        "graph",
+        "negations",
+        "noted",
+        "slots",
+        "spent",
+        "subject",
+        "taken",
+        "trail",
+    )
+
+    def __init__(self, graph: Graph, slot_count: int, budget: int, subject: Value) -> None:
+        """Start with nothing bound."""
+        self.subject = subject
+        self.graph = graph
+        self.slots: list[object] = [None] * slot_count
+        self.claimed: set[Node] = set()
+        self.noted: list[Node | Value] = []
+        self.deferred: Deferred = None
+        self.negations = 0
+        self.taken: Container[Node] = ()
+        self.budget = budget
+        self.spent = 0
+        self.trail: list[int | Callable[[], object]] = []
+        self.choices: list[tuple[Goals, int]] = []
+
+    def bind(self, slot: int, subject: object) -> None:
+        """Bind a leaf or a dimension."""
+        self.slots[slot] = subject
+        self.trail.append(slot)
+
+    def bind_node(self, slot: int, node: Node) -> None:
+        """Bind a node pattern."""
+        self.slots[slot] = node
+        self.trail.append(slot)
+        self.claimed.add(node)
+
+    def claim(self, node: Node) -> None:
+        """Take *node* into the match though no slot is bound to it."""
+        self.claimed.add(node)
+        self.trail.append(partial(self.claimed.discard, node))
+
+    def reset(self, slot: int, subject: object = None) -> None:
+        """Bind a slot anew; a node bound before stays claimed."""
+        self.trail.append(partial(self.slots.__setitem__, slot, self.slots[slot]))
+        self.slots[slot] = subject
+
+    def note(self, thing: Node | Value) -> None:
+        """Note an Identity node that is looked through, or a constant in a repeated part."""
+        self.noted.append(thing)
+        self.trail.append(self.noted.pop)
+
+    def change(self, name: str, value: object) -> None:
+        """Set an attribute until the search goes back."""
+        self.trail.append(partial(setattr, self, name, getattr(self, name)))
+        setattr(self, name, value)
+
+    def defer(self, step: Step, value: Value | None) -> None:
+        """Let *step* decide on *value* when everything else is bound."""
+        self.change("deferred", (step, value, self.deferred))
+
+    def choose(self, ways: Sequence[Goals]) -> Outcome:
+        """Go the first of *ways* and leave the others to come back to; False if there are none."""
+        if not ways:
+            return False
+        mark = len(self.trail)
+        self.choices.extend((way, mark) for way in reversed(ways[1:]))
+        return ways[0]
+
+    def charge(self, steps: int) -> None:
+        """Count steps that are not goals.
+
+        Raises:
+            StepBudgetExceededError: There are none left.
+        """
+        self.spent += steps
+        if self.spent > self.budget:
+            raise StepBudgetExceededError(
+                f"the search took more than {self.budget:,} steps",
+                hint="make the pattern more specific, or raise the budget",
+            )
+
+    def undo(self, mark: int) -> None:
+        """Take back everything done since the trail had length *mark*."""
+        trail, slots = self.trail, self.slots
+        while len(trail) > mark:
+            entry = trail.pop()
+            if isinstance(entry, int):
+                self.claimed.discard(slots[entry])
+                slots[entry] = None
+            else:
+                entry()
+
+
+def describe(value: Value | None) -> str:
+    """Say what makes a value, for a reader."""
+    if value is None:
+        return "nothing: the input is omitted"
+    origin = behind_identities(value)
+    node = origin.producer
+    if node is not None and not origin.is_constant:
+        which = f" (output {origin.index})" if origin.index else ""
+        return f"{node.qualified_op} {node.label!r}{which}"
+    if origin.is_constant:
+        tensor = origin.constant
+        shape = "" if tensor is None else f" {tensor.dtype}{list(tensor.shape)}"
+        return f"the constant {origin.name!r}{shape}"
+    if origin.is_initializer:
+        return f"the input {origin.name!r}, which has a default"
+    return f"the input {origin.name!r}"
+
+
+# What a compiled pattern consists of: one step per pattern object.
+#
+# A step takes a subject (the value to match, None where an input is omitted) and the goals that
+# remain, and answers with the goals to go on with, or False. It may bind slots and leave choice
+# points in the State; both are undone when the search comes back.
+
+
+_MOST_REQUIREMENTS = 32
+
+
+class Step(ABC):
+    """One compiled pattern object.
+
+    Attributes:
+        pattern: The pattern object it was compiled from.
+        slot: Its slot.
+        stands_for: The step that is bound in its place, if it binds nothing itself.
+        heads: The operators whose nodes can match it; None if any value might.
+        required: What every match needs of the graph: operators (a set to choose from), and edges
+            (a pair of such sets: of what makes a value, and of what reads it).
+    """
+
+    __slots__ = ("heads", "pattern", "required", "slot", "stands_for")
+
+    def __init__(self, pattern: DFPattern, slot: int = 0) -> None:
+        """Create a step that any value might match and that needs nothing."""
+        self.pattern = pattern
+        self.slot = slot
+        self.stands_for: Step | None = None
+        self.heads: frozenset[OpKey] | None = None
+        self.required: frozenset[Requirement] = frozenset()
+
+    @abstractmethod
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Try to match *value*; return the goals left, or False."""
+
+    def is_plausible(self, value: Value | None) -> bool:
+        """Tell cheaply whether *value* might match; never a wrong no."""
+        if self.heads is None:
+            return True
+        node = None if value is None else value.producer
+        if node is None:
+            return False
+        return (node.domain, node.op_type) in self.heads or is_identity(node)
+
+    def bound_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return what it is bound to: for a node pattern all outputs of the node."""
+        step = self
+        while step.stands_for is not None:
+            step = step.stands_for
+        return step.own_values_in(slots)
+
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:  # noqa: ARG002  # most bind nothing
+        """Return what its own slot is bound to."""
+        return []
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        """Say, where :meth:`run` has just failed, what was expected and what was found."""
+        return "any value", describe(value)
+
+
+class AnyStep(Step):
+    """A wildcard that nothing else refers to."""
+
+    __slots__ = ()
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Accept whatever is present."""
+        return False if value is None else rest
+
+
+class NotedStep(AnyStep):
+    """The same, noted for a function that holds the pattern object."""
+
+    __slots__ = ()
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Accept and bind whatever is present."""
+        if value is not None and state.slots[self.slot] is None:
+            state.bind(self.slot, behind_identities(value))
+        return False if value is None else rest
+
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the value."""
+        bound = slots[self.slot]
+        return [] if bound is None else [bound]  # type: ignore[list-item]  # it binds values
+
+
+class LeafStep(Step):
+    """A wildcard with a name: a value without a look at what makes it."""
+
+    __slots__ = ()
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Bind the value, or compare it with the one bound before."""
+        if value is None:
+            return False
+        producer = value.producer
+        if producer is not None and producer.op_type == "Identity":
+            value = behind_identities(value)
+        bound = state.slots[self.slot]
+        if bound is None:
+            state.bind(self.slot, value)
+            return rest
+        return rest if bound is value else False
+
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the value."""
+        bound = slots[self.slot]
+        return [] if bound is None else [bound]  # type: ignore[list-item]  # leaves bind values
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """It is omitted, or another value than before."""
+        bound = self.bound_values_in(state.slots)
+        if value is None or not bound:
+            return super().mismatch(state, value)
+        name = self.pattern.name or "the same pattern"
+        return f"{describe(bound[0])}, which {name} stands for elsewhere", describe(value)
+
+
+class ChoosyLeafStep(LeafStep):
+    """A constant or an input."""
+
+    __slots__ = ()
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Bind the value if it is of the right sort."""
+        if value is None or not self.accepts(behind_identities(value)):
+            return False
+        return super().run(state, value, rest)
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """It is of another sort, or another value than before."""
+        if value is not None and self.accepts(behind_identities(value)):
+            return super().mismatch(state, value)
+        return self.sort, self.describe_found(value)
+
+    def describe_found(self, value: Value | None) -> str:
+        """Say what stands there instead."""
+        return describe(value)
+
+    @property
+    @abstractmethod
+    def sort(self) -> str:
+        """What it accepts, in words."""
+
+    @abstractmethod
+    def accepts(self, value: Value) -> bool:
+        """Tell whether *value*, seen behind Identity nodes, is of the right sort."""
+
+
+class ConstantStep(ChoosyLeafStep):
+    """A constant, perhaps of one given number or of exact data."""
+
+    __slots__ = ("exact", "number")
+
+    def __init__(
+        self, pattern: DFPattern, slot: int, number: float | None, exact: ExactValue | None
+    ) -> None:
+        """Accept constants that equal what is given, or any if nothing is."""
+        super().__init__(pattern, slot)
+        self.number = number
+        self.exact = exact
+
+    @property
+    def sort(self) -> str:
+        """A constant, perhaps with its value."""
+        if self.number is not None:
+            return f"the constant {self.number!r}"
+        return "a constant" if self.exact is None else f"the constant {self.pattern!r}"
+
+    def describe_found(self, value: Value | None) -> str:
+        """Show a short constant's data, which may be what differs."""
+        tensor = None if value is None else behind_identities(value).constant
+        if tensor is None or tensor.size > _SHOWN or tensor.is_external:
+            return describe(value)
+        return f"{describe(value)} = {tensor.numpy().tolist()}"
+
+    def accepts(self, value: Value) -> bool:
+        """Accept a constant that is as demanded."""
+        if self.number is None and self.exact is None:
+            return value.is_constant
+        tensor = value.constant
+        if tensor is None:
+            return False
+        if self.exact is not None:
+            return equals_exactly(tensor, self.exact)
+        assert self.number is not None  # noqa: S101  # one of the two is given
+        return tensor.size == 1 and equals_number(tensor.numpy().reshape(()), self.number)
+
+
+_SHOWN = 8
+
+
+def equals_exactly(tensor: Tensor, exact: ExactValue) -> bool:
+    """Compare element type, shape and bytes."""
+    if tensor.dtype != exact.dtype or tensor.shape != exact.shape:
+        return False
+    data = tensor.numpy()
+    if data.dtype.kind in "OUS":
+        items = (item.decode() if isinstance(item, bytes) else str(item) for item in data.flat)
+        return "\0".join(items).encode() == exact.data
+    return np.ascontiguousarray(data).tobytes() == exact.data
+
+
+def equals_number(scalar: np.ndarray[tuple[()], np.dtype[np.generic]], number: float) -> bool:
+    """Compare a 0-d array with a number in the array's own dtype.
+
+    A number that an integer dtype cannot hold equals nothing; for a float dtype it is rounded
+    first, as an exporter rounded what it wrote.
+    """
+    if scalar.dtype == np.object_ or scalar.dtype.kind in "SU":
+        return False
+    if scalar.dtype.kind in "iub":
+        return bool(int(scalar) == number)
+    try:
+        with np.errstate(over="ignore"):
+            return bool(scalar == np.asarray(float(number)).astype(scalar.dtype))
+    except OverflowError:
+        return False
+
+
+class InputStep(ChoosyLeafStep):
+    """A graph or function input that carries no data."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, pattern: DFPattern, slot: int, source: str) -> None:
+        """Accept the input named *source*, or any if it is empty."""
+        super().__init__(pattern, slot)
+        self.source = source
+
+    @property
+    def sort(self) -> str:
+        """An input, perhaps a certain one."""
+        return f"the input {self.source!r}" if self.source else "an input without data"
+
+    def accepts(self, value: Value) -> bool:
+        """Accept an input without an initializer."""
+        if not value.is_graph_input or value.is_initializer:
+            return False
+        return not self.source or value.name == self.source
+
+
+class AbsentStep(Step):
+    """An omitted input."""
+
+    __slots__ = ()
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Accept only nothing."""
+        return rest if value is None else False
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        """Something is there."""
+        return "no input", describe(value)
+
+
+class OrStep(Step):
+    """One of two steps."""
+
+    __slots__ = ("left", "right")
+
+    def __init__(self, pattern: DFPattern, left: Step, right: Step) -> None:
+        """Prefer *left*."""
+        super().__init__(pattern)
+        self.left = left
+        self.right = right
+        if left.heads is not None and right.heads is not None:
+            self.heads = left.heads | right.heads
+        self.required = left.required & right.required | _either(left, right)
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Try the left step now and the right one later."""
+        if not self.left.is_plausible(value):
+            return (self.right, value, rest)
+        if self.right.is_plausible(value):
+            state.choices.append(((self.right, value, rest), len(state.trail)))
+        return (self.left, value, rest)
+
+
+def _either(left: Step, right: Step) -> frozenset[Ops]:
+    """Return what a match of either step needs: operators of the one, or operators of the other."""
+    first = [needed for needed in left.required if isinstance(needed, frozenset)]
+    second = [needed for needed in right.required if isinstance(needed, frozenset)]
+    if len(first) * len(second) > _MOST_REQUIREMENTS:
+        return frozenset()
+    return frozenset(one | other for one in first for other in second)
+
+
+class SharedStep(Step):
+    """A compound pattern with a name, or used more than once: the same value each time."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Step, slot: int) -> None:
+        """Bind the value before *inner* is tried on it."""
+        super().__init__(inner.pattern, slot)
+        self.inner = inner
+        self.heads = inner.heads
+        self.required = inner.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match *inner* the first time, and compare afterwards."""
+        if value is None:
+            return (self.inner, value, rest)
+        producer = value.producer
+        origin = value
+        if producer is not None and producer.op_type == "Identity":
+            origin = behind_identities(value)
+        bound = state.slots[self.slot]
+        if bound is not None:
+            return rest if bound is origin else False
+        state.bind(self.slot, origin)
+        return self.inner.run(state, value, rest)
+
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the value."""
+        bound = slots[self.slot]
+        return [] if bound is None else [bound]  # type: ignore[list-item]  # see run
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """It is another value than before, or does not match at all."""
+        bound = self.bound_values_in(state.slots)
+        if value is None or (bound and behind_identities(value) is bound[0]):
+            return self.inner.mismatch(state, value)
+        name = self.pattern.name or "the same pattern"
+        where = describe(bound[0]) if bound else "a value"
+        return f"{where}, which {name} stands for elsewhere", describe(value)
+
+
+class AndStep(Step):
+    """Two steps at the same value."""
+
+    __slots__ = ("left", "right")
+
+    def __init__(self, pattern: DFPattern, left: Step, right: Step) -> None:
+        """Try *left* first."""
+        super().__init__(pattern)
+        self.left = left
+        self.right = right
+        self.heads = left.heads if left.heads is not None else right.heads
+        self.required = left.required | right.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Demand both."""
+        return (self.left, value, (self.right, value, rest))
+
+
+# The step that assigns inputs to arguments where their order does not matter.
+
+
+class AssignStep(Step):
+    """Arguments still to be given an input each, of the inputs nobody has taken.
+
+    An omitted input stays where it is: no argument that stands elsewhere takes it.
+
+    Args:
+        call: The node pattern.
+        args: The arguments left, each with its own place.
+        inputs: The inputs left, each with its place.
+        spare: How many arguments take any input that is present.
+    """
+
+    __slots__ = ("args", "inputs", "spare")
+
+    def __init__(
+        self,
+        call: Step,
+        args: tuple[tuple[int, Step], ...],
+        inputs: tuple[tuple[int, Value | None], ...],
+        spare: int,
+    ) -> None:
+        """Continue the assignment of *call*."""
+        super().__init__(call.pattern, call.slot)
+        self.args = args
+        self.inputs = inputs
+        self.spare = spare
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Give the first argument an input, its own if it can; leave the others as choices."""
+        if not self.args:
+            present = sum(candidate is not None for _, candidate in self.inputs)
+            return rest if present >= self.spare else False
+        (home, first), others = self.args[0], self.args[1:]
+        goals: list[Goals] = []
+        for place, candidate in _own_first(self.inputs, home):
+            if (candidate is not None or place == home) and first.is_plausible(candidate):
+                left = tuple(item for item in self.inputs if item[0] != place)
+                following = (AssignStep(self, others, left, self.spare), None, rest)
+                goals.append((first, candidate, following))
+        return state.choose(goals)
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        """No input is left that could be the next argument."""
+        left = ", ".join(describe(candidate) for _, candidate in self.inputs)
+        wanted = repr(self.args[0][1].pattern) if self.args else "one more input"
+        return wanted, left or "no input left"
+
+
+def _own_first(
+    inputs: Sequence[tuple[int, Value | None]], home: int
+) -> Iterable[tuple[int, Value | None]]:
+    return sorted(inputs, key=lambda item: item[0] != home)
+
+
+# Steps for negation, and for choices that are made one at a time.
+
+
+class NotStep(Step):
+    """Negation as failure (K. L. Clark, *Negation as Failure*, 1978), decided as late as needed.
+
+    Inside, nodes may be those of other parts of the pattern: what is denied is that the value is
+    of a kind, not that it is one more node of the kind.
+
+    Args:
+        pattern: The pattern compiled.
+        inner: What must not match.
+        is_closed: Whether nothing inside is bound outside, so that it can be decided at once.
+    """
+
+    __slots__ = ("inner", "is_closed")
+
+    def __init__(self, pattern: NotPattern, inner: Step, *, is_closed: bool) -> None:
+        """Deny *inner*."""
+        super().__init__(pattern)
+        self.inner = inner
+        self.is_closed = is_closed
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Decide now, or when all names are bound."""
+        if value is None:
+            return False
+        if self.is_closed:
+            return self.begin(state, value, rest)
+        state.defer(_Denial(self, state.graph), value)
+        return rest
+
+    def begin(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Try to match *inner*; if that fails, the search goes on with *rest*."""
+        depth = len(state.choices)
+        state.choices.append((rest, len(state.trail)))
+        state.change("claimed", set())
+        state.change("deferred", None)
+        state.change("negations", state.negations + 1)
+        return (self.inner, value, (SETTLE, None, (_CutStep(self, depth), value, None)))
+
+
+class _Denial(Step):
+    """A negation that is decided later, in the graph that it stands in."""
+
+    __slots__ = ("graph", "negation")
+
+    def __init__(self, negation: NotStep, graph: Graph) -> None:
+        super().__init__(negation.pattern)
+        self.negation = negation
+        self.graph = graph
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        outcome = self.negation.begin(state, value, rest)
+        state.change("graph", self.graph)
+        return outcome
+
+
+class _CutStep(Step):
+    """What is denied has matched: forget every other way, and fail."""
+
+    __slots__ = ("depth",)
+
+    def __init__(self, negation: NotStep, depth: int) -> None:
+        super().__init__(negation.pattern)
+        self.depth = depth
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        del state.choices[self.depth :]
+        state.negations -= 1
+        return False
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        return repr(self.pattern), describe(value)
+
+
+class _SettleStep(Step):
+    """Decide what was deferred."""
+
+    __slots__ = ()
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        if state.deferred is None:
+            return rest
+        step, subject, others = state.deferred
+        state.change("deferred", others)
+        return step.run(state, subject, (self, None, rest))
+
+
+SETTLE = _SettleStep(WildcardPattern())
+"""The last goal of a search that may defer decisions."""
+
+
+class EachStep(Step):
+    """Goals to try one after the other, made only when their turn comes."""
+
+    __slots__ = ("ways",)
+
+    def __init__(self, owner: Step, ways: Iterator[Goals]) -> None:
+        """Try *ways* in order; the state is then as it is now."""
+        super().__init__(owner.pattern)
+        self.ways = ways
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Take the next way and leave the others as a choice."""
+        way = next(self.ways, None)
+        if way is None:
+            return False
+        state.choices.append(((self, value, rest), len(state.trail)))
+        return way
+
+
+# Steps for patterns of several outputs.
+
+
+class Anchor(NamedTuple):
+    """A part that two outputs share, and how many edges it lies above the second one."""
+
+    step: Step
+    distance: int
+
+
+class OutputsStep(Step):
+    """Several outputs: the first at the root, each other one below something they share.
+
+    Args:
+        pattern: The pattern compiled.
+        outputs: One step per output.
+        slots: Where the values of the outputs are bound.
+        anchors: For each output, what it may share with those before it.
+    """
+
+    __slots__ = ("anchors", "outputs", "slots")
+
+    def __init__(
+        self,
+        pattern: OutputsPattern,
+        outputs: Sequence[Step],
+        slots: Sequence[int],
+        anchors: Sequence[Sequence[Anchor]],
+    ) -> None:
+        """Find the outputs in order."""
+        super().__init__(pattern)
+        self.outputs = outputs
+        self.slots = slots
+        self.anchors = anchors
+        self.heads = outputs[0].heads
+        self.required = frozenset().union(*(step.required for step in outputs))
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match the first output."""
+        return self.match_one(state, 0, value, rest)
+
+    def match_one(self, state: State, number: int, value: Value | None, rest: Goals) -> Outcome:
+        """Match one output, then look for the next."""
+        if value is None:
+            return False
+        state.bind(self.slots[number], behind_identities(value))
+        if number + 1 < len(self.outputs):
+            rest = (_NextOutput(self, number + 1), None, rest)
+        return (self.outputs[number], value, rest)
+
+    def candidates(self, state: State, number: int) -> Iterator[Value]:
+        """Yield the values that output *number* may be, in program order."""
+        for step, distance in self.anchors[number]:
+            values = step.bound_values_in(state.slots)
+            if values:
+                yield from _below(values, distance, state)
+                return
+        for node in state.graph:
+            yield from (output for output in node.outputs if output is not None)
+
+
+class _NextOutput(Step):
+    __slots__ = ("number", "whole")
+
+    def __init__(self, whole: OutputsStep, number: int) -> None:
+        super().__init__(whole.outputs[number].pattern)
+        self.whole = whole
+        self.number = number
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        step = self.whole.outputs[self.number]
+        ways = (
+            (_OneOutput(self.whole, self.number), candidate, rest)
+            for candidate in self.whole.candidates(state, self.number)
+            if step.is_plausible(candidate) and candidate.producer not in state.taken
+        )
+        return EachStep(self, ways).run(state, None, None)
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        return f"the output {self.pattern!r}", "no value that could be it"
+
+
+class _OneOutput(Step):
+    __slots__ = ("number", "whole")
+
+    def __init__(self, whole: OutputsStep, number: int) -> None:
+        super().__init__(whole.outputs[number].pattern)
+        self.whole = whole
+        self.number = number
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        return self.whole.match_one(state, self.number, value, rest)
+
+
+def _below(values: Sequence[Value], distance: int, state: State) -> list[Value]:
+    """Return what is made from *values* in *distance* steps, Identity nodes not counted."""
+    level = list(values)
+    for _ in range(distance):
+        readers = _readers(level, state.graph)
+        state.charge(len(readers))
+        level = [out for node in readers for out in node.outputs if out is not None]
+    return level
+
+
+def _readers(values: Sequence[Value], graph: Graph) -> list[Node]:
+    pending = list(values)
+    found: dict[Node, None] = {}
+    while pending:
+        for user, _ in pending.pop().iter_uses():
+            if user.graph is not graph:
+                continue
+            found[user] = None
+            if is_identity(user):
+                pending += [out for out in user.outputs if out is not None]
+    return sorted(found, key=lambda node: node.position)
+
+
+# Steps that enter another graph: bodies of nodes, and of model-local functions.
+
+
+class ResultsStep:
+    """What a body must take and result in.
+
+    Args:
+        pattern: The node pattern it belongs to.
+        function: The function that may be called; None for a body of a node.
+        params: One step per formal input, or None for any.
+        results: One step per result, from the first.
+    """
+
+    def __init__(
+        self,
+        pattern: DFPattern,
+        function: FunctionName | FunctionPattern | None,
+        params: Sequence[Step] | None,
+        results: Sequence[Step],
+    ) -> None:
+        """Hold the compiled parts."""
+        self.pattern = pattern
+        self.function = function
+        self.params = params
+        self.results = results
+
+    def accepts(self, function: Function) -> bool:
+        """Tell whether name, metadata and number of inputs are as wanted."""
+        if isinstance(self.function, FunctionName):
+            return self.function.accepts(function.domain, function.name)
+        if self.params is not None and len(self.params) != len(function.body.inputs):
+            return False
+        wanted = () if self.function is None else self.function.metadata
+        return all(function.metadata.get(key) == value for key, value in wanted)
+
+    def of_function(self, function: Function) -> Step:
+        """Return the step for one function."""
+        return _ScopeStep(self, function.body)
+
+    def of(self, graph: Graph | None) -> Step:
+        """Return the step for one body; None is a body that is missing."""
+        return _ScopeStep(self, graph)
+
+
+class _ScopeStep(Step):
+    """Match results in a graph of their own; its nodes are no part of the match."""
+
+    __slots__ = ("inside", "wanted")
+
+    def __init__(self, wanted: ResultsStep, graph: Graph | None) -> None:
+        super().__init__(wanted.pattern)
+        self.wanted = wanted
+        self.inside = graph
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        if self.inside is None or len(self.wanted.results) > len(self.inside.outputs):
+            return False
+        goals: Goals = (_LeaveStep(self.pattern, state.graph, state.claimed), None, rest)
+        formal = () if self.wanted.params is None else self.inside.inputs
+        pairs = [
+            *zip(self.wanted.params or (), formal, strict=False),
+            *zip(self.wanted.results, self.inside.outputs, strict=False),
+        ]
+        for step, subject in reversed(pairs):
+            goals = (step, subject, goals)
+        state.change("graph", self.inside)
+        state.change("claimed", set())
+        return goals
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        count = 0 if self.inside is None else len(self.inside.outputs)
+        return f"a body with {len(self.wanted.results)} results", f"one with {count}"
+
+
+class _LeaveStep(Step):
+    """Go back to the graph round a body."""
+
+    __slots__ = ("claimed", "outside")
+
+    def __init__(self, pattern: DFPattern, graph: Graph, claimed: AbstractSet[Node]) -> None:
+        super().__init__(pattern)
+        self.outside = graph
+        self.claimed = claimed
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        state.change("graph", self.outside)
+        state.change("claimed", self.claimed)
+        return rest
+
+
+# The steps that match nodes: operator, attributes and inputs in every order allowed.
+
+
+_IDENTITY = frozenset({("", "Identity")})
+
+
+class CallParts(NamedTuple):
+    """The compiled parts of a node pattern.
+
+    Attributes:
+        ops: Operators to choose from; None for any.
+        functions: What else may be called: model-local functions.
+        args: One step per input.
+        bodies: By attribute name, what the node's bodies must result in.
+        attributes_slot: Where to bind the attributes that are not named, or None.
+    """
+
+    ops: frozenset[OpKey] | None
+    functions: tuple[ResultsStep, ...]
+    args: tuple[Step, ...]
+    bodies: tuple[tuple[str, ResultsStep], ...]
+    attributes_slot: int | None
+
+
+class CallStep(Step):
+    """A node pattern: the producer of the value, its operator, attributes and inputs."""
+
+    __slots__ = (
+        "args",
+        "attributes",
+        "attributes_slot",
+        "bodies",
+        "call",
+        "consumed",
+        "functions",
+        "is_plain",
+        "is_rotated",
+        "is_unordered",
+        "ops",
+        "rest",
+        "sees_identity",
+    )
+
+    def __init__(self, pattern: CallPattern, slot: int, parts: CallParts) -> None:
+        """Compile a node pattern whose arguments are compiled."""
+        super().__init__(pattern, slot)
+        self.call = pattern
+        self.ops = parts.ops
+        self.functions = parts.functions
+        self.args = parts.args
+        self.bodies = parts.bodies
+        self.rest = pattern.rest
+        self.is_unordered = pattern.is_unordered
+        self.attributes = pattern.attributes
+        self.attributes_slot = parts.attributes_slot
+        self.is_rotated = False
+        self.is_plain = not (parts.functions or parts.bodies or parts.attributes_slot is not None)
+        self.consumed: dict[tuple[str, int], frozenset[int]] = {}
+        self.sees_identity = parts.ops is not None and ("", "Identity") in parts.ops
+        if parts.ops is not None and not parts.functions:
+            self.heads = parts.ops
+            edges = ((arg.heads, parts.ops) for arg in self.args if arg.heads is not None)
+            self.required = frozenset({parts.ops, *edges})
+        self.required = self.required.union(*(arg.required for arg in self.args))
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match output 0 of a node."""
+        return self.match_output(state, value, 0, rest)
+
+    def match_output(  # noqa: PLR0911  # a guard each
+        self, state: State, value: Value | None, index: int, rest: Goals
+    ) -> Outcome:
+        """Match output *index* of a node."""
+        node = None if value is None else value.producer
+        if value is None or node is None:
+            return False
+        if node.op_type == "Identity" and is_identity(node):
+            value = self._at_identity(state, value, index, rest)
+            node = value.producer
+        if node is None or value.index != index or node.graph is not state.graph:
+            return False
+        bound = state.slots[self.slot]
+        if bound is not None:
+            return rest if bound is node else False
+        is_named = self.ops is None or (node.domain, node.op_type) in self.ops
+        if node in state.claimed or not (is_named or self.functions):
+            return False
+        inputs = self._fitting_inputs(node)
+        if inputs is None:
+            return False
+        state.bind_node(self.slot, node)
+        if self.is_plain:
+            return self.match_inputs(state, node, inputs, rest)
+        if self.attributes_slot is not None and not self._bind_attributes(state, node):
+            return False
+        rest = self._with_bodies(node, rest)
+        if not is_named:
+            return self._called(state, node, inputs, rest)
+        return self.match_inputs(state, node, inputs, rest)
+
+    def _at_identity(self, state: State, value: Value, index: int, rest: Goals) -> Value:
+        """Return the value to match: what is copied, or first the copy where that may be meant."""
+        if not self.sees_identity:
+            return look_through(state, value)
+        if self.ops != _IDENTITY:
+            state.choices.append(((_BehindStep(self, index), value, rest), len(state.trail)))
+        return value
+
+    def match_inputs(
+        self, state: State, node: Node, inputs: Sequence[Value | None], rest: Goals
+    ) -> Outcome:
+        """Match the inputs in every order allowed."""
+        if len(inputs) > 1 and self.args:
+            commutes = node.op_type in COMMUTATIVE and not node.domain
+            if commutes or self.is_unordered:
+                return self._permuted(state, inputs, rest)
+        return self._in_order(inputs, rest)
+
+    def _bind_attributes(self, state: State, node: Node) -> bool:
+        """Bind the attributes not named, or compare them with those bound before."""
+        slot = self.attributes_slot
+        assert slot is not None  # noqa: S101  # checked by the caller
+        found = unnamed_attributes(node, self.attributes)
+        if state.slots[slot] is None:
+            state.bind(slot, Attributes(node, found))
+            return True
+        known = state.slots[slot]
+        return isinstance(known, Attributes) and known.values == found
+
+    def _with_bodies(self, node: Node, rest: Goals) -> Goals:
+        for attribute, step in reversed(self.bodies):
+            graph = node.subgraphs.get(attribute)
+            rest = (step.of(graph), None, rest)
+        return rest
+
+    def _called(
+        self, state: State, node: Node, inputs: Sequence[Value | None], rest: Goals
+    ) -> Outcome:
+        """Match the function that *node* calls, then the inputs."""
+        model = node.graph.model
+        function = model.functions.get((node.domain, node.op_type, node.overload))
+        if function is None:
+            return False
+        ways: list[Goals] = [
+            (step.of_function(function), None, (_InputsStep(self, node, inputs), None, rest))
+            for step in self.functions
+            if step.accepts(function)
+        ]
+        return state.choose(ways)
+
+    def _fitting_inputs(self, node: Node) -> Sequence[Value | None] | None:
+        """Return the inputs, omitted ones at the end cut off or filled up to the arguments.
+
+        None if number of inputs or attributes do not fit.
+        """
+        inputs: Sequence[Value | None] = node.inputs
+        count, wanted = len(inputs), len(self.args)
+        if node.op_type in MOVED and not node.domain:
+            inputs = inputs_of(node)
+            count = len(inputs)
+        elif count == wanted and not (self.attributes or self.is_rotated):
+            return inputs
+        if self.attributes:
+            inputs = self._not_named(node, inputs)
+            count = len(inputs)
+        while count and inputs[count - 1] is None:
+            count -= 1
+        if count > wanted and not self.rest:
+            return None
+        for name, expected in self.attributes:
+            if not attribute_equals(node, name, expected):
+                return None
+        fitting = inputs[:count]
+        if count < wanted:
+            fitting = (*fitting, *[None] * (wanted - count))
+        if self.is_rotated:
+            fitting = (*fitting[1:wanted], fitting[0], *fitting[wanted:])
+        return fitting
+
+    def _not_named(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value | None]:
+        """Leave out the inputs that the pattern gives the values of by name, as attributes."""
+        key = (node.op_type, node.graph.opset_imports.get(node.domain, 0))
+        consumed = self.consumed.get(key)
+        if consumed is None:
+            slots = (slot_of(node, name) for name, _ in self.attributes)
+            consumed = frozenset(slot for slot in slots if slot is not None)
+            self.consumed[key] = consumed
+        if not consumed:
+            return inputs
+        return [value for slot, value in enumerate(inputs) if slot not in consumed]
+
+    def _in_order(self, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
+        args = self.args
+        for slot in range(len(args) - 1, -1, -1):
+            step, value = args[slot], inputs[slot]
+            if type(step) is AnyStep:
+                if value is None:
+                    return False
+            elif step.heads is None or step.is_plausible(value):
+                rest = (step, value, rest)
+            else:
+                return False
+        return rest
+
+    def _permuted(self, state: State, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
+        """Try every assignment of inputs to arguments, those as written first.
+
+        An omitted input has a place, not an order: only the argument written there can be it.
+        """
+        if len(self.args) == 2 and len(inputs) == 2:  # noqa: PLR2004  # the common case
+            first, second = self.args
+            a, b = inputs
+            if type(first) is AnyStep and type(second) is AnyStep:
+                return False if a is None or b is None else rest
+            swapped = first.is_plausible(b) and second.is_plausible(a)
+            swapped = swapped and a is not None and b is not None
+            if first.is_plausible(a) and second.is_plausible(b):
+                if swapped:
+                    goals = (first, b, (second, a, rest))
+                    state.choices.append((goals, len(state.trail)))
+                return (first, a, (second, b, rest))
+            return (first, b, (second, a, rest)) if swapped else False
+        wanted = [(slot, arg) for slot, arg in enumerate(self.args) if type(arg) is not AnyStep]
+        spare = len(self.args) - len(wanted)
+        offered = tuple(enumerate(inputs))
+        return AssignStep(self, tuple(wanted), offered, spare).run(state, None, rest)
+
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the outputs of the node."""
+        node = slots[self.slot]
+        return [] if node is None else [v for v in node.outputs if v is not None]  # type: ignore[attr-defined]  # a node
+
+    @property
+    def title(self) -> str:
+        """What the pattern calls."""
+        return self.call.op.spelled(lambda _: "…")
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """Find out which of the tests of :meth:`match_output` failed."""
+        return self.output_mismatch(state, value, 0)
+
+    def output_mismatch(self, state: State, value: Value | None, index: int) -> tuple[str, str]:
+        """The same for output *index*."""
+        found = describe(value)
+        if value is None or value.producer is None:
+            return self.title, found
+        if not self.sees_identity:
+            value = behind_identities(value)
+        node = value.producer
+        is_named = node is not None and (
+            self.ops is None or (node.domain, node.op_type) in self.ops
+        )
+        if node is None or not (is_named or self.functions):
+            return self.title, found
+        return self._node_mismatch(state, node, value.index, index) or (self.title, found)
+
+    def _node_mismatch(
+        self, state: State, node: Node, found_index: int, index: int
+    ) -> tuple[str, str] | None:
+        who = f"{node.qualified_op} {node.label!r}"
+        if node.graph is not state.graph:
+            return f"{self.title} in the same graph", f"{who} in the graph round it"
+        if found_index != index:
+            return f"output {index} of {self.title}", f"output {found_index} of {who}"
+        bound = state.slots[self.slot]
+        if bound is not None and bound is not node:
+            return f"the node that is {self.title} elsewhere in the pattern", who
+        if bound is None and node in state.claimed:
+            return f"a {self.title} of its own", f"{who}, which another part of the pattern is"
+        for name, expected in self.attributes:
+            if not attribute_equals(node, name, expected):
+                known = parameter_of(node, name)
+                shown = "unknown" if known is None else print_attribute(known)
+                return f"{self.title} with {name} = {expected!r}", f"{name} = {shown} at {who}"
+        return self._inputs_mismatch(node, who)
+
+    def _inputs_mismatch(self, node: Node, who: str) -> tuple[str, str] | None:
+        inputs = list(inputs_of(node))
+        given = self._not_named(node, inputs) if self.attributes else inputs
+        wanted, count = len(self.args), len(given)
+        if count > wanted and not self.rest:
+            more = ", ".join(describe(value) for value in given[wanted:] if value is not None)
+            plural = "" if wanted == 1 else "s"
+            return f"{self.title} with {wanted} input{plural}", f"{count} at {who}: also {more}"
+        for slot, arg in enumerate(self.args):
+            if type(arg) is AnyStep and (slot >= count or given[slot] is None):
+                return f"{self.title} with input {slot}", f"none at {who}"
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Attributes:
+    """The attributes of a node that a pattern does not name.
+
+    Attributes:
+        node: The node.
+        values: What the file states, by name.
+    """
+
+    node: Node
+    values: Mapping[str, Attribute]
+
+
+class _BehindStep(Step):
+    """A node pattern that may be an Identity, tried behind one."""
+
+    __slots__ = ("call", "index")
+
+    def __init__(self, call: CallStep, index: int) -> None:
+        super().__init__(call.pattern)
+        self.call = call
+        self.index = index
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        maker = None if value is None else value.producer
+        inner = None if maker is None else maker.inputs[0]
+        if maker is None or inner is None:
+            return False
+        if maker.graph is state.graph:
+            state.note(maker)
+        return self.call.match_output(state, inner, self.index, rest)
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        return self.call.output_mismatch(state, value, self.index)
+
+
+class _InputsStep(Step):
+    """The inputs of a node whose function has matched."""
+
+    __slots__ = ("call", "inputs", "node")
+
+    def __init__(self, call: CallStep, node: Node, inputs: Sequence[Value | None]) -> None:
+        super().__init__(call.pattern)
+        self.call = call
+        self.node = node
+        self.inputs = inputs
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        return self.call.match_inputs(state, self.node, self.inputs, rest)
+
+
+class OutputStep(Step):
+    """Output *index* of a node pattern."""
+
+    __slots__ = ("call", "index")
+
+    def __init__(self, pattern: DFPattern, call: CallStep, index: int) -> None:
+        """Match the node that *call* matches."""
+        super().__init__(pattern)
+        self.call = call
+        self.index = index
+        self.heads = call.heads
+        self.required = call.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match one output of a node."""
+        return self.call.match_output(state, value, self.index, rest)
+
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the output, if the node has it."""
+        return [v for v in self.call.bound_values_in(slots) if v.index == self.index]
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """The node does not match, or it is another output."""
+        return self.call.output_mismatch(state, value, self.index)
+
+
+def look_through(state: State, value: Value) -> Value:
+    """Return the value behind Identity nodes, which are noted as part of the match."""
+    origin = behind_identities(value)
+    while value is not origin:
+        producer = value.producer
+        assert producer is not None  # noqa: S101  # it has an origin, so it is a copy
+        if producer.graph is state.graph:
+            state.note(producer)
+        value = producer.inputs[0] or origin
+    return origin
+
+
+# Steps for edges between nodes, and for chains of nodes of one kind.
+
+
+class EdgeStep(Step):
+    """A consumer, one of whose inputs is the producer."""
+
+    __slots__ = ("consumer", "edge", "producer")
+
+    def __init__(self, pattern: EdgePattern, producer: Step, consumer: Step) -> None:
+        """Match the consumer first: its inputs are few."""
+        super().__init__(pattern)
+        self.edge = pattern
+        self.producer = producer
+        self.consumer = consumer
+        self.stands_for = consumer
+        self.heads = consumer.heads
+        self.required = consumer.required | producer.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Match the consumer, then look for the edge."""
+        return (self.consumer, value, (_EdgeEnd(self), value, rest))
+
+    def inputs(self, state: State, value: Value | None) -> list[Value]:
+        """Return the inputs that the edge may come in at, each once."""
+        node = None if value is None else behind_identities(value).producer
+        if node is None or node.graph is not state.graph:
+            return []
+        index = self.edge.index
+        inputs = node.inputs if index is None else node.inputs[index : index + 1]
+        fitting = dict.fromkeys(item for item in inputs if item is not None)
+        if self.edge.only:
+            return [item for item in fitting if is_read_only_by(behind_identities(item), node)]
+        return list(fitting)
+
+
+class _EdgeEnd(Step):
+    __slots__ = ("edge",)
+
+    def __init__(self, edge: EdgeStep) -> None:
+        super().__init__(edge.pattern)
+        self.edge = edge
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        producer = self.edge.producer
+        ways: list[Goals] = [
+            (producer, item, rest)
+            for item in self.edge.inputs(state, value)
+            if producer.is_plausible(item)
+        ]
+        return state.choose(ways)
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        only = " that nothing else reads" if self.edge.edge.only else ""
+        index = self.edge.edge.index
+        where = "an input" if index is None else f"input {index}"
+        return f"{where} of {describe(value)}{only}", "none"
+
+
+class Round(NamedTuple):
+    """Where a chain is.
+
+    Attributes:
+        nodes: How many nodes have matched.
+        outside: What was deferred outside of the chain.
+    """
+
+    nodes: int
+    outside: Deferred
+
+
+def _count(done: object) -> int:
+    return done.nodes if isinstance(done, Round) else 0
+
+
+class RepeatStep(Step):
+    """A chain of nodes of one kind, the longest first.
+
+    Attributes:
+        node: One node of the chain; its last argument is :class:`ChainStep`.
+        base: What the chain ends in.
+        fresh: The slots that each node of the chain binds anew.
+        constants: Those of them that constants are bound in.
+    """
+
+    __slots__ = ("base", "chain", "constants", "fresh", "node")
+
+    def __init__(self, pattern: RepeatPattern, counter: int, base: Step) -> None:
+        """Count the nodes in slot *counter*."""
+        super().__init__(pattern, counter)
+        self.chain = pattern
+        self.base = base
+        self.node: CallStep | None = None
+        self.fresh: tuple[int, ...] = ()
+        self.constants: tuple[int, ...] = ()
+
+    def set_node(self, node: CallStep, fresh: tuple[int, ...], constants: tuple[int, ...]) -> None:
+        """Complete the step: node and chain refer to each other."""
+        self.node = node
+        self.fresh = fresh
+        self.constants = constants
+        self.required = self.base.required
+        if self.chain.least:
+            self.required |= node.required
+            self.heads = node.heads
+        elif node.heads is not None and self.base.heads is not None:
+            self.heads = node.heads | self.base.heads
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Begin with no node."""
+        return self.go_on(state, value, rest, 0)
+
+    def go_on(self, state: State, value: Value | None, rest: Goals, count: int) -> Outcome:
+        """Match one more node after *count* of them, or else the base."""
+        assert self.node is not None  # noqa: S101  # set when compiled
+        state.reset(self.slot, Round(count, state.deferred))
+        may_end = count >= self.chain.least and self.base.is_plausible(value)
+        may_grow = self.chain.most is None or count < self.chain.most
+        if not may_grow or not self.node.is_plausible(value):
+            return self.end(state, value, rest) if may_end else False
+        if may_end:
+            state.choices.append(((_ChainEnd(self), value, rest), len(state.trail)))
+        self._forget(state)
+        state.change("deferred", None)
+        return (self.node, value, rest)
+
+    def end(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Go on to the base; nothing that the last node has bound is seen from there on."""
+        self._forget(state)
+        return (self.base, value, rest)
+
+    def _forget(self, state: State) -> None:
+        """Unbind what one node of the chain has bound; its constants stay part of the match."""
+        for slot in self.constants:
+            known = state.slots[slot]
+            if known is not None:
+                state.note(known)  # type: ignore[arg-type]  # constants are values
+        for slot in self.fresh:
+            if state.slots[slot] is not None:
+                state.reset(slot)
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """The chain is too short, or too long."""
+        title = self.node.title if self.node is not None else ""
+        return (
+            f"{self.chain.least} or more {title}",
+            f"{_count(state.slots[self.slot])}, then {describe(value)}",
+        )
+
+
+class _ChainEnd(Step):
+    """The end of a chain that might have gone on."""
+
+    __slots__ = ("repeat",)
+
+    def __init__(self, repeat: RepeatStep) -> None:
+        super().__init__(repeat.pattern)
+        self.repeat = repeat
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        return self.repeat.end(state, value, rest)
+
+
+class ChainStep(Step):
+    """The rest of a chain, as the last argument of a node of it."""
+
+    __slots__ = ("repeat",)
+
+    def __init__(self, repeat: RepeatStep) -> None:
+        """Go on with *repeat*."""
+        super().__init__(repeat.pattern)
+        self.repeat = repeat
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Decide what the node has deferred, then count it and go on."""
+        if state.deferred is not None:
+            return (SETTLE, None, (self, value, rest))
+        done = state.slots[self.repeat.slot]
+        assert isinstance(done, Round)  # noqa: S101  # see RepeatStep.go_on
+        state.change("deferred", done.outside)
+        return self.repeat.go_on(state, value, rest, done.nodes + 1)
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """Say what the chain lacks."""
+        return self.repeat.mismatch(state, value)
+
+
+# What compiling a pattern gives.
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled pattern.
+
+    Attributes:
+        root: The step for the whole pattern.
+        steps: By ``id`` of each pattern object, its step.
+        slot_count: How many slots a search needs.
+        names: Each name in the pattern, with the slots it may be bound in, and which output is
+            meant where a slot holds a node.
+        attribute_names: Each ``**name``, with its slot.
+        leaves: The step of each leaf that binds a value.
+        output_slots: Where several outputs are bound; empty if there is one.
+        defers: Whether something is decided only at the end.
+    """
+
+    root: Step
+    steps: Mapping[int, Step]
+    slot_count: int
+    names: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+    attribute_names: tuple[tuple[str, int], ...]
+    leaves: tuple[LeafStep, ...]
+    output_slots: tuple[int, ...]
+    defers: bool
+
+    def start(self, value: Value) -> Goals:
+        """Return the goals of a search at *value*."""
+        return (self.root, value, (SETTLE, None, None) if self.defers else None)
+
+    @cached_property
+    def constant_slots(self) -> tuple[int, ...]:
+        """The slots of constants that no other leaf shares."""
+        others = {leaf.slot for leaf in self.leaves if not isinstance(leaf, ConstantStep)}
+        slots = {leaf.slot for leaf in self.leaves if isinstance(leaf, ConstantStep)}
+        return tuple(sorted(slots - others))
+
+    @cached_property
+    def other_slots(self) -> tuple[int, ...]:
+        """The slots of the leaves that are not constants."""
+        return tuple(leaf.slot for leaf in self.leaves if not isinstance(leaf, ConstantStep))
+
+    @cached_property
+    def inner_operators(self) -> frozenset[OpKey] | None:
+        """The operators of the nodes that a match has besides its root; None for any.
+
+        Those of chains and regions are not listed.
+        """
+        found: set[OpKey] = set()
+        for step in self.steps.values():
+            if not isinstance(step, CallStep) or step is self.root:
+                continue
+            if step.ops is None or step.functions:
+                return None
+            found |= step.ops
+        return frozenset(found)
+
+    def bindings(self, slots: Sequence[object]) -> dict[str, Value]:
+        """Return what each name is bound to; names that took no part are missing."""
+        found: dict[str, Value] = {}
+        for name, choices in self.names:
+            for slot, index in choices:
+                bound = slots[slot]
+                if bound is None:
+                    continue
+                if type(bound) is Value:
+                    found[name] = bound
+                elif type(bound) is Node and index < len(bound.outputs):
+                    output = bound.outputs[index]
+                    if output is not None:
+                        found[name] = output
+                break
+        return found
+
+    def bound_attributes(self, slots: Sequence[object]) -> dict[str, Mapping[str, Attribute]]:
+        """Return what each ``**name`` is bound to."""
+        found: dict[str, Mapping[str, Attribute]] = {}
+        for name, slot in self.attribute_names:
+            bound = slots[slot]
+            if isinstance(bound, Attributes):
+                found[name] = bound.values
+        return found
+
+    def outputs(self, state: State) -> tuple[Value, ...]:
+        """Return the values of the pattern's outputs."""
+        if not self.output_slots:
+            return (state.subject,)
+        return tuple(v for slot in self.output_slots if isinstance(v := state.slots[slot], Value))
+
+
+# Find candidate roots by operator, so that a rule that cannot match costs nothing.
+
+
+class OpIndex:
+    """The nodes of one graph by operator, in topological order.
+
+    Args:
+        graph: The graph, which must not be edited while the index is in use.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        """Index *graph*."""
+        self.graph = graph
+        self._nodes: dict[tuple[str, str], list[Node]] = {}
+        self._merged: dict[frozenset[tuple[str, str]], list[Node]] = {}
+        for node in graph:
+            self._nodes.setdefault((node.domain, node.op_type), []).append(node)
+
+    @property
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many nodes there are of each operator (domain, type)."""
+        return {op: len(nodes) for op, nodes in self._nodes.items()}
+
+    def candidates(self, program: Program, *, by_edges: bool = True) -> Sequence[Node]:
+        """Return the nodes at which *program* might match, in topological order.
+
+        Empty if an operator that every match needs is missing from the graph, or an edge between
+        two operators.
+
+        Args:
+            program: The compiled pattern.
+            by_edges: Whether to look at edges; to list those of the graph pays for many rules.
+        """
+        if any(self.lacks(needed) for needed in program.root.required if type(needed) is frozenset):
+            return ()
+        if by_edges and any(self.lacks(needed) for needed in program.root.required):
+            return ()
+        return self.of(program.root.heads)
+
+    def lacks(self, needed: Requirement) -> bool:
+        """Tell whether the graph has none of the operators, or no such edge."""
+        if isinstance(needed, frozenset):
+            return self._nodes.keys().isdisjoint(needed)
+        makers, readers = needed
+        return not any((maker, reader) in self._edges for maker in makers for reader in readers)
+
+    @cached_property
+    def _edges(self) -> set[tuple[tuple[str, str], tuple[str, str]]]:
+        """Which operators read which, Identity nodes aside."""
+        edges = set()
+        for op, nodes in self._nodes.items():
+            for node in nodes:
+                for value in node.inputs:
+                    maker = None if value is None else value.producer
+                    if maker is not None and maker.op_type == "Identity":
+                        maker = behind_identities(value).producer  # type: ignore[arg-type]  # it is made
+                    if maker is not None:
+                        edges.add(((maker.domain, maker.op_type), op))
+        return edges
+
+    def of(self, heads: AbstractSet[tuple[str, str]] | None) -> Sequence[Node]:
+        """Return the nodes of the operators *heads*, all if it is None, in topological order."""
+        if heads is None:
+            return list(self.graph)
+        present = self._nodes.keys() & heads
+        if len(present) == 1:
+            return self._nodes[next(iter(present))]
+        key = frozenset(present)
+        if key not in self._merged:
+            nodes = (node for head in present for node in self._nodes[head])
+            self._merged[key] = sorted(nodes, key=lambda node: node.position)
+        return self._merged[key]
+
+
+# The loop that runs goals: depth first, iterative, with an end.
+
+
+def advance(state: State, goals: Goals) -> bool:
+    """Run until all goals are met, or none is left to try; tell which.
+
+    Raises:
+        StepBudgetExceededError: The steps of *state* are spent.
+    """
+    choices = state.choices
+    allowed = state.budget - state.spent
+    taken = 0
+    while goals is not None:
+        taken += 1
+        if taken > allowed:
+            state.charge(taken)
+        step, subject, rest = goals
+        following = step.run(state, subject, rest)
+        if following is not False:
+            goals = following
+            continue
+        if not choices:
+            state.spent += taken
+            return False
+        goals, mark = choices.pop()
+        state.undo(mark)
+    state.spent += taken
+    return True
+
+
+def fits(program: Program, value: Value, outer: State) -> bool:
+    """Tell whether a pattern of its own matches *value*, at the expense of *outer*.
+
+    Raises:
+        StepBudgetExceededError: The steps of *outer* are spent.
+    """
+    state = State(outer.graph, program.slot_count, outer.budget - outer.spent, value)
+    found = advance(state, program.start(value))
+    outer.charge(state.spent)
+    return found
+
+
+# The step for dominated regions.
+
+
+class DominatorStep(Step):
+    """Relay's dominator pattern (``src/relay/ir/dataflow_matcher.cc``), with visited nodes marked.
+
+    Every way upwards from the child, leaves aside, goes through path nodes to one and the same
+    parent; nothing outside reads the parent or a path node.
+    """
+
+    __slots__ = ("child", "parent", "path")
+
+    def __init__(self, pattern: DominatorPattern, parent: Step, path: Program, child: Step) -> None:
+        """Match the child first, then parents from the nearest on."""
+        super().__init__(pattern)
+        self.parent = parent
+        self.path = path
+        self.child = child
+        self.stands_for = child
+        self.heads = child.heads
+        self.required = child.required | parent.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match the child; what is claimed by now lies in no region."""
+        taken = frozenset(state.claimed)
+        return (self.child, value, (_Region(self, taken), value, rest))
+
+
+class _Region(Step):
+    __slots__ = ("dominator", "taken")
+
+    def __init__(self, dominator: DominatorStep, taken: AbstractSet[Node]) -> None:
+        super().__init__(dominator.pattern)
+        self.dominator = dominator
+        self.taken = taken
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        child = None if value is None else behind_identities(value).producer
+        if child is None or child.graph is not state.graph:
+            return False
+        walk = _Walk(self.dominator, child, state, self.taken)
+        return EachStep(self, walk.ways(rest)).run(state, value, None)
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+        pattern = self.dominator.parent.pattern
+        return f"{pattern!r} above, all of whose uses lead here", f"none above {describe(value)}"
+
+
+class _Walk:
+    """Looks for parents above one child."""
+
+    def __init__(
+        self, dominator: DominatorStep, child: Node, state: State, taken: AbstractSet[Node]
+    ) -> None:
+        self.dominator = dominator
+        self.child = child
+        self.state = state
+        self.taken = taken
+        self.on_path: dict[Node, bool] = {}
+        self.leaves: dict[Value, bool] = {}
+
+    def ways(self, rest: Goals) -> Iterator[Goals]:
+        """Yield the goals for each parent that encloses a region, in depth-first order."""
+        parent = self.dominator.parent
+        for candidate in self._upwards():
+            outputs = [v for v in candidate.outputs if v is not None and parent.is_plausible(v)]
+            region = self._region(candidate) if outputs else None
+            if region is None:
+                continue
+            for output in outputs:
+                yield (_ClaimStep(self.dominator, region, self.taken), None, (parent, output, rest))
+
+    def _upwards(self) -> Iterator[Node]:
+        """Yield every node above the child that path nodes lead to."""
+        seen: set[Node] = set()
+        pending = list(reversed(self._above(self.child)))
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            self.state.charge(1)
+            if not is_identity(node):
+                yield node
+            if self._is_path(node):
+                pending.extend(reversed(self._above(node)))
+
+    def _above(self, node: Node) -> list[Node]:
+        """Return the nodes that make the inputs of *node*; leaves do not count."""
+        made = (value for value in node.inputs if value is not None)
+        inner = (value.producer for value in made if not self._copies_leaf(value))
+        return [node for node in inner if node is not None]
+
+    def _copies_leaf(self, value: Value) -> bool:
+        """Tell whether *value* is a leaf, or a copy of one by Identity nodes."""
+        copies: list[Value] = []
+        current = value
+        while current not in self.leaves and is_identity(current.producer):
+            copies.append(current)
+            source = current.producer.inputs[0] if current.producer is not None else None
+            if source is None:
+                break
+            current = source
+        known = self.leaves.get(current)
+        is_leaf = self._is_leaf(current) if known is None else known
+        self.leaves.update(dict.fromkeys(copies, is_leaf))
+        return is_leaf
+
+    def _is_leaf(self, value: Value) -> bool:
+        """Tell whether *value* is an input, a constant, or captured."""
+        maker = value.producer
+        return maker is None or maker.graph is not self.state.graph or value.is_constant
+
+    def _is_path(self, node: Node) -> bool:
+        if is_identity(node):
+            return True
+        known = self.on_path.get(node)
+        if known is None:
+            outputs = (output for output in node.outputs if output is not None)
+            known = any(fits(self.dominator.path, output, self.state) for output in outputs)
+            self.on_path[node] = known
+        return known
+
+    def _region(self, parent: Node) -> list[Node] | None:
+        """Return the nodes between *parent* and the child; None if they make no region."""
+        region = {self.child: None}
+        pending = [self.child]
+        while pending:
+            node = pending.pop()
+            above = self._above(node)
+            self.state.charge(1)
+            if not above or (node is not self.child and not self._is_path(node)):
+                return None
+            for upper in above:
+                if upper is not parent and upper not in region:
+                    region[upper] = None
+                    pending.append(upper)
+        inner = [parent, *(node for node in region if node is not self.child)]
+        if any(_is_read_outside(node, region) for node in inner):
+            return None
+        return [node for node in region if node is not self.child]
+
+
+def _is_read_outside(node: Node, region: dict[Node, None]) -> bool:
+    for output in node.outputs:
+        if output is not None and (
+            output.returned_by or any(user not in region for user in users(output))
+        ):
+            return True
+    return False
+
+
+class _ClaimStep(Step):
+    """Take the nodes of a region into the match."""
+
+    __slots__ = ("nodes", "taken")
+
+    def __init__(
+        self, dominator: DominatorStep, nodes: Sequence[Node], taken: AbstractSet[Node]
+    ) -> None:
+        super().__init__(dominator.pattern)
+        self.nodes = nodes
+        self.taken = taken
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        for node in self.nodes:
+            if node in self.taken:
+                return False
+            if is_identity(node):
+                state.note(node)
+            elif node not in state.claimed:
+                state.claim(node)
+        return rest
+
+
+# The steps that look at types: only what is known counts.
+
+
+class TypeStep(Step):
+    """A check of what is known of the value's type; leaves nothing bound but dimensions.
+
+    Args:
+        pattern: The pattern compiled.
+        dims: One per dimension: a number, the slot of a dimension variable, or None; or None.
+    """
+
+    __slots__ = ("dims", "dtypes", "ranks", "wanted")
+
+    def __init__(
+        self, pattern: TypedPattern, dims: tuple[tuple[str, int] | None, ...] | None
+    ) -> None:
+        """Check after the inner pattern has matched."""
+        super().__init__(pattern)
+        self.wanted = pattern
+        self.dtypes = pattern.dtypes
+        self.ranks = pattern.ranks
+        self.dims = dims
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Accept only what is known to fit."""
+        known = None if value is None else value.known_type()
+        if known is None:
+            return False
+        if self.dtypes is not None and known.dtype not in self.dtypes:
+            return False
+        if self.ranks is None and self.dims is None:
+            return rest
+        if known.shape is None:
+            return False
+        if self.ranks is not None and len(known.shape) not in self.ranks:
+            return False
+        return rest if self.dims is None or self._fits(state, known.shape) else False
+
+    def _fits(self, state: State, shape: Sequence[Dim]) -> bool:
+        assert self.dims is not None  # noqa: S101  # checked by the only caller
+        if len(shape) != len(self.dims):
+            return False
+        for wanted, dim in zip(self.dims, shape, strict=True):
+            if wanted is None:
+                continue
+            if dim is None:
+                return False
+            kind, number = wanted
+            if kind == "number":
+                if dim != number:
+                    return False
+            elif state.slots[number] is None:
+                state.bind(number, dim)
+            elif state.slots[number] != dim:
+                return False
+        return True
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """Name the facts asked for, dimension variables with what they stand for."""
+        wanted = self.wanted
+        texts = []
+        if wanted.dtypes is not None:
+            texts.append(f"element type {' or '.join(wanted.dtypes)}")
+        if wanted.ranks is not None:
+            texts.append(f"rank {' or '.join(map(str, wanted.ranks))}")
+        if wanted.shape is not None:
+            texts.append(f"shape [{', '.join(self._dimensions(state, wanted.shape))}]")
+        return " and ".join(texts), _type_of(value)
+
+    def _dimensions(self, state: State, shape: Shape) -> list[str]:
+        texts = []
+        for dim, place in zip(shape, self.dims or (), strict=True):
+            known = state.slots[place[1]] if isinstance(dim, str) and place is not None else None
+            texts.append("_" if dim is None else f"{dim}" if known is None else f"{dim}={known}")
+        return texts
+
+
+class TypedStep(Step):
+    """An inner step, then a check of the type."""
+
+    __slots__ = ("check", "inner")
+
+    def __init__(self, pattern: DFPattern, inner: Step, check: TypeStep) -> None:
+        """Match *inner* first: types may have to be inferred."""
+        super().__init__(pattern)
+        self.inner = inner
+        self.stands_for = inner
+        self.check = check
+        self.heads = inner.heads
+        self.required = inner.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
+        """Demand both."""
+        return (self.inner, value, (self.check, value, rest))
+
+
+class SameShapeStep(Step):
+    """An inner step, and at the very end a comparison of shapes."""
+
+    __slots__ = ("inner", "other")
+
+    def __init__(self, pattern: DFPattern, inner: Step, other: Step) -> None:
+        """Compare with what *other* is bound to elsewhere."""
+        super().__init__(pattern)
+        self.inner = inner
+        self.stands_for = inner
+        self.other = other
+        self.heads = inner.heads
+        self.required = inner.required
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match the inner step; the other may not be bound yet."""
+        state.defer(_Comparison(self), value)
+        return (self.inner, value, rest)
+
+
+class _Comparison(Step):
+    __slots__ = ("other",)
+
+    def __init__(self, owner: SameShapeStep) -> None:
+        super().__init__(owner.pattern)
+        self.other = owner.other
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        shape = _known_shape(value)
+        others = self.other.bound_values_in(state.slots)
+        same = shape is not None and bool(others) and shape == _known_shape(others[0])
+        return rest if same else False
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        others = self.other.bound_values_in(state.slots)
+        if not others:
+            return "the shape of a value that takes no part", _type_of(value)
+        return f"the shape of {_type_of(others[0])}", _type_of(value)
+
+
+def _known_shape(value: Value | None) -> Shape | None:
+    known = None if value is None else value.known_type()
+    return None if known is None or known.shape is None or None in known.shape else known.shape
+
+
+def _type_of(value: Value | None) -> str:
+    known = None if value is None else value.known_type()
+    if value is None or known is None:
+        return f"{describe(value)}, whose type is not known"
+    rank = " and unknown rank" if known.shape is None else ""
+    return f"{describe(value)} of type {known}{rank}"
+
+
+# Compile a pattern into steps: one per pattern object, in a single iterative walk.
+
+
+_NODES = (CallPattern, OutputPattern)
+_MANY_NEGATIONS = 64
+"""Beyond it negations are all decided at the end, without a look at which could be earlier."""
+_LEAVES = (WildcardPattern, AbsentPattern, ConstantPattern, InputPattern)
+
+
+def compile_pattern(pattern: DFPattern, *, prune: bool = True, notes_all: bool = False) -> Program:
+    """Compile *pattern*.
+
+    Args:
+        pattern: What to compile.
+        prune: Whether steps may tell cheaply that a value cannot match; without, every mismatch
+            shows at the very step that finds it.
+        notes_all: Whether parts without a name are bound, too, unless they were read from a text:
+            for functions that ask by pattern object.
+
+    Raises:
+        PatternSyntaxError: The pattern makes no sense.
+    """
+    check_pattern(pattern)
+    return _Compiler(pattern, prune=prune, notes_all=notes_all).program()
+
+
+class _Compiler:
+    def __init__(self, pattern: DFPattern, *, prune: bool, notes_all: bool) -> None:
+        self.pattern = pattern
+        self.prune = prune
+        self.notes_all = notes_all
+        self.order = all_parts(pattern)
+        self.steps: dict[int, Step] = {}
+        self.made: list[Step] = []
+        self.slot_count = 0
+        self.slots_by_name: dict[str, int] = {}
+        self.names: dict[str, list[tuple[int, int]]] = {}
+        self.output_slots: tuple[int, ...] = ()
+        self.negations = sum(isinstance(part, NotPattern) for part in self.order)
+        self.parents: dict[int, int] = {}
+        for part in self.order:
+            for child in part.parts:
+                self.parents[id(child)] = self.parents.get(id(child), 0) + 1
+
+    def program(self) -> Program:
+        for part in self.order:
+            step = self._compile(part)
+            self.made.append(step)
+            shared = part.name or self.parents.get(id(part), 0) > 1 or self._is_noted(part)
+            if shared and not isinstance(part, _NODES + _LEAVES):
+                step = SharedStep(step, self._named_slot(part.name))
+                self.made.append(step)
+            if not self.prune:
+                step.heads = None
+            self.steps[id(part)] = step
+        attributes = {
+            step.call.attributes_name: step.attributes_slot
+            for step in self.made
+            if isinstance(step, CallStep) and step.attributes_slot is not None
+        }
+        return Program(
+            root=self.steps[id(self.pattern)],
+            steps=self.steps,
+            slot_count=self.slot_count,
+            names=tuple((name, tuple(slots)) for name, slots in self.names.items()),
+            attribute_names=tuple(attributes.items()),
+            leaves=tuple(step for step in self.made if isinstance(step, LeafStep)),
+            output_slots=self.output_slots,
+            defers=any(isinstance(p, (NotPattern, SameShapePattern)) for p in self.order),
+        )
+
+    def _is_noted(self, part: DFPattern) -> bool:
+        """Tell whether a function may ask for *part* by the object, which was made in Python."""
+        return self.notes_all and part.place is None
+
+    def _slot(self) -> int:
+        self.slot_count += 1
+        return self.slot_count - 1
+
+    def _leaf_slot(self, name: str) -> int:
+        """Return a slot of its own for an unnamed leaf, the name's slot for a named one."""
+        if not name:
+            return self._slot()
+        if name not in self.slots_by_name:
+            self.slots_by_name[name] = self._slot()
+            self.names.setdefault(name, []).append((self.slots_by_name[name], 0))
+        return self.slots_by_name[name]
+
+    def _named_slot(self, name: str) -> int:
+        slot = self._slot()
+        if name:
+            self.names.setdefault(name, []).append((slot, 0))
+        return slot
+
+    def _word_slot(self, word: str) -> int:
+        """Return the slot of something that is not a value: a dimension, attributes."""
+        if word not in self.slots_by_name:
+            self.slots_by_name[word] = self._slot()
+        return self.slots_by_name[word]
+
+    def _step(self, part: DFPattern) -> Step:
+        return self.steps[id(part)]
+
+    def _compile(self, part: DFPattern) -> Step:  # noqa: C901, PLR0911, PLR0912  # a case per kind
+        match part:
+            case WildcardPattern():
+                if (
+                    not part.name
+                    and self.parents.get(id(part), 0) <= 1
+                    and part is not self.pattern
+                ):
+                    is_noted = self._is_noted(part)
+                    return NotedStep(part, self._slot()) if is_noted else AnyStep(part)
+                return LeafStep(part, self._leaf_slot(part.name))
+            case AbsentPattern():
+                return AbsentStep(part)
+            case ConstantPattern():
+                return ConstantStep(part, self._leaf_slot(part.name), part.value, part.exact)
+            case InputPattern():
+                return InputStep(part, self._leaf_slot(part.name), part.source)
+            case CallPattern():
+                return self._compile_call(part)
+            case OutputPattern():
+                return self._compile_output(part)
+            case OrPattern():
+                return OrStep(part, self._step(part.left), self._step(part.right))
+            case AndPattern():
+                return AndStep(part, self._step(part.left), self._step(part.right))
+            case NotPattern():
+                few = self.negations <= _MANY_NEGATIONS
+                closed = few and is_closed(part, self.pattern)
+                return NotStep(part, self._step(part.pattern), is_closed=closed)
+            case TypedPattern():
+                return self._compile_typed(part)
+            case SameShapePattern():
+                return SameShapeStep(part, self._step(part.pattern), self._step(part.other))
+            case EdgePattern():
+                return EdgeStep(part, self._step(part.producer), self._step(part.consumer))
+            case RepeatPattern():
+                return self._compile_repeat(part)
+            case DominatorPattern():
+                path = compile_pattern(part.path)
+                return DominatorStep(part, self._step(part.parent), path, self._step(part.child))
+            case OutputsPattern():
+                return self._compile_outputs(part)
+
+    def _compile_output(self, part: OutputPattern) -> OutputStep:
+        call = cast("CallStep", self._step(part.node))
+        if part.name:
+            self.names.setdefault(part.name, []).append((call.slot, part.index))
+        return OutputStep(part, call, part.index)
+
+    def _compile_call(self, part: CallPattern) -> CallStep:
+        slot = self._slot()
+        if part.name:
+            self.names.setdefault(part.name, []).append((slot, 0))
+        for index, name in enumerate(part.output_names, start=1):
+            if name:
+                self.names.setdefault(name, []).append((slot, index))
+        args = tuple(self._step(arg) for arg in part.args)
+        return CallStep(part, slot, self._call_parts(part, args))
+
+    def _call_parts(self, part: CallPattern, args: tuple[Step, ...]) -> CallParts:
+        named = part.attributes_name not in {"", WAIVED}
+        return CallParts(
+            ops=_ops_of(part.op.choices),
+            functions=tuple(
+                self._results(part, choice)
+                for choice in part.op.choices
+                if isinstance(choice, (FunctionName, FunctionPattern))
+            ),
+            args=args,
+            bodies=tuple(
+                (name, ResultsStep(part, None, None, [self._step(p) for p in results]))
+                for name, results in part.bodies
+            ),
+            attributes_slot=self._word_slot(f"**{part.attributes_name}") if named else None,
+        )
+
+    def _results(self, part: CallPattern, choice: FunctionName | FunctionPattern) -> ResultsStep:
+        if isinstance(choice, FunctionName):
+            return ResultsStep(part, choice, None, ())
+        params = None if choice.params is None else [self._step(p) for p in choice.params]
+        return ResultsStep(part, choice, params, [self._step(p) for p in choice.results])
+
+    def _compile_typed(self, part: TypedPattern) -> Step:
+        dims: list[tuple[str, int] | None] = []
+        for dim in part.shape or ():
+            if isinstance(dim, str):
+                dims.append(("variable", self._word_slot(f"dimension {dim}")))
+            else:
+                dims.append(None if dim is None else ("number", dim))
+        check = TypeStep(part, None if part.shape is None else tuple(dims))
+        inner = self._step(part.pattern)
+        return check if type(inner) is AnyStep else TypedStep(part, inner, check)
+
+    def _compile_repeat(self, part: RepeatPattern) -> Step:
+        step = RepeatStep(part, self._slot(), self._step(part.base))
+        first = self.slot_count
+        others = tuple(self._step(arg) for arg in part.step.args[1:])
+        parts = self._call_parts(part.step, (*others, ChainStep(step)))
+        node = CallStep(part.step, self._slot(), parts)
+        node.is_rotated = True
+        if not self.prune:
+            node.heads = None
+        inside = {id(p) for arg in part.step.args[1:] for p in all_parts(arg)}
+        own = [self.steps[key] for key in inside if key in self.steps]
+        leaves = [s for s in own if isinstance(s, (LeafStep, CallStep, SharedStep))]
+        constants = tuple(s.slot for s in leaves if isinstance(s, ConstantStep))
+        fresh = {node.slot, *(s.slot for s in leaves)}
+        fresh |= set(range(first, self.slot_count))
+        fresh |= {self._word_slot(f"dimension {letter}") for letter in _letters(part.step.args[1:])}
+        step.set_node(node, tuple(sorted(fresh)), constants)
+        return step
+
+    def _compile_outputs(self, part: OutputsPattern) -> Step:
+        self.output_slots = tuple(self._slot() for _ in part.outputs)
+        anchors = [
+            [Anchor(self._step(shared), distance) for shared, distance in of_output]
+            for of_output in find_anchors(part)
+        ]
+        outputs = [self._step(output) for output in part.outputs]
+        return OutputsStep(part, outputs, self.output_slots, anchors)
+
+
+def _letters(parts: Iterable[DFPattern]) -> set[str]:
+    """Return the dimension variables in *parts*."""
+    typed = (p for part in parts for p in all_parts(part) if isinstance(p, TypedPattern))
+    return {dim for part in typed for dim in part.shape or () if isinstance(dim, str)}
+
+
+def _ops_of(choices: tuple[Callee, ...]) -> frozenset[OpKey] | None:
+    """Return the operators that *choices* name; None for any."""
+    ops: set[OpKey] = set()
+    for choice in choices:
+        if isinstance(choice, OpName):
+            ops.add((choice.domain, choice.op_type))
+        if isinstance(choice, OpKind):
+            if not choice.kind:
+                return None
+            ops.update(("", op_type) for op_type in OP_KINDS[choice.kind])
+    return frozenset(ops)
+
 
 DEFAULT_BUDGET = 100_000
 
@@ -31,7 +2412,7 @@ class Matcher:
     Args:
         pattern: What to look for.
         budget: Most steps to spend on one root.
-        notes_all: See :func:`~dplcli.dpl.compiler.compile_pattern`.
+        notes_all: See :func:`~dplcli.dpl.matcher.compile_pattern`.
     """
 
     def __init__(

@@ -12,51 +12,1048 @@ from __future__ import annotations
 
 import json
 import keyword
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+import math
+import re
+from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from dplcli.dpl.call_patterns import WAIVED, CallPattern, OpPattern, OutputPattern
-from dplcli.dpl.callee import OpName
-from dplcli.dpl.combinators import Combinators
-from dplcli.dpl.leaf_patterns import (
-    AbsentPattern,
-    ConstantPattern,
-    ExactValue,
-    InputPattern,
-    WildcardPattern,
-)
-from dplcli.dpl.written import AttributeValue, Place, spelled_attributes
+import numpy as np
+
+from dplcli.ir.operators import OP_KINDS
+from dplcli.ir.types import DTYPE_CODES, ArrayTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
+
+    from numpy.typing import ArrayLike
 
     from dplcli.ir import Dim
 
-    Spell: TypeAlias = Callable[["DFPattern"], str]
+    Spell: TypeAlias = "Callable[[DFPattern], str]"
 
-__all__ = [
-    "WAIVED",
-    "AbsentPattern",
-    "AndPattern",
-    "AttributeValue",
-    "CallPattern",
-    "ConstantPattern",
-    "DFPattern",
-    "DominatorPattern",
-    "EdgePattern",
-    "ExactValue",
-    "InputPattern",
-    "NotPattern",
-    "OpPattern",
-    "OrPattern",
-    "OutputPattern",
-    "OutputsPattern",
-    "Place",
-    "RepeatPattern",
-    "SameShapePattern",
-    "TypedPattern",
-    "WildcardPattern",
-]
+
+# What a node pattern calls: operators by name or class, and model-local functions.
+
+
+STANDARD_DOMAIN = ""
+
+
+@dataclass(frozen=True)
+class OpName:
+    """An operator of one domain ("" is the standard one)."""
+
+    op_type: str
+    domain: str = STANDARD_DOMAIN
+
+    def spelled(self) -> str:
+        """``Conv`` or ``com.microsoft.Gelu``."""
+        return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+
+@dataclass(frozen=True)
+class OpKind:
+    """Every standard operator of a class (TVM's ``TOpPattern``); "" is any operator at all."""
+
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a class that does not exist.
+
+        Raises:
+            ValueError: Names those that do.
+        """
+        if self.kind and self.kind not in OP_KINDS:
+            raise ValueError(
+                f"no class of operators {self.kind!r}; there are: {', '.join(OP_KINDS)}"
+            )
+
+    def spelled(self) -> str:
+        """``op(kind="elementwise")``."""
+        return f'op(kind="{self.kind}")' if self.kind else "op()"
+
+
+@dataclass(frozen=True)
+class FunctionName:
+    """A model-local function by its name, perhaps ``domain::name``; "" is any function."""
+
+    name: str = ""
+
+    def accepts(self, domain: str, name: str) -> bool:
+        """Tell whether a function is meant."""
+        return self.name in {"", name, f"{domain}::{name}"}
+
+    def spelled(self) -> str:
+        """``call("local::f")``."""
+        return f"call({json.dumps(self.name)})"
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionPattern:
+    """A model-local function by what it computes (TVM's ``FunctionPattern``).
+
+    Attributes:
+        params: One pattern per formal input, or None for any number of any inputs. They are not
+            linked to the arguments of the call.
+        results: One pattern per output that matters, from the first.
+        metadata: What the function's metadata must say.
+    """
+
+    params: tuple[DFPattern, ...] | None
+    results: tuple[DFPattern, ...]
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def parts(self) -> tuple[DFPattern, ...]:
+        """The patterns it is made of."""
+        return (*(self.params or ()), *self.results)
+
+    def spelled_with(self, spell: Callable[[DFPattern], str]) -> str:
+        """``function([a, b], body)``."""
+        params = "..." if self.params is None else f"[{', '.join(map(spell, self.params))}]"
+        results = ", ".join(map(spell, self.results))
+        shown = results if len(self.results) == 1 else f"({results})"
+        wanted = f", metadata={json.dumps(dict(self.metadata))}" if self.metadata else ""
+        return f"function({params}, {shown}{wanted})"
+
+
+Callee: TypeAlias = OpName | OpKind | FunctionName | FunctionPattern
+
+
+# Spell a pattern as text, its objects that are used twice on lines of their own.
+#
+# The text reads back as an equal pattern, which is also what "equal" means for patterns. Where an
+# object has no name its line gets a label, which starts with an underscore and binds nothing.
+
+
+_DEEPEST = 24
+"""Levels of nesting before a part moves to a line of its own."""
+
+
+class Spellable(Protocol):
+    """A part of a pattern."""
+
+    @property
+    def parts(self) -> Sequence[Spellable]:
+        """The patterns it is directly made of, left to right, each as often as it occurs."""
+
+    @property
+    def own_line(self) -> str:
+        """The left side of the assignment that names it (``conv``, ``y, mean``), or ""."""
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether using one object twice differs from using two equal ones."""
+
+    @property
+    def folded(self) -> tuple[Spellable, Spellable] | None:
+        """A part that can be left out of the text, and what of it is then mentioned once less."""
+
+    def spelled(self, spell: Callable[[Spellable], str]) -> str:
+        """Write it down, its parts by *spell*."""
+
+    def spelled_folded(self, spell: Callable[[Spellable], str]) -> str:
+        """Write it down without the part that :attr:`folded` names."""
+
+
+def spell_pattern(root: Spellable) -> str:
+    """Write the lines of *root*."""
+    return _Speller(root).text()
+
+
+def parts_first(root: Spellable) -> list[Spellable]:
+    """List every object once, parts before wholes, left to right."""
+    ordered: dict[int, Spellable] = {}
+    pending: list[tuple[Spellable, bool]] = [(root, False)]
+    while pending:
+        current, expanded = pending.pop()
+        if id(current) in ordered:
+            continue
+        if expanded:
+            ordered[id(current)] = current
+            continue
+        pending.append((current, True))
+        pending.extend((part, False) for part in reversed(current.parts))
+    return list(ordered.values())
+
+
+class _Speller:
+    def __init__(self, root: Spellable) -> None:
+        self.root = root
+        self.order = parts_first(root)
+        self.uses: dict[int, int] = {}
+        for part in self.order:
+            for child in part.parts:
+                self.uses[id(child)] = self.uses.get(id(child), 0) + 1
+        self.left_out: set[int] = set()
+        self.folding: set[int] = set()
+        for part in self.order:
+            self._fold(part)
+        self.texts: dict[int, str] = {}
+        self.depths: dict[int, int] = {}
+        self.lines: list[str] = []
+        self.labels = 0
+
+    def text(self) -> str:
+        for part in self.order:
+            if id(part) not in self.left_out:
+                self._write(part)
+        return "\n".join([*self.lines, self.texts[id(self.root)]])
+
+    def _fold(self, part: Spellable) -> None:
+        if part.folded is None:
+            return
+        left_out, mentioned = part.folded
+        if self.uses[id(left_out)] == 1 and not left_out.own_line:
+            self.left_out.add(id(left_out))
+            self.folding.add(id(part))
+            self.uses[id(mentioned)] -= 1
+
+    def _write(self, part: Spellable) -> None:
+        write = part.spelled_folded if id(part) in self.folding else part.spelled
+        text = write(lambda child: self.texts[id(child)])
+        shown = [child for child in part.parts if id(child) not in self.left_out]
+        depth = 1 + max((self.depths[id(child)] for child in shown), default=0)
+        line = part.own_line
+        shared = part.is_shareable and self.uses.get(id(part), 0) > 1
+        if line.startswith("_,") or (not line and (shared or depth > _DEEPEST)):
+            self.labels += 1
+            line = f"_{self.labels}{line.removeprefix('_')}"
+        if not line:
+            self.texts[id(part)] = text
+            self.depths[id(part)] = depth
+            return
+        if text != "_":
+            self.lines.append(f"{line} = {text}")
+        self.texts[id(part)], self.depths[id(part)] = line.partition(",")[0], 0
+
+
+# Places in texts, and values as texts write them.
+
+
+Scalar: TypeAlias = int | float | str
+AttributeValue: TypeAlias = Scalar | tuple[Scalar, ...]
+
+
+@dataclass(frozen=True)
+class TextPosition:
+    """Where in a pattern's text something stands: 1-based line, 0-based column."""
+
+    line: int
+    column: int
+
+
+_SCALARS = (Real, str)
+
+
+def _scalar(value: Real | str) -> Scalar:
+    """Turn numpy's numbers, and truth values, into Python's plain ones."""
+    if isinstance(value, str):
+        return str(value)
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def attribute_value(value: object) -> AttributeValue:
+    """Freeze the value of an attribute.
+
+    Raises:
+        TypeError: It is no number, string, or list of them.
+    """
+    if isinstance(value, (list, tuple)) and all(isinstance(v, _SCALARS) for v in value):
+        return tuple(map(_scalar, value))
+    if isinstance(value, _SCALARS):
+        return _scalar(value)
+    raise TypeError(f"{value!r} is not an attribute value: a number, a string or a list of them")
+
+
+def spelled_attributes(attributes: tuple[tuple[str, AttributeValue], ...]) -> list[str]:
+    """Write ``name=value`` for each, or ``**{"a name": value}`` where it cannot be a keyword."""
+    return [
+        f"{name}={literal(value)}"
+        if name.isidentifier() and not keyword.iskeyword(name)
+        else f"**{{{json.dumps(name)}: {literal(value)}}}"
+        for name, value in attributes
+    ]
+
+
+def literal(value: object) -> str:
+    """Write a number, a text or a list as Python does; infinities as numbers too large."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "1e999" if value > 0 else "-1e999" if value < 0 else '"nan"'
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+# The functions that patterns are made with in Python; the words are TVM's.
+
+
+_TYPE = re.compile(r"^([A-Za-z][A-Za-z0-9]*|[?_]?)(?:\[(.*)\])?$")
+
+
+# Patterns of nodes and of their outputs.
+
+
+@dataclass(frozen=True)
+class OpPattern:
+    """A callee: one of several operators or functions, preferred ones first."""
+
+    choices: tuple[Callee, ...]
+
+    def __or__(self, other: OpPattern) -> OpPattern:
+        """Accept either callee."""
+        return OpPattern(self.choices + tuple(c for c in other.choices if c not in self.choices))
+
+    def __call__(self, *args: Any, **attributes: object) -> CallPattern:  # noqa: ANN401  # see Args
+        """Match a node of this operator with exactly these inputs.
+
+        Args:
+            args: One pattern per input; a number is a constant, None an omitted input, ``...`` as
+                the last one any further inputs, and one :func:`unordered` all of them.
+            attributes: Attributes that must be equal, defaults included.
+
+        Raises:
+            TypeError: An argument is none of these.
+        """
+        return call_pattern(self, args, attributes)
+
+    @property
+    def parts(self) -> tuple[DFPattern, ...]:
+        """The patterns inside its function patterns."""
+        functions = (c for c in self.choices if isinstance(c, FunctionPattern))
+        return tuple(part for function in functions for part in function.parts)
+
+    def spelled(self, spell: Spell) -> str:
+        """``Conv`` or ``(Add | Sub)``."""
+        text = self.alternatives(spell)
+        return text if len(self.choices) == 1 else f"({text})"
+
+    def alternatives(self, spell: Spell) -> str:
+        """``Conv`` or ``Add | Sub``, without brackets."""
+        return " | ".join(
+            c.spelled_with(spell) if isinstance(c, FunctionPattern) else c.spelled()
+            for c in self.choices
+        )
+
+
+_IF = OpPattern((OpName("If"),))
+_BRANCHES = ("then_branch", "else_branch")
+
+
+class Unordered(tuple[Any, ...]):
+    """Arguments in any order; see :func:`unordered`."""
+
+    __slots__ = ()
+
+
+def wildcard(name: str = "") -> WildcardPattern:
+    """Match any present value."""
+    return WildcardPattern(name)
+
+
+def absent() -> AbsentPattern:
+    """Match an omitted optional input."""
+    return AbsentPattern()
+
+
+def is_const(
+    array: ArrayLike | None = None,
+    *,
+    name: str = "",
+    value: float | None = None,
+    exact: bool = False,
+) -> ConstantPattern:
+    """Match a constant: an initializer that is no graph input, or a ``Constant`` node's output.
+
+    Args:
+        array: Name to bind it to, if it is a text; else, with *exact*, the data to equal.
+        name: Name to bind it to.
+        value: Demand exactly one element, equal to this number in the constant's own dtype.
+        exact: Demand the dtype, shape and bytes of *array* (TVM's ``is_expr``).
+
+    Raises:
+        TypeError: *array* is given without *exact*.
+    """
+    if isinstance(array, str) and not exact:
+        return ConstantPattern(array, value)
+    if array is None:
+        return ConstantPattern(name, value)
+    if not exact:
+        raise TypeError("is_const(array) compares data: say exact=True, or give value=NUMBER")
+    return ConstantPattern(name, exact=exact_value(array))
+
+
+def is_value(array: ArrayLike) -> ConstantPattern:
+    """Match a constant of the dtype, shape and bytes of *array*."""
+    return is_const(array, exact=True)
+
+
+def exact_value(array: ArrayLike) -> ExactValue:
+    """Freeze an array for comparison."""
+    data = np.ascontiguousarray(array).reshape(np.shape(array))
+    tensor = ArrayTensor(data)
+    raw = (
+        "\0".join(map(str, data.reshape(-1))).encode()
+        if data.dtype.kind in "OUS"
+        else data.tobytes()
+    )
+    return ExactValue(tensor.dtype, tensor.shape, raw, data.tolist() if data.size else [])
+
+
+def is_input(source: str = "") -> InputPattern:
+    """Match a graph or function input that carries no data; any one, or the one of that name."""
+    return InputPattern(source, source)
+
+
+def is_op(op_type: str = "", domain: str = "", *, kind: str = "") -> OpPattern:
+    """Name an operator; call the result with argument patterns to match a node of it.
+
+    Args:
+        op_type: Its name; "" for any operator, or any of a class.
+        domain: Its domain; "" and "ai.onnx" are the standard one.
+        kind: A class of operators: elementwise, broadcast, injective, reduction, out-fusable or
+            opaque (TVM's ``TOpPattern``).
+
+    Raises:
+        ValueError: There is no such class.
+    """
+    if not op_type:
+        return OpPattern((OpKind(kind),))
+    return OpPattern((OpName(op_type, "" if domain == "ai.onnx" else domain),))
+
+
+def is_call(name: str = "") -> OpPattern:
+    """Name a model-local function, perhaps as ``domain::name``; "" for any."""
+    return OpPattern((FunctionName(name),))
+
+
+def is_function(
+    params: Sequence[Any] | None,
+    results: Any,  # noqa: ANN401  # a pattern or several
+    metadata: Mapping[str, str] | None = None,
+) -> OpPattern:
+    """Describe a model-local function by its body; call the result to match a call of it.
+
+    Args:
+        params: One pattern per formal input; None for any number of any inputs.
+        results: A pattern for the first output, or a tuple of them.
+        metadata: What the function's metadata must say.
+    """
+    patterns = None if params is None else tuple(map(as_pattern, params))
+    outputs = tuple(map(as_pattern, results if isinstance(results, tuple) else (results,)))
+    return OpPattern((FunctionPattern(patterns, outputs, tuple((metadata or {}).items())),))
+
+
+def is_if(condition: Any, then: Any, otherwise: Any) -> CallPattern:  # noqa: ANN401  # patterns
+    """Match an ``If`` node by its condition and the results of its branches, several as tuples."""
+    results = tuple(
+        tuple(map(as_pattern, result if isinstance(result, tuple) else (result,)))
+        for result in (then, otherwise)
+    )
+    bodies = tuple(zip(_BRANCHES, results, strict=True))
+    return CallPattern(_IF, (as_pattern(condition),), bodies=bodies)
+
+
+def unordered(*args: Any) -> Unordered:  # noqa: ANN401  # patterns, numbers or None
+    """Let the inputs of a node come in any order: ``is_op("Concat")(unordered(a, b))``."""
+    return Unordered(args)
+
+
+def outputs(*patterns: DFPattern) -> OutputsPattern:
+    """Describe a graph by several of its outputs.
+
+    Raises:
+        ValueError: There are fewer than two.
+    """
+    if len(patterns) < 2:  # noqa: PLR2004  # one output needs no such pattern
+        raise ValueError("several outputs are at least two")
+    return OutputsPattern(patterns)
+
+
+def repeat(  # as the text form
+    op: OpPattern | str,
+    base: Any,  # noqa: ANN401  # a pattern or a number
+    *args: Any,  # noqa: ANN401  # patterns, numbers or None
+    min: int = 0,  # noqa: A002  # the word of the text form
+    max: int | None = None,  # noqa: A002  # the word of the text form
+    **attributes: object,
+) -> RepeatPattern:
+    """Match a chain of *op* nodes that ends in *base*, longest first (Relay's recursive patterns).
+
+    Args:
+        op: The operator of every node of the chain.
+        base: What the chain ends in; it is the first input of the last node.
+        args: Further inputs of each node; what they bind means nothing outside the node.
+        min: Fewest nodes.
+        max: Most nodes, or None.
+        attributes: Attributes of each node.
+
+    Raises:
+        ValueError: No chain has so many nodes.
+    """
+    if min < 0 or (max is not None and max < min):
+        raise ValueError(f"no chain has at least {min} and at most {max} nodes")
+    callee = is_op(op) if isinstance(op, str) else op
+    step = call_pattern(callee, (WildcardPattern(), *args), attributes)
+    return RepeatPattern(step, as_pattern(base), min, max)
+
+
+def dominates(parent: DFPattern, path: DFPattern | None, child: DFPattern) -> DominatorPattern:
+    """Match *child* where all uses of *parent* lead to it through *path* nodes only.
+
+    Without a *path* any node may lie between them.
+    """
+    return DominatorPattern(parent, WildcardPattern() if path is None else path, child)
+
+
+def edge(
+    producer: DFPattern, consumer: DFPattern, *, only: bool = False, index: int | None = None
+) -> EdgePattern:
+    """Connect two patterns; a chain on the right side is entered at its start."""
+    chain: list[EdgePattern] = []
+    start: DFPattern = consumer
+    while isinstance(start, EdgePattern):
+        chain.append(start)
+        start = start.producer
+    joined = EdgePattern(producer, start, only, index)
+    for link in reversed(chain):
+        joined = replace(link, producer=joined)
+    return joined
+
+
+def either(left: DFPattern, right: Any) -> OrPattern:  # noqa: ANN401  # as as_pattern
+    """Match *left*, or else *right*."""
+    return OrPattern(left, as_pattern(right))
+
+
+def both(left: DFPattern, right: Any) -> AndPattern:  # noqa: ANN401  # as as_pattern
+    """Match *left* and *right* at the same value."""
+    return AndPattern(left, as_pattern(right))
+
+
+def negation(pattern: DFPattern) -> NotPattern:
+    """Match what *pattern* does not."""
+    return NotPattern(pattern)
+
+
+def same_shape(pattern: DFPattern, other: DFPattern) -> SameShapePattern:
+    """Match *pattern* where its value has the shape of what *other* matches elsewhere."""
+    return SameShapePattern(pattern, other)
+
+
+def typed(
+    pattern: DFPattern,
+    *,
+    dtypes: tuple[str, ...] | None = None,
+    ranks: tuple[int, ...] | None = None,
+    shape: tuple[Dim, ...] | None = None,
+) -> TypedPattern:
+    """Demand facts of the value's type.
+
+    Raises:
+        ValueError: There is no such element type.
+    """
+    for dtype in dtypes or ():
+        if dtype not in DTYPE_CODES:
+            raise ValueError(f"{dtype!r} is not an element type")
+    for dim in shape or ():
+        if isinstance(dim, str) and not dim.isidentifier():
+            raise ValueError(f"{dim!r} is not a dimension: a number, a letter, or None for any")
+    return TypedPattern(pattern, dtypes, ranks, shape)
+
+
+def has_type(pattern: DFPattern, text: str) -> TypedPattern:
+    """Demand a type such as ``float32[n, 4]``.
+
+    Raises:
+        ValueError: It is no type.
+    """
+    found = _TYPE.match("".join(text.split()))
+    if found is None:
+        raise ValueError(f"{text!r} is not a type; write float32[n, 4]")
+    dtype, dims = found.groups()
+    shape = None
+    if dims is not None:
+        items = [item.strip() for item in dims.split(",")] if dims.strip() else []
+        shape = tuple(_dimension(item, text) for item in items)
+    dtypes = None if dtype in {"", "?", "_"} else (dtype,)
+    if dtypes is None and shape is None:
+        raise ValueError(f"{text!r} is not a type; write float32[n, 4]")
+    return typed(pattern, dtypes=dtypes, shape=shape)
+
+
+def _dimension(item: str, text: str) -> Dim:
+    if item in {"_", "?"}:
+        return None
+    if item.isdecimal():
+        return int(item)
+    if item.isidentifier():
+        return item
+    raise ValueError(f"{text!r}: {item!r} is not a dimension: a number, a letter, or _ for any")
+
+
+def call_pattern(
+    op: OpPattern, args: Sequence[Any], attributes: Mapping[str, object]
+) -> CallPattern:
+    """Make a node pattern; see :meth:`OpPattern.__call__`."""
+    rest = bool(args) and args[-1] is ...
+    given = args[:-1] if rest else args
+    is_unordered = len(given) == 1 and isinstance(given[0], Unordered)
+    patterns = tuple(as_pattern(arg) for arg in (given[0] if is_unordered else given))
+    call = CallPattern(op, patterns, rest=rest, is_unordered=is_unordered)
+    return call.has_attr(attributes) if attributes else call
+
+
+def as_pattern(arg: Any) -> DFPattern:  # noqa: ANN401  # see Raises
+    """Read a number as a constant and None as an omitted input.
+
+    Raises:
+        TypeError: *arg* is none of these.
+    """
+    if arg is None:
+        return AbsentPattern()
+    if isinstance(arg, (int, float)):
+        return ConstantPattern(value=int(arg) if isinstance(arg, int) else float(arg))
+    if isinstance(arg, Combinators):
+        return cast("DFPattern", arg)
+    raise TypeError(f"{arg!r} is not a pattern, a number or None")
+
+
+# Operators and methods that every pattern has.
+
+
+class Combinators:
+    """A pattern: compared by what it reads, combined by operators and methods.
+
+    Attributes:
+        name: What it binds, or "".
+        place: Where it stands in a text, if it was read from one.
+        needs_brackets: Whether its text must stand in brackets beside an operator or a method.
+    """
+
+    name: str
+    place: TextPosition | None
+    needs_brackets = False
+
+    @property
+    def parts(self) -> tuple[DFPattern, ...]:
+        """The patterns it is directly made of, left to right, each as often as it occurs."""
+        return ()
+
+    @property
+    def own_line(self) -> str:
+        """The left side of the assignment that names it, or ""."""
+        return self.name if self.parts else ""
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether using one object twice differs from using two equal ones."""
+        return True
+
+    @property
+    def folded(self) -> tuple[DFPattern, DFPattern] | None:
+        """A part that can be left out of the text, and what of it is then mentioned once less."""
+        return None
+
+    def spelled(self, spell: Callable[[DFPattern], str]) -> str:
+        """Write it down, its parts by *spell*."""
+        raise NotImplementedError
+
+    def spelled_folded(self, spell: Callable[[DFPattern], str]) -> str:
+        """Write it down without the part that :attr:`folded` names."""
+        return self.spelled(spell)
+
+    def __repr__(self) -> str:
+        """Read as the text form."""
+        return spell_pattern(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what both read."""
+        if self is other:
+            return True
+        return isinstance(other, Combinators) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        """Hash what it reads."""
+        return hash(repr(self))
+
+    @property
+    def _me(self) -> DFPattern:
+        return cast("DFPattern", self)
+
+    # -- operators -----------------------------------------------------------------------------
+
+    def __or__(self, other: Any) -> OrPattern:  # noqa: ANN401  # a pattern, a number or None
+        """Match either; this one is tried first."""
+        return either(self._me, other)
+
+    def __and__(self, other: Any) -> AndPattern:  # noqa: ANN401  # a pattern, a number or None
+        """Match both at the same value."""
+        return both(self._me, other)
+
+    def __invert__(self) -> NotPattern:
+        """Match what this does not match."""
+        return negation(self._me)
+
+    def __xor__(self, other: DFPattern) -> EdgePattern:
+        """Match *other* where it uses this (Relax's ``a ^ b``)."""
+        return edge(self._me, other)
+
+    def __rshift__(self, other: DFPattern) -> EdgePattern:
+        """Match *other* where it uses this, and nothing else does (Relax's ``a >> b``)."""
+        return edge(self._me, other, only=True)
+
+    def __add__(self, other: Any) -> CallPattern:  # noqa: ANN401  # a pattern, a number or None
+        """Match ``Add``."""
+        return is_op("Add")(self, other)
+
+    def __sub__(self, other: Any) -> CallPattern:  # noqa: ANN401  # a pattern, a number or None
+        """Match ``Sub``."""
+        return is_op("Sub")(self, other)
+
+    def __mul__(self, other: Any) -> CallPattern:  # noqa: ANN401  # a pattern, a number or None
+        """Match ``Mul``."""
+        return is_op("Mul")(self, other)
+
+    def __truediv__(self, other: Any) -> CallPattern:  # noqa: ANN401  # a pattern, a number or None
+        """Match ``Div``."""
+        return is_op("Div")(self, other)
+
+    def __matmul__(self, other: Any) -> CallPattern:  # noqa: ANN401  # a pattern, a number or None
+        """Match ``MatMul``."""
+        return is_op("MatMul")(self, other)
+
+    def __pow__(self, other: Any) -> CallPattern:  # noqa: ANN401  # a pattern, a number or None
+        """Match ``Pow``."""
+        return is_op("Pow")(self, other)
+
+    def __radd__(self, other: float) -> CallPattern:
+        """Match ``Add`` of a number."""
+        return is_op("Add")(other, self)
+
+    def __rsub__(self, other: float) -> CallPattern:
+        """Match ``Sub`` from a number."""
+        return is_op("Sub")(other, self)
+
+    def __rmul__(self, other: float) -> CallPattern:
+        """Match ``Mul`` of a number."""
+        return is_op("Mul")(other, self)
+
+    def __rtruediv__(self, other: float) -> CallPattern:
+        """Match ``Div`` of a number."""
+        return is_op("Div")(other, self)
+
+    def __rpow__(self, other: float) -> CallPattern:
+        """Match ``Pow`` of a number."""
+        return is_op("Pow")(other, self)
+
+    def __neg__(self) -> CallPattern:
+        """Match ``Neg``."""
+        return is_op("Neg")(self)
+
+    # -- methods -------------------------------------------------------------------------------
+
+    def named(self, name: str) -> Self:
+        """Return a pattern that also binds *name* to what it matches; a new pattern object."""
+        return replace(self, name=name)  # type: ignore[type-var]  # every pattern is a dataclass
+
+    def optional(self, build_round: Callable[[DFPattern], DFPattern]) -> OrPattern:
+        """Match this pattern alone, or what *build_round* makes round it (Relay's ``optional``)."""
+        return either(self._me, build_round(self._me))
+
+    def used_by(self, other: DFPattern, index: int | None = None) -> EdgePattern:
+        """Match *other* where it uses this value, in input slot *index* if that is given."""
+        return edge(self._me, other, index=index)
+
+    def only_used_by(self, other: DFPattern, index: int | None = None) -> EdgePattern:
+        """Match *other* where it uses this value, and nothing else does.
+
+        To be returned by the graph, or read inside a body, is a use, too.
+        """
+        return edge(self._me, other, only=True, index=index)
+
+    def dominates(self, parent: DFPattern, path: DFPattern | None = None) -> DominatorPattern:
+        """Match this as the child of a region: see :func:`dplcli.dpl.dominates`.
+
+        As in Relay the method belongs to the child; *path* is anything if it is not given.
+        """
+        return dominates(parent, path, self._me)
+
+    def same_shape_as(self, other: DFPattern) -> SameShapePattern:
+        """Match if the value provably has the shape of what *other* matches elsewhere."""
+        return same_shape(self._me, other)
+
+    def has_dtype(self, *dtypes: str) -> TypedPattern:
+        """Match if the value's element type is known and one of *dtypes*."""
+        return typed(self._me, dtypes=dtypes)
+
+    def has_rank(self, *ranks: int) -> TypedPattern:
+        """Match if the value's rank is known and one of *ranks*."""
+        return typed(self._me, ranks=ranks)
+
+    def has_shape(self, *dims: Dim) -> TypedPattern:
+        """Match if the value's shape is known and equal.
+
+        None is any dimension, a letter one dimension that is the same wherever the pattern has it.
+        """
+        return typed(self._me, shape=dims)
+
+    def has_type(self, text: str) -> TypedPattern:
+        """Match if the value's type is known and equals ``float32[n, 4]``, with n as a variable.
+
+        Raises:
+            ValueError: *text* is no type.
+        """
+        return has_type(self._me, text)
+
+
+WAIVED = "_"
+"""What ``**_`` binds: attributes that a replacement may lose."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CallPattern(Combinators):
+    """A node: its operator, inputs and attributes.
+
+    As a value it is the node's output 0; ``pattern[1]`` is output 1.
+
+    Attributes:
+        op: The callee.
+        args: One pattern per input.
+        rest: Whether further inputs may follow.
+        is_unordered: Whether the inputs may come in any order, whatever the operator.
+        attributes: What must be equal after defaults are filled in.
+        attributes_name: Name that binds all attributes not named; "_" waives them, "" leaves
+            them free.
+        bodies: By attribute name, patterns for the results of the node's bodies.
+        name: Name of the node, which is also that of its output 0, or "".
+        output_names: Names of the outputs from 1 on, "" for those without.
+        place: Where it stands in the text.
+    """
+
+    op: OpPattern
+    args: tuple[DFPattern, ...] = ()
+    rest: bool = False
+    is_unordered: bool = False
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    attributes_name: str = ""
+    bodies: tuple[tuple[str, tuple[DFPattern, ...]], ...] = ()
+    name: str = ""
+    output_names: tuple[str, ...] = ()
+    place: TextPosition | None = None
+
+    def __getitem__(self, index: int) -> OutputPattern:
+        """Match output *index* of the node.
+
+        Raises:
+            IndexError: A negative index: how many outputs a node has is not known.
+        """
+        if index < 0:
+            raise IndexError("outputs are counted from the first one")
+        return OutputPattern(self, index)
+
+    def outputs(self, *names: str) -> tuple[DFPattern, ...]:
+        """Name the first outputs, "" for those without, and return a pattern for each.
+
+        The first of them is the node itself, which is a new pattern object.
+        """
+        node = replace(self, name=names[0], output_names=names[1:])
+        return (node, *(OutputPattern(node, index) for index in range(1, len(names))))
+
+    def has_attr(self, attributes: Mapping[str, object]) -> CallPattern:
+        """Return a pattern that also demands these attributes; it is a new pattern object.
+
+        Raises:
+            TypeError: A value is no number, string, or list of them.
+        """
+        merged = dict(self.attributes) | {k: attribute_value(v) for k, v in attributes.items()}
+        return replace(self, attributes=tuple(merged.items()))
+
+    def bind_attrs(self, name: str = WAIVED) -> CallPattern:
+        """Return a pattern that binds all attributes not named; it is a new pattern object."""
+        return replace(self, attributes_name=name)
+
+    @property
+    def parts(self) -> tuple[DFPattern, ...]:
+        """Patterns of functions called, arguments, then results of bodies."""
+        results = tuple(result for _, of_body in self.bodies for result in of_body)
+        return (*self.op.parts, *self.args, *results)
+
+    @property
+    def own_line(self) -> str:
+        """``conv``, or ``y, mean`` where further outputs have names."""
+        if not self.output_names:
+            return self.name
+        return ", ".join(name or "_" for name in (self.name, *self.output_names))
+
+    def spelled(self, spell: Spell) -> str:
+        """``Conv(x, w, group=1, **attrs)``."""
+        if self.bodies:
+            return f"if_({', '.join([spell(self.args[0]), *self._branches(spell)])})"
+        args = [spell(arg) for arg in self.args]
+        if self.is_unordered:
+            args = [f"unordered({', '.join(args)})"]
+        return self._spelled_with(spell, args)
+
+    def _branches(self, spell: Spell) -> list[str]:
+        texts = [", ".join(map(spell, results)) for _, results in self.bodies]
+        return [
+            text if len(results) == 1 else f"({text})"
+            for text, (_, results) in zip(texts, self.bodies, strict=True)
+        ]
+
+    def _spelled_with(self, spell: Spell, args: list[str]) -> str:
+        items = [*args, *(["..."] if self.rest else []), *spelled_attributes(self.attributes)]
+        if self.attributes_name:
+            items.append(f"**{self.attributes_name}")
+        if len(self.op.choices) == 1 and isinstance(self.op.choices[0], FunctionName):
+            return f"call({', '.join([json.dumps(self.op.choices[0].name), *items])})"
+        return f"{self.op.spelled(spell)}({', '.join(items)})"
+
+    def spelled_as_option(self, spell: Spell) -> str:
+        """``optional(Add)(base, b)``: this node, or its first argument alone."""
+        text = self._spelled_with(spell, [spell(arg) for arg in self.args])
+        return f"optional({self.op.alternatives(spell)}){text.removeprefix(self.op.spelled(spell))}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OutputPattern(Combinators):
+    """One output of the node that *node* matches."""
+
+    node: CallPattern
+    index: int
+    name: str = ""
+    place: TextPosition | None = None
+
+    @property
+    def parts(self) -> tuple[DFPattern, ...]:
+        """The node."""
+        return (self.node,)
+
+    @property
+    def is_shareable(self) -> bool:
+        """Two that mean the same output of the same node are the same."""
+        return False
+
+    @property
+    def given_name(self) -> str:
+        """The name that the node gives to this output."""
+        names = (self.node.name, *self.node.output_names)
+        return names[self.index] if self.index < len(names) else ""
+
+    def spelled(self, spell: Spell) -> str:
+        """``node[1]``, or its name."""
+        if self.index and self.given_name:
+            return self.given_name
+        return f"{spell(self.node)}[{self.index}]"
+
+
+# Patterns of values that nothing is said of but what they are: the leaves of a pattern.
+
+
+@dataclass(frozen=True)
+class ExactValue:
+    """A tensor to compare bit by bit.
+
+    Attributes:
+        dtype: Name of the element type.
+        shape: The dimensions.
+        data: The elements' bytes in row-major order.
+        items: The elements as nested lists, for the text form.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+    items: object = field(compare=False, hash=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WildcardPattern(Combinators):
+    """Any present value; named, the same value wherever the name stands."""
+
+    name: str = ""
+    place: TextPosition | None = None
+
+    @property
+    def is_shareable(self) -> bool:
+        """A name says by itself what is the same."""
+        return not self.name
+
+    def spelled(self, spell: Spell) -> str:  # noqa: ARG002  # it has no parts
+        """``x`` or ``_``."""
+        return self.name or "_"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AbsentPattern(Combinators):
+    """An optional input that is omitted."""
+
+    place: TextPosition | None = None
+    name: str = field(default="", init=False)
+
+    @property
+    def is_shareable(self) -> bool:
+        """Nothing is the same as nothing."""
+        return False
+
+    def spelled(self, spell: Spell) -> str:  # noqa: ARG002  # it has no parts
+        """``None``."""
+        return "None"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ConstantPattern(Combinators):
+    """A constant; perhaps of one element that equals *value* in its own dtype, or of exact data."""
+
+    name: str = ""
+    value: float | None = None
+    exact: ExactValue | None = None
+    place: TextPosition | None = None
+
+    @property
+    def own_line(self) -> str:
+        """A constant of a given value is named by assignment."""
+        return "" if self.value is None and self.exact is None else self.name
+
+    @property
+    def is_shareable(self) -> bool:
+        """A name says by itself what is the same."""
+        return not self.name
+
+    def spelled(self, spell: Spell) -> str:  # noqa: ARG002  # it has no parts
+        """``const(w)``, ``2.0`` or ``is_value([1, 2], dtype="int64")``."""
+        if self.exact is not None:
+            items = literal(self.exact.items)
+            shape = f", shape={list(self.exact.shape)}" if 0 in self.exact.shape else ""
+            return f'is_value({items}, dtype="{self.exact.dtype}"{shape})'
+        if self.value is not None:
+            return literal(self.value)
+        return f"const({self.name})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class InputPattern(Combinators):
+    """A graph or function input that carries no data; with *source*, the one of that name."""
+
+    source: str = ""
+    name: str = ""
+    place: TextPosition | None = None
+
+    @property
+    def own_line(self) -> str:
+        """An input is named after itself, or by assignment."""
+        return "" if self.name == self.source else self.name
+
+    @property
+    def is_shareable(self) -> bool:
+        """A name says by itself what is the same."""
+        return not self.name
+
+    def spelled(self, spell: Spell) -> str:  # noqa: ARG002  # it has no parts
+        """``input("x")``."""
+        return f"input({json.dumps(self.source) if self.source else ''})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,7 +1063,7 @@ class _PairPattern(Combinators):
     left: DFPattern
     right: DFPattern
     name: str = ""
-    place: Place | None = None
+    place: TextPosition | None = None
     needs_brackets = True
     sign = ""
 
@@ -113,7 +1110,7 @@ class NotPattern(Combinators):
 
     pattern: DFPattern
     name: str = ""
-    place: Place | None = None
+    place: TextPosition | None = None
     needs_brackets = True
 
     @property
@@ -135,7 +1132,7 @@ class TypedPattern(Combinators):
     ranks: tuple[int, ...] | None = None
     shape: tuple[Dim, ...] | None = None
     name: str = ""
-    place: Place | None = None
+    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -164,7 +1161,7 @@ class SameShapePattern(Combinators):
     pattern: DFPattern
     other: DFPattern
     name: str = ""
-    place: Place | None = None
+    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -194,7 +1191,7 @@ class EdgePattern(Combinators):
     only: bool = False
     index: int | None = None
     name: str = ""
-    place: Place | None = None
+    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -226,7 +1223,7 @@ class RepeatPattern(Combinators):
     least: int = 0
     most: int | None = None
     name: str = ""
-    place: Place | None = None
+    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -263,7 +1260,7 @@ class DominatorPattern(Combinators):
     path: DFPattern
     child: DFPattern
     name: str = ""
-    place: Place | None = None
+    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -280,7 +1277,7 @@ class OutputsPattern(Combinators):
     """Several outputs at once: the pattern of a graph rather than of a tree; only outermost."""
 
     outputs: tuple[DFPattern, ...]
-    place: Place | None = None
+    place: TextPosition | None = None
     name: str = field(default="", init=False)
 
     @property

@@ -1,37 +1,317 @@
-"""Rules: a pattern with a name, conditions and a policy."""
+"""Rules: a pattern with a name, conditions and a policy; matches, and what takes their place."""
 
 from __future__ import annotations
 
+import operator
+import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from operator import attrgetter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
-from dplcli.dpl.lost_attributes import FIRST_OPSET
-from dplcli.dpl.matcher import Matcher
-from dplcli.dpl.nodewise import (
-    is_far_sighted,
-    is_nodewise,
-    nodewise_reach,
-    operators_of,
+import numpy as np
+
+from dplcli.dpl.conditions import UnknownFactError
+from dplcli.dpl.matcher import Matcher, reach_of
+from dplcli.dpl.pattern import (
+    WAIVED,
+    CallPattern,
+    EdgePattern,
+    OpKind,
+    OpName,
+    OutputsPattern,
+    RepeatPattern,
 )
-from dplcli.dpl.pattern import CallPattern, EdgePattern, OutputsPattern
-from dplcli.dpl.reach import reach_of
-from dplcli.dpl.replacement import Captured, Replacement, new_nodes
-from dplcli.dpl.scoping import all_parts, bound_names
-from dplcli.errors import PatternSyntaxError
+from dplcli.dpl.text import (
+    Captured,
+    NewConstant,
+    NewNode,
+    NewOutput,
+    Replacement,
+    all_parts,
+    bound_names,
+    new_nodes,
+    visible_parts,
+)
+from dplcli.errors import DplError, PassError, PatternSyntaxError, UsageError, did_you_mean
+from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
+from dplcli.ir.model import called_function
+from dplcli.ir.operators import schema_of
+from dplcli.ir.types import dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
-    from dplcli.dpl.conditions import Condition
-    from dplcli.dpl.draft import RewriteFunction
-    from dplcli.dpl.match import Match, Rejection
-    from dplcli.dpl.pattern import DFPattern, Place
-    from dplcli.ir import Graph
+    from numpy.typing import NDArray
+
+    from dplcli.dpl.conditions import Condition, Expression
+    from dplcli.dpl.matcher import State
+    from dplcli.dpl.pattern import DFPattern, TextPosition
+    from dplcli.dpl.text import Part
+    from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary
 
     Opsets: TypeAlias = tuple[int | None, int | None]
-    Check: TypeAlias = Callable[[Match], Rejection | None]
-    Locate: TypeAlias = Callable[[Place], str]
+
+    Check: TypeAlias = "Callable[[Match], Rejection | None]"
+
+    Locate: TypeAlias = Callable[[TextPosition], str]
+
+    RewriteFunction: TypeAlias = (
+        "Callable[ [Match, GraphBuilder], Operand | Sequence[Operand] | Rejection | None, ]"
+    )
+    """Takes a match; returns what takes the place of its outputs, or None to leave it."""
+
+
+# Attributes of new nodes: made of Python's and numpy's values, held against the schema.
+
+
+_INT64 = 1 << 63
+
+
+class BuildError(Exception):
+    """What is described cannot be made here; the match is left as it is."""
+
+
+def fit_attributes(
+    op_type: str, count: int, attributes: Mapping[str, Attribute], schema: OpSchema
+) -> Mapping[str, Attribute]:
+    """Compare a node with its schema; a whole number may stand for a float."""
+    if not schema.min_inputs <= count <= schema.max_inputs:
+        raise BuildError(f"{op_type}-{schema.since} takes no {count} inputs")
+    missing = sorted(schema.required_attributes - attributes.keys())
+    if missing:
+        raise BuildError(f"{op_type}-{schema.since} needs {missing[0]!r}")
+    known = schema.attributes
+    if all(known.get(name) == attribute.kind for name, attribute in attributes.items()):
+        return attributes
+    fitting = {}
+    for name, attribute in attributes.items():
+        wanted = known.get(name)
+        if wanted is None:
+            raise BuildError(f"{op_type}-{schema.since} has no {name!r}")
+        fitting[name] = _of_kind(attribute, wanted, f"{op_type}: {name}")
+    return fitting
+
+
+def _of_kind(attribute: Attribute, wanted: str, label: str) -> Attribute:
+    value = attribute.value
+    if attribute.kind == wanted:
+        return attribute
+    if (attribute.kind, wanted) == ("int", "float") and isinstance(value, int):
+        return Attribute("float", float(value), attribute.ref)
+    if attribute.kind == "floats" and value == ():
+        return Attribute(wanted, (), attribute.ref)
+    if (attribute.kind, wanted) == ("ints", "floats") and isinstance(value, tuple):
+        return Attribute("floats", tuple(map(float, value)), attribute.ref)
+    raise BuildError(f"{label} is {wanted}, not {attribute.kind} {value!r}")
+
+
+def as_tensor(data: NDArray[Any] | np.generic) -> ArrayTensor:
+    """Wrap an array.
+
+    Raises:
+        TypeError: No tensor can hold it.
+    """
+    array = np.asarray(data)
+    if array.dtype.hasobject and not all(isinstance(item, (str, bytes)) for item in array.flat):
+        raise TypeError(f"{data!r} is no array of numbers or strings")
+    return ArrayTensor(array)
+
+
+def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
+    """Turn a number, a string, a tensor or a list into an attribute.
+
+    Args:
+        value: What to turn into one.
+        name: Its name, for the message.
+        kind: The kind that is wanted; "" if nobody knows.
+
+    Raises:
+        BuildError: It is nothing of the kind.
+    """
+    if isinstance(value, Tensor):
+        return Attribute("tensor", value)
+    if isinstance(value, (np.ndarray, np.generic)) and kind == "tensor":
+        return Attribute("tensor", as_tensor(value))
+    plain = _plain(value)
+    attribute = _attribute_of_list(plain) if isinstance(plain, list) else _attribute_of(plain)
+    if attribute is None or not _is_encodable(attribute):
+        raise BuildError(f"the attribute {name!r} cannot be {value!r}")
+    return attribute
+
+
+def _plain(value: object) -> object:
+    """Write numbers of numpy, truth values and tuples as Python's numbers and lists."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.item() if value.ndim == 0 else value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, bool) else value
+
+
+def _attribute_of(value: object) -> Attribute | None:
+    kinds = (("int", int), ("float", float), ("string", str))
+    return next((Attribute(kind, value) for kind, known in kinds if isinstance(value, known)), None)
+
+
+def _attribute_of_list(items: list[object]) -> Attribute | None:
+    for kind, known in (("ints", int), ("floats", float), ("strings", str)):
+        if items and all(isinstance(item, known) for item in items):
+            return Attribute(kind, tuple(items))
+    numbers = [float(item) for item in items if isinstance(item, (int, float))]
+    return Attribute("floats", tuple(numbers)) if len(numbers) == len(items) else None
+
+
+def _is_encodable(attribute: Attribute) -> bool:
+    """Tell whether a file can hold it: numbers of 64 bits, and text that is UTF-8."""
+    value = attribute.value
+    for item in value if isinstance(value, tuple) else (value,):
+        if isinstance(item, int) and not -_INT64 <= item < _INT64:
+            return False
+        if isinstance(item, str) and item != item.encode(errors="ignore").decode():
+            return False
+    return True
+
+
+# Refuse a rewrite that would silently drop attributes of the nodes it takes away.
+
+
+FIRST_OPSET = 7
+"""The oldest opset that dpl supports."""
+
+
+def check_attributes(pattern: DFPattern, carried: AbstractSet[str], schemas: SchemaLibrary) -> None:
+    """Refuse a pattern whose nodes may have attributes that the replacement does not know of.
+
+    Raises:
+        PatternSyntaxError: Names operator and attributes, and what to write.
+    """
+    for call in _calls(pattern):
+        if call.attributes_name == WAIVED:
+            continue
+        if call.attributes_name:
+            if call.attributes_name not in carried:
+                raise _wrong(
+                    call,
+                    f"**{call.attributes_name} is bound and not carried into the replacement",
+                    "write **_ if those attributes may be lost",
+                )
+            continue
+        _check_call(call, schemas)
+
+
+def _calls(pattern: DFPattern) -> Iterator[CallPattern]:
+    for part in visible_parts(pattern):
+        if isinstance(part, CallPattern):
+            yield part
+        if isinstance(part, RepeatPattern):
+            yield part.step
+
+
+def _check_call(call: CallPattern, schemas: SchemaLibrary) -> None:
+    named = {name for name, _ in (*call.attributes, *call.bodies)}
+    for choice in call.op.choices:
+        if isinstance(choice, OpKind):
+            raise _wrong(
+                call, f"{choice.spelled()} may have attributes, which would be lost", _ADVICE
+            )
+        if not isinstance(choice, OpName):
+            continue
+        lost = sorted(_attributes_of(choice, schemas) - named)
+        if lost:
+            names = lost[0] if lost[0] == "attributes of its own" else ", ".join(lost)
+            raise _wrong(call, f"{choice.spelled()} may have {names}, which would be lost", _ADVICE)
+
+
+_ADVICE = "name them, bind them with **attrs and carry them, or waive them with **_"
+
+
+def _attributes_of(op: OpName, schemas: SchemaLibrary) -> set[str]:
+    versions = list(schemas.versions(op.op_type, op.domain))
+    if not versions:
+        return {"attributes of its own"}
+    if op.domain == "":
+        older = [schema for schema in versions if schema.since <= FIRST_OPSET]
+        versions = older[-1:] + [schema for schema in versions if schema.since > FIRST_OPSET]
+    return {name for schema in versions for name in schema.attributes}
+
+
+def _wrong(call: CallPattern, message: str, hint: str) -> PatternSyntaxError:
+    if call.place is None:
+        return PatternSyntaxError(message, hint=hint)
+    return PatternSyntaxError(message, line=call.place.line, column=call.place.column, hint=hint)
+
+
+# Functions that look at nodes one by one, without a pattern.
+
+
+AnyFunction = TypeVar("AnyFunction")
+
+_OPERATORS = "dpl_operators"
+_REACH = "dpl_reach"
+_FAR = "dpl_far_sighted"
+_UNREAD = "dpl_takes_unread"
+
+
+def nodewise(
+    *op_types: str, reach: int = 1, domain: str = "", unread: bool = False
+) -> Callable[[AnyFunction], AnyFunction]:
+    """Mark a rewrite function, or a class of them, as one that needs no pattern.
+
+    Args:
+        op_types: The operators whose nodes it looks at; none for all.
+        reach: How many nodes above the one it looks at it may depend on.
+        domain: The operators' domain.
+        unread: Whether it looks at nodes that nobody reads, too. Its match has no outputs then, so
+            that all it can answer is to take the node out. Most functions have nothing to say
+            of such a node.
+    """
+
+    def mark(function: AnyFunction) -> AnyFunction:
+        setattr(function, _OPERATORS, frozenset((domain, name) for name in op_types))
+        setattr(function, _REACH, reach)
+        setattr(function, _UNREAD, unread)
+        return function
+
+    return mark
+
+
+def is_nodewise(function: object) -> bool:
+    """Tell whether *function* looks at nodes one by one."""
+    return hasattr(function, _OPERATORS)
+
+
+def operators_of(function: object) -> frozenset[tuple[str, str]] | None:
+    """Return the operators (domain, type) it looks at; None for all."""
+    return getattr(function, _OPERATORS) or None
+
+
+def nodewise_reach(function: object) -> int:
+    """Return how many nodes above the one it looks at it may depend on."""
+    reach: int = getattr(function, _REACH)
+    return reach
+
+
+def takes_unread(function: object) -> bool:
+    """Tell whether *function* looks at nodes that nobody reads, too."""
+    return getattr(function, _UNREAD, False)
+
+
+def far_sighted(function: AnyFunction) -> AnyFunction:
+    """Mark a rewrite function that may look at anything above the root, however far away."""
+    setattr(function, _FAR, True)
+    return function
+
+
+def is_far_sighted(function: object) -> bool:
+    """Tell whether *function* may look at anything above the root."""
+    return hasattr(function, _FAR)
+
+
+# Rules: a pattern with a name, conditions and a policy.
+
 
 RESERVED_METADATA = frozenset(
     {"Composite", "Codegen", "PartitionedFromPattern", "dpl.nodes", "dpl.undo"}
@@ -224,7 +504,7 @@ class RewriteRule(Rule):
         name: Its name.
         pattern: What to find.
         replacement: What takes its place: a text that was parsed, or a function that describes it
-            (:data:`dplcli.dpl.draft.RewriteFunction`), as TVM's ``rewrite_call`` callbacks do.
+            (:data:`dplcli.dpl.rule.RewriteFunction`), as TVM's ``rewrite_call`` callbacks do.
         where: Conditions over the names of the pattern; all must hold.
         doc: What it is, for a reader.
         origin: File and line it was written at, or "".
@@ -361,3 +641,784 @@ def _check_own_outputs(outputs: tuple[DFPattern, ...], replacement: Replacement)
         own = Captured(output.name)
         if output.name and own in read and part != own:
             raise PatternSyntaxError(f"the replacement reads {output.name!r}, which it replaces")
+
+
+# Demands on the number of matches, such as ``dnnl.conv2d_bias_relu>=33``.
+
+
+_EXPECTATION = re.compile(r"^\s*([\w.]+)\s*(>=|<=|==|=|>|<)\s*([0-9]{1,9})\s*$")
+_COMPARE: dict[str, Callable[[int, int], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "=": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A demand on the number of matches of a rule."""
+
+    text: str
+    rule: str
+    relation: str
+    number: int
+
+    def is_met(self, counts: Mapping[str, int]) -> bool:
+        """Tell whether *counts* satisfy it."""
+        return _COMPARE[self.relation](counts[self.rule], self.number)
+
+
+def parse_expectations(texts: Iterable[str], rules: Sequence[Rule]) -> list[Expectation]:
+    """Read expectations such as ``dnnl.conv2d_bias_relu>=33``.
+
+    Raises:
+        UsageError: One is malformed, or names a rule that the catalogues do not have.
+    """
+    known = {rule.qualified_name for rule in rules}
+    expectations = []
+    for text in texts:
+        found = _EXPECTATION.match(text)
+        if found is None:
+            raise UsageError(
+                f"--expect {text!r}: not an expectation", hint="write RULE>=NUMBER, or <= == > <"
+            )
+        rule, relation, number = found.groups()
+        if rule not in known:
+            raise UsageError(
+                f"--expect {text!r}: there is no rule {rule!r}",
+                hint=did_you_mean(rule, sorted(known)),
+            )
+        expectations.append(Expectation(text.strip(), rule, relation, int(number)))
+    return expectations
+
+
+def unmet_expectations(
+    expected: Iterable[Expectation], counts: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Say of each expectation that is not met what was found instead."""
+    return tuple(
+        f"expected {item.text}, found {counts[item.rule]}"
+        for item in expected
+        if not item.is_met(counts)
+    )
+
+
+# What a search finds: matches, and the reasons why a find is no match.
+
+
+Stage: TypeAlias = Literal["where", "check", "escape", "convexity", "overlap", "budget", "prune"]
+
+
+class Match:
+    """One place where a rule's pattern fits; it does not change.
+
+    Attributes:
+        rule: The rule.
+        root: The node that makes the pattern's (first) output.
+        nodes: The nodes matched, in topological order, Identity nodes between them included.
+        bindings: What each name of the pattern is bound to: a leaf's value, or output 0 of a
+            named node; names that took no part are missing.
+        constants: The constants that ``const(…)`` and number leaves matched.
+        attributes: What each ``**name`` is bound to.
+        outputs: The values of the pattern's outputs.
+        escaping: Inner values that something outside reads, where the rule allows that.
+        slots: What each step of the compiled pattern is bound to.
+    """
+
+    __slots__ = (
+        *("rule", "root", "nodes", "bindings", "constants", "attributes", "outputs"),
+        *("escaping", "slots"),
+    )
+
+    def __init__(  # noqa: PLR0913, PLR0917  # made once for every find, so without detours
+        self,
+        rule: Rule,
+        root: Node,
+        nodes: tuple[Node, ...],
+        bindings: Mapping[str, Value],
+        constants: tuple[Value, ...],
+        attributes: Mapping[str, Mapping[str, Attribute]],
+        outputs: tuple[Value, ...],
+        escaping: tuple[Value, ...] = (),
+        slots: tuple[object, ...] = (),
+    ) -> None:
+        """Note what was found."""
+        self.rule: Final = rule
+        self.root: Final = root
+        self.nodes: Final = nodes
+        self.bindings: Final = bindings
+        self.constants: Final = constants
+        self.attributes: Final = attributes
+        self.outputs: Final = outputs
+        self.escaping: Final = escaping
+        self.slots: Final = slots
+
+    def __repr__(self) -> str:
+        """Name the rule and the root."""
+        return f"<Match of {self.rule.qualified_name} at {self.root.op_type} {self.root.label!r}>"
+
+    def with_escaping(self, escaping: tuple[Value, ...]) -> Match:
+        """Return the same match with other escaping values."""
+        return Match(
+            self.rule,
+            self.root,
+            self.nodes,
+            self.bindings,
+            self.constants,
+            self.attributes,
+            self.outputs,
+            escaping,
+            self.slots,
+        )
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """The nodes that make the outputs, each once."""
+        if len(self.outputs) == 1:
+            return (self.root,)
+        makers = (value.producer for value in self.outputs)
+        return tuple(dict.fromkeys(node for node in makers if node is not None))
+
+    def value(self, pattern: DFPattern | str) -> Value | None:
+        """Return what a pattern object of the rule, or a name, is bound to.
+
+        None if it took no part. A node pattern is bound to its output 0.
+
+        Raises:
+            KeyError: The rule's pattern does not contain it, or does not bind it.
+        """
+        if isinstance(pattern, str):
+            return self.bindings.get(pattern)
+        step = self.rule.matcher.program.steps.get(id(pattern))
+        if step is None:
+            raise KeyError(f"the rule {self.rule.name!r} does not contain {pattern!r}")
+        found = step.bound_values_in(self.slots)
+        return found[0] if found else None
+
+    def __getitem__(self, key: DFPattern | str) -> Value:
+        """Return the value that a pattern object, or a name, is bound to: ``match["x"]``.
+
+        Raises:
+            KeyError: It took no part in the match, or the rule's pattern does not bind it.
+        """
+        found = self.value(key)
+        if found is None:
+            raise KeyError(f"{key!r} took no part in this match of {self.rule.name!r}")
+        return found
+
+    def node(self, pattern: DFPattern | str) -> Node | None:
+        """Return the node that makes what *pattern* is bound to; None if there is none."""
+        bound = self.value(pattern)
+        return None if bound is None else bound.producer
+
+    def reject(self, reason: str, at: Value | Node | None = None) -> Rejection:
+        """Refuse the match, from a rule's ``check`` function."""
+        return Rejection(self.rule, self.root, "check", reason, self.root if at is None else at)
+
+
+_POSITION = attrgetter("position")
+
+
+class Rejection(NamedTuple):
+    """Why a pattern that fits at *root* was refused.
+
+    Attributes:
+        rule: The rule.
+        root: The node it fits at.
+        stage: Which test it failed.
+        reason: What the test found, for a reader.
+        at: The value or node concerned.
+    """
+
+    rule: Rule
+    root: Node
+    stage: Stage
+    reason: str
+    at: Value | Node | None = None
+
+
+def read_match(rule: Rule, root: Node, state: State) -> Match | None:
+    """Copy a solution out of *state*; None if an output is not made by a node of the match.
+
+    That is so where the root itself is only looked through, or where an output is a leaf. Each
+    output is a value of its own.
+    """
+    if root not in state.claimed:
+        return None
+    program = rule.matcher.program
+    outputs = program.outputs(state)
+    if len(outputs) > 1 and not _are_made_by(outputs, state):
+        return None
+    slots = state.slots
+    nodes = state.claimed
+    repeated: list[Value] = []
+    if state.noted:
+        nodes = nodes.union(thing for thing in state.noted if isinstance(thing, Node))
+        repeated = [thing for thing in state.noted if isinstance(thing, Value)]
+    return Match(
+        rule,
+        root,
+        tuple(sorted(nodes, key=_POSITION)),
+        program.bindings(slots),
+        _constants(rule, slots, repeated),
+        program.bound_attributes(slots) if program.attribute_names else {},
+        outputs,
+        slots=tuple(slots),
+    )
+
+
+def _are_made_by(outputs: tuple[Value, ...], state: State) -> bool:
+    distinct = len(set(outputs)) == len(outputs)
+    return distinct and all(value.producer in state.claimed for value in outputs)
+
+
+def _constants(rule: Rule, slots: list[object], repeated: list[Value]) -> tuple[Value, ...]:
+    """Return the values that only constant leaves matched: one a wildcard took is lifted."""
+    program = rule.matcher.program
+    if not program.constant_slots:
+        return ()
+    by_other = {slots[slot] for slot in program.other_slots}
+    found = dict.fromkeys([*(slots[slot] for slot in program.constant_slots), *repeated])
+    return tuple(v for v in found if isinstance(v, Value) and v not in by_other)
+
+
+# Descriptions of what takes a match's place: made by rules, carried out by ``passes.rewrite``.
+
+
+_MOST_OUTPUTS = 1000
+
+
+class DraftNode:
+    """A node to make; one object is one node.
+
+    Attributes:
+        op_type: Its operator.
+        domain: The operator's domain.
+        inputs: What it reads; None is an omitted input.
+        attributes: Its attributes.
+        output_count: How many outputs it has.
+        version: The version of the domain to import where none is imported.
+        function: The function that it calls, which the model gets; None if it is an operator.
+    """
+
+    __slots__ = (
+        "attributes",
+        "domain",
+        "function",
+        "inputs",
+        "op_type",
+        "output_count",
+        "version",
+    )
+
+    def __init__(  # noqa: PLR0913  # these are the parts of a node
+        self,
+        op_type: str,
+        domain: str,
+        inputs: tuple[Operand | None, ...],
+        attributes: Mapping[str, Attribute],
+        *,
+        output_count: int = 1,
+        version: int = 1,
+        function: Function | None = None,
+    ) -> None:
+        """Describe a node."""
+        self.op_type = op_type
+        self.domain = domain
+        self.inputs = inputs
+        self.attributes = attributes
+        self.output_count = output_count
+        self.version = version
+        self.function = function
+
+
+class DraftOutput:
+    """One output of a node to make."""
+
+    __slots__ = ("index", "node")
+
+    def __init__(self, node: DraftNode, index: int = 0) -> None:
+        """Describe output *index* of *node*."""
+        self.node = node
+        self.index = index
+
+    def __repr__(self) -> str:
+        """Name the operator."""
+        return f"<output {self.index} of a new {self.node.op_type}>"
+
+
+class DraftConstant:
+    """A constant to make; one object is one constant."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        """Describe a constant."""
+        self.tensor = tensor
+
+    def __repr__(self) -> str:
+        """Show the type."""
+        return f"<a new constant {self.tensor.dtype}{list(self.tensor.shape)}>"
+
+
+NewValue: TypeAlias = DraftOutput | DraftConstant
+Operand: TypeAlias = Value | NewValue
+
+
+@dataclass
+class Draft:
+    """What takes the place of a match.
+
+    Attributes:
+        outputs: One per output of the match.
+        parts: The nodes and constants to make, each after what it reads.
+    """
+
+    outputs: tuple[Operand, ...] = ()
+    parts: list[DraftNode | DraftConstant] = field(default_factory=list)
+
+    def drop_unread(self) -> None:
+        """Forget the parts that no output needs."""
+        needed = {_part_of(operand) for operand in self.outputs}
+        for part in reversed(self.parts):
+            if part in needed and isinstance(part, DraftNode):
+                needed.update(_part_of(item) for item in part.inputs if item is not None)
+        self.parts = [part for part in self.parts if part in needed]
+
+
+def _part_of(operand: Operand) -> Value | DraftNode | DraftConstant:
+    return operand.node if isinstance(operand, DraftOutput) else operand
+
+
+class GraphBuilder:
+    """Describes new nodes over the values of a match; nothing is edited yet.
+
+    Args:
+        match: The match that is to be replaced.
+    """
+
+    def __init__(self, match: Match) -> None:
+        """Describe what may stand in the place of *match*."""
+        self.match = match
+        self.graph: Graph = match.root.graph
+        self.draft = Draft()
+        self._own: set[DraftNode | DraftConstant] = set()
+
+    @property
+    def opset(self) -> int:
+        """The version of the standard operators in force."""
+        return self.graph.opset_imports.get("", 0)
+
+    def op(
+        self, op_type: str, *inputs: Operand | None, domain: str = "", **attributes: object
+    ) -> DraftOutput:
+        """Describe a node and return its first output; see :meth:`ops` for several.
+
+        Args:
+            op_type: Its operator.
+            inputs: Captured values, results of this method, constants, or None for omitted ones.
+            domain: The operator's domain.
+            attributes: Numbers, strings, lists, arrays, or :class:`~dplcli.ir.Attribute`; those
+                that are None are left out.
+
+        Raises:
+            BuildError: The operator does not exist in this opset, or takes no such inputs or
+                attributes; it refuses the match.
+            TypeError: An input is no value, or was described for another match.
+        """
+        return DraftOutput(self.node(op_type, domain, inputs, attributes))
+
+    def ops(
+        self,
+        op_type: str,
+        *inputs: Operand | None,
+        outputs: int,
+        domain: str = "",
+        **attributes: object,
+    ) -> tuple[DraftOutput, ...]:
+        """Describe a node with several outputs and return them all.
+
+        Raises:
+            BuildError: As for :meth:`op`.
+        """
+        node = self.node(op_type, domain, inputs, attributes, outputs)
+        return tuple(DraftOutput(node, index) for index in range(outputs))
+
+    def node(
+        self,
+        op_type: str,
+        domain: str,
+        inputs: Sequence[Operand | None],
+        attributes: Mapping[str, object],
+        outputs: int = 1,
+    ) -> DraftNode:
+        """Describe a node whose parts are at hand as a list and a mapping.
+
+        Raises:
+            BuildError: As for :meth:`op`.
+        """
+        domain = "" if domain == "ai.onnx" else domain
+        schema = self._schema(op_type, domain)
+        given = self._known_attributes(attributes, {} if schema is None else schema.attributes)
+        read = tuple(inputs)
+        while read and read[-1] is None:
+            read = read[:-1]
+        self._check_owned(read, op_type)
+        if schema is not None:
+            given = fit_attributes(op_type, len(read), given, schema)
+        if not 1 <= outputs <= (_MOST_OUTPUTS if schema is None else schema.max_outputs):
+            raise BuildError(f"{op_type} has no {outputs} outputs")
+        version = 1 if schema is None else schema.since
+        return self._keep(
+            DraftNode(op_type, domain, read, given, output_count=outputs, version=version)
+        )
+
+    def call(
+        self,
+        function: Function,
+        inputs: Sequence[Operand | None],
+        attributes: Mapping[str, object] = MappingProxyType({}),
+    ) -> DraftNode:
+        """Describe a call of a function of another model, which comes along, once.
+
+        Raises:
+            BuildError: It takes other inputs or attributes, or means something else in this opset.
+            TypeError: An input is no value, or was described for another match.
+        """
+        body, label = function.body, f"{function.domain}::{function.name}"
+        if len(inputs) != len(body.inputs):
+            raise BuildError(f"{label} takes no {len(inputs)} inputs")
+        given = self._known_attributes(attributes, {})
+        if sorted(given) != sorted(function.attributes):
+            wanted = ", ".join(function.attributes) or "none"
+            raise BuildError(f"{label} has other attributes: {wanted}")
+        self._check_versions(function)
+        read = tuple(inputs)
+        self._check_owned(read, label)
+        count = len(body.outputs)
+        return self._keep(
+            DraftNode(
+                function.name,
+                function.domain,
+                read,
+                given,
+                output_count=count,
+                function=function,
+            )
+        )
+
+    def _check_versions(self, function: Function) -> None:
+        """Refuse a function whose operators mean something else in this model."""
+        model = self.graph.model
+        pending, seen = [function], {function}
+        while pending:
+            for node in pending.pop().body:
+                callee = called_function(node)
+                if callee is not None and callee not in seen:
+                    seen.add(callee)
+                    pending.append(callee)
+                version = model.opset_imports.get(node.domain)
+                theirs = schema_of(node)
+                if callee is not None or theirs is None or version is None:
+                    continue
+                ours = model.codec.schemas.find(node.op_type, node.domain, version)
+                if ours is None or ours.since != theirs.since:
+                    since = "none" if ours is None else ours.since
+                    raise BuildError(
+                        f"{function.domain}::{function.name} means {node.op_type}-{theirs.since}, "
+                        f"the model has {since}"
+                    )
+
+    def _keep(self, node: DraftNode) -> DraftNode:
+        self.draft.parts.append(node)
+        self._own.add(node)
+        return node
+
+    def _check_owned(self, inputs: Iterable[Operand | None], label: str) -> None:
+        for item in inputs:
+            if item is not None and not self.owns(item):
+                raise TypeError(f"{label}: {item!r} is no value of this match")
+
+    def owns(self, item: object) -> bool:
+        """Tell whether *item* is a value of a graph, or was described for this match."""
+        if isinstance(item, DraftOutput):
+            return item.node in self._own and 0 <= item.index < item.node.output_count
+        return isinstance(item, Value) or (isinstance(item, DraftConstant) and item in self._own)
+
+    def _known_attributes(
+        self, attributes: Mapping[str, object], kinds: Mapping[str, str]
+    ) -> Mapping[str, Attribute]:
+        """Turn values into attributes; nodes that carry the same attributes share them."""
+        carried = self._carried(attributes)
+        if carried is not None:
+            return carried
+        return {
+            name: value
+            if isinstance(value, Attribute)
+            else as_attribute(value, name, kinds.get(name, ""))
+            for name, value in attributes.items()
+            if value is not None
+        }
+
+    def _carried(self, attributes: Mapping[str, object]) -> Mapping[str, Attribute] | None:
+        """Return the bound attributes that *attributes* are a copy of, if they are."""
+        for bound in self.match.attributes.values():
+            if len(bound) == len(attributes) and all(
+                attributes.get(name) is attribute for name, attribute in bound.items()
+            ):
+                return bound
+        return None
+
+    def constant(self, data: NDArray[Any] | np.generic | Tensor) -> DraftConstant:
+        """Describe a constant of exactly this element type, shape and data.
+
+        Raises:
+            TypeError: No tensor can hold it.
+        """
+        constant = DraftConstant(data if isinstance(data, Tensor) else as_tensor(data))
+        self.draft.parts.append(constant)
+        self._own.add(constant)
+        return constant
+
+    def evaluate(self, node: Node) -> tuple[NDArray[Any], ...] | None:
+        """Compute a node whose inputs are all constant; None if that cannot be done.
+
+        Elements are computed by onnx's reference evaluator.
+        """
+        arrays = []
+        for value in node.inputs:
+            tensor = None if value is None else value.constant
+            if value is not None and tensor is None:
+                return None
+            arrays.append(None if tensor is None else tensor.numpy())
+        return self.graph.model.codec.evaluate(node, arrays)
+
+    def _schema(self, op_type: str, domain: str) -> OpSchema | None:
+        """Return the schema in force; None for an operator of a foreign domain.
+
+        In a domain that is not imported yet it is the operator's newest.
+        """
+        model = self.graph.model
+        schemas = model.codec.schemas
+        version = self.graph.opset_imports.get(domain) or model.opset_imports.get(domain, 0)
+        if domain and not version:
+            return next(reversed(list(schemas.versions(op_type, domain))), None)
+        schema = schemas.find(op_type, domain, version)
+        if schema is None and domain == "":
+            raise BuildError(f"opset {version} has no {op_type}")
+        return schema
+
+
+# Turn the text of a replacement into a description of new nodes, for one match.
+
+
+_PREDICATES = frozenset(
+    {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not"}
+    | {"IsInf", "IsNaN"}
+)
+"""Operators whose results say nothing of the numbers they compare."""
+
+
+def draft_replacement(
+    match: Match, replacement: Replacement | RewriteFunction
+) -> Draft | Rejection | None:
+    """Describe what takes the place of *match*.
+
+    Returns:
+        The description; or why it cannot be made here; or None if the rule leaves the match.
+
+    Raises:
+        PassError: The rule's own function fails, or answers with something else than it may.
+    """
+    builder = GraphBuilder(match)
+    draft = builder.draft
+    try:
+        if isinstance(replacement, Replacement):
+            drafter = _Drafter(match, replacement, builder)
+            draft.outputs = tuple([drafter.part(part) for part in replacement.outputs])
+        else:
+            answer = _ask(match, replacement, builder)
+            if answer is None or isinstance(answer, Rejection):
+                return answer
+            draft.outputs = answer
+            draft.drop_unread()
+    except BuildError as error:
+        return match.reject(str(error))
+    nothing_new = match.outputs and draft.outputs == match.outputs
+    return None if nothing_new else draft
+
+
+def _ask(
+    match: Match, function: RewriteFunction, builder: GraphBuilder
+) -> tuple[Operand, ...] | Rejection | None:
+    try:
+        answer = function(match, builder)
+    except (DplError, BuildError):
+        raise
+    except (Exception, SystemExit) as error:
+        label, where = _names_of(match)
+        reason = " ".join(str(error).split())
+        raise PassError(f"{label} failed {where} with {type(error).__name__}: {reason}") from error
+    if answer is None or isinstance(answer, Rejection):
+        return answer
+    outputs = _operands(answer, builder)
+    if outputs is None or len(outputs) != len(match.outputs):
+        label, where = _names_of(match)
+        raise PassError(
+            f"{label} answered {answer!r} {where}",
+            hint=f"return {len(match.outputs)} value(s), None, or match.reject(reason)",
+        )
+    return outputs
+
+
+def _names_of(match: Match) -> tuple[str, str]:
+    """Say for a message which function looked at what."""
+    label = f"the function of the rule {match.rule.qualified_name!r}"
+    return label, f"at {match.root.op_type} {match.root.label!r}"
+
+
+def _operands(answer: object, builder: GraphBuilder) -> tuple[Operand, ...] | None:
+    """Read values of the graph and what was described for this match; None for anything else."""
+    items: Sequence[object] = answer if isinstance(answer, (list, tuple)) else [answer]
+    kinds = (Value, DraftOutput, DraftConstant)
+    operands = tuple(item for item in items if isinstance(item, kinds) and builder.owns(item))
+    return operands if len(operands) == len(items) else None
+
+
+class _Drafter:
+    def __init__(self, match: Match, replacement: Replacement, builder: GraphBuilder) -> None:
+        self.match = match
+        self.replacement = replacement
+        self.builder = builder
+        self.made: dict[int, DraftNode] = {}
+
+    def part(self, part: Part, reader: NewNode | None = None, slot: int = 0) -> Operand:
+        """Describe *part*, which *reader* reads in its input *slot*."""
+        match part:
+            case Captured():
+                return self._captured(part)
+            case NewConstant():
+                return self.builder.constant(self._array(part, reader, slot))
+            case NewNode():
+                return DraftOutput(self._node(part))
+            case NewOutput():
+                return DraftOutput(self._node(part.node), part.index)
+
+    def _captured(self, part: Captured) -> Value:
+        value = self.match.bindings.get(part.name)
+        if value is None:
+            raise BuildError(f"{part.name!r} took no part in the match")
+        return value
+
+    def _node(self, node: NewNode) -> DraftNode:
+        known = self.made.get(id(node))
+        if known is not None:
+            return known
+        inputs = [
+            None if arg is None else self.part(arg, node, slot)
+            for slot, arg in enumerate(node.args)
+        ]
+        made = self.made[id(node)] = self.builder.node(
+            node.op_type,
+            node.domain,
+            inputs,
+            self._attributes_of(node),
+            self.replacement.output_counts.get(id(node), 1),
+        )
+        return made
+
+    def _attributes_of(self, node: NewNode) -> dict[str, object]:
+        attributes: dict[str, object] = {}
+        for name in node.carried:
+            attributes |= self.match.attributes.get(name, {})
+        for name, expression in node.attributes.items():
+            attributes[name] = self._evaluate(expression)
+        return attributes
+
+    def _dtype_of(self, node: NewNode | None, slot: int) -> str | None:
+        """Return the element type of a number in an input of a new node.
+
+        What the schema says, else that of the operands beside it, else of the match's output.
+        """
+        if node is None:
+            return None
+        version = self.builder.graph.opset_imports.get(node.domain, 0)
+        schemas = self.builder.graph.model.codec.schemas
+        schema = schemas.find(node.op_type, node.domain, version)
+        if schema is not None and slot in schema.integer_inputs:
+            return "int64"
+        for arg in node.args:
+            found = self._dtype_of_part(arg)
+            if found is not None:
+                return found
+        known = self.match.outputs[0].known_type()
+        return None if known is None else known.dtype
+
+    def _dtype_of_part(self, part: Part | None) -> str | None:
+        """Return the element type of a part; of a new node mostly that of its first operand."""
+        while isinstance(part, (NewNode, NewOutput)):
+            node = part if isinstance(part, NewNode) else part.node
+            if node.op_type in _PREDICATES:
+                return None
+            if node.op_type == "Cast":
+                wanted = self._attributes_of(node).get("to")
+                code = wanted.value if isinstance(wanted, Attribute) else wanted
+                return dtype_name(code) if isinstance(code, int) else None
+            operands = node.args[1:] if node.op_type == "Where" else node.args
+            part = next((arg for arg in operands if not isinstance(arg, NewConstant)), None)
+        value = self.match.bindings.get(part.name) if isinstance(part, Captured) else None
+        known = None if value is None else value.known_type()
+        return None if known is None else known.dtype
+
+    def _array(self, part: NewConstant, reader: NewNode | None, slot: int) -> NDArray[Any]:
+        text = part.expression.text
+        value = self._evaluate(part.expression)
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self._folded(np.asarray(value), part)
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if not all(isinstance(item, (bool, int, float)) for item in items):
+            raise BuildError(f"{text!r} is no number and no array")
+        dtype = self._dtype_of(reader, slot)
+        if dtype is None:
+            raise BuildError(f"the element type of {text!r} is not known")
+        return _numbers(text, value, dtype)
+
+    def _folded(self, array: NDArray[Any], part: NewConstant) -> NDArray[Any]:
+        """Take an array that was computed from constants, if it has the type of one of them."""
+        bindings = self.match.bindings
+        values = (bindings[name] for name in part.expression.names if name in bindings)
+        types = {known.dtype for value in values if (known := value.known_type()) is not None}
+        found = ArrayTensor(array).dtype
+        if found not in types:
+            raise BuildError(f"{part.expression.text!r} comes to {found}, which nothing is")
+        return array
+
+    def _evaluate(self, expression: Expression) -> object:
+        try:
+            return expression.value(self.match.bindings)
+        except (UnknownFactError, ValueError) as error:
+            raise BuildError(f"{expression.text!r} cannot be computed: {error}") from error
+
+
+def _numbers(text: str, value: object, dtype: str) -> NDArray[Any]:
+    """Make an array of an element type, if that can hold the numbers."""
+    try:
+        with np.errstate(all="ignore"):
+            wanted = np.asarray(value)
+            made = wanted.astype(np.dtype(dtype))
+    except (TypeError, OverflowError) as error:
+        raise BuildError(f"{text!r} cannot be {dtype}") from error
+    is_exact = made.dtype.kind == "f" or np.array_equal(made, wanted)
+    if not is_exact or not np.array_equal(np.isinf(made), np.isinf(wanted)):
+        raise BuildError(f"{dtype} cannot hold {text!r}")
+    return made
+
+
+def operands_of(draft: Draft) -> Sequence[Value]:
+    """List the existing values that *draft* reads or returns."""
+    nodes = [part for part in draft.parts if isinstance(part, DraftNode)]
+    read = [operand for node in nodes for operand in node.inputs]
+    return [operand for operand in [*read, *draft.outputs] if isinstance(operand, Value)]

@@ -1,32 +1,1106 @@
-"""The text spelling of patterns: a subset of Python's expressions, parsed and never executed."""
+"""The text spelling of patterns and replacements: Python expressions, parsed, never executed."""
 
 from __future__ import annotations
 
 import ast
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from dplcli.dpl import builders
-from dplcli.dpl.literals import BINARY_OPS, parse_lines, place_of, wrong
+import numpy as np
+
+from dplcli.dpl import pattern
+from dplcli.dpl.conditions import Expression
 from dplcli.dpl.pattern import (
+    STANDARD_DOMAIN,
+    WAIVED,
     AbsentPattern,
     AndPattern,
     CallPattern,
     ConstantPattern,
     DFPattern,
+    DominatorPattern,
+    FunctionName,
+    FunctionPattern,
+    InputPattern,
     NotPattern,
+    OpName,
+    OpPattern,
     OrPattern,
     OutputPattern,
     OutputsPattern,
+    RepeatPattern,
+    SameShapePattern,
+    TextPosition,
+    TypedPattern,
     WildcardPattern,
+    parts_first,
 )
-from dplcli.dpl.scoping import all_parts, check_pattern
-from dplcli.dpl.text_calls import CallReader
-from dplcli.errors import PatternSyntaxError
+from dplcli.errors import PatternSyntaxError, did_you_mean
+from dplcli.ir.operators import MOVED
+from dplcli.ir.types import DTYPE_CODES
 
 if TYPE_CHECKING:
-    from dplcli.ir import SchemaLibrary
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from dplcli.dpl.pattern import AttributeValue
+    from dplcli.ir import Dim, OpSchema, SchemaLibrary
+
+
+# What the readers of pattern texts share: places, complaints, and values written out.
+
+
+BINARY_OPS = {
+    ast.Add: "Add",
+    ast.Sub: "Sub",
+    ast.Mult: "Mul",
+    ast.Div: "Div",
+    ast.MatMult: "MatMul",
+    ast.Pow: "Pow",
+}
+"""The operators that Python's signs stand for."""
+
+
+_MOST_BITS = 4096
+
+
+def parse_lines(text: str, what: str) -> ast.Module:
+    """Parse lines of Python's grammar, which are never executed.
+
+    Args:
+        text: The lines.
+        what: What they are, for messages.
+
+    Raises:
+        PatternSyntaxError: They do not parse.
+    """
+    try:
+        module = ast.parse(text)
+    except SyntaxError as error:
+        raise PatternSyntaxError(
+            error.msg, line=error.lineno or 1, column=max((error.offset or 1) - 1, 0)
+        ) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise PatternSyntaxError(f"{what} cannot be parsed: {error}") from error
+    for node in ast.walk(module):
+        number = node.value if isinstance(node, ast.Constant) else None
+        if (
+            isinstance(node, ast.expr)
+            and isinstance(number, int)
+            and number.bit_length() > _MOST_BITS
+        ):
+            raise wrong(node, "the number is too large")
+    return module
+
+
+def place_of(node: ast.expr) -> TextPosition:
+    """Return where *node* stands."""
+    return TextPosition(node.lineno, node.col_offset)
+
+
+def wrong(
+    node: ast.expr | ast.stmt | ast.keyword, message: str, hint: str | None = None
+) -> PatternSyntaxError:
+    """Complain about *node*."""
+    return PatternSyntaxError(message, line=node.lineno, column=node.col_offset, hint=hint)
+
+
+def read_dimension(node: ast.expr) -> Dim:
+    """Read a number, a letter, or ``_`` for any."""
+    match node:
+        case ast.Name(id="_"):
+            return None
+        case ast.Name():
+            return node.id
+        case ast.Constant(value=int() as number) if not isinstance(number, bool) and number >= 0:
+            return number
+        case _:
+            raise wrong(node, "a dimension is a number, a letter, or _ for any")
+
+
+def read_word(node: ast.expr) -> str:
+    """Read a name; ``_`` is none."""
+    if not isinstance(node, ast.Name):
+        raise wrong(node, "expected a name")
+    return "" if node.id == "_" else node.id
+
+
+def read_text(node: ast.expr) -> str:
+    """Read a text in quotes."""
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        raise wrong(node, "expected a text in quotes")
+    return node.value
+
+
+def read_number(node: ast.expr) -> int:
+    """Read a whole number that is not negative."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    if type(value) is not int or value < 0:
+        raise wrong(node, "expected a whole number")
+    return value
+
+
+def read_literal(node: ast.expr) -> object:
+    """Read what Python's own ``literal_eval`` can."""
+    try:
+        value: object = ast.literal_eval(node)
+    except (ValueError, TypeError, MemoryError, RecursionError) as error:
+        raise wrong(node, f"{ast.unparse(node)!r} is not a literal") from error
+    return value
+
+
+def read_attribute(node: ast.expr) -> AttributeValue:
+    """Read a number, a text, or a list of them."""
+    value = read_literal(node)
+    items = value if isinstance(value, (list, tuple)) else [value]
+    if not all(type(item) in {int, float, str} for item in items):
+        raise wrong(node, "expected a number, a string or a list of them")
+    return tuple(value) if isinstance(value, (list, tuple)) else value  # type: ignore[return-value]  # checked
+
+
+_VALUES_BY_KIND = "biufc"
+_LARGEST_EXTENT = 1_000_000
+
+
+def read_shape(node: ast.expr) -> list[int]:
+    """Read the extents of an array, which is written out and hence not large."""
+    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
+    extents = [read_number(item) for item in items]
+    if any(extent > _LARGEST_EXTENT for extent in extents):
+        raise wrong(node, "the array is too large")
+    return extents
+
+
+def read_array(items: object, dtype: str | None) -> np.ndarray[Any, np.dtype[Any]]:
+    """Make the array; numbers with a point are float32 and others int64 unless *dtype* says.
+
+    Raises:
+        ValueError: They are no numbers, truth values or texts, or the dtype cannot hold them.
+    """
+    array = np.array(items)
+    if dtype == "string" or (dtype is None and array.dtype.kind == "U"):
+        if array.dtype.kind != "U":
+            raise ValueError("not all items are texts")
+        return array.astype(object)
+    if dtype is None:
+        dtype = "float32" if array.dtype.kind == "f" else array.dtype.name
+    if dtype not in DTYPE_CODES or np.dtype(dtype).kind not in _VALUES_BY_KIND:
+        raise ValueError(f"there are no values of {dtype!r} in texts")
+    if array.dtype.kind not in _VALUES_BY_KIND + ("U" if np.dtype(dtype).kind == "f" else ""):
+        raise ValueError("not all items are numbers")
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype)
+    if made.dtype.kind not in "fc" and not np.array_equal(made, array):
+        raise ValueError(f"{dtype} cannot hold all items")
+    return made
+
+
+# The text of replacements: new nodes over captured names, parsed and never executed.
+#
+# The grammar is that of patterns; attribute values and ``const(…)`` take expressions over the
+# captured names.
+
+
+_MOST_OUTPUTS = 1000
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A value that the pattern has bound."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class NewConstant:
+    """A constant computed from captured ones; a number takes its dtype from what it meets."""
+
+    expression: Expression
+
+
+@dataclass(frozen=True, eq=False)
+class NewNode:
+    """A node to make; one object is one node.
+
+    Attributes:
+        op_type: Its operator.
+        domain: The operator's domain.
+        args: Its inputs; None is an omitted one.
+        attributes: Its attributes, as expressions.
+        carried: Names of bound attributes (``**attrs``) that it takes over.
+    """
+
+    op_type: str
+    domain: str
+    args: tuple[Part | None, ...]
+    attributes: Mapping[str, Expression] = field(default_factory=dict)
+    carried: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NewOutput:
+    """One output of a node to make."""
+
+    node: NewNode
+    index: int
+
+
+Part: TypeAlias = Captured | NewConstant | NewNode | NewOutput
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What takes a match's place.
+
+    Attributes:
+        text: As written.
+        outputs: One per output of the pattern.
+        used: The captured names that it uses.
+        carried: The names of bound attributes that it uses.
+    """
+
+    text: str
+    outputs: tuple[Part, ...]
+    used: frozenset[str]
+    carried: frozenset[str]
+
+    @cached_property
+    def output_counts(self) -> dict[int, int]:
+        """How many outputs each new node must have, by the ``id`` of the node."""
+        counts: dict[int, int] = {}
+        parts = [arg for node in new_nodes(self.outputs) for arg in node.args]
+        for part in [*parts, *self.outputs]:
+            if isinstance(part, NewOutput):
+                key = id(part.node)
+                counts[key] = max(counts.get(key, 1), part.index + 1)
+        return counts
+
+
+def new_nodes(parts: Iterable[Part | None]) -> list[NewNode]:
+    """List the nodes that *parts* make, each once."""
+    found: dict[int, NewNode] = {}
+    pending = list(parts)
+    while pending:
+        part = pending.pop(0)
+        node = part.node if isinstance(part, NewOutput) else part
+        if isinstance(node, NewNode) and id(node) not in found:
+            found[id(node)] = node
+            pending += node.args
+    return list(found.values())
+
+
+def parse_replacement(
+    text: str,
+    names: AbstractSet[str],
+    attribute_names: AbstractSet[str],
+    schemas: SchemaLibrary,
+) -> Replacement:
+    """Read the text of a replacement.
+
+    Args:
+        text: Lines ``name = expression``, then one expression, or several separated by commas.
+        names: What the pattern binds to values.
+        attribute_names: What the pattern binds to attributes.
+        schemas: The standard operators.
+
+    Raises:
+        PatternSyntaxError: With line, column and, if possible, what was meant.
+    """
+    module = parse_lines(text, "the replacement")
+    reader = _Reader(names, attribute_names, schemas)
+    try:
+        outputs = reader.read(module)
+    except RecursionError as error:
+        raise PatternSyntaxError("the replacement is nested too deeply") from error
+    return Replacement(text, outputs, frozenset(reader.used), frozenset(reader.carried))
+
+
+class _Reader:
+    def __init__(
+        self,
+        names: AbstractSet[str],
+        attribute_names: AbstractSet[str],
+        schemas: SchemaLibrary,
+    ) -> None:
+        self.names = names
+        self.attribute_names = attribute_names
+        self.schemas = schemas
+        self.op_types = frozenset(schemas.op_types(""))
+        self.assigned: dict[str, Part] = {}
+        self.used: set[str] = set()
+        self.carried: set[str] = set()
+
+    def read(self, module: ast.Module) -> tuple[Part, ...]:
+        if not module.body:
+            raise PatternSyntaxError("the replacement is empty")
+        *assignments, last = module.body
+        for statement in assignments:
+            self._assign(statement)
+        if not isinstance(last, ast.Expr):
+            raise wrong(last, "the last line must be an expression: what takes the match's place")
+        items = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
+        return tuple(self._part(item) for item in items)
+
+    def _assign(self, statement: ast.stmt) -> None:
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            raise wrong(statement, "expected a line: name = expression")
+        target = statement.targets[0]
+        part = self._part(statement.value)
+        if isinstance(target, ast.Tuple):
+            if not isinstance(part, NewNode):
+                raise wrong(statement, "only a new node has several outputs to name")
+            for index, item in enumerate(target.elts):
+                if read_word(item):
+                    self._define(item, self._output_of(part, index, item))
+            return
+        self._define(target, part)
+
+    def _define(self, target: ast.expr, part: Part) -> None:
+        name = read_word(target)
+        if not name or name in self.assigned or name in self.names or name in self.op_types:
+            raise wrong(target, f"{name or '_'!r} has a meaning already")
+        self.assigned[name] = part
+
+    def _part(self, node: ast.expr) -> Part:  # noqa: PLR0911  # a case per kind
+        match node:
+            case ast.Name():
+                return self._name(node)
+            case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
+                return NewConstant(self._expression(node))
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+                return NewConstant(self._expression(node))
+            case ast.UnaryOp(op=ast.USub()):
+                return self._node("Neg", "", [node.operand], node)
+            case ast.BinOp() if type(node.op) in BINARY_OPS:
+                args = [node.left, node.right]
+                return self._node(BINARY_OPS[type(node.op)], "", args, node)
+            case ast.Subscript():
+                return self._output(node)
+            case ast.Call(func=ast.Name(id="const"), args=[expression], keywords=[]):
+                return NewConstant(self._expression(expression))
+            case ast.Call():
+                domain, op_type = self._op(node.func)
+                return self._node(op_type, domain, node.args, node, node.keywords)
+            case _:
+                raise wrong(node, f"{ast.unparse(node)!r} is not a value")
+
+    def _name(self, node: ast.Name) -> Part:
+        if node.id in self.assigned:
+            return self.assigned[node.id]
+        if node.id in self.names:
+            self.used.add(node.id)
+            return Captured(node.id)
+        hint = did_you_mean(node.id, sorted(self.names | self.assigned.keys()))
+        raise wrong(node, f"uses the name {node.id!r}, which the pattern does not bind", hint)
+
+    def _output(self, node: ast.Subscript) -> Part:
+        part = self._part(node.value)
+        index = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if not isinstance(part, NewNode) or type(index) is not int:
+            raise wrong(node, "only the outputs of a new node are chosen by number")
+        return self._output_of(part, index, node)
+
+    def _output_of(self, node: NewNode, index: int, at: ast.expr) -> NewOutput:
+        versions = list(self.schemas.versions(node.op_type, node.domain))
+        most = max((schema.max_outputs for schema in versions), default=_MOST_OUTPUTS)
+        if not 0 <= index < min(most, _MOST_OUTPUTS):
+            raise wrong(at, f"{node.op_type} has no output {index}")
+        return NewOutput(node, index)
+
+    def _op(self, node: ast.expr) -> tuple[str, str]:
+        if isinstance(node, ast.Name):
+            if node.id not in self.op_types:
+                hint = did_you_mean(node.id, [*self.op_types, "const"])
+                raise wrong(node, f"unknown operator {node.id!r}", hint)
+            return "", node.id
+        domain, _, op_type = ast.unparse(node).rpartition(".")
+        if not isinstance(node, ast.Attribute) or not all(
+            part.isidentifier() for part in domain.split(".")
+        ):
+            raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
+        return ("" if domain == "ai.onnx" else domain), op_type
+
+    def _node(
+        self,
+        op_type: str,
+        domain: str,
+        args: Sequence[ast.expr],
+        node: ast.expr,
+        keywords: Sequence[ast.keyword] = (),
+    ) -> NewNode:
+        parts = tuple(
+            None if isinstance(arg, ast.Constant) and arg.value is None else self._part(arg)
+            for arg in args
+        )
+        attributes: dict[str, Expression] = {}
+        carried: list[str] = []
+        for keyword in keywords:
+            if keyword.arg is None:
+                carried.append(self._carried(keyword.value))
+            elif keyword.arg in attributes:
+                raise wrong(keyword, f"the attribute {keyword.arg!r} is given twice")
+            else:
+                attributes[keyword.arg] = self._expression(keyword.value)
+        made = NewNode(op_type, domain, parts, attributes, tuple(carried))
+        self._check_against_schema(made, node)
+        return made
+
+    def _carried(self, node: ast.expr) -> str:
+        name = read_word(node)
+        if name not in self.attribute_names:
+            hint = did_you_mean(name, sorted(self.attribute_names))
+            raise wrong(node, f"no attributes are bound to {name!r}", hint)
+        self.carried.add(name)
+        return name
+
+    def _expression(self, node: ast.expr) -> Expression:
+        try:
+            expression = Expression(ast.unparse(node), "replacement")
+            expression.check_names(frozenset(self.names))
+        except PatternSyntaxError as error:
+            raise wrong(node, error.message, error.hint) from error
+        self.used |= expression.names
+        return expression
+
+    def _check_against_schema(self, made: NewNode, node: ast.expr) -> None:
+        """Refuse what no opset version of the operator allows."""
+        versions: list[OpSchema] = list(self.schemas.versions(made.op_type, made.domain))
+        if not versions:
+            return
+        most = max(schema.max_inputs for schema in versions)
+        fewest = min(schema.min_inputs for schema in versions)
+        if not fewest <= len(made.args) <= most:
+            wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+            raise wrong(node, f"{made.op_type} takes {wanted} inputs, not {len(made.args)}")
+        needed = frozenset.intersection(*(schema.required_attributes for schema in versions))
+        missing = sorted(needed - made.attributes.keys())
+        if missing and not made.carried:
+            raise wrong(node, f"{made.op_type} needs the attribute {missing[0]!r}")
+        known = {name for schema in versions for name in schema.attributes}
+        for name in made.attributes:
+            if name not in known:
+                hint = did_you_mean(name, sorted(known))
+                raise wrong(node, f"{made.op_type} has no attribute {name!r}", hint)
+
+
+# Refuse node patterns that no opset version of their operator allows.
+
+
+def check_call(call: CallPattern, node: ast.Call, schemas: SchemaLibrary) -> None:
+    """Compare *call* with the schemas of the operators it names.
+
+    Raises:
+        PatternSyntaxError: Too many or too few inputs, or an attribute that does not exist.
+    """
+    for choice in call.op.choices:
+        if not isinstance(choice, OpName):
+            continue
+        versions = list(schemas.versions(choice.op_type, choice.domain))
+        if versions:
+            _check_attributes(call, node, choice, versions)
+            _check_inputs(call, node, choice, versions)
+
+
+def _check_attributes(
+    call: CallPattern, node: ast.Call, op: OpName, versions: Iterable[OpSchema]
+) -> None:
+    known = {name for schema in versions for name in (*schema.attributes, *schema.inputs)}
+    stated = {name for schema in versions for name in schema.attributes}
+    for name, _ in call.attributes:
+        if name not in known:
+            hint = did_you_mean(name, sorted(stated))
+            raise wrong(node, f"{op.op_type} has no attribute {name!r}", hint)
+
+
+def _check_inputs(
+    call: CallPattern, node: ast.Call, op: OpName, versions: Iterable[OpSchema]
+) -> None:
+    by_name = len(_input_names(call, op, versions))
+    most = max(schema.max_inputs for schema in versions)
+    given = len(call.args) + by_name
+    if given > most:
+        raise wrong(node, f"{op.op_type} takes at most {most} inputs, not {given}")
+    fewest = min(schema.min_inputs for schema in versions)
+    if given < fewest and not call.rest:
+        raise wrong(
+            node,
+            f"{op.op_type} takes at least {fewest} inputs, not {given}",
+            "write ... as the last argument if the others do not matter",
+        )
+
+
+def _input_names(call: CallPattern, op: OpName, versions: Iterable[OpSchema]) -> set[str]:
+    """Return the inputs of *call* that are given by name: constants of a known value."""
+    always = [set(schema.attributes) for schema in versions]
+    renamed = {item.attribute: item.name for item in MOVED.get(op.op_type, ())}
+    inputs = {name for schema in versions for name in schema.inputs}
+    names = {renamed.get(name, name) for name, _ in call.attributes}
+    return {name for name in names & inputs if not all(name in known for known in always)}
+
+
+# Which names a pattern binds, and which patterns make no sense.
+
+
+_DEEPEST_PATH = 16
+
+
+def all_parts(pattern: DFPattern) -> list[DFPattern]:
+    """List every pattern object once, parts before wholes, left to right."""
+    return cast("list[DFPattern]", parts_first(pattern))
+
+
+def visible_parts(pattern: DFPattern) -> list[DFPattern]:
+    """List the pattern objects that a match as a whole binds, those in ``~`` and so on left out."""
+    return _reachable([pattern])
+
+
+def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
+    """Return the parts of *part* whose bindings do not leave it."""
+    match part:
+        case NotPattern():
+            return (part.pattern,)
+        case RepeatPattern():
+            return part.step.args[1:]
+        case DominatorPattern():
+            return (part.path,)
+        case _:
+            return ()
+
+
+def _shown_parts(part: DFPattern) -> tuple[DFPattern, ...]:
+    """Return the parts of *part* whose bindings leave it."""
+    match part:
+        case NotPattern():
+            return ()
+        case RepeatPattern():
+            return (part.base,)
+        case DominatorPattern():
+            return (part.parent, part.child)
+        case _:
+            return part.parts
+
+
+def _reachable(roots: Iterable[DFPattern]) -> list[DFPattern]:
+    found: dict[int, DFPattern] = {}
+    pending = list(roots)
+    while pending:
+        part = pending.pop()
+        if id(part) in found:
+            continue
+        found[id(part)] = part
+        pending.extend(_shown_parts(part))
+    return list(found.values())
+
+
+def names_of(part: DFPattern) -> Iterator[str]:
+    """Yield the names that *part* itself binds."""
+    if part.name:
+        yield part.name
+    if isinstance(part, CallPattern):
+        yield from (name for name in part.output_names if name)
+
+
+def bound_names(pattern: DFPattern) -> frozenset[str]:
+    """Return every name that a match of *pattern* may bind to a value."""
+    return frozenset(name for part in visible_parts(pattern) for name in names_of(part))
+
+
+def attribute_names(pattern: DFPattern) -> frozenset[str]:
+    """Return every ``**name``."""
+    names = (p.attributes_name for p in visible_parts(pattern) if isinstance(p, CallPattern))
+    return frozenset(names) - {"", WAIVED}
+
+
+def is_closed(part: NotPattern, pattern: DFPattern) -> bool:
+    """Tell whether nothing inside a negation is bound outside it, in the whole *pattern*."""
+    inside = all_parts(part.pattern)
+    outside = _outside(pattern, part)
+    if {id(p) for p in inside} & {id(p) for p in outside}:
+        return False
+    return not _shared_words(inside) & _shared_words(outside)
+
+
+def _outside(pattern: DFPattern, owner: DFPattern) -> list[DFPattern]:
+    """List the pattern objects reached without going from *owner* to its hidden parts."""
+    found: dict[int, DFPattern] = {}
+    pending = [pattern]
+    while pending:
+        part = pending.pop()
+        if id(part) not in found:
+            found[id(part)] = part
+            pending.extend(_shown_parts(part) if part is owner else part.parts)
+    return list(found.values())
+
+
+def _shared_words(parts: Iterable[DFPattern]) -> set[str]:
+    words: set[str] = set()
+    for part in parts:
+        words.update(names_of(part))
+        if isinstance(part, TypedPattern):
+            words.update(f"dimension {dim}" for dim in part.shape or () if isinstance(dim, str))
+        if isinstance(part, CallPattern):
+            words |= _attribute_word(part)
+    return words
+
+
+def _attribute_word(call: CallPattern) -> set[str]:
+    return set() if call.attributes_name in {"", WAIVED} else {f"**{call.attributes_name}"}
+
+
+def check_pattern(pattern: DFPattern) -> None:
+    """Refuse a pattern that cannot mean anything.
+
+    Raises:
+        PatternSyntaxError: Says why, and where if the pattern was read from a text.
+    """
+    parts = all_parts(pattern)
+    readers = Counter(id(inner) for part in parts for inner in part.parts)
+    for part in parts:
+        if isinstance(part, OutputsPattern) and part is not pattern:
+            raise _wrong(part, "several outputs can only be the whole pattern")
+        if isinstance(part, OutputsPattern):
+            _check_outputs(part)
+        if isinstance(part, RepeatPattern):
+            _check_repeat(part)
+        if isinstance(part, (RepeatPattern, DominatorPattern)):
+            _check_apart(part, pattern, readers)
+    _check_paths(parts)
+    _check_names(parts)
+    _check_compared(pattern, parts)
+    values, attributes = bound_names(pattern), attribute_names(pattern)
+    for name in sorted(values & attributes):
+        part = next(p for p in parts if isinstance(p, CallPattern) and p.attributes_name == name)
+        raise _wrong(part, f"{name!r} cannot stand for attributes and for a value")
+
+
+def _check_outputs(part: OutputsPattern) -> None:
+    """Refuse outputs that no node of the pattern makes, and one output twice."""
+    for output in part.outputs:
+        if _is_leaf(output) or isinstance(output, AbsentPattern):
+            raise _wrong(output, f"the output {output!r} is made by no node of the pattern")
+    if len({id(output) for output in part.outputs}) < len(part.outputs):
+        raise _wrong(part, "the outputs of a pattern are different ones")
+
+
+def _check_paths(parts: Iterable[DFPattern]) -> None:
+    """Refuse paths inside paths, and repeated parts inside repeated parts, without end."""
+    depths: dict[int, int] = {}
+    for part in parts:
+        depth = max((depths[id(inner)] for inner in part.parts), default=0)
+        if isinstance(part, (DominatorPattern, RepeatPattern)):
+            inner_depth = max((depths[id(inner)] for inner in hidden_parts(part)), default=-1)
+            depth = max(depth, inner_depth + 1)
+        if depth > _DEEPEST_PATH:
+            raise _wrong(part, "parts that are matched anew each time are nested too deeply")
+        depths[id(part)] = depth
+
+
+def _check_names(parts: Iterable[DFPattern]) -> None:
+    """Refuse one name for two things, unless both are leaves: those are then one value."""
+    first: dict[str, DFPattern] = {}
+    for part in parts:
+        for name in names_of(part):
+            other = first.setdefault(name, part)
+            if other is not part and not (_is_leaf(other) and _is_leaf(part)):
+                raise _wrong(part, f"{name!r} names two patterns; use one pattern object twice")
+
+
+def _is_leaf(part: DFPattern) -> bool:
+    return isinstance(part, (WildcardPattern, ConstantPattern, InputPattern))
+
+
+def _check_repeat(part: RepeatPattern) -> None:
+    if any(isinstance(choice, FunctionPattern) for choice in part.step.op.choices):
+        raise _wrong(part, "the nodes of a chain are named by operator, not by function body")
+
+
+def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]) -> None:
+    """Refuse names in a part that is matched anew each time, and anywhere else."""
+    hidden = hidden_parts(part)
+    inside = _reachable(hidden)
+    words = _shared_words(inside)
+    if isinstance(part, RepeatPattern):
+        words |= _attribute_word(part.step)
+    if all(readers[id(p)] == 1 for p in inside) and not words:
+        return
+    outside = _outside(pattern, part)
+    shared = words & _shared_words(outside)
+    objects = {id(p) for p in inside} & {id(p) for p in outside}
+    if shared or objects:
+        what = "the path" if isinstance(part, DominatorPattern) else "a repeated part"
+        name = repr(min(shared).removeprefix("dimension ")) if shared else "one pattern"
+        raise _wrong(
+            part, f"{name} is used in {what}, which is matched anew each time, and outside it"
+        )
+
+
+def _check_compared(pattern: DFPattern, parts: Iterable[DFPattern]) -> None:
+    """Refuse to compare a shape with that of something that is matched nowhere."""
+    matched: set[int] = set()
+    pending: list[DFPattern] = [pattern]
+    while pending:
+        part = pending.pop()
+        if id(part) in matched:
+            continue
+        matched.add(id(part))
+        inner = (part.pattern,) if isinstance(part, SameShapePattern) else part.parts
+        pending.extend(inner)
+    names = {p.name for p in parts if id(p) in matched} - {""}
+    for part in parts:
+        if isinstance(part, SameShapePattern) and id(part.other) not in matched:
+            if part.other.name in names:
+                continue
+            raise _wrong(part, f"{part.other!r} is compared with, but matched nowhere")
+
+
+def _wrong(part: DFPattern, message: str) -> PatternSyntaxError:
+    if part.place is None:
+        return PatternSyntaxError(message)
+    return PatternSyntaxError(message, line=part.place.line, column=part.place.column)
+
+
+# Calls in pattern texts: operators, functions, words and methods.
+
+
+_FOREIGN_METHODS = frozenset({"fork_to", "dup", "has_attr", "has_ty", "optional", "match", "named"})
+"""Methods of TVM's patterns, and of ours in Python, that the text form does not have."""
+
+
+class ExpressionReader(Protocol):
+    """Whoever reads the expressions inside a call."""
+
+    assigned: dict[str, DFPattern]
+    wildcards: dict[str, WildcardPattern]
+
+    def pattern(self, node: ast.expr) -> DFPattern:
+        """Read an expression."""
+
+
+class CallReader:
+    """Reads calls.
+
+    Attributes:
+        op_types: The standard operators.
+    """
+
+    def __init__(self, reader: ExpressionReader, schemas: SchemaLibrary) -> None:
+        """Read arguments by *reader*."""
+        self.reader = reader
+        self.schemas = schemas
+        self.op_types = frozenset(schemas.op_types(STANDARD_DOMAIN))
+        self.words: dict[str, Callable[[ast.Call], DFPattern]] = {
+            "const": self._const,
+            "input": self._input,
+            "is_value": self._is_value,
+            "same_shape": self._same_shape,
+            "dominates": self._dominates,
+            "repeat": self._repeat,
+            "if_": self._if,
+        }
+        self.methods: dict[str, Callable[[ast.Call, DFPattern], DFPattern]] = {
+            "has_dtype": self._has_dtype,
+            "has_rank": self._has_rank,
+            "has_shape": self._has_shape,
+            "has_type": self._has_type,
+            "same_shape_as": self._same_shape_as,
+            "used_by": self._used_by,
+            "only_used_by": self._used_by,
+            "dominates": self._method_dominates,
+        }
+
+    def call(self, node: ast.Call) -> DFPattern:
+        """Read a call that makes a value."""
+        _refuse_repetition(node)
+        match node.func:
+            case ast.Name(id=word) if word in self.words:
+                return self.words[word](node)
+            case ast.Name(id="optional"):
+                raise wrong(node, "optional takes an operator first", "write optional(Relu)(x)")
+            case ast.Name(id="unordered"):
+                raise wrong(node, "unordered stands inside a call", "write Concat(unordered(a, b))")
+            case ast.Name(id="call"):
+                return self._call_function(node)
+            case ast.Name(id="op" | "function"):
+                raise wrong(node, f"{ast.unparse(node)} needs arguments", "write op()(x, ...)")
+            case ast.Call(func=ast.Name(id="optional")):
+                return self._optional(node, node.func)
+            case ast.Attribute(value=inner, attr=method) if method in self.methods:
+                return self.methods[method](node, self.reader.pattern(inner))
+        return self._call_op(self._op(node.func), node)
+
+    # -- callees -------------------------------------------------------------------------------
+
+    def _op(self, node: ast.expr) -> OpPattern:
+        match node:
+            case ast.Name():
+                self._check_op(node)
+                return pattern.is_op(node.id)
+            case ast.BinOp(op=ast.BitOr()):
+                return self._op(node.left) | self._op(node.right)
+            case ast.Call(func=ast.Name(id="op")):
+                return self._op_of_kind(node)
+            case ast.Call(func=ast.Name(id="function")):
+                return self._function(node)
+            case ast.Call(func=ast.Name(id="call"), args=[name], keywords=[]):
+                return OpPattern((FunctionName(read_text(name)),))
+            case ast.Attribute():
+                return self._foreign_op(node)
+            case _:
+                raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
+
+    def _foreign_op(self, node: ast.Attribute) -> OpPattern:
+        domain, _, op_type = ast.unparse(node).rpartition(".")
+        if not all(part.isidentifier() for part in domain.split(".")):
+            raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
+        owned = domain in self.reader.assigned or domain in self.reader.wildcards
+        hint = did_you_mean(op_type, self.methods)
+        if owned or op_type in _FOREIGN_METHODS or (hint and "." not in domain):
+            raise wrong(node, f"patterns have no method {op_type!r}", hint)
+        return pattern.is_op(op_type, domain)
+
+    def _check_op(self, node: ast.Name) -> None:
+        if node.id in self.op_types:
+            return
+        if node.id in self.reader.assigned:
+            raise wrong(node, f"{node.id!r} is a pattern and takes no arguments")
+        more = ["optional", "unordered", "call", "function", "op"]
+        hint = did_you_mean(node.id, [*self.words, *more, *self.op_types])
+        raise wrong(node, f"unknown operator {node.id!r}", hint)
+
+    def _op_of_kind(self, node: ast.Call) -> OpPattern:
+        _refuse_repetition(node)
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        if node.args or set(named) - {"kind"}:
+            raise wrong(node, 'write op() or op(kind="elementwise")')
+        kind = read_text(named["kind"]) if named else ""
+        try:
+            return pattern.is_op(kind=kind)
+        except ValueError as error:
+            raise wrong(node, str(error)) from error
+
+    def _function(self, node: ast.Call) -> OpPattern:
+        usage = 'write function([a, b], body) or function(..., body, metadata={"Composite": "f"})'
+        _refuse_repetition(node)
+        if len(node.args) != 2 or {k.arg for k in node.keywords} - {"metadata"}:  # noqa: PLR2004  # inputs, body
+            raise wrong(node, usage)
+        inputs, body = node.args
+        params: list[DFPattern] | None = None
+        if isinstance(inputs, (ast.List, ast.Tuple)):
+            params = [self.reader.pattern(item) for item in inputs.elts]
+        elif not isinstance(inputs, ast.Constant) or inputs.value is not ...:
+            raise wrong(inputs, usage)
+        metadata = read_literal(node.keywords[0].value) if node.keywords else {}
+        if not isinstance(metadata, dict) or not all(
+            isinstance(item, str) for pair in metadata.items() for item in pair
+        ):
+            raise wrong(node.keywords[0].value, "metadata are texts by name")
+        return pattern.is_function(params, self._several(body), metadata)
+
+    def _several(self, node: ast.expr) -> Any:  # noqa: ANN401  # a pattern or a tuple of them
+        if isinstance(node, ast.Tuple):
+            return tuple(self.reader.pattern(item) for item in node.elts)
+        return self.reader.pattern(node)
+
+    def _call_function(self, node: ast.Call) -> CallPattern:
+        if not node.args:
+            raise wrong(node, 'write call("name", x, ...)')
+        op = OpPattern((FunctionName(read_text(node.args[0])),))
+        rest = ast.copy_location(ast.Call(node.func, node.args[1:], node.keywords), node)
+        return self._call_op(op, rest)
+
+    # -- operators -----------------------------------------------------------------------------
+
+    def _call_op(self, op: OpPattern, node: ast.Call, *first: DFPattern) -> CallPattern:
+        args = list(node.args)
+        rest = bool(args) and isinstance(args[-1], ast.Constant) and args[-1].value is ...
+        if rest:
+            args.pop()
+        is_unordered = len(args) == 1 and _is_unordered(args[0])
+        if is_unordered:
+            args = args[0].args  # type: ignore[attr-defined]  # a call, see _is_unordered
+        call = CallPattern(
+            op,
+            (*first, *(self.reader.pattern(arg) for arg in args)),
+            rest=rest,
+            is_unordered=is_unordered,
+            place=place_of(node),
+        )
+        attributes, attributes_name = self._attributes(node.keywords)
+        call = replace(call, attributes=attributes, attributes_name=attributes_name)
+        check_call(call, node, self.schemas)
+        return call
+
+    def _attributes(
+        self, keywords: Sequence[ast.keyword]
+    ) -> tuple[tuple[tuple[str, AttributeValue], ...], str]:
+        """Read ``name=value``, ``**{"a name": value}`` and ``**attrs``."""
+        attributes: dict[str, AttributeValue] = {}
+        attributes_name = ""
+        for keyword in keywords:
+            pairs = [(keyword.arg, keyword.value)]
+            if isinstance(keyword.value, ast.Dict) and keyword.arg is None:
+                keys = [None if key is None else read_text(key) for key in keyword.value.keys]
+                pairs = list(zip(keys, keyword.value.values, strict=True))
+            for name, value in pairs:
+                if name is None:
+                    if attributes_name:
+                        raise wrong(value, "the other attributes have one name")
+                    attributes_name = read_word(value) or "_"
+                    continue
+                if name in attributes:
+                    raise wrong(value, f"the attribute {name!r} is given twice")
+                attributes[name] = read_attribute(value)
+        return tuple(attributes.items()), attributes_name
+
+    def _optional(self, node: ast.Call, word: ast.Call) -> DFPattern:
+        if len(word.args) != 1 or word.keywords or not node.args:
+            raise wrong(node, "optional takes an operator, then its inputs", "optional(Relu)(x)")
+        base = self.reader.pattern(node.args[0])
+        outer = ast.copy_location(ast.Call(word.args[0], node.args[1:], node.keywords), node)
+        extended = self._call_op(self._op(word.args[0]), outer, base)
+        return OrPattern(base, extended, place=place_of(node))
+
+    # -- words ---------------------------------------------------------------------------------
+
+    def _const(self, node: ast.Call) -> DFPattern:
+        if len(node.args) > 1 or node.keywords:
+            raise wrong(node, "write const() or const(name)")
+        name = read_word(node.args[0]) if node.args else ""
+        if name.startswith("_"):
+            raise wrong(node, f"{name!r} cannot be used as a name")
+        return ConstantPattern(name, place=place_of(node))
+
+    def _input(self, node: ast.Call) -> DFPattern:
+        if len(node.args) > 1 or node.keywords:
+            raise wrong(node, 'write input() or input("name")')
+        source = read_text(node.args[0]) if node.args else ""
+        return InputPattern(source, source, place=place_of(node))
+
+    def _is_value(self, node: ast.Call) -> DFPattern:
+        usage = 'write is_value([1.0, 2.0], dtype="float32")'
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        if len(node.args) != 1 or set(named) - {"dtype", "shape"}:
+            raise wrong(node, usage)
+        items = read_literal(node.args[0])
+        try:
+            dtype = read_text(named["dtype"]) if "dtype" in named else None
+            array = read_array(items, dtype)
+            if "shape" in named:
+                array = array.reshape(read_shape(named["shape"]))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise wrong(node, f"not an array: {error}", usage) from error
+        return replace(pattern.is_value(array), place=place_of(node))
+
+    def _same_shape(self, node: ast.Call) -> DFPattern:
+        first, second = self._patterns(node, 2, "same_shape(a, b)")
+        return replace(pattern.same_shape(first, second), place=place_of(node))
+
+    def _dominates(self, node: ast.Call) -> DFPattern:
+        parent, path, child = self._patterns(node, 3, "dominates(parent, path, child)")
+        return replace(pattern.dominates(parent, path, child), place=place_of(node))
+
+    def _repeat(self, node: ast.Call) -> DFPattern:
+        if len(node.args) < 2:  # noqa: PLR2004  # operator and base
+            raise wrong(node, "write repeat(Cast, x, min=0, max=8)")
+        own = {k.arg: read_number(k.value) for k in node.keywords if k.arg in {"min", "max"}}
+        others = [keyword for keyword in node.keywords if keyword.arg not in own]
+        inner = ast.copy_location(ast.Call(node.func, node.args[2:], others), node)
+        base = self.reader.pattern(node.args[1])
+        step = self._call_op(self._op(node.args[0]), inner, WildcardPattern())
+        try:
+            chain = pattern.repeat(step.op, base, min=own.get("min", 0), max=own.get("max"))
+        except ValueError as error:
+            raise wrong(node, str(error)) from error
+        return replace(chain, step=step, place=place_of(node))
+
+    def _if(self, node: ast.Call) -> DFPattern:
+        if len(node.args) != 3 or node.keywords:  # noqa: PLR2004  # as the usage says
+            raise wrong(node, "write if_(condition, then, otherwise)")
+        condition = self.reader.pattern(node.args[0])
+        results = [self._several(arg) for arg in node.args[1:]]
+        return replace(pattern.is_if(condition, *results), place=place_of(node))
+
+    def _patterns(self, node: ast.Call, count: int, usage: str) -> list[DFPattern]:
+        if len(node.args) != count or node.keywords:
+            raise wrong(node, f"write {usage}")
+        return [self.reader.pattern(arg) for arg in node.args]
+
+    # -- methods -------------------------------------------------------------------------------
+
+    def _has_dtype(self, node: ast.Call, inner: DFPattern) -> DFPattern:
+        for arg in node.args:
+            dtype = read_text(arg)
+            if dtype not in DTYPE_CODES:
+                hint = did_you_mean(dtype, DTYPE_CODES)
+                raise wrong(node, f"{dtype!r} is not an element type", hint)
+        return self._typed(node, inner.has_dtype, map(read_text, node.args))
+
+    def _has_rank(self, node: ast.Call, inner: DFPattern) -> DFPattern:
+        return self._typed(node, inner.has_rank, map(read_number, node.args))
+
+    def _has_shape(self, node: ast.Call, inner: DFPattern) -> DFPattern:
+        return self._typed(node, inner.has_shape, map(read_dimension, node.args))
+
+    def _has_type(self, node: ast.Call, inner: DFPattern) -> DFPattern:
+        if len(node.args) != 1:
+            raise wrong(node, 'write x.has_type("float32[n, 4]")')
+        return self._typed(node, inner.has_type, map(read_text, node.args))
+
+    def _typed(self, node: ast.Call, method: Callable[..., Any], args: Any) -> DFPattern:  # noqa: ANN401  # an iterator
+        if node.keywords:
+            raise wrong(node, "takes no keywords")
+        if not node.args and method.__name__ != "has_shape":
+            raise wrong(node, f"{method.__name__} takes what is allowed", 'x.has_dtype("float32")')
+        try:
+            typed: DFPattern = replace(method(*args), place=place_of(node))
+        except ValueError as error:
+            raise wrong(node, str(error)) from error
+        return typed
+
+    def _same_shape_as(self, node: ast.Call, inner: DFPattern) -> DFPattern:
+        (other,) = self._patterns(node, 1, "a.same_shape_as(b)")
+        return replace(pattern.same_shape(inner, other), place=place_of(node))
+
+    def _used_by(self, node: ast.Call, inner: DFPattern) -> DFPattern:
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        indices = [*node.args[1:], *named.values()]
+        if not node.args or len(indices) > 1 or set(named) - {"index"}:
+            raise wrong(node, "write a.used_by(b) or a.used_by(b, 0)")
+        assert isinstance(node.func, ast.Attribute)  # noqa: S101  # it is a method
+        index = read_number(indices[0]) if indices else None
+        only = node.func.attr == "only_used_by"
+        consumer = self.reader.pattern(node.args[0])
+        return replace(pattern.edge(inner, consumer, only=only, index=index), place=place_of(node))
+
+    def _method_dominates(self, node: ast.Call, inner: DFPattern) -> DFPattern:
+        if not node.args or len(node.args) > 2 or node.keywords:  # noqa: PLR2004  # child and path
+            raise wrong(node, "write child.dominates(parent, path)")
+        parent, *path = [self.reader.pattern(arg) for arg in node.args]
+        region = pattern.dominates(parent, path[0] if path else None, inner)
+        return replace(region, place=place_of(node))
+
+
+def _refuse_repetition(node: ast.Call) -> None:
+    seen: set[str] = set()
+    for keyword in node.keywords:
+        if keyword.arg is not None and keyword.arg in seen:
+            raise wrong(keyword.value, f"{keyword.arg!r} is given twice")
+        seen.add(keyword.arg or "")
+
+
+def _is_unordered(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "unordered"
+        and not node.keywords
+    )
+
+
+# The text spelling of patterns: a subset of Python's expressions, parsed and never executed.
 
 
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
@@ -187,7 +1261,7 @@ class PatternReader:
             case ast.BinOp(op=ast.BitXor() | ast.RShift()):
                 only = isinstance(node.op, ast.RShift)
                 ends = self.pattern(node.left), self.pattern(node.right)
-                return replace(builders.edge(*ends, only=only), place=place)
+                return replace(pattern.edge(*ends, only=only), place=place)
             case ast.BinOp() if type(node.op) in BINARY_OPS:
                 return self._operator(BINARY_OPS[type(node.op)], node, node.left, node.right)
             case ast.Subscript():
@@ -198,7 +1272,7 @@ class PatternReader:
                 raise wrong(node, f"{ast.unparse(node)!r} is not a pattern")
 
     def _operator(self, op_type: str, node: ast.expr, *args: ast.expr) -> CallPattern:
-        call = builders.is_op(op_type)(*(self.pattern(arg) for arg in args))
+        call = pattern.is_op(op_type)(*(self.pattern(arg) for arg in args))
         return replace(call, place=place_of(node))
 
     def _name(self, node: ast.Name) -> DFPattern:

@@ -3,13 +3,20 @@
 It knows nothing of protobuf: :mod:`dplcli.onnx_io` fills it and writes it back.
 """
 
-from dplcli.ir.codec import Codec, OpSchema, Remarks, SchemaLibrary, StatedType, TypeStatement
-from dplcli.ir.graph import Graph
-from dplcli.ir.model import Function, Model
-from dplcli.ir.node import Node
-from dplcli.ir.tensor import ArrayTensor, Tensor
-from dplcli.ir.types import Attribute, Dim, Shape, TensorType
-from dplcli.ir.value import Value
+from dplcli.ir.model import (
+    Codec,
+    Function,
+    Graph,
+    Model,
+    Node,
+    OpSchema,
+    Remarks,
+    SchemaLibrary,
+    StatedType,
+    TypeStatement,
+    Value,
+)
+from dplcli.ir.types import ArrayTensor, Attribute, Dim, Shape, Tensor, TensorType
 
 __all__ = [
     "ArrayTensor",

@@ -1,22 +1,281 @@
-"""Models and model-local functions."""
+"""Models: functions and graphs of nodes in topological order, and values with their uses."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from math import prod
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from dplcli.ir.graph import Graph
-from dplcli.ir.scopes import scope_of
-from dplcli.ir.types import TensorType
+from dplcli.ir.types import Tensor, TensorType, shared_type, tensor_of_attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping
+    from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import TypeAlias
 
-    from dplcli.ir.codec import Codec
-    from dplcli.ir.node import Node
+    from numpy.typing import NDArray
+
     from dplcli.ir.types import Attribute
-    from dplcli.ir.value import Value
+
+    Use: TypeAlias = "tuple[Node, int]"
+    """A node and the input slot in which it reads a value."""
+
+
+# Graphs: nodes in topological order.
+#
+# Nested graphs (bodies of If, Loop, Scan) are graphs of their own; a value of an outer graph that
+# an inner node reads is simply that value, with the inner node in its use-list.
+
+
+_GAP = 1 << 40
+_FILLED = 1.4
+"""How many more positions may be taken in a range that is twice as wide."""
+_SHARE = 8
+"""What is put in takes the first eighth of a gap: mostly more comes between it and what follows."""
+
+
+class Graph:
+    """A main graph, the body of a function, or the body of an If, Loop or Scan.
+
+    Nodes form a linked list in topological order, each with a position label, so that insertion,
+    removal and "which comes first" take constant time.
+
+    Attributes:
+        model: The model it belongs to.
+        name: Graph name.
+        owner: The node whose attribute it is; None for a main graph or a function body.
+        inputs: Its inputs, overridable initializers included.
+        outputs: What it returns; never None.
+        values: Every value it defines, by name.
+        source: The opaque graph it was loaded from.
+        modified: Whether anything was edited since loading.
+        inner: The bodies that its nodes have, in order of loading.
+        erased: Names of the values taken out since loading.
+        dropped: Those of them that the graph stored data for.
+        stated_types: Types to state in the file for values that passes have made.
+        opset_imports: Domain to version, as in force here (shared with the enclosing graph).
+    """
+
+    __slots__ = (
+        "_first",
+        "_last",
+        "dropped",
+        "erased",
+        "inner",
+        "inputs",
+        "model",
+        "modified",
+        "name",
+        "node_count",
+        "opset_imports",
+        "outputs",
+        "owner",
+        "source",
+        "stated_types",
+        "values",
+    )
+
+    def __init__(
+        self, model: Model, opset_imports: dict[str, int], *, owner: Node | None = None
+    ) -> None:
+        """Create an empty graph."""
+        self.model = model
+        self.opset_imports = opset_imports
+        self.name = ""
+        self.owner = owner
+        self.inner: list[Graph] = []
+        if owner is not None:
+            owner.graph.inner.append(self)
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.values: dict[str, Value] = {}
+        self.source: object = None
+        self.modified = False
+        self.erased: set[str] = set()
+        self.dropped: set[str] = set()
+        self.stated_types: dict[str, StatedType] = {}
+        self.node_count = 0
+        self._first: Node | None = None
+        self._last: Node | None = None
+
+    def __repr__(self) -> str:
+        """Show name and size."""
+        return f"<Graph {self.name!r} with {self.node_count} nodes>"
+
+    def __iter__(self) -> Iterator[Node]:
+        """Iterate over the nodes in topological order; removing the current one is safe."""
+        node = self._first
+        while node is not None:
+            following = node.next
+            yield node
+            node = following
+
+    def __reversed__(self) -> Iterator[Node]:
+        """Iterate from the last node to the first; removing the current one is safe."""
+        node = self._last
+        while node is not None:
+            preceding = node.prev
+            yield node
+            node = preceding
+
+    def clear(self) -> None:
+        """Forget everything an outermost graph holds."""
+        self.inputs, self.outputs, self.values, self.inner = [], [], {}, []
+        self._first = self._last = None
+        self.node_count = 0
+
+    @property
+    def initializers(self) -> list[Value]:
+        """The values that the graph stores data for, in file order."""
+        return [value for value in self.values.values() if value.is_initializer]
+
+    def add_output(self, value: Value) -> None:
+        """Return *value*, of this graph or one round it, as a further output."""
+        self.outputs.append(value)
+        value.returned_by += (self,)
+
+    def and_inner(self) -> Iterator[Graph]:
+        """Iterate over this graph and those inside it, outer ones first."""
+        pending = [self]
+        while pending:
+            graph = pending.pop()
+            yield graph
+            pending += reversed(graph.inner)
+
+    # -- building and editing: used by the loader and by passes.rewriter only ------------------
+
+    def append(self, node: Node) -> None:
+        """Link *node* in as the last one; its inputs must be defined already."""
+        last = self._last
+        if last is None:
+            self._first = node
+            node.position = _GAP
+        else:
+            last.next = node
+            node.position = last.position + _GAP
+        node.prev = last
+        node.next = None
+        self._last = node
+        self.node_count += 1
+
+    def insert_before(self, anchor: Node, node: Node) -> None:
+        """Link *node* in just before *anchor*."""
+        before = anchor.prev
+        node.prev, node.next = before, anchor
+        anchor.prev = node
+        if before is None:
+            self._first = node
+        else:
+            before.next = node
+        self.node_count += 1
+        low = 0 if before is None else before.position
+        node.position = low + (anchor.position - low) // _SHARE
+        if node.position == low:
+            self._make_room(node)
+
+    def insert_behind(self, anchor: Node, node: Node) -> None:
+        """Link *node* in just behind *anchor*."""
+        if anchor.next is None:
+            self.append(node)
+        else:
+            self.insert_before(anchor.next, node)
+
+    def unlink(self, node: Node) -> None:
+        """Take *node* out of the list; its values and uses are the caller's affair."""
+        if node.prev is None:
+            self._first = node.next
+        else:
+            node.prev.next = node.next
+        if node.next is None:
+            self._last = node.prev
+        else:
+            node.next.prev = node.prev
+        node.prev = node.next = None
+        self.node_count -= 1
+
+    def arrange(self, nodes: Iterable[Node]) -> None:
+        """Put all nodes into another topological order."""
+        self._first = self._last = None
+        self.node_count = 0
+        for node in nodes:
+            self.append(node)
+
+    def _make_room(self, node: Node) -> None:
+        """Give *node*, which has no position between its neighbours', and those round it new ones.
+
+        The smallest aligned range of positions that is sparse enough is spread out evenly, which
+        costs the logarithm of the graph's size for each insertion (M. A. Bender and others, *Two
+        simplified algorithms for maintaining order in a list*, ESA 2002).
+        """
+        centre = node.position = 0 if node.prev is None else node.prev.position
+        first = last = node
+        count, width, most = 1, 1, 1.0
+        while True:
+            width *= 2
+            most *= _FILLED
+            start = centre - centre % width
+            while first.prev is not None and first.prev.position >= start:
+                first, count = first.prev, count + 1
+            while last.next is not None and last.next.position < start + width:
+                last, count = last.next, count + 1
+            if count <= most:
+                break
+        gap = width // (count + 1)
+        current: Node | None = first
+        for rank in range(1, count + 1):
+            assert current is not None  # noqa: S101  # they were counted
+            current.position = start + rank * gap
+            current = current.next
+
+
+# Keys of metadata by which dpl knows again what it wrote, and from what.
+#
+# Models are exchanged as files, so these are a format: other modules, and other tools, read them.
+
+
+RULE_KEY = "dpl.rule"
+"""Of a node that a rule has made: the rule's name."""
+
+ORIGIN_KEY = "dpl.replaces"
+"""Of a node that a rule has made: the names of the nodes it was made from."""
+
+NODES_KEY = "dpl.nodes"
+"""Of a call: the nodes it stands for (:func:`dplcli.passes.origin.describe_nodes`)."""
+
+
+# Where graphs are: their names for readers.
+
+
+def scope_of(graph: Graph) -> str:
+    """Name a graph: ``main``, ``main/loop_1.body``, or ``function local::f``."""
+    parts: list[str] = []
+    while graph.owner is not None:
+        owner = graph.owner
+        attribute = next(name for name, body in owner.subgraphs.items() if body is graph)
+        parts.append(f"{owner.label}.{attribute}")
+        graph = owner.graph
+    return "/".join([_outermost_name(graph), *reversed(parts)])
+
+
+def is_in_function(graph: Graph) -> bool:
+    """Tell whether *graph* is the body of a function, or lies in it."""
+    while graph.owner is not None:
+        graph = graph.owner.graph
+    return graph is not graph.model.graph
+
+
+def _outermost_name(graph: Graph) -> str:
+    model = graph.model
+    if graph is model.graph:
+        return "main"
+    key = next(key for key, function in model.functions.items() if function.body is graph)
+    return f"function {key[0]}::{key[1]}"
+
+
+# Models and model-local functions.
+
 
 Memory = TypeVar("Memory")
 
@@ -86,7 +345,7 @@ class Model:
         refuted: By value, what the file states of its type though the graph contradicts it.
         conflicts: What makes its nodes mean different things to different readers.
         implied: By node and input slot, constants for what the node keeps in attributes though
-            later opsets have it as an input (:mod:`dplcli.ir.parameters`).
+            later opsets have it as an input (:mod:`dplcli.ir.operators`).
     """
 
     def __init__(self, codec: Codec) -> None:
@@ -262,3 +521,681 @@ def says_more(found: TensorType, known: TensorType | None) -> bool:
         (old is None and new is not None) or (isinstance(new, int) and not isinstance(old, int))
         for new, old in zip(found.shape, known.shape, strict=False)
     )
+
+
+# What the IR asks of whoever read the file: to decode a part when it is first looked at.
+#
+# The IR keeps each node, tensor and type as the opaque object that the loader found
+# (*source*) and never looks inside; so a weight that no rule reads is never decoded or copied,
+# and what nobody touched can be written back as it came.
+
+
+class Remarks(NamedTuple):
+    """What a node, or the type of a value, carries for readers and tools.
+
+    Attributes:
+        doc: Its ``doc_string``.
+        metadata: Its ``metadata_props``.
+    """
+
+    doc: str
+    metadata: Mapping[str, str]
+
+
+NO_REMARKS = Remarks("", {})
+
+
+class StatedType(NamedTuple):
+    """What a file states of a value beside the graph's interface.
+
+    Attributes:
+        known: The type, if it is a tensor's.
+        remarks: What is added for readers and tools.
+        encoded: The whole statement as the codec encodes it, if the rest does not say it all.
+    """
+
+    known: TensorType | None
+    remarks: Remarks = NO_REMARKS
+    encoded: bytes = b""
+
+
+class TypeStatement:
+    """A :class:`StatedType`, decoded when it is first asked for.
+
+    Values of which the file states the same share it.
+
+    Args:
+        encoded: The statement as the codec encodes it, without the value's name.
+        decode: Reads the type, if it is a tensor's, and the whole statement.
+    """
+
+    __slots__ = ("_decode", "_decoded", "encoded")
+
+    def __init__(
+        self, encoded: bytes, decode: Callable[[bytes], tuple[TensorType | None, StatedType]]
+    ) -> None:
+        """Keep *encoded* as it is."""
+        self.encoded = encoded
+        self._decode = decode
+        self._decoded: tuple[TensorType | None, StatedType] | None = None
+
+    @property
+    def type(self) -> TensorType | None:
+        """The type; None if it is not a tensor's."""
+        return (self._decoded or self._read())[0]
+
+    @property
+    def stated(self) -> StatedType:
+        """All that is stated."""
+        return (self._decoded or self._read())[1]
+
+    def refined(self, found: TensorType) -> TypeStatement:
+        """Return the same statement of a value of which more is known than it says."""
+        copy = TypeStatement(self.encoded, self._decode)
+        copy._decoded = found, self.stated
+        return copy
+
+    def _read(self) -> tuple[TensorType | None, StatedType]:
+        self._decoded = self._decode(self.encoded)
+        return self._decoded
+
+
+@dataclass(frozen=True)
+class OpSchema:
+    """What the standard says of one operator at one opset version.
+
+    Attributes:
+        inputs: Names of the formal inputs; a variadic last one counts once.
+        min_inputs: Fewest inputs a node must have.
+        max_inputs: Most inputs a node may have (a large number if variadic).
+        outputs: Names of the formal outputs.
+        max_outputs: Most outputs a node may have.
+        attributes: Kind of each attribute.
+        defaults: The attributes that have a machine-readable default.
+        since: The opset it came with.
+        required_attributes: The attributes that a node must state.
+        integer_inputs: The inputs that are int64 (or int32) whatever the others are.
+    """
+
+    inputs: tuple[str, ...]
+    min_inputs: int
+    max_inputs: int
+    outputs: tuple[str, ...]
+    max_outputs: int
+    attributes: Mapping[str, str]
+    defaults: Mapping[str, Attribute] = field(default_factory=dict)
+    since: int = 1
+    integer_inputs: frozenset[int] = frozenset()
+    required_attributes: frozenset[str] = frozenset()
+
+
+class SchemaLibrary(Protocol):
+    """Knowledge of the standard operators."""
+
+    def find(self, op_type: str, domain: str, version: int) -> OpSchema | None:
+        """Return the schema in force at opset *version*, or None if there is none."""
+
+    def versions(self, op_type: str, domain: str) -> Iterable[OpSchema]:
+        """Return every version of an operator's schema, oldest first; none if unknown."""
+
+    def op_types(self, domain: str) -> Iterable[str]:
+        """Return the operators known in *domain*, for suggestions; none for a foreign one."""
+
+
+class Codec(Protocol):
+    """Decoder of opaque sources."""
+
+    schemas: SchemaLibrary
+
+    def attributes(self, node: Node) -> dict[str, Attribute]:
+        """Decode the attributes of *node*, whose source is set."""
+
+    def remarks(self, node: Node) -> Remarks:
+        """Read what *node*, whose source is set, carries for readers and tools."""
+
+    def tensor(self, source: object) -> Tensor:
+        """Wrap a tensor without decoding its data."""
+
+    def declared_type(self, source: object) -> TensorType | None:
+        """Decode a declared type; None if it is not a tensor's."""
+
+    def infer_types(
+        self, model: Model, *, anew: bool = False
+    ) -> tuple[Mapping[Value, TensorType], str]:
+        """Infer the types that the file does not declare.
+
+        Args:
+            model: The model.
+            anew: Whether to look at the model as it has become, rather than at the file.
+
+        Returns:
+            The types found, and why there are not more ("" if nothing went wrong).
+        """
+
+    def statements_hold(self, model: Model) -> bool:
+        """Tell whether all types are stated, numbers only, and each is what its node makes."""
+
+    def infer_node(self, node: Node) -> Sequence[TensorType | None]:
+        """Infer the types of one node's outputs from those of its inputs; empty if unknown."""
+
+    def evaluate(
+        self, node: Node, inputs: Sequence[NDArray[Any] | None]
+    ) -> tuple[NDArray[Any], ...] | None:
+        """Compute the outputs of one node; None if that is not possible."""
+
+
+# Values: what flows between nodes, with maintained use-lists.
+
+
+_MANY_USES = 32
+FIRST_IR_WITH_PLAIN_INITIALIZERS = 4
+"""First IR version in which an initializer need not be a graph input as well."""
+
+
+class Value:
+    """One tensor (or sequence, or optional) that flows through a graph.
+
+    Attributes:
+        name: Its name in the file; unique in its graph.
+        graph: The graph that defines it.
+        producer: The node it comes from, or None for graph inputs and initializers.
+        index: Which output of the producer it is.
+        is_graph_input: Whether it is an input of its graph (initializers can be both).
+        returned_by: The graphs that return it, once per output: its own, or bodies inside it.
+        type_source: Declaration of its type: what the file states, opaque or a
+            :class:`TypeStatement`, or what was found; None if there is none.
+    """
+
+    __slots__ = (
+        "_constant",
+        "_uses",
+        "graph",
+        "index",
+        "is_graph_input",
+        "name",
+        "producer",
+        "returned_by",
+        "type_source",
+    )
+
+    def __init__(
+        self, name: str, graph: Graph, producer: Node | None = None, index: int = 0
+    ) -> None:
+        """Create a value without uses; :class:`Graph` registers it."""
+        self.name = name
+        self.graph = graph
+        self.producer = producer
+        self.index = index
+        self.is_graph_input = False
+        self.returned_by: tuple[Graph, ...] = ()
+        self.type_source: object = None
+        self._constant: object = None
+        self._uses: list[Use] | dict[Use, None] = []
+
+    def __repr__(self) -> str:
+        """Show the name and where it comes from."""
+        return f"<Value {self.name!r} of {self.producer!r}>"
+
+    @property
+    def is_graph_output(self) -> bool:
+        """Whether its graph returns it."""
+        return self.graph in self.returned_by
+
+    @property
+    def uses(self) -> tuple[Use, ...]:
+        """Every (node, input slot) that reads it, nested graphs included; safe while editing."""
+        return tuple(self._uses)
+
+    @property
+    def use_count(self) -> int:
+        """How many input slots read it."""
+        return len(self._uses)
+
+    def iter_uses(self) -> Iterator[Use]:
+        """Iterate without copying; do not edit meanwhile."""
+        return iter(self._uses)
+
+    def add_use(self, node: Node, slot: int) -> None:
+        """Record that *node* reads this value in *slot*."""
+        if type(self._uses) is list:
+            self._uses.append((node, slot))
+        else:
+            self._uses[node, slot] = None  # type: ignore[call-overload]  # narrowed above
+
+    def remove_use(self, node: Node, slot: int) -> None:
+        """Forget that *node* reads this value in *slot*, in constant time also for many uses."""
+        if type(self._uses) is list and len(self._uses) > _MANY_USES:
+            self._uses = dict.fromkeys(self._uses)
+        if type(self._uses) is list:
+            self._uses.remove((node, slot))
+        else:
+            del self._uses[node, slot]  # type: ignore[arg-type]  # narrowed above
+
+    # -- constants ---------------------------------------------------------------------------
+
+    @property
+    def is_initializer(self) -> bool:
+        """Whether the graph stores data for it."""
+        return self._constant is not None and self.producer is None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether its data is in the file and nobody can override it.
+
+        An initializer that is also a graph input is overridable from IR version 4 on; before,
+        every initializer had to be listed as an input, so there it means nothing.
+        """
+        if self.producer is not None:
+            return self.producer.op_type == "Constant" and self.producer.domain == ""
+        if self._constant is None:
+            return False
+        return not self.is_graph_input or (
+            self.graph.model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS
+        )
+
+    def set_initializer(self, source: object) -> None:
+        """Give the value stored data: an opaque source or a Tensor."""
+        self._constant = source
+
+    @property
+    def initializer_source(self) -> object:
+        """What :meth:`set_initializer` was given."""
+        return self._constant
+
+    @property
+    def constant(self) -> Tensor | None:
+        """The constant it holds, not decoded; None if it is not constant or not one tensor."""
+        if not self.is_constant:
+            return None
+        if self.producer is None:
+            return self.graph.model.codec.tensor(self._constant)
+        return tensor_of_attributes(self.producer.attributes)
+
+    # -- types -------------------------------------------------------------------------------
+
+    @property
+    def declared_type(self) -> TensorType | None:
+        """The tensor type that the file states; None if it states none."""
+        known = self.type_source
+        if type(known) is TensorType:
+            return known
+        if type(known) is TypeStatement:
+            return known.type
+        declared = None if known is None else self.graph.model.codec.declared_type(known)
+        if declared is None and (tensor := self.constant) is not None:
+            declared = shared_type(tensor.dtype, tensor.shape)
+        if declared is not None:
+            self.type_source = declared
+        return declared
+
+    @property
+    def stated_type(self) -> StatedType | None:
+        """What the file states of it beside the interface of its graph, or is to state."""
+        made = self.graph.stated_types.get(self.name)
+        if made is not None:
+            return made
+        source = self.type_source
+        return source.stated if type(source) is TypeStatement else None
+
+    def note_type(self, found: TensorType) -> None:
+        """Let *found* be the declared type; what the file states stays known."""
+        source = self.type_source
+        self.type_source = source.refined(found) if type(source) is TypeStatement else found
+
+    def known_type(self) -> TensorType | None:
+        """The declared type, or what shape inference finds (run once for the whole model).
+
+        What a pass has made is inferred node by node.
+        """
+        known = self.type_source
+        if type(known) is TypeStatement:
+            if not self.graph.model.is_checked:
+                self.graph.model.check_statements()
+                return self.known_type()
+            known = known.type
+        if type(known) is TensorType and known.dtype is not None and known.shape is not None:
+            return known
+        found = self.settled_type()
+        if found is None and self.producer is not None and self.producer.source is None:
+            self.graph.model.infer_outputs(self.producer)
+            return self.declared_type
+        return found
+
+    def settled_type(self) -> TensorType | None:
+        """As :meth:`known_type`, but nothing is inferred for what a pass has made."""
+        if self.producer is not None or self.graph.owner is not None:  # else it is given
+            self.graph.model.check_statements()
+        declared = self.declared_type
+        if declared is not None and declared.dtype is not None and declared.shape is not None:
+            return declared
+        return self.graph.model.inferred_types().get(self, declared)
+
+
+def record_uses(node: Node) -> None:
+    """Record the uses by a node whose inputs have just been set."""
+    slot = 0
+    for value in node.inputs:
+        if value is not None:
+            uses = value._uses  # noqa: SLF001  # Value's own module
+            if type(uses) is list:
+                uses.append((node, slot))
+            else:
+                value.add_use(node, slot)
+        slot += 1  # noqa: SIM113  # enumerate would make a tuple a time, in the loader's hot loop
+
+
+# Nodes: one operation each.
+
+
+_NO_SUBGRAPHS: Mapping[str, Graph] = MappingProxyType({})
+NO_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType({})
+_NO_METADATA: Mapping[str, str] = MappingProxyType({})
+
+
+class Node:
+    """One operation.
+
+    Attributes:
+        op_type: Operator name.
+        domain: Operator domain; "" is the standard one ("ai.onnx" reads as "").
+        overload: Overload of a model-local function, nearly always "".
+        name: Node name; may be empty and, in bad files, not unique.
+        inputs: Values read, None where an optional input is omitted.
+        outputs: Values made, None where an optional output is omitted.
+        graph: The graph it is in.
+        subgraphs: Its graph attributes by name; empty for nearly all nodes.
+        source: The opaque node it was loaded from; None if made by a pass.
+        rewired: Whether its inputs or outputs differ from the source's.
+        metadata: ``metadata_props`` of a node made by a pass.
+        doc: ``doc_string`` of a node made by a pass.
+    """
+
+    __slots__ = (
+        "_attributes",
+        "doc",
+        "domain",
+        "graph",
+        "inputs",
+        "metadata",
+        "name",
+        "next",
+        "op_type",
+        "outputs",
+        "overload",
+        "position",
+        "prev",
+        "rewired",
+        "source",
+        "subgraphs",
+    )
+
+    def __init__(
+        self, graph: Graph, op_type: str, domain: str = "", name: str = "", source: object = None
+    ) -> None:
+        """Create an unconnected node; :class:`Graph` links it in."""
+        self.graph = graph
+        self.op_type = op_type
+        self.domain = domain
+        self.overload = ""
+        self.name = name
+        self.inputs: tuple[Value | None, ...] = ()
+        self.outputs: tuple[Value | None, ...] = ()
+        self.subgraphs: Mapping[str, Graph] = _NO_SUBGRAPHS
+        self.source = source
+        self.rewired = False
+        self.metadata: Mapping[str, str] = _NO_METADATA
+        self.doc = ""
+        self._attributes: Mapping[str, Attribute] | None = None
+        self.position = 0
+        self.prev: Node | None = None
+        self.next: Node | None = None
+
+    def __repr__(self) -> str:
+        """Show the operator and what identifies the node."""
+        return f"<Node {self.qualified_op} {self.label!r}>"
+
+    def rewire(self, inputs: Iterable[Value | None]) -> None:
+        """Set what it reads; the use-lists are the caller's affair."""
+        self.inputs = tuple(inputs)
+        self.rewired = True
+
+    @property
+    def qualified_op(self) -> str:
+        """``Conv``, or ``com.microsoft.Gelu`` outside the standard domain."""
+        return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def label(self) -> str:
+        """The node's name, else its first output's: what a reader can search for."""
+        return self.name or next((out.name for out in self.outputs if out is not None), "")
+
+    @property
+    def remarks(self) -> Remarks:
+        """What it carries for readers and tools, wherever it comes from."""
+        if self.source is None:
+            return Remarks(self.doc, self.metadata)
+        return self.graph.model.codec.remarks(self)
+
+    @property
+    def attributes(self) -> Mapping[str, Attribute]:
+        """The attributes that the file states, decoded on first use; not to be edited."""
+        if self._attributes is None:
+            self._attributes = (
+                {} if self.source is None else self.graph.model.codec.attributes(self)
+            )
+        return self._attributes
+
+    @attributes.setter
+    def attributes(self, attributes: Mapping[str, Attribute]) -> None:
+        """Set all attributes of a node made by a pass."""
+        self._attributes = attributes
+
+    @property
+    def has_references(self) -> bool:
+        """Whether callers of the function it is in give it an attribute: its value is not here."""
+        return any(attribute.ref for attribute in self.attributes.values())
+
+
+# Model-local functions and the nodes that call them.
+
+
+Key = TypeVar("Key", bound="Hashable")
+
+MANY = 10**15
+"""More nodes than any model has; what is more, or without an end, counts as this."""
+
+
+def called_function(node: Node) -> Function | None:
+    """Return the function of its model that *node* calls; None if it is an operator."""
+    return node.graph.model.functions.get((node.domain, node.op_type, node.overload))
+
+
+def calls_in(model: Model) -> dict[Function, list[Node]]:
+    """List the calls of each function of *model*, wherever they are."""
+    calls: dict[Function, list[Node]] = {function: [] for function in model.functions.values()}
+    for graph in model.graphs():
+        for node in graph:
+            function = called_function(node)
+            if function is not None:
+                calls[function].append(node)
+    return calls
+
+
+def callees(function: Function) -> list[Function]:
+    """List the functions that *function* calls, each once."""
+    nodes = (node for graph in function.body.and_inner() for node in graph)
+    called = dict.fromkeys(map(called_function, nodes))
+    return [function for function in called if function is not None]
+
+
+def callers_first(calls: Mapping[Function, Sequence[Node]]) -> list[Function]:
+    """Sort functions so that each follows all that call it; what lies on a cycle is left out.
+
+    Args:
+        calls: The functions, with their calls (:func:`calls_in`).
+    """
+    called = {function: callees(function) for function in calls}
+    waiting = dict.fromkeys(calls, 0)
+    for functions in called.values():
+        for function in functions:
+            waiting[function] += 1
+    ready = [function for function, count in waiting.items() if not count]
+    for caller in ready:
+        for function in called[caller]:
+            waiting[function] -= 1
+            if not waiting[function]:
+                ready.append(function)
+    return ready
+
+
+def expanded_sizes(
+    own: Mapping[Key, int], calls: Mapping[Key, Mapping[Key, int]]
+) -> dict[Key, int]:
+    """Count the nodes that functions stand for: each call counts as what it calls.
+
+    Nothing is expanded: 40 functions that call each other twice take 40 steps.
+
+    Args:
+        own: By function, how many nodes it has.
+        calls: By function, how often it calls which other.
+
+    Returns:
+        The counts, at most :data:`MANY`, which a function that reaches itself has.
+    """
+    callers: dict[Key, list[Key]] = {key: [] for key in own}
+    for key, called in calls.items():
+        for inner in called:
+            callers[inner].append(key)
+    waiting = {key: len(calls.get(key, ())) for key in own}
+    ready = [key for key, count in waiting.items() if not count]
+    sizes = dict.fromkeys(own, MANY)
+    for key in ready:
+        inside = sum(count * sizes[inner] for inner, count in calls.get(key, {}).items())
+        sizes[key] = min(own[key] + inside, MANY)
+        for caller in callers[key]:
+            waiting[caller] -= 1
+            if not waiting[caller]:
+                ready.append(caller)
+    return sizes
+
+
+def nodes_stood_for(model: Model) -> dict[Function, int]:
+    """Count the nodes that each function of *model* stands for (:func:`expanded_sizes`)."""
+    own: dict[Function, int] = {}
+    calls: dict[Function, dict[Function, int]] = {}
+    for function in model.functions.values():
+        own[function], calls[function] = 0, {}
+        for graph in function.body.and_inner():
+            own[function] += graph.node_count
+            for node in graph:
+                called = called_function(node)
+                if called is not None:
+                    calls[function][called] = calls[function].get(called, 0) + 1
+    return expanded_sizes(own, calls)
+
+
+# Weights that were left out of a file: ``ConstantOfShape`` in the place of a trained tensor.
+#
+# So are the ``light_*`` nets of the onnx package made. Two of them with equal shapes stand for two
+# different weights, and one that is folded puts into the file what was left out of it.
+#
+# A placeholder is a float tensor of a constant shape, with two elements or more, whose every use is
+# one as a weight:
+#
+# - an operand that only holds weights (the kernel of a Conv, the scale of a BatchNormalization …),
+#     directly or through a reshape;
+# - an operand of Add, Sub, Mul or Div, if the fill value is neither 0 nor 1.
+#
+# So a causal mask, an initial state or a neutral element is none, nor is what has a dynamic shape.
+
+
+WEIGHT_DTYPES = ("float16", "float32", "float64")
+"""Element types of the placeholders known."""
+
+MOVES = frozenset({"Reshape", "Unsqueeze", "Squeeze", "Transpose", "Identity", "Flatten", "Cast"})
+"""Operators whose result holds the elements of their first input, and nothing else."""
+
+OPERANDS = frozenset({"Add", "Sub", "Mul", "Div"})
+"""Operators whose operands may be weights."""
+
+_WEIGHT_SLOTS: dict[str, frozenset[int]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "InstanceNormalization"), frozenset({1, 2})),
+    **dict.fromkeys(("LayerNormalization", "GroupNormalization"), frozenset({1, 2})),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), frozenset({1, 2, 3})),
+    **dict.fromkeys(("PRelu", "RMSNormalization"), frozenset({1})),
+    "Gemm": frozenset({0, 1, 2}),
+    "MatMul": frozenset({0, 1}),
+    "BatchNormalization": frozenset({1, 2, 3, 4}),
+}
+_NEUTRAL = frozenset({0.0, 1.0})
+_LARGEST_FILL = 1e3
+_FEWEST = 2
+
+
+def can_stand_for_weight(count: int, fill: float) -> bool:
+    """Tell whether *count* elements that are all *fill* may be a weight that was left out."""
+    return count >= _FEWEST and abs(fill) <= _LARGEST_FILL
+
+
+def is_weight_use(op_type: str, slot: int, fill: float) -> bool:
+    """Tell whether a tensor full of *fill* is read as a weight by an operator of ONNX."""
+    if op_type in OPERANDS:
+        return fill not in _NEUTRAL
+    return slot in _WEIGHT_SLOTS.get(op_type, ())
+
+
+def is_placeholder(node: Node) -> bool:
+    """Tell whether *node* stands for a weight.
+
+    A use by a call, or by an operator of another domain, counts as one as a weight.
+    """
+    if node.op_type != "ConstantOfShape" or node.domain or node.outputs[0] is None:
+        return False
+    count = _element_count(node.inputs[0] if node.inputs else None)
+    if count is None:
+        return False
+    fill = _fill(node)
+    if fill is None or not can_stand_for_weight(count, fill):
+        return False
+    uses = list(_uses(node.outputs[0]))
+    return bool(uses) and all(
+        user is not None and (bool(user.domain) or is_weight_use(user.op_type, slot, fill))
+        for user, slot in uses
+    )
+
+
+def _element_count(shape: Value | None) -> int | None:
+    """Return how many elements a tensor of the constant *shape* has; None if that is not known."""
+    tensor = None if shape is None else shape.constant
+    if tensor is None or tensor.is_external or tensor.dtype != "int64":
+        return None
+    return prod(int(dim) for dim in tensor.numpy().reshape(-1))
+
+
+def _fill(node: Node) -> float | None:
+    """Return the number that a ConstantOfShape repeats; None if it is no weight's."""
+    attribute = node.attributes.get("value")
+    if attribute is None:
+        return 0.0
+    tensor = attribute.value
+    if not isinstance(tensor, Tensor) or tensor.dtype not in WEIGHT_DTYPES or tensor.size != 1:
+        return None
+    return float(tensor.numpy().reshape(-1)[0])
+
+
+def _uses(value: Value) -> Iterator[tuple[Node | None, int]]:
+    """Yield who computes with *value*, beyond reshapes, and in which slot; None if it is returned.
+
+    Each node that moves it has one input, so that none is met twice.
+    """
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if current.returned_by:
+            yield None, 0
+        for user, slot in current.iter_uses():
+            made = user.outputs[0] if user.outputs else None
+            if user.domain or user.op_type not in MOVES or slot or made is None:
+                yield user, slot
+            else:
+                pending.append(made)

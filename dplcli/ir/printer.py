@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from dplcli.ir.tensor import Tensor
+from dplcli.ir.types import Tensor
 
 if TYPE_CHECKING:
-    from dplcli.ir.graph import Graph
-    from dplcli.ir.node import Node
+    from dplcli.ir.model import Graph, Node
     from dplcli.ir.types import Attribute
+
 
 _LONG = 60
 _OPAQUE_KINDS = frozenset({"sparse_tensor", "type_proto"})

@@ -5,8 +5,20 @@ from typing import TYPE_CHECKING
 from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
-    from dplcli.onnx_io.checker import check_model
-    from dplcli.onnx_io.exporter import (
+    from dplcli.onnx_io.convert import OnnxSchemas
+    from dplcli.onnx_io.external_data import check_external_data, external_files
+    from dplcli.onnx_io.infer import check_model, check_sizes, exact_types, open_sizes
+    from dplcli.onnx_io.opset import AdaptedNode, RaisedOpset, raise_opset
+    from dplcli.onnx_io.read import (
+        built_again,
+        check_imports,
+        load_model,
+        model_from_proto,
+        parse_model,
+        paused_gc,
+        read_model_file,
+    )
+    from dplcli.onnx_io.write import (
         StagedModel,
         check_destination,
         is_modified,
@@ -14,45 +26,33 @@ if TYPE_CHECKING:
         to_proto,
         written_size,
     )
-    from dplcli.onnx_io.external_data import check_external_data, external_files
-    from dplcli.onnx_io.loader import (
-        built_again,
-        check_imports,
-        load_model,
-        model_from_proto,
-        paused_gc,
-    )
-    from dplcli.onnx_io.model_file import parse_model, read_model_file
-    from dplcli.onnx_io.opset_raising import AdaptedNode, RaisedOpset, raise_opset
-    from dplcli.onnx_io.schemas import OnnxSchemas
-    from dplcli.onnx_io.sized_inference import check_sizes, exact_types, open_sizes
 else:
     __getattr__ = lazy(
         __name__,
         {
-            "check_model": "dplcli.onnx_io.checker",
-            "StagedModel": "dplcli.onnx_io.exporter",
-            "check_destination": "dplcli.onnx_io.exporter",
-            "is_modified": "dplcli.onnx_io.exporter",
-            "staged": "dplcli.onnx_io.exporter",
-            "to_proto": "dplcli.onnx_io.exporter",
-            "written_size": "dplcli.onnx_io.exporter",
+            "AdaptedNode": "dplcli.onnx_io.opset",
+            "OnnxSchemas": "dplcli.onnx_io.convert",
+            "RaisedOpset": "dplcli.onnx_io.opset",
+            "StagedModel": "dplcli.onnx_io.write",
+            "built_again": "dplcli.onnx_io.read",
+            "check_destination": "dplcli.onnx_io.write",
             "check_external_data": "dplcli.onnx_io.external_data",
+            "check_imports": "dplcli.onnx_io.read",
+            "check_model": "dplcli.onnx_io.infer",
+            "check_sizes": "dplcli.onnx_io.infer",
+            "exact_types": "dplcli.onnx_io.infer",
             "external_files": "dplcli.onnx_io.external_data",
-            "built_again": "dplcli.onnx_io.loader",
-            "check_imports": "dplcli.onnx_io.loader",
-            "load_model": "dplcli.onnx_io.loader",
-            "model_from_proto": "dplcli.onnx_io.loader",
-            "paused_gc": "dplcli.onnx_io.loader",
-            "parse_model": "dplcli.onnx_io.model_file",
-            "read_model_file": "dplcli.onnx_io.model_file",
-            "AdaptedNode": "dplcli.onnx_io.opset_raising",
-            "RaisedOpset": "dplcli.onnx_io.opset_raising",
-            "raise_opset": "dplcli.onnx_io.opset_raising",
-            "OnnxSchemas": "dplcli.onnx_io.schemas",
-            "check_sizes": "dplcli.onnx_io.sized_inference",
-            "exact_types": "dplcli.onnx_io.sized_inference",
-            "open_sizes": "dplcli.onnx_io.sized_inference",
+            "is_modified": "dplcli.onnx_io.write",
+            "load_model": "dplcli.onnx_io.read",
+            "model_from_proto": "dplcli.onnx_io.read",
+            "open_sizes": "dplcli.onnx_io.infer",
+            "parse_model": "dplcli.onnx_io.read",
+            "paused_gc": "dplcli.onnx_io.read",
+            "raise_opset": "dplcli.onnx_io.opset",
+            "read_model_file": "dplcli.onnx_io.read",
+            "staged": "dplcli.onnx_io.write",
+            "to_proto": "dplcli.onnx_io.write",
+            "written_size": "dplcli.onnx_io.write",
         },
     )
 

@@ -13,7 +13,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
 from dplcli.files import path_of
-from dplcli.onnx_io.types import dtype_bits
+from dplcli.onnx_io.convert import dtype_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

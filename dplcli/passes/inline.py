@@ -6,22 +6,865 @@ their order. Calls of other functions get the function's nodes under new names.
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from dplcli.ir.functions import called_function
-from dplcli.ir.scopes import scope_of
-from dplcli.passes.call_inlining import inline_call
-from dplcli.passes.call_records import read_call
-from dplcli.passes.inlinable import callees_of, check_growth, object_to_call
-from dplcli.passes.inlined_names import InlinedNames
-from dplcli.passes.node_order import arrange, original_places
+from dplcli.errors import PassError
+from dplcli.ir import Attribute, Graph, Node, Tensor, Value
+from dplcli.ir.model import called_function, record_uses, scope_of
+from dplcli.ir.operators import schema_of
+from dplcli.ir.traversal import behind_identities, captured_values, enclosing_node
+from dplcli.passes.partition import unique
+from dplcli.passes.records import CallRecord, align, read_call
+from dplcli.passes.rewriter import GraphRewriter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from dplcli.ir import Function, Graph, Model, Node
-    from dplcli.passes.call_records import CallRecord
+    from dplcli.ir import Function, Model, Remarks
+    from dplcli.passes.records import ConstantRecord
+
+    Values = dict[Value, Value | None]
+    """What stands for each value of the body where it is called; None for an omitted input."""
+
+
+# Why a call, or all calls, cannot be replaced by the bodies of functions.
+
+
+_MOST_NODES = 20_000_000
+"""Most nodes that a model may have when its functions are inlined."""
+
+
+def check_growth(model: Model, chosen: Collection[Function]) -> None:
+    """Refuse functions that lead back to themselves, and those that unfold without measure.
+
+    Raises:
+        PassError: There are such functions.
+    """
+    sizes: dict[Function, int] = {}
+    for function in _callees_first(model):
+        sizes[function] = _size(function.body, sizes, chosen)
+    total = sum(sizes[f] for f in model.functions.values() if f not in chosen)
+    total += _size(model.graph, sizes, chosen)
+    if total > _MOST_NODES:
+        raise PassError(f"the model would have {total:,} nodes, more than {_MOST_NODES:,}")
+
+
+def _size(graph: Graph, sizes: dict[Function, int], chosen: Collection[Function]) -> int:
+    """Count the nodes that *graph* has when the *chosen* functions are inlined in it."""
+    total = 0
+    for inner in graph.and_inner():
+        for node in inner:
+            callee = called_function(node)
+            total += sizes[callee] if callee is not None and callee in chosen else 1
+    return total
+
+
+def _callees_first(model: Model) -> list[Function]:
+    """Sort the functions so that each comes after those that it calls.
+
+    Raises:
+        PassError: A function calls itself, perhaps through others.
+    """
+    callees = {function: callees_of(function.body) for function in model.functions.values()}
+    finished: dict[Function, None] = {}
+    for function in callees:
+        path: set[Function] = set()
+        pending = [(function, False)]
+        while pending:
+            current, is_left = pending.pop()
+            if is_left:
+                path.remove(current)
+                finished[current] = None
+            elif current in path:
+                name = f"{current.domain}::{current.name}"
+                raise PassError(f"the function {name} calls itself, so it has no end when inlined")
+            elif current not in finished:
+                path.add(current)
+                pending.append((current, True))
+                pending += [(callee, False) for callee in callees[current]]
+    return list(finished)
+
+
+def callees_of(body: Graph) -> list[Function]:
+    """List the functions called in *body*, each once."""
+    nodes = (node for graph in body.and_inner() for node in graph)
+    found = (called_function(node) for node in nodes)
+    return list(dict.fromkeys(callee for callee in found if callee is not None))
+
+
+def object_to_call(call: Node, function: Function) -> str:
+    """Say why *call* of *function* has to stay, or "" if it need not."""
+    return (
+        _object_to_arity(call, function)
+        or _object_to_omitted(call, function)
+        or _object_to_opsets(call, function)
+    )
+
+
+def _object_to_arity(call: Node, function: Function) -> str:
+    if call.subgraphs:
+        return "it passes a graph as an attribute"
+    for what, given, declared in (
+        ("inputs", call.inputs, function.body.inputs),
+        ("outputs", call.outputs, function.body.outputs),
+    ):
+        if len(given) > len(declared):
+            return f"it has {len(given)} {what}, and the function {len(declared)}"
+    return ""
+
+
+def _object_to_omitted(call: Node, function: Function) -> str:
+    """Refuse to return an input that the call leaves out."""
+    body = function.body
+    given = [*call.inputs, *[None] * len(body.inputs)]
+    omitted = {formal for formal, value in zip(body.inputs, given, strict=False) if value is None}
+    if not omitted:
+        return ""
+    wanted = zip(body.outputs, call.outputs, strict=False)
+    returned = [value for value, taken in wanted if taken is not None]
+    bodies = (graph for graph in body.and_inner() if graph is not body)
+    returned += [value for inner in bodies for value in inner.outputs]
+    name = next((value.name for value in returned if value in omitted), None)
+    return "" if name is None else f"the function returns its input {name!r}, which it leaves out"
+
+
+def _object_to_opsets(call: Node, function: Function) -> str:
+    """Refuse an operator that means something else where the call is."""
+    here = call.graph.opset_imports
+    there = function.body.opset_imports
+    if all(here.get(domain, version) == version for domain, version in there.items()):
+        return ""
+    for graph in function.body.and_inner():
+        for node in graph:
+            old, new = there.get(node.domain, 0), here.get(node.domain, 0)
+            if new in {0, old} or called_function(node) is not None:
+                continue
+            if not _means_the_same(node, old, new):
+                return (
+                    f"{node.qualified_op} is of opset {old} in the function, "
+                    f"and of opset {new} where it is called"
+                )
+    return ""
+
+
+def _means_the_same(node: Node, old: int, new: int) -> bool:
+    schemas = node.graph.model.codec.schemas
+    first = schemas.find(node.op_type, node.domain, old)
+    second = schemas.find(node.op_type, node.domain, new)
+    return first is not None and second is not None and first.since == second.since
+
+
+# Names for what an inlined call puts back: those of the record, or new ones.
+
+
+class InlinedNames:
+    """Names of one outermost graph and the bodies in it.
+
+    Args:
+        outermost: The main graph, or the body of a function.
+    """
+
+    def __init__(self, outermost: Graph) -> None:
+        """Look at the names that there are."""
+        self._nodes = {node.name for graph in outermost.and_inner() for node in graph}
+
+    def node(self, wanted: str, *, repeated: bool = False) -> str:
+        """Return *wanted*, or with a number behind it if another node has that name.
+
+        Args:
+            wanted: The name that the node should have; "" for none.
+            repeated: Whether the original had several nodes of that name.
+        """
+        if not wanted or repeated:
+            return wanted
+        name = unique(wanted, self._nodes.__contains__)
+        self._nodes.add(name)
+        return name
+
+    def value(self, graph: Graph, wanted: str) -> str:
+        """Return *wanted*, or with a number behind it if the name is not free in *graph*."""
+        return unique(wanted, lambda name: _is_visible(graph, name))
+
+
+def find_value(graph: Graph, name: str) -> Value | None:
+    """Return what *name* means in *graph*: a value of its own, or of a graph round it."""
+    current: Graph | None = graph
+    while current is not None:
+        found = current.values.get(name)
+        if found is not None:
+            return found
+        current = None if current.owner is None else current.owner.graph
+    return None
+
+
+def _is_visible(graph: Graph, name: str) -> bool:
+    """Tell whether *name* means something in *graph*, round it, or in a body inside."""
+    if find_value(graph, name) is not None:
+        return True
+    return bool(graph.inner) and any(name in inner.values for inner in graph.and_inner())
+
+
+# Copy what a function's body holds to where the function is called.
+
+
+class CallAttributes:
+    """The attributes of one call, for the nodes of the body that refer to them.
+
+    Args:
+        function: The function called.
+        call: The call.
+    """
+
+    def __init__(self, function: Function, call: Node) -> None:
+        """Complete the attributes of *call* by the function's defaults."""
+        given = call.attributes
+        self.given = {**function.defaults, **given} if function.defaults else given
+
+    def applied_to(self, node: Node, without: Collection[str] = ()) -> Mapping[str, Attribute]:
+        """Return the attributes of a node of the body, references resolved; graphs as they are.
+
+        A reference to what the call does not give, and that has no default, is no attribute.
+        """
+        stated = node.attributes
+        if not without and not any(attribute.ref for attribute in stated.values()):
+            return stated
+        found = {}
+        for name, attribute in stated.items():
+            known = self.given.get(attribute.ref) if attribute.ref else attribute
+            if known is not None and name not in without:
+                found[name] = known
+        return found
+
+
+class BodyCopier:
+    """Copies the bodies of If, Loop and Scan nodes.
+
+    Args:
+        attributes: The attributes of the call.
+        values: What stands for the values of the function's body.
+        names: Names in use.
+    """
+
+    def __init__(self, attributes: CallAttributes, values: Values, names: InlinedNames) -> None:
+        """Copy into one place."""
+        self.attributes = attributes
+        self.values = values
+        self.names = names
+
+    def copy_bodies(self, source: Node, copy: Node) -> None:
+        """Give *copy*, which is in its graph, copies of the bodies of *source*."""
+        bodies = {name: self._copy(body, copy) for name, body in source.subgraphs.items()}
+        copies = {body: bodies[name] for name, body in source.subgraphs.items()}
+        copy.subgraphs = bodies
+        copy.attributes = {
+            name: _with_graphs(attribute, copies) for name, attribute in copy.attributes.items()
+        }
+
+    def _copy(self, source: Graph, owner: Node) -> Graph:
+        graph = Graph(owner.graph.model, owner.graph.opset_imports, owner=owner)
+        graph.name = source.name
+        graph.modified = True
+        for value in source.inputs:
+            graph.inputs.append(self._define(value, graph))
+        for value in source.initializers:
+            copy = self.values.get(value) or self._define(value, graph)
+            copy.set_initializer(graph.model.codec.tensor(value.initializer_source))
+        for node in source:
+            self._copy_node(node, graph)
+        for value in source.outputs:
+            returned = self.values[value]
+            if returned is not None:
+                graph.add_output(returned)
+        return graph
+
+    def _copy_node(self, source: Node, graph: Graph) -> None:
+        node = Node(graph, source.op_type, source.domain, self.names.node(source.name))
+        node.overload = source.overload
+        node.doc, node.metadata = source.remarks
+        node.attributes = self.attributes.applied_to(source)
+        node.inputs = tuple([None if v is None else self.values[v] for v in source.inputs])
+        record_uses(node)
+        graph.append(node)
+        if source.subgraphs:
+            self.copy_bodies(source, node)
+        outputs: list[Value | None] = []
+        for index, value in enumerate(source.outputs):
+            outputs.append(None if value is None else self._define(value, graph, node, index))
+        node.outputs = tuple(outputs)
+
+    def _define(
+        self, source: Value, graph: Graph, node: Node | None = None, index: int = 0
+    ) -> Value:
+        name = self.names.value(graph, source.name)
+        copy = graph.values[name] = Value(name, graph, node, index)
+        copy.is_graph_input = source.is_graph_input
+        copy.type_source = source.type_source
+        self.values[source] = copy
+        return copy
+
+
+def _with_graphs(attribute: Attribute, copies: Mapping[Graph, Graph]) -> Attribute:
+    """Return a graph attribute with the copies of its graphs, any other one as it is."""
+    value = attribute.value
+    if isinstance(value, Graph):
+        return attribute._replace(value=copies[value])
+    if isinstance(value, tuple) and value and isinstance(value[0], Graph):
+        return attribute._replace(value=tuple(copies[item] for item in value))
+    return attribute
+
+
+# Put constants back that were embedded in a function: as they were, and where.
+
+
+_KINDS = {
+    "value_float": "float",
+    "value_floats": "floats",
+    "value_int": "int",
+    "value_ints": "ints",
+    "value_string": "string",
+    "value_strings": "strings",
+}
+
+
+class EmbeddedConstants:
+    """The constants of one call.
+
+    Args:
+        call: The call.
+        records: What they were, by name.
+        names: Names in use.
+
+    Attributes:
+        nodes: The nodes put back.
+    """
+
+    def __init__(
+        self, call: Node, records: Mapping[str, ConstantRecord], names: InlinedNames
+    ) -> None:
+        """Put constants back for *call*, which is still in its graph."""
+        self.call = call
+        self.records = records
+        self.names = names
+        self.nodes: list[Node] = []
+
+    def put_back(self, name: str, constant: Tensor) -> Value | None:
+        """Return the value of that name, which is made if it is not there.
+
+        Returns:
+            None if the record does not say what it was.
+        """
+        copies: list[str] = []
+        while True:
+            found = self._find(name, constant)
+            record = self.records.get(name)
+            if found is not None or record is None or not record.reads:
+                break
+            if name in copies:
+                return None
+            copies.append(name)
+            name = record.reads
+        if found is None and record is not None:
+            found = self._make(name, record, constant)
+        for copy in reversed(copies):
+            if found is not None:
+                found = self._copy(copy, self.records[copy], found)
+        return found
+
+    def _find(self, name: str, constant: Tensor) -> Value | None:
+        """Return the constant of that name, if it is still there and as it was."""
+        value = find_value(self.call.graph, name)
+        if value is None or not is_made_before(value, self.call):
+            return None
+        tensor = behind_identities(value).constant
+        return value if tensor is not None and same_data(tensor, constant) else None
+
+    def _make(self, name: str, record: ConstantRecord, constant: Tensor) -> Value:
+        graph = self._graph(record)
+        name = self.names.value(graph, name)
+        rewriter = GraphRewriter(graph)
+        if record.node is None and _holds_data(graph):
+            value = rewriter.add_initializer(name, constant)
+        else:
+            attributes = _attributes(record.attribute, constant)
+            value = self._insert(graph, "Constant", (), name, record)
+            assert value.producer is not None  # noqa: S101  # it was just made
+            value.producer.attributes = attributes
+        if record.known is not None:
+            graph.stated_types[name] = record.known
+        return value
+
+    def _copy(self, name: str, record: ConstantRecord, source: Value) -> Value:
+        graph = self._graph(record)
+        if find_value(graph, source.name) is not source:
+            graph = self.call.graph
+        name = self.names.value(graph, name)
+        value = self._insert(graph, "Identity", (source,), name, record)
+        if record.known is not None:
+            graph.stated_types[name] = record.known
+        return value
+
+    def _insert(
+        self,
+        graph: Graph,
+        op_type: str,
+        inputs: Sequence[Value],
+        name: str,
+        record: ConstantRecord,
+    ) -> Value:
+        rewriter = GraphRewriter(graph)
+        anchor = enclosing_node(self.call, graph)
+        assert anchor is not None  # noqa: S101  # the graph is round the call
+        node = rewriter.insert(
+            anchor,
+            op_type,
+            inputs,
+            name=self.names.node(record.node or ""),
+            metadata=record.remarks.metadata,
+        )
+        node.doc = record.remarks.doc
+        value = rewriter.make_value(name, node)
+        node.outputs = (value,)
+        self.nodes.append(node)
+        return value
+
+    def _graph(self, record: ConstantRecord) -> Graph:
+        """Return the graph so many levels up, or the outermost there is."""
+        graph = self.call.graph
+        for _ in range(record.up):
+            if graph.owner is None:
+                break
+            graph = graph.owner.graph
+        return graph
+
+
+def _holds_data(graph: Graph) -> bool:
+    """Tell whether a graph can have initializers: the body of a function cannot."""
+    return graph.owner is not None or graph is graph.model.graph
+
+
+def _attributes(name: str, constant: Tensor) -> Mapping[str, Attribute]:
+    """Return the attributes of a Constant node that held its number in the attribute *name*."""
+    kind = _KINDS.get(name)
+    if kind is None:
+        return {"value": Attribute("tensor", constant)}
+    data = constant.numpy().tolist()
+    return {name: Attribute(kind, tuple(data) if isinstance(data, list) else data)}
+
+
+def is_made_before(value: Value, node: Node) -> bool:
+    """Tell whether *node*, or what it would be replaced by, may read *value*."""
+    here = enclosing_node(node, value.graph)
+    maker = value.producer
+    return here is not None and (maker is None or maker.position < here.position)
+
+
+def same_data(first: Tensor, second: Tensor) -> bool:
+    """Tell whether two constants are the same."""
+    if (first.dtype, first.shape) != (second.dtype, second.shape):
+        return False
+    one, other = first.numpy(), second.numpy()
+    if one.dtype == object:
+        return bool(one.tolist() == other.tolist())
+    return bool(one.tobytes() == other.tobytes())
+
+
+# Put the body of a function in the place of one call.
+
+
+class InlinedBody(NamedTuple):
+    """What took the place of a call.
+
+    Attributes:
+        nodes: The nodes, in order; those that were there anyway do not count.
+        is_restored: Whether they are what the call says that it stood for.
+    """
+
+    nodes: tuple[Node, ...]
+    is_restored: bool
+
+
+def inline_call(
+    call: Node, function: Function, record: CallRecord | None, names: InlinedNames
+) -> InlinedBody:
+    """Replace *call* by copies of the nodes of *function*, as the record says they were.
+
+    Args:
+        call: The call; its outputs keep their names.
+        function: What it calls.
+        record: What it says that it stands for; None if it says nothing.
+        names: Names in use.
+    """
+    numbers = None if record is None else align(record, function.body)
+    if numbers is None:
+        record = None
+    nodes = _Inliner(call, function, record, numbers or {}, names).run()
+    return InlinedBody(tuple(nodes), record is not None)
+
+
+class _Inliner:
+    def __init__(
+        self,
+        call: Node,
+        function: Function,
+        record: CallRecord | None,
+        numbers: Mapping[Node, int | None],
+        names: InlinedNames,
+    ) -> None:
+        self.call = call
+        self.body = function.body
+        self.record = record or CallRecord(())
+        self.numbers = numbers
+        self.names = names
+        self.graph = call.graph
+        self.rewriter = GraphRewriter(call.graph)
+        self.attributes = CallAttributes(function, call)
+        self.embedded = EmbeddedConstants(call, self.record.constants, names)
+        self.constants: dict[Value, Tensor] = {}
+        self.values: Values = {}
+        self.returned: dict[Value, Value] = {}
+        self.copies: list[tuple[Value, Value]] = []
+        self.made: list[Node] = []
+
+    def run(self) -> list[Node]:
+        """Put the body in the place of the call."""
+        inputs = [*self.call.inputs, *[None] * len(self.body.inputs)]
+        self.values.update(zip(self.body.inputs, inputs, strict=False))
+        for inner, outer in zip(self.body.outputs, self.call.outputs, strict=False):
+            if outer is None:
+                continue
+            if inner.producer is None or inner in self.returned:
+                self.copies.append((inner, outer))
+            else:
+                self.returned[inner] = outer
+        for node in self.body:
+            self._put(node)
+        for inner, outer in self.copies:
+            self._put_copy(inner, outer)
+        self.rewriter.erase([self.call])
+        return [*self.embedded.nodes, *self.made]
+
+    def _put(self, node: Node) -> None:
+        number = self.numbers.get(node)
+        if number is None and node in self.numbers:
+            value = node.outputs[0]
+            tensor = None if value is None else value.constant
+            if value is not None and tensor is not None and value not in self.returned:
+                self.constants[value] = tensor
+                return
+        inputs = self._inputs(node, number)
+        left_out = () if number is None else self.record.entries[number].defaulted
+        attributes = self.attributes.applied_to(node, left_out)
+        if number is None or not self._is_there(node, number, inputs, attributes):
+            self._insert(node, number, inputs, attributes)
+        self._state_types(node, number)
+
+    def _inputs(self, node: Node, number: int | None) -> list[Value | None]:
+        reads = {} if number is None else self.record.reads.get(number, {})
+        inputs = [
+            None if value is None else self._read(value, reads.get(slot))
+            for slot, value in enumerate(node.inputs)
+        ]
+        while number is None and inputs and inputs[-1] is None:
+            inputs.pop()
+        omitted = [slot for slot, name in reads.items() if not name]
+        if omitted and len(inputs) <= max(omitted) < _most_inputs(node):
+            inputs += [None] * (max(omitted) + 1 - len(inputs))
+        return inputs
+
+    def _read(self, value: Value, name: str | None) -> Value | None:
+        """Return what to read for *value* of the body, by the name that was read if possible."""
+        constant = self.constants.get(value)
+        if constant is not None:
+            found = None if name is None else self.embedded.put_back(name, constant)
+            return found or self._plain_constant(value)
+        known = self.values[value]
+        if name is None or known is None:
+            return known
+        other = find_value(self.graph, name)
+        if other is None or not is_made_before(other, self.call):
+            return known
+        return other if behind_identities(other) is behind_identities(known) else known
+
+    def _plain_constant(self, value: Value) -> Value | None:
+        """Put an embedded constant in as the node it is in the body."""
+        if value not in self.values:
+            assert value.producer is not None  # noqa: S101  # a Constant node makes it
+            self._insert(value.producer, None, [], value.producer.attributes)
+        return self.values[value]
+
+    def _is_there(
+        self,
+        node: Node,
+        number: int,
+        inputs: list[Value | None],
+        attributes: Mapping[str, Attribute],
+    ) -> bool:
+        """Look for the node that this one repeats: it stayed because others needed it."""
+        if any(value in self.returned for value in node.outputs):
+            return False
+        entry = self.record.entries[number]
+        first = next((name for name in entry.outputs if name), "")
+        value = self.graph.values.get(first)
+        there = None if value is None else value.producer
+        if value is None or there is None or not is_made_before(value, self.call):
+            return False
+        same = (there.qualified_op, there.overload) == (node.qualified_op, node.overload)
+        if not same or there.subgraphs or node.subgraphs or list(there.inputs) != inputs:
+            return False
+        if tuple("" if v is None else v.name for v in there.outputs) != entry.outputs:
+            return False
+        if not _same_attributes(there.attributes, attributes):
+            return False
+        pairs = zip(node.outputs, there.outputs, strict=True)
+        self.values.update((inner, outer) for inner, outer in pairs if inner is not None)
+        return True
+
+    def _insert(
+        self,
+        node: Node,
+        number: int | None,
+        inputs: list[Value | None],
+        attributes: Mapping[str, Attribute],
+    ) -> None:
+        remarks = self._remarks(node, number)
+        copy = self.rewriter.insert(
+            self.call,
+            node.op_type,
+            inputs,
+            domain=node.domain,
+            name=self._name(node, number),
+            attributes=attributes,
+            metadata=remarks.metadata,
+        )
+        copy.overload = node.overload
+        copy.doc = remarks.doc
+        if node.subgraphs:
+            self._copy_bodies(node, copy)
+        outputs: list[Value | None] = []
+        for index, value in enumerate(node.outputs):
+            outputs.append(None if value is None else self._define(value, copy, index, number))
+        copy.outputs = tuple(outputs)
+        self.made.append(copy)
+
+    def _copy_bodies(self, node: Node, copy: Node) -> None:
+        for value in captured_values(node):
+            if value in self.constants:
+                self._plain_constant(value)
+        BodyCopier(self.attributes, self.values, self.names).copy_bodies(node, copy)
+
+    def _define(self, value: Value, copy: Node, index: int, number: int | None) -> Value:
+        outer = self.returned.get(value)
+        if outer is None:
+            wanted = f"{self._prefix}/{value.name}"
+            if number is not None:
+                wanted = self.record.entries[number].outputs[index]
+            outer = self.rewriter.make_value(self.names.value(self.graph, wanted), copy, index)
+        else:
+            outer.producer, outer.index = copy, index
+        self.values[value] = outer
+        return outer
+
+    @property
+    def _prefix(self) -> str:
+        return self.call.label or self.call.op_type
+
+    def _name(self, node: Node, number: int | None) -> str:
+        if number is None:
+            return self.names.node(f"{self._prefix}/{node.name or node.op_type}")
+        name = self.record.entries[number].name
+        return self.names.node(name, repeated=number in self.record.repeated)
+
+    def _remarks(self, node: Node, number: int | None) -> Remarks:
+        """Return what the node carried; a call in a body says itself what it stands for."""
+        if number is None:
+            return node.remarks
+        return self.record.remarks.get(number) or node.remarks
+
+    def _state_types(self, node: Node, number: int | None) -> None:
+        if number is None:
+            return
+        for index, value in enumerate(node.outputs):
+            known = self.record.types.get((number, index))
+            made = None if value is None else self.values.get(value)
+            if known is not None and made is not None and value not in self.returned:
+                self.graph.stated_types[made.name] = known
+
+    def _put_copy(self, inner: Value, outer: Value) -> None:
+        """Let the function return what it reads, or the same value twice."""
+        source = self.values[inner]
+        name = self.names.node(f"{self._prefix}/Identity")
+        copy = self.rewriter.insert(self.call, "Identity", [source], name=name)
+        self.rewriter.take_over_outputs(copy, [outer])
+        self.made.append(copy)
+
+
+def _most_inputs(node: Node) -> int:
+    """Return how many inputs a node may have, as far as that is known."""
+    schema = schema_of(node)
+    return 0 if schema is None else schema.max_inputs
+
+
+def _same_attributes(first: Mapping[str, Attribute], second: Mapping[str, Attribute]) -> bool:
+    if first is second:
+        return True
+    return first.keys() == second.keys() and all(
+        _same_attribute(first[name], second[name]) for name in first
+    )
+
+
+def _same_attribute(first: Attribute, second: Attribute) -> bool:
+    one, other = first.value, second.value
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return first.ref == second.ref and same_data(one, other)
+    return (first.kind, first.ref, repr(one)) == (second.kind, second.ref, repr(other))
+
+
+# Bring nodes that were put back into the order in which they were.
+
+
+def original_places(graph: Graph, records: Mapping[Node, CallRecord]) -> dict[str, int]:
+    """Work out where each node was before the calls took the place of some.
+
+    From the last node to the first, each takes the highest place that is still free; a call
+    besides takes the places of the other nodes that it stands for, which its record gives
+    relative to its last one.
+
+    Args:
+        graph: The graph with its calls.
+        records: What the calls of one partition say, chosen or not.
+
+    Returns:
+        Places by the names of what is made there; empty if no record says where anything was, so
+        that everything may stay where it is.
+    """
+    if not any(record.has_places for record in records.values()):
+        return {}
+    return _Places(graph, records).work_out()
+
+
+class _Places:
+    def __init__(self, graph: Graph, records: Mapping[Node, CallRecord]) -> None:
+        self.nodes = list(graph)
+        self.records = records
+        self.places: dict[str, int] = {}
+        self.taken: set[int] = set()
+        self.present = {
+            output.name
+            for node in self.nodes
+            if node not in records
+            for output in node.outputs
+            if output is not None
+        }
+        moved = {name for record in records.values() for name in record.moved}
+        self.waiting: dict[str, Node] = {}
+        for node in self.nodes:
+            self.waiting.update(dict.fromkeys(self._names(node) & moved, node))
+        inner = sum(len(record.entries) + len(record.constants) for record in records.values())
+        self.free = len(self.nodes) + inner
+
+    def work_out(self) -> dict[str, int]:
+        later = set(self.waiting.values())
+        for node in reversed(self.nodes):
+            if node not in later:
+                self._place(node)
+        for node in reversed(self.nodes):
+            if node in later and not self._names(node) & self.places.keys():
+                self._place(node)
+        return self.places
+
+    def _names(self, node: Node) -> set[str]:
+        """Name what *node* makes, or the last node that it stands for."""
+        record = self.records.get(node)
+        if record is not None:
+            return set(record.entries[record.last].outputs) - {""}
+        return {output.name for output in node.outputs if output is not None}
+
+    def _place(self, node: Node) -> None:
+        pending = [(node, self.free)]
+        while pending:
+            current, wanted = pending.pop()
+            last = self._highest(wanted)
+            self._take(last, self._names(current))
+            record = self.records.get(current)
+            if record is None:
+                continue
+            self._place_others(record, last)
+            pending += [
+                (self.waiting[name], last - offset)
+                for name, offset in record.moved.items()
+                if name in self.waiting and name not in self.places
+            ]
+
+    def _place_others(self, record: CallRecord, last: int) -> None:
+        for number, entry in sorted(
+            enumerate(record.entries), key=lambda item: record.offset(item[0])
+        )[1:]:
+            names = set(entry.outputs) - {""}
+            if not names & self.present:
+                self._take_near(last - record.offset(number), names)
+        for name, constant in record.constants.items():
+            if constant.at is not None and name not in self.present:
+                self._take_near(last - constant.at, {name})
+
+    def _take_near(self, place: int, names: Collection[str]) -> None:
+        if not any(name in self.places for name in names):
+            self._take(self._highest(place), names)
+
+    def _take(self, place: int, names: Collection[str]) -> None:
+        self.taken.add(place)
+        for name in names:
+            self.places.setdefault(name, place)
+
+    def _highest(self, place: int) -> int:
+        """Return the highest free place that is not above *place*."""
+        while place in self.taken:
+            place -= 1
+        if place == self.free:
+            self.free -= 1
+        return place
+
+
+def arrange(graph: Graph, places: Mapping[str, int]) -> None:
+    """Put the nodes of *graph* in the order of *places*, as far as what they read allows.
+
+    A node that makes nothing there is a place for stays with the one behind it.
+    """
+    wanted = _wanted(graph, places)
+    readers: dict[Node, list[Node]] = {node: [] for node in wanted}
+    missing: dict[Node, int] = {}
+    for node in wanted:
+        read = [value for value in (*node.inputs, *captured_values(node)) if value is not None]
+        makers = {v.producer for v in read if v.graph is graph and v.producer is not None}
+        missing[node] = len(makers)
+        for maker in makers:
+            readers[maker].append(node)
+    ready = [(wanted[node], rank, node) for rank, node in enumerate(wanted) if not missing[node]]
+    ranks = {node: rank for rank, node in enumerate(wanted)}
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        *_, node = heapq.heappop(ready)
+        ordered.append(node)
+        for reader in readers[node]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, (wanted[reader], ranks[reader], reader))
+    if ordered != list(wanted):
+        graph.arrange(ordered)
+        graph.modified = True
+
+
+def _wanted(graph: Graph, places: Mapping[str, int]) -> dict[Node, int]:
+    """Return the place of each node, in the present order."""
+    behind = max(places.values(), default=0) + 1
+    wanted: list[tuple[Node, int]] = []
+    for node in reversed(graph):
+        names = [output.name for output in node.outputs if output is not None]
+        behind = next((places[name] for name in names if name in places), behind)
+        wanted.append((node, behind))
+    return dict(reversed(wanted))
 
 
 class InlinedCall(NamedTuple):

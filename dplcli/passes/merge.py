@@ -1,30 +1,713 @@
-"""Merge neighbouring partitions of one target into regions.
-
-After Relax's ``MergeCompositeFunctions`` and Relay's ``MergeCompilerRegions`` with
-``PartitionGraph``. A region is the largest set of calls that hang together by values one makes and
-another reads, and that may become one call: nothing else leads from one of them to another.
-Regions are made in one scope at a time and never span two.
-"""
+"""Merge neighbouring partitions of one target into regions; drop what is not worth a call."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import heapq
+import json
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from dplcli.ir.functions import called_function
-from dplcli.passes.contraction import Contraction
-from dplcli.passes.marks import call_of_written, is_for_target, is_region, is_written
-from dplcli.passes.outline import unique
-from dplcli.passes.region import make_region, outline_region
-from dplcli.passes.region_order import arranged
-from dplcli.passes.region_steps import run_of, steps_of
+from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
+from dplcli.ir.model import NODES_KEY, called_function
+from dplcli.ir.traversal import captured_values, enclosing_node
+from dplcli.passes.partition import describe_type, unique
+from dplcli.passes.records import (
+    CODEGEN_KEY,
+    UNDO_KEY,
+    call_of_written,
+    is_for_target,
+    is_partition,
+    is_region,
+    is_written,
+    read_call,
+)
 from dplcli.passes.rewriter import GraphRewriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.ir import Function, Graph, Model, Node
-    from dplcli.passes.region import RegionOutline, Structure
-    from dplcli.passes.region_order import Place
+    from dplcli.ir import Model
+    from dplcli.ir.model import StatedType
+
+    ValueSource: TypeAlias = Value | tuple[Node, Value]
+    """A value of the graph, or one inside a region that a call inside the new one stands for."""
+
+    Structure: TypeAlias = tuple[object, ...]
+
+
+# Contract nodes of a graph to one, two sets at a time, as long as no cycle comes of it.
+#
+# TVM's MergeCompositeFunctions notes for each group what it depends on when the group is made,
+# and forgets that groups which it depends on grow later. Here nothing is noted that can become
+# wrong: every question is answered by a search over the graph as it is contracted by then. The
+# search goes from both ends in turns and never leaves the stretch between them in the node list,
+# and a successful one moves the fewer nodes out of that stretch, so that they are not met again:
+# the two ends of one edge of a long chain are next to each other (two-way search over an ordered
+# list, after M. A. Bender, J. T. Fineman, S. Gilbert and R. E. Tarjan, *A new approach to
+# incremental cycle detection and related problems*, 2016).
+
+
+class Contraction:
+    """A graph in which some sets of nodes count as one node each.
+
+    A set is known by one of its members. It has one place in the node list, that of the member
+    where a call instead of the whole set would have to stand; the list is kept in topological
+    order of the sets by moving nodes, and the places of the other members mean nothing any more.
+
+    Args:
+        graph: The graph; not to be edited meanwhile.
+
+    Attributes:
+        steps: How many edges were looked at so far.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        """Let every node of *graph* be a set of its own."""
+        self.graph = graph
+        self.steps = 0
+        self._rewriter = GraphRewriter(graph)
+        self._parent: dict[Node, Node] = {}
+        self._members: dict[Node, list[Node]] = {}
+        self._place: dict[Node, Node] = {}
+        self._apart: dict[Node, set[Node]] = {}
+        self._behind: dict[Node, set[Node]] = {}
+        self._ahead: dict[Node, set[Node]] = {}
+        self._captured: dict[Node, list[Value]] = {}
+
+    def find(self, node: Node) -> Node:
+        """Return the member by which the set of *node* is known."""
+        parent = self._parent
+        while (above := parent.get(node)) is not None:
+            higher = parent.get(above)
+            if higher is None:
+                return above
+            parent[node] = higher
+            node = higher
+        return node
+
+    def members(self, node: Node) -> list[Node]:
+        """Return the set of *node*, in no particular order."""
+        known = self.find(node)
+        return self._members.get(known) or [known]
+
+    def place(self, node: Node) -> Node:
+        """Return the node where a call instead of the set of *node* has to stand."""
+        known = self.find(node)
+        return self._place.get(known, known)
+
+    def position(self, node: Node) -> int:
+        """Return where the set of *node* stands in the node list."""
+        return self.place(node).position
+
+    def merge(self, first: Node, last: Node) -> bool:
+        """Make one set of those of *first* and of *last*, which reads what the other makes.
+
+        Returns:
+            Whether they are one set now; not if a path leads from one to the other through a
+            third. Such a pair is not looked at again: the callers' sets are told apart for good.
+        """
+        first, last = self.find(first), self.find(last)
+        if first is last:
+            return True
+        if last in self._apart.get(first, ()):
+            return False
+        moved = self._search(first, last)
+        if moved is None:
+            self._apart.setdefault(first, set()).add(last)
+            self._apart.setdefault(last, set()).add(first)
+            return False
+        self._unite(first, last, moved)
+        return True
+
+    def _search(self, first: Node, last: Node) -> _Front | None:
+        """Return what is on one side between the two, all of it; None if a path leads across."""
+        down = _Front(first, last, self._successors, self._ahead)
+        up = _Front(last, first, self._predecessors, self._behind)
+        low, high = self.position(first), self.position(last)
+        while True:
+            for front, opposite in ((up, down), (down, up)):
+                edge = next(front.edges, None)
+                if edge is None:
+                    return front
+                self.steps += 1
+                origin, node = edge
+                if node in front.reached or node is front.start:
+                    continue
+                if node is front.goal and origin is front.start:
+                    continue
+                if node is not front.goal and not low < self.position(node) < high:
+                    continue
+                if node is front.goal or node in opposite.reached or front.is_known(node):
+                    self._remember([*front.way_to(origin), *opposite.way_to(node)], first, last)
+                    return None
+                front.reached[node] = origin
+                front.pending.append(node)
+
+    def _remember(self, path: Iterable[Node], first: Node, last: Node) -> None:
+        """Spare later searches with the same start or goal the way that this one went."""
+        for node in path:
+            self._ahead.setdefault(node, set()).add(last)
+            self._behind.setdefault(node, set()).add(first)
+
+    def _successors(self, known: Node) -> Iterator[Node]:
+        for member in self._members.get(known, (known,)):
+            for value in member.outputs:
+                if value is not None:
+                    yield from map(self.find, self._readers(value))
+
+    def _readers(self, value: Value) -> Iterator[Node]:
+        """As :func:`dplcli.ir.traversal.users`, but one at a time: mostly few are asked for."""
+        for user, _ in value.iter_uses():
+            reader = user if user.graph is self.graph else enclosing_node(user, self.graph)
+            if reader is not None:
+                yield reader
+        for body in value.returned_by:
+            if body.owner is not None:
+                reader = enclosing_node(body.owner, self.graph)
+                if reader is not None:
+                    yield reader
+
+    def _predecessors(self, known: Node) -> Iterator[Node]:
+        for member in self._members.get(known, (known,)):
+            for value in chain(member.inputs, self._captures(member)):
+                if value is not None and value.producer is not None and value.graph is self.graph:
+                    yield self.find(value.producer)
+
+    def _captures(self, node: Node) -> Iterable[Value]:
+        if not node.subgraphs:
+            return ()
+        known = self._captured.get(node)
+        if known is None:
+            known = self._captured[node] = captured_values(node)
+        return known
+
+    def _unite(self, first: Node, last: Node, moved: _Front) -> None:
+        """Make one set of two that nothing lies between once what *moved* reached has gone."""
+        between = [self._place.get(node, node) for node in moved.reached]
+        between.sort(key=lambda node: node.position)
+        place = self.place(moved.goal)
+        if moved.goal is last:
+            self._rewriter.move_behind(place, between)
+        else:
+            self._rewriter.move_before(place, between)
+        few, many = last, first
+        if len(self.members(few)) > len(self.members(many)):
+            few, many = many, few
+        self._parent[few] = many
+        self._members.setdefault(many, [many]).extend(self._members.pop(few, [few]))
+        self._place.pop(few, None)
+        self._place[many] = place
+        for other in self._apart.pop(few, ()):
+            self._apart[other].discard(few)
+            self._apart[other].add(many)
+            self._apart.setdefault(many, set()).add(other)
+
+
+class _Front:
+    """What one end of a search has reached, breadth first.
+
+    Args:
+        start: The set it starts from.
+        goal: The set it looks for.
+        neighbours: Where it can go from a set, the set itself included.
+        known: For each set, from which ones earlier searches found a way to the goal.
+    """
+
+    def __init__(
+        self,
+        start: Node,
+        goal: Node,
+        neighbours: Callable[[Node], Iterator[Node]],
+        known: dict[Node, set[Node]],
+    ) -> None:
+        self.start = start
+        self.goal = goal
+        self.reached: dict[Node, Node] = {}
+        self.pending = deque([start])
+        self.edges = self._walk(neighbours)
+        self._known = known
+
+    def _walk(self, neighbours: Callable[[Node], Iterator[Node]]) -> Iterator[tuple[Node, Node]]:
+        while self.pending:
+            origin = self.pending.popleft()
+            for node in neighbours(origin):
+                yield origin, node
+
+    def way_to(self, node: Node) -> Iterator[Node]:
+        """List the sets on the way from the start, left out, to *node*, last first."""
+        while node is not self.start:
+            yield node
+            if node not in self.reached:
+                return
+            node = self.reached[node]
+
+    def is_known(self, node: Node) -> bool:
+        """Tell whether an earlier search found that *node* leads to the goal."""
+        return self.goal in self._known.get(node, ())
+
+
+# Where in a graph the calls of regions go: all nodes stay in order, as far as that can be.
+
+
+class MemberPosition(NamedTuple):
+    """Where the nodes of a set were, seen from the last one of them.
+
+    Attributes:
+        offsets: How many nodes before the last one each was.
+        moved: By first output, the nodes that now follow the set though they stood before its
+            last node, and how many nodes before that.
+    """
+
+    offsets: tuple[int, ...]
+    moved: dict[str, int]
+
+    @property
+    def is_row(self) -> bool:
+        """Whether the nodes stood in one row."""
+        return self.offsets == tuple(reversed(range(len(self.offsets))))
+
+
+def arranged(
+    nodes: Sequence[Node], sets: Sequence[Sequence[Node]]
+) -> tuple[list[Node], dict[Node, MemberPosition]]:
+    """Bring the nodes of a graph into an order in which each set stands in one row.
+
+    Each set goes where its last node is; what has to follow one goes right behind it.
+
+    Args:
+        nodes: The nodes, in topological order.
+        sets: Sets that can be contracted without a cycle, each in that order.
+
+    Returns:
+        The order, and by its last node the place of each set.
+    """
+    rank = {node: number for number, node in enumerate(nodes)}
+    unit = {node: members[-1] for members in sets for node in members}
+    rows = {members[-1]: members for members in sets}
+    makers: dict[Node, set[Node]] = {}
+    for node in nodes:
+        last = unit.get(node, node)
+        made_by = {unit.get(maker, maker) for maker in _makers(node) if maker in rank}
+        makers.setdefault(last, set()).update(made_by - {last})
+    readers: dict[Node, list[Node]] = {node: [] for node in makers}
+    for node, made_by in makers.items():
+        for maker in made_by:
+            readers[maker].append(node)
+    places = {
+        last: MemberPosition(tuple([rank[last] - rank[node] for node in members]), {})
+        for last, members in rows.items()
+    }
+    missing = {node: len(made_by) for node, made_by in makers.items()}
+    ready = [rank[node] for node, count in missing.items() if not count]
+    heapq.heapify(ready)
+    order: list[Node] = []
+    latest: Node | None = None
+    while ready:
+        node = nodes[heapq.heappop(ready)]
+        if latest is not None and rank[node] < rank[latest]:
+            name = next((out.name for out in node.outputs if out is not None), "")
+            places[latest].moved[name] = rank[latest] - rank[node]
+        elif node in rows:
+            latest = node
+        order += rows.get(node, (node,))
+        for reader in readers[node]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, rank[reader])
+    return order, places
+
+
+def _makers(node: Node) -> set[Node]:
+    """Return what makes the values that *node* or a body of it reads, in whatever graph."""
+    read = (*node.inputs, *captured_values(node)) if node.subgraphs else node.inputs
+    return {value.producer for value in read if value is not None and value.producer is not None}
+
+
+# What the calls inside a region are: each a call of a partition, with what it had in the graph.
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCall:
+    """One call inside a region.
+
+    Attributes:
+        function: The function that it calls.
+        inputs: What it reads.
+        outputs: What it makes.
+        attributes: Its attributes, by reference only where the graph's own function supplies them.
+        name: The name that it has, or had, in the graph.
+        output_names: The names that its outputs have, or had, there.
+        metadata: What it carries, or carried.
+        types: By output, what the file stated of those that are inside a region already.
+    """
+
+    function: Function
+    inputs: tuple[ValueSource | None, ...]
+    outputs: tuple[ValueSource | None, ...]
+    attributes: Mapping[str, Attribute]
+    name: str
+    output_names: tuple[str, ...]
+    metadata: Mapping[str, str]
+    types: Mapping[int, StatedType] = field(default_factory=dict)
+
+    @property
+    def function_name(self) -> str:
+        """What it calls, as an operator: ``dnnl.conv2d_relu``."""
+        return f"{self.function.domain}.{self.function.name}"
+
+
+def steps_of(call: Node) -> list[RegionCall]:
+    """Return what *call* does inside a region: itself, or the calls of the region it stands for."""
+    function = called_function(call)
+    assert function is not None  # noqa: S101  # the caller has looked
+    if not is_partition(function):
+        return _inlined(call, function)
+    names = tuple([value.name if value is not None else "" for value in call.outputs])
+    attributes, metadata = call.attributes, call.remarks.metadata
+    return [RegionCall(function, call.inputs, call.outputs, attributes, call.name, names, metadata)]
+
+
+def undo_of(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Read ``dpl.undo``; what is no object is as good as missing."""
+    found = _parsed(metadata.get(UNDO_KEY, ""))
+    return found if isinstance(found, dict) else {}
+
+
+def run_of(call: Node) -> int:
+    """Return how many runs its graph had been through when *call* was written."""
+    metadata = call.remarks.metadata
+    run = undo_of(metadata).get("run", 0) if UNDO_KEY in metadata else 0
+    return run if type(run) is int and run > 0 else 0
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _inlined(call: Node, region: Function) -> list[RegionCall]:
+    """Return the steps of *region* as *call* has them."""
+    body = region.body
+    given = [*call.inputs, *[None] * len(body.inputs)]
+    known: dict[Value, ValueSource | None] = dict(zip(body.inputs, given, strict=False))
+    made = zip(body.outputs, call.outputs, strict=False)
+    known |= {inner: outer for inner, outer in made if outer is not None}
+
+    def outside(value: Value | None) -> ValueSource | None:
+        return None if value is None else known.get(value, (call, value))
+
+    notes = _Notes(call, body.node_count)
+    record = read_call(call)
+    stated: dict[int, dict[int, StatedType]] = {}
+    for (number, index), known_type in ({} if record is None else record.types).items():
+        stated.setdefault(number, {})[index] = known_type
+    steps = []
+    for number, node in enumerate(body):
+        function = called_function(node)
+        assert function is not None  # noqa: S101  # see is_region
+        outputs = tuple(map(outside, node.outputs))
+        steps.append(
+            RegionCall(
+                function,
+                tuple(map(outside, node.inputs)),
+                outputs,
+                _supplied(node.attributes, call.attributes),
+                notes.name(number) or f"{call.name}/{node.name}",
+                notes.outputs(number, outputs),
+                notes.metadata(number),
+                stated.get(number, {}),
+            )
+        )
+    return steps
+
+
+class _Notes:
+    """What a call of a region says of the calls that it stands for, as far as it can be read."""
+
+    def __init__(self, call: Node, count: int) -> None:
+        metadata = call.remarks.metadata
+        entries = _parsed(metadata.get(NODES_KEY, ""))
+        fits = isinstance(entries, list) and len(entries) == count
+        self.call = call
+        self.entries: list[object] = entries if isinstance(entries, list) and fits else []
+        remarks = undo_of(metadata).get("remarks")
+        self.remarks: dict[str, Any] = remarks if fits and isinstance(remarks, dict) else {}
+
+    def name(self, number: int) -> str:
+        """Return the name of a call; "" if that is not known."""
+        match self.entries[number : number + 1]:
+            case [[str(), str(name), *_]]:
+                return name
+            case _:
+                return ""
+
+    def outputs(self, number: int, made: tuple[ValueSource | None, ...]) -> tuple[str, ...]:
+        """Return the names of what a call makes; those known of the graph are certain."""
+        match self.entries[number : number + 1]:
+            case [[str(), str(), [*names], *_]] if len(names) == len(made):
+                told = [name if isinstance(name, str) else "" for name in names]
+            case _:
+                told = [""] * len(made)
+        return tuple([self._output(source, name) for source, name in zip(made, told, strict=True)])
+
+    def _output(self, source: ValueSource | None, told: str) -> str:
+        if source is None:
+            return ""
+        if isinstance(source, Value):
+            return source.name
+        return told or f"{self.call.name}/{source[1].name}"
+
+    def metadata(self, number: int) -> Mapping[str, str]:
+        """Return what a call carried."""
+        match self.remarks.get(str(number)):
+            case {"metadata": {**found}}:
+                items = ((key, text) for key, text in found.items() if isinstance(text, str))
+                return {str(key): text for key, text in items}
+            case _:
+                return {}
+
+
+def _supplied(
+    attributes: Mapping[str, Attribute], given: Mapping[str, Attribute]
+) -> Mapping[str, Attribute]:
+    """Put in what a caller gives for attributes that are its affair."""
+    if not any(item.ref for item in attributes.values()):
+        return attributes
+    supplied = {
+        name: given.get(item.ref) if item.ref else item for name, item in attributes.items()
+    }
+    return {name: item for name, item in supplied.items() if item is not None}
+
+
+# Write a region, which is a set of calls of one target, as a function that makes those calls.
+#
+# A call of such a function carries what any call of dpl's functions does: under ``dpl.nodes`` one
+# entry per node of the body, which here is a call of a partition: what it calls, its name, the
+# names of what it makes. Under ``dpl.undo``, by the number of the entry, is what else there was
+# of it:
+#
+# ==============  ==================================================================================
+# ``run``         how many runs of dpl the graph had been through before: calls of a later run are
+#                                 undone first
+# ``remarks``     ``{"0": {"metadata": {…}}}``: what each call carried, its own ``dpl.nodes`` and
+#                                 ``dpl.undo`` included
+# ``types``       what the file stated of values that only the region reads, as for partitions
+# ``offsets``     how many nodes before the last one each lay, unless they stood in one row
+# ``moved``       nodes that had to move behind the region's call: first output, and how many nodes
+#                                 before the last one of the region they lay
+# ==============  ==================================================================================
+#
+# The calls in the body carry nothing: they stand for other nodes each time the function is called.
+
+
+_SHORT_TENSOR = 64
+"""Most elements of an attribute's tensor that is compared by its data."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionOutline:
+    """A set of calls as one call to be.
+
+    Attributes:
+        calls: The calls, in order.
+        steps: What they do.
+        inputs: What the new call reads: each value once, in order of first use.
+        outputs: What it makes: what others than *calls* read.
+        attributes: What it passes on from the function that its graph is the body of.
+        structure: Equal for sets of calls that do the same.
+    """
+
+    calls: Sequence[Node]
+    steps: Sequence[RegionCall]
+    inputs: Sequence[Value]
+    outputs: Sequence[Value]
+    attributes: Mapping[str, Attribute]
+    structure: Structure
+
+    @property
+    def domain(self) -> str:
+        """The target."""
+        return self.calls[0].domain
+
+    def metadata(self, run: int, place: MemberPosition) -> Mapping[str, str]:
+        """Return what the new call carries.
+
+        Args:
+            run: How many runs of dpl the graph has been through.
+            place: Where the calls were.
+        """
+        steps = self.steps
+        nodes = [[step.function_name, step.name, step.output_names] for step in steps]
+        remarks = {
+            str(i): {"metadata": dict(s.metadata)} for i, s in enumerate(steps) if s.metadata
+        }
+        rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": self._types()}
+        if len(steps) == len(self.calls):
+            rest["offsets"] = [] if place.is_row else place.offsets
+            rest["moved"] = place.moved
+        rest = {key: value for key, value in rest.items() if value}
+        return {NODES_KEY: _dump(nodes), UNDO_KEY: _dump(rest)}
+
+    def _types(self) -> dict[str, object]:
+        """Write down what the file states of values that are inside from now on."""
+        found: dict[str, object] = {}
+        leaving = set(self.outputs)
+        for number, step in enumerate(self.steps):
+            for index, value in enumerate(step.outputs):
+                known = step.types.get(index)
+                if isinstance(value, Value):
+                    known = None if value in leaving else value.stated_type
+                if known is not None:
+                    key = f"{number}.{index}" if index else f"{number}"
+                    found[key] = describe_type(known)
+        return found
+
+
+def _dump(item: object) -> str:
+    return json.dumps(item, ensure_ascii=False, separators=(",", ":"))
+
+
+def outline_region(calls: Sequence[Node]) -> RegionOutline:
+    """Work out interface and structure of a set of calls, which are in order."""
+    steps = [step for call in calls for step in steps_of(call)]
+    outputs = _outputs_of(calls)
+    made: dict[ValueSource, object] = {}
+    inputs: dict[ValueSource, int] = {}
+    passed: dict[str, Attribute] = {}
+    known: dict[int, object] = {}
+    structure: list[object] = []
+    for number, step in enumerate(steps):
+        wires = []
+        for source in step.inputs:
+            if source is not None and source not in made:
+                inputs.setdefault(source, len(inputs))
+            wires.append(None if source is None else made.get(source, inputs.get(source)))
+        for index, source in enumerate(step.outputs):
+            if source is not None:
+                made[source] = (number, index)
+        present = tuple([source is not None for source in step.outputs])
+        frozen = known.get(id(step.attributes))
+        if frozen is None:
+            frozen = known[id(step.attributes)] = _frozen(step.attributes)
+        structure += [step.function.key, tuple(wires), present, frozen]
+        passed |= {item.ref: item for item in step.attributes.values() if item.ref}
+    structure += [made[value] for value in outputs]
+    structure.append(calls[0].graph.opset_imports.get(calls[0].domain, 0))
+    read = [source for source in inputs if isinstance(source, Value)]
+    return RegionOutline(calls, steps, read, outputs, passed, tuple(structure))
+
+
+def _outputs_of(calls: Sequence[Node]) -> list[Value]:
+    """Return what is read by others than *calls*; of what nobody reads, one, or there is none."""
+    members = set(calls)
+    made = [value for call in calls for value in call.outputs if value is not None]
+    read = [
+        value
+        for value in made
+        if value.returned_by or any(user not in members for user, _ in value.iter_uses())
+    ]
+    return read or made[-1:]
+
+
+def _frozen(attributes: Mapping[str, Attribute]) -> object:
+    """Return what is equal for equal attributes."""
+    return tuple(
+        sorted(
+            [(name, item.kind, item.ref, _content(item.value)) for name, item in attributes.items()]
+        )
+    )
+
+
+def _content(value: object) -> str:
+    """Return what is equal for equal values; of what cannot be looked into, its identity."""
+    if isinstance(value, tuple):
+        return f"({','.join(map(_content, value))})"
+    if isinstance(value, (int, float, str, bytes)) or value is None:
+        return repr(value)
+    if not isinstance(value, Tensor) or value.is_external or value.size > _SHORT_TENSOR:
+        return f"<{id(value)}>"
+    data = value.numpy()
+    if data.dtype == object:
+        return f"<{id(value)}>"
+    return f"{value.dtype}{value.shape}{data.tobytes()!r}"
+
+
+def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
+    """Write the function for *outline*."""
+    domain = outline.domain
+    scope = outline.calls[0].graph
+    body = Graph(model, {domain: scope.opset_imports[domain]})
+    body.name = name
+    body.modified = True
+    names = _Names(body)
+    values = _formal_inputs(body, outline, names)
+    for number, step in enumerate(outline.steps):
+        node = Node(body, step.function.name, domain, f"{step.function.name}_{number}")
+        node.overload = step.function.overload
+        node.attributes = step.attributes
+        node.inputs = tuple([None if read is None else values[read] for read in step.inputs])
+        for slot, value in enumerate(node.inputs):
+            if value is not None:
+                value.add_use(node, slot)
+        outputs: list[Value | None] = []
+        for index, made in enumerate(step.outputs):
+            value = None if made is None else names.value(f"{node.name.lower()}_out", node, index)
+            outputs.append(value)
+            if made is not None and value is not None:
+                values[made] = value
+        node.outputs = tuple(outputs)
+        body.append(node)
+    for output in outline.outputs:
+        body.add_output(values[output])
+    function = Function(domain, name, body)
+    function.attributes = tuple(outline.attributes)
+    function.metadata = {CODEGEN_KEY: domain}
+    return function
+
+
+def _formal_inputs(body: Graph, outline: RegionOutline, names: _Names) -> dict[ValueSource, Value]:
+    """Name the inputs after those of the functions that read them."""
+    values: dict[ValueSource, Value] = {}
+    wanted = set(outline.inputs)
+    for step in outline.steps:
+        formals = step.function.body.inputs
+        for slot, source in enumerate(step.inputs):
+            if source in wanted and source not in values:
+                name = formals[slot].name if slot < len(formals) else "x"
+                value = values[source] = names.value(name)
+                value.is_graph_input = True
+                body.inputs.append(value)
+    return values
+
+
+class _Names:
+    """Names for the values of one body, thousands of which want the same."""
+
+    def __init__(self, body: Graph) -> None:
+        self.body = body
+        self._numbers: dict[str, int] = {}
+
+    def value(self, wanted: str, node: Node | None = None, index: int = 0) -> Value:
+        """Define a value under the name *wanted*, or with a number behind it."""
+        name = wanted
+        while name in self.body.values:
+            number = self._numbers[wanted] = self._numbers.get(wanted, 0) + 1
+            name = f"{wanted}_{number}"
+        value = self.body.values[name] = Value(name, self.body, node, index)
+        return value
+
+
+# Merge neighbouring partitions of one target into regions.
+#
+# After Relax's ``MergeCompositeFunctions`` and Relay's ``MergeCompilerRegions`` with
+# ``PartitionGraph``. A region is the largest set of calls that hang together by values one makes
+# and another reads, and that may become one call: nothing else leads from one of them to another.
+# Regions are made in one scope at a time and never span two.
+
 
 REGION_NAME = "region"
 """Name of the functions that regions become: ``dnnl::region``, ``dnnl::region_1``, …
@@ -155,7 +838,7 @@ class _Merger:
         }
         return [made[node] for node in order if node in made]
 
-    def _join(self, calls: Sequence[Node], run: int, place: Place) -> Region:
+    def _join(self, calls: Sequence[Node], run: int, place: MemberPosition) -> Region:
         """Make one call of several, in the place of the last."""
         outline = outline_region(calls)
         function = self._function_for(outline)
@@ -220,3 +903,62 @@ class _Merger:
                     ordered[region.key] = region
                     del waiting[region]
         self.model.functions = ordered
+
+
+# Which functions are worth a call of a target's library, and which regions are not.
+#
+# After ``prune_dnnl_subgraphs`` of TVM (``python/tvm/relay/op/contrib/dnnl.py``): a region
+# without an operator that is worth it goes back to where it was, unless it is the target's only
+# one. TVM counts convolutions and transposed ones, dense layers, batched matrix products, layer
+# normalisation and global average pooling; the operators that ONNX has for these, or for many of
+# these in one, are heavy here.
+
+
+_BY_DOMAIN = {
+    "": """
+        Conv ConvTranspose ConvInteger QLinearConv DeformConv CausalConvWithState
+        Gemm MatMul MatMulInteger QLinearMatMul Einsum
+        LayerNormalization RMSNormalization SimplifiedLayerNormalization GlobalAveragePool
+        Attention LinearAttention LSTM GRU RNN
+        """,
+    "ai.onnx.preview": "FlexAttention",
+    "com.microsoft": """
+        FusedConv NhwcConv NhwcFusedConv QLinearConv ConvTransposeWithDynamicPads WordConvEmbedding
+        FusedGemm FusedMatMul FusedMatMulActivation TransposeMatMul SparseToDenseMatMul
+        GemmFastGelu GemmFloat8 QGemm MatMulInteger16 MatMulIntegerToFloat DynamicQuantizeMatMul
+        MatMulNBits MatMulNBitsMlp MatMulNBitsQkv MatMulBnb4 MatMulFpQ4 QOrderedMatMul
+        SkipLayerNormalization SkipSimplifiedLayerNormalization EmbedLayerNormalization
+        QEmbedLayerNormalization QOrderedLayerNormalization QLinearGlobalAveragePool
+        Attention QAttention QOrderedAttention MultiHeadAttention GroupQueryAttention
+        PackedAttention PackedMultiHeadAttention DecoderAttention DecoderMaskedSelfAttention
+        DecoderMaskedMultiHeadAttention LongformerAttention QOrderedLongformerAttention
+        PagedAttention SparseAttention DynamicSparseAttention LinearAttention
+        DynamicQuantizeLSTM AttnLSTM MoE QMoE
+        """,
+}
+
+HEAVY = frozenset((domain, name) for domain, names in _BY_DOMAIN.items() for name in names.split())
+"""Domain and name of the operators that make a region worth it."""
+
+
+def is_heavy(node: Node) -> bool:
+    """Tell whether *node* is such an operator, or calls a function that has one at any depth."""
+    pending = [node]
+    seen: set[Function] = set()
+    while pending:
+        current = pending.pop()
+        if (current.domain, current.op_type) in HEAVY:
+            return True
+        function = called_function(current)
+        if function is not None and function not in seen:
+            seen.add(function)
+            pending += [inner for graph in function.body.and_inner() for inner in graph]
+    return False
+
+
+def light_regions(regions: Sequence[Region]) -> list[Region]:
+    """Return the regions without such an operator, but none that is its target's only one."""
+    counts = Counter(region.call.domain for region in regions)
+    return [
+        region for region in regions if counts[region.call.domain] > 1 and not is_heavy(region.call)
+    ]

@@ -6,21 +6,685 @@ After Relay's ``pattern.partition`` and Relax's ``FuseOpsByPattern``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import json
+from base64 import b64encode
+from collections import Counter
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from dplcli.ir.traversal import dependents_before, is_identity
-from dplcli.passes.ir_version import raise_ir_version
-from dplcli.passes.origin import OriginRecorder
-from dplcli.passes.outline import Kind, Outline, group, outline, rule_of, unique
-from dplcli.passes.rewriter import GraphRewriter
-from dplcli.passes.selection import in_program_order
+from dplcli.dpl.rule import PatternRule
+from dplcli.ir import Attribute, Function, Graph, Node, Value
+from dplcli.ir.model import NODES_KEY, called_function
+from dplcli.ir.operators import attribute_of, schema_of
+from dplcli.ir.traversal import behind_identities, dependents_before, is_identity
+from dplcli.passes.records import UNDO_KEY, read_call
+from dplcli.passes.rewriter import GraphRewriter, raise_ir_version
+from dplcli.passes.select import in_program_order, replaced_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.dpl.match import Match
-    from dplcli.ir import Function, Graph, Model, Node, Value
-    from dplcli.passes.selection import Selection
+    from dplcli.dpl.rule import Match
+    from dplcli.ir import Model
+    from dplcli.ir.model import Remarks, StatedType
+    from dplcli.passes.select import Selection
+
+    Structure: TypeAlias = tuple[object, ...]
+
+    AttributeKey: TypeAlias = tuple[int, str]
+
+    Json = dict[str, Any]
+
+
+# Give structurally equal matches of a rule one function, and each match its call of it.
+#
+# Two matches are structurally equal if the same operators are wired the same way. Attribute values
+# do not count: they are declared as the function's attributes and given at each call, completed
+# with their defaults where one match states what another leaves out.
+
+
+_POSITION = attrgetter("position")
+
+OPSET_OF_UNDECLARED = 1
+"""Version to import of a custom domain that the model uses without importing it."""
+
+_SHORT_CONSTANT = 64
+"""Most elements of an embedded constant that is compared by its data."""
+
+_OPSET_OF_CONSTANTS = 13
+"""Opset to import for Constant nodes in a model that uses no standard operator at all."""
+
+
+@dataclass(slots=True)
+class Outline:
+    """One match as a function call to be.
+
+    Attributes:
+        match: The match.
+        inputs: What the call reads: each value once, in order of first use.
+        outputs: What the call makes.
+        embedded: The constants that go into the body.
+        replaced: The nodes that the call takes the place of.
+        structure: Equal for structurally equal matches of one rule, whatever their attributes.
+        stated: By node, the attributes that the file states.
+        reads_plainly: Whether what the nodes read can be told from structure and inputs: nothing
+            is embedded, read through Identity nodes or omitted at the end.
+        attributes: By node number and name, the attributes to give at the call.
+        completed: Which of them the file left out.
+    """
+
+    match: Match
+    inputs: list[Value]
+    outputs: list[Value]
+    embedded: list[Value]
+    replaced: Sequence[Node]
+    structure: Structure
+    stated: Sequence[Mapping[str, Attribute]] = ()
+    reads_plainly: bool = False
+    attributes: dict[AttributeKey, Attribute] = field(default_factory=dict)
+    completed: list[AttributeKey] = field(default_factory=list)
+
+    @property
+    def last(self) -> Node:
+        """The last node in program order, where the call is to stand."""
+        return max(self.match.nodes, key=_POSITION)
+
+
+@dataclass(slots=True)
+class OutlinedFunction:
+    """One function and the outlines that become calls of it.
+
+    Attributes:
+        outlines: Its members, in program order.
+        attribute_names: Name under which the function declares each attribute.
+        named: The attributes of a call by declared name, for each :attr:`Outline.attributes`.
+    """
+
+    outlines: list[Outline]
+    attribute_names: dict[AttributeKey, str]
+    named: dict[int, dict[str, Attribute]] = field(default_factory=dict)
+
+    def call_attributes(self, item: Outline) -> Mapping[str, Attribute]:
+        """Return the attributes to give at the call; calls share them where outlines do."""
+        known = self.named.get(id(item.attributes))
+        if known is None:
+            known = {self.attribute_names[where]: a for where, a in item.attributes.items()}
+            self.named[id(item.attributes)] = known
+        return known
+
+    def write(self, model: Model, name: str) -> Function:
+        """Write the function."""
+        return make_function(model, self, name)
+
+
+def rule_of(match: Match) -> PatternRule:
+    """Return the rule of a match that is to be outlined."""
+    assert isinstance(match.rule, PatternRule)  # noqa: S101  # the other rules rewrite
+    return match.rule
+
+
+def outline(match: Match) -> Outline:
+    """Work out interface and structure of *match*."""
+    may_embed = rule_of(match).constants != "lift"
+    opsets = match.root.graph.opset_imports
+    numbers: dict[Node | None, int] = {}
+    inputs: dict[Value, int] = {}
+    read: list[Value] = []
+    embedded: list[Value] = []
+    structure: list[object] = []
+    stated: list[Mapping[str, Attribute]] = []
+    reads_plainly = True
+    for number, node in enumerate(match.nodes):
+        numbers[node] = number
+        domain = node.domain
+        structure += (domain, node.op_type, node.overload, opsets.get(domain, 0))
+        for value in node.inputs:
+            producer = None if value is None else value.producer
+            if value is None:
+                structure.append(None)
+            elif (maker := numbers.get(producer)) is not None:
+                structure.append((maker, value.index))
+            elif may_embed and _is_embedded(value, match):
+                structure.append(_constant_key(value))
+                embedded.append(value)
+                reads_plainly = False
+            else:
+                origin = value if producer is None else behind_identities(value)
+                reads_plainly = reads_plainly and origin is value
+                if origin not in inputs:
+                    inputs[origin] = len(read)
+                    read.append(value)
+                structure.append(inputs[origin])
+        while structure[-1] is None:
+            structure.pop()
+            reads_plainly = False
+        structure.append(tuple([output is not None for output in node.outputs]))
+        stated.append(node.attributes)
+    outputs = _outputs_of(match)
+    structure += [(numbers[output.producer], output.index) for output in outputs]
+    return Outline(
+        match,
+        read,
+        outputs,
+        embedded,
+        replaced_nodes(match),
+        tuple(structure),
+        stated,
+        reads_plainly,
+    )
+
+
+def _outputs_of(match: Match) -> list[Value]:
+    """Return what is read of what the roots make, then the inner values that others read."""
+    outputs: list[Value] = []
+    for root in match.roots:
+        made = [v for v in root.outputs if v is not None]
+        outputs += [v for v in made if v.use_count or v.returned_by] or made[:1]
+    return outputs + list(match.escaping if match.rule.escape == "outputs" else ())
+
+
+def _is_embedded(value: Value, match: Match) -> bool:
+    origin = behind_identities(value)
+    if not origin.is_constant or origin.constant is None:
+        return False
+    return rule_of(match).constants == "embed" or origin in match.constants
+
+
+def _constant_key(value: Value) -> object:
+    """Return what is equal for constants that can share a function: their data, if it is short."""
+    tensor = behind_identities(value).constant
+    if tensor is None or tensor.is_external or tensor.size > _SHORT_CONSTANT:
+        return value
+    data = tensor.numpy()
+    if data.dtype == object:
+        return value
+    return (tensor.dtype, tensor.shape, data.tobytes())
+
+
+def group(outlines: Iterable[Outline]) -> list[OutlinedFunction]:
+    """Sort outlines of one rule into kinds, in order of first appearance."""
+    by_structure: dict[Structure, list[Outline]] = {}
+    for item in outlines:
+        by_structure.setdefault(item.structure, []).append(item)
+    kinds = []
+    for members in by_structure.values():
+        _gather_attributes(members)
+        by_attributes: dict[tuple[tuple[AttributeKey, str], ...], list[Outline]] = {}
+        keys: dict[int, tuple[tuple[AttributeKey, str], ...]] = {}
+        for item in members:
+            key = keys.get(id(item.attributes))
+            if key is None:
+                key = tuple([(where, attr.kind) for where, attr in item.attributes.items()])
+                keys[id(item.attributes)] = key
+            by_attributes.setdefault(key, []).append(item)
+        kinds += [
+            OutlinedFunction(same, _name_attributes(same[0])) for same in by_attributes.values()
+        ]
+    return kinds
+
+
+def _gather_attributes(outlines: Sequence[Outline]) -> None:
+    """Give each outline every attribute that the nodes of any of them state.
+
+    Nodes share decoded attributes, so outlines whose nodes share all of theirs share the result.
+    """
+    keys = [tuple(map(id, item.stated)) for item in outlines]
+    shared = dict(zip(keys, [item.stated for item in outlines], strict=True))
+    wanted = {
+        (number, name): None
+        for of_nodes in shared.values()
+        for number, attributes in enumerate(of_nodes)
+        for name in attributes
+    }
+    ordered = sorted(wanted, key=lambda where: where[0])
+    complete: dict[tuple[int, ...], dict[AttributeKey, Attribute]] = {}
+    for item, key in zip(outlines, keys, strict=True):
+        known = complete.get(key)
+        if known is not None:
+            item.attributes = known
+            continue
+        _complete(item, ordered)
+        if not item.completed and len(item.attributes) == len(ordered):
+            complete[key] = item.attributes
+
+
+def _complete(item: Outline, wanted: Iterable[AttributeKey]) -> None:
+    for where in wanted:
+        number, name = where
+        attribute = item.stated[number].get(name)
+        if attribute is None:
+            attribute = attribute_of(item.match.nodes[number], name)
+            if attribute is None:
+                continue
+            item.completed.append(where)
+        item.attributes[where] = attribute
+
+
+def _name_attributes(item: Outline) -> dict[AttributeKey, str]:
+    names: dict[AttributeKey, str] = {}
+    taken: set[str] = set()
+    for where in item.attributes:
+        names[where] = unique(where[1], taken.__contains__)
+        taken.add(names[where])
+    return names
+
+
+def unique(name: str, is_taken: Callable[[str], bool]) -> str:
+    """Return *name*, or the first of ``name_1``, ``name_2``, … that is not taken."""
+    if not is_taken(name):
+        return name
+    number = 1
+    while is_taken(f"{name}_{number}"):
+        number += 1
+    return f"{name}_{number}"
+
+
+def make_function(model: Model, kind: OutlinedFunction, name: str) -> Function:
+    """Write the function for *kind*; its body is the first member's, attributes by reference."""
+    first = kind.outlines[0]
+    rule = rule_of(first.match)
+    scope = first.match.root.graph
+    domains = {node.domain for node in first.match.nodes}
+    if first.embedded:
+        domains.add("")
+        model.opset_imports.setdefault("", _OPSET_OF_CONSTANTS)
+    for domain in sorted(domains):
+        version = model.opset_imports.setdefault(domain, OPSET_OF_UNDECLARED)
+        scope.opset_imports.setdefault(domain, version)
+    body = Graph(model, {d: scope.opset_imports[d] for d in sorted(domains)})
+    body.name = name
+    body.modified = True
+    values = _formal_inputs(body, first)
+    for number, node in enumerate(first.match.nodes):
+        references = {
+            key[1]: Attribute(attribute.kind, None, kind.attribute_names[key])
+            for key, attribute in first.attributes.items()
+            if key[0] == number
+        }
+        _copy_node(body, node, number, references, values)
+    for output in first.outputs:
+        body.add_output(values[output])
+    function = Function(rule.target, name, body)
+    function.attributes = tuple(kind.attribute_names.values())
+    trace = "".join(f"{node.op_type}_" for node in first.match.nodes)
+    function.metadata = {
+        **rule.metadata,
+        "Composite": rule.qualified_name,
+        "Codegen": rule.target,
+        "PartitionedFromPattern": trace,
+    }
+    return function
+
+
+def _formal_inputs(body: Graph, item: Outline) -> dict[Value, Value]:
+    """Name the inputs after the pattern's names, else after the operator's formal inputs."""
+    named = {value: name for name, value in item.match.bindings.items()}
+    values: dict[Value, Value] = {}
+    for value in item.inputs:
+        wanted = named.get(behind_identities(value)) or _formal_name(value, item.match.nodes)
+        formal = Value(unique(wanted, body.values.__contains__), body)
+        formal.is_graph_input = True
+        body.values[formal.name] = formal
+        body.inputs.append(formal)
+        values[behind_identities(value)] = formal
+    return values
+
+
+def _formal_name(value: Value, nodes: Sequence[Node]) -> str:
+    members = set(nodes)
+    for user, slot in value.iter_uses():
+        if user in members:
+            schema = schema_of(user)
+            if schema is not None and schema.inputs:
+                return schema.inputs[min(slot, len(schema.inputs) - 1)]
+    return "x"
+
+
+def _copy_node(
+    body: Graph,
+    node: Node,
+    number: int,
+    attributes: Mapping[str, Attribute],
+    values: dict[Value, Value],
+) -> None:
+    copy = Node(body, node.op_type, node.domain, f"{node.op_type}_{number}")
+    copy.overload = node.overload
+    copy.attributes = dict(attributes)
+    inputs = [None if value is None else _inside(body, value, values) for value in node.inputs]
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    copy.inputs = tuple(inputs)
+    for slot, value in enumerate(inputs):
+        if value is not None:
+            value.add_use(copy, slot)
+    outputs: list[Value | None] = []
+    for index, output in enumerate(node.outputs):
+        outputs.append(None if output is None else _define(body, copy, index))
+        if output is not None:
+            values[output] = outputs[-1]  # type: ignore[assignment]  # just defined
+    copy.outputs = tuple(outputs)
+    body.append(copy)
+
+
+def _inside(body: Graph, value: Value, values: dict[Value, Value]) -> Value:
+    """Return what stands for *value* in the body: a formal input, an inner value or a constant."""
+    known = values.get(value) or values.get(behind_identities(value))
+    return known or _embed(body, value, values)
+
+
+def _define(body: Graph, node: Node, index: int) -> Value:
+    name = unique(f"{node.name.lower()}_out", body.values.__contains__)
+    value = body.values[name] = Value(name, body, node, index)
+    return value
+
+
+def _embed(body: Graph, value: Value, values: dict[Value, Value]) -> Value:
+    """Put a constant into the body: functions have no initializers."""
+    tensor = behind_identities(value).constant
+    assert tensor is not None  # noqa: S101  # outline() embeds nothing else
+    node = Node(body, "Constant", "", unique("Constant", _node_names(body).__contains__))
+    node.attributes = {"value": Attribute("tensor", tensor)}
+    values[value] = _define(body, node, 0)
+    node.outputs = (values[value],)
+    body.append(node)
+    return values[value]
+
+
+def _node_names(body: Graph) -> set[str]:
+    return {node.name for node in body}
+
+
+# What a call says of the nodes that it took the place of, beyond their operators and names.
+#
+# The metadata ``dpl.nodes`` of a call lists the nodes. What cannot be read off that list and the
+# function's body stands in ``dpl.undo``, a JSON object that is left out where there is nothing to
+# say. Numbers of nodes are places in ``dpl.nodes``:
+#
+# ==============  ==================================================================================
+# ``run``         how many partitions the graph had been through before, if any
+# ``offsets``     how many nodes before the last one each lay, unless they stood in one row
+# ``moved``       nodes that had to move behind the call: first output, and how many nodes before
+#                                 the last one they lay
+# ``reads``       by node and input slot, what was read through Identity nodes, or is embedded now;
+#                                 ``""`` for a trailing omitted input
+# ``constants``   the embedded constants by name, and what made them (_constant)
+# ``types``       what the file stated of inner values, by node or ``NODE.OUTPUT``: element type,
+#                                 shape, perhaps remarks; or a ``ValueInfoProto`` in base 64
+# ``remarks``     by node, ``doc_string`` and ``metadata_props``
+# ``repeated``    the nodes whose names other nodes had, too
+# ==============  ==================================================================================
+
+
+_quote = json.encoder.encode_basestring
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class OriginRecorder:
+    """Knows how a model was before it is partitioned.
+
+    Args:
+        model: The model, which is not edited before all *outlines* have been drawn.
+        outlines: What is to be outlined, each looked at as soon as it is drawn.
+
+    Attributes:
+        names: The names that nodes have.
+    """
+
+    def __init__(self, model: Model, outlines: Iterable[Outline]) -> None:
+        """Look at *model* and *outlines*."""
+        names = [node.name for graph in model.graphs() for node in graph]
+        self.names = set(names)
+        self._repeated: set[str] = set()
+        if len(self.names) < len(names):
+            self._repeated = {name for name, n in Counter(names).items() if name and n > 1}
+        self._runs: dict[Graph, int] = {}
+        self._places: dict[Node, int] = {}
+        self._placed: set[Graph] = set()
+        self._statements: dict[int, tuple[StatedType, str]] = {}
+        self._last: dict[Node, Node] = {}
+        self._found: dict[int, tuple[str, str]] = {}
+        seen = []
+        for item in outlines:
+            seen.append(item)
+            self._found[id(item)] = _describe_nodes(item), self._describe(item)
+        placed = seen if self._places else []
+        self._anchors = {id(item): item.last for item in placed}
+        self._inner = {
+            node
+            for item in placed
+            for node in item.match.nodes
+            if node is not self._anchors[id(item)]
+        }
+
+    def stand_for(self, call: Node, item: Outline) -> None:
+        """Let *call* count as the last node that it takes the place of."""
+        if self._anchors:
+            self._last[call] = self._anchors[id(item)]
+
+    def metadata(self, item: Outline, moved: Iterable[Node]) -> Mapping[str, str]:
+        """Return, once, the metadata that say what a call stands for.
+
+        Args:
+            item: What is outlined, its attributes complete.
+            moved: The nodes that have to move behind the call.
+        """
+        nodes, rest = self._found.pop(id(item))
+        if item.completed:
+            nodes = _describe_nodes(item)
+        if moved:
+            places = _encode(self._moved(moved, self._anchors.get(id(item))))
+            rest += f'{rest and ","}"moved":{places}'
+        return {NODES_KEY: nodes, UNDO_KEY: f"{{{rest}}}"} if rest else {NODES_KEY: nodes}
+
+    def _describe(self, item: Outline) -> str:
+        """Write every part that has something to say, as the members of a JSON object."""
+        graph = item.match.root.graph
+        run = self._runs.get(graph)
+        if run is None:
+            run = self._runs[graph] = _runs_of(graph)
+        repeated = self._repeated
+        nodes = item.match.nodes
+        found: Json = {
+            "run": run,
+            "offsets": [] if _stands_in_one_row(item) else self._offsets(item),
+            "reads": {} if item.reads_plainly else _reads(item),
+            "constants": self._constants(item) if item.embedded else {},
+            "remarks": _remarks(nodes),
+            "repeated": [i for i, n in enumerate(nodes) if n.name in repeated] if repeated else [],
+        }
+        members = [f'"{key}":{_encode(value)}' for key, value in found.items() if value]
+        types = self._types(item)
+        if types:
+            members.append(f'"types":{{{",".join(types)}}}')
+        return ",".join(members)
+
+    def _place(self, graph: Graph) -> None:
+        """Number the nodes of *graph*."""
+        if graph not in self._placed:
+            self._placed.add(graph)
+            self._places.update((node, number) for number, node in enumerate(graph))
+
+    def _offsets(self, item: Outline) -> list[int]:
+        self._place(item.match.root.graph)
+        nodes = item.match.nodes
+        last = self._places[item.last]
+        offsets = [last - self._places[node] for node in nodes]
+        return [] if offsets == list(reversed(range(len(nodes)))) else offsets
+
+    def _moved(self, moved: Iterable[Node], anchor: Node | None) -> dict[str, int]:
+        if anchor is None:
+            return {}
+        lasts = (self._last.get(node, node) for node in moved)
+        return {
+            output.name: self._places[anchor] - self._places[node]
+            for node in lasts
+            for output in node.outputs[:1]
+            if output is not None and node in self._places and node not in self._inner
+        }
+
+    def _statement(self, stated: StatedType) -> str:
+        known = self._statements.get(id(stated))
+        if known is None:
+            known = self._statements[id(stated)] = (stated, _encode(describe_type(stated)))
+        return known[1]
+
+    def _types(self, item: Outline) -> list[str]:
+        """Write what the file states of inner values, as the members of a JSON object."""
+        found = []
+        kept: set[Node] = set()
+        if item.match.escaping:
+            kept = set(item.match.nodes).difference(item.replaced)
+        outputs = item.outputs
+        for number, node in enumerate(item.match.nodes):
+            if node in kept:
+                continue
+            for value in node.outputs:
+                if value is None or value in outputs:
+                    continue
+                stated = value.stated_type
+                if stated is not None:
+                    place = f"{number}.{value.index}" if value.index else f"{number}"
+                    found.append(f'"{place}":{self._statement(stated)}')
+        return found
+
+    def _constants(self, item: Outline) -> Json:
+        """Describe the embedded constants, and the Identity nodes that they come through."""
+        found: Json = {}
+        graph = item.match.root.graph
+        for read in item.embedded:
+            value = read
+            while value.name not in found:
+                known = found[value.name] = _constant(value, graph)
+                stated = value.stated_type
+                if stated is not None:
+                    known["type"] = describe_type(stated)
+                maker = value.producer
+                if maker is None:
+                    break
+                if maker.graph is graph:
+                    self._place(graph)
+                    known["at"] = self._places[item.last] - self._places[maker]
+                if not maker.inputs or maker.inputs[0] is None:
+                    break
+                value = maker.inputs[0]
+        return found
+
+
+def _describe_nodes(item: Outline) -> str:
+    """Write down, as JSON, what a call stands for, so that it can be undone.
+
+    One entry per node of the function's body: operator, node name, names of the outputs, and
+    the attributes that the file left to their defaults.
+    """
+    completed: dict[int, list[str]] = {}
+    for number, name in item.completed:
+        completed.setdefault(number, []).append(name)
+    entries = []
+    for number, node in enumerate(item.match.nodes):
+        outputs = ",".join([_quote("" if out is None else out.name) for out in node.outputs])
+        entry = f"[{_quote(node.qualified_op)},{_quote(node.name)},[{outputs}]"
+        if number in completed:
+            entry += f",[{','.join(map(_quote, completed[number]))}]"
+        entries.append(entry)
+    return f"[{'],'.join(entries)}]]"
+
+
+def _runs_of(graph: Graph) -> int:
+    """Count the partitions that a graph has been through, as far as its calls tell."""
+    if not graph.model.functions:
+        return 0
+    runs = [
+        -1 if (record := read_call(node)) is None else record.run
+        for node in graph
+        if called_function(node) is not None and NODES_KEY in node.remarks.metadata
+    ]
+    return max(runs, default=-1) + 1
+
+
+def _stands_in_one_row(item: Outline) -> bool:
+    """Tell whether the nodes follow each other, and nothing made by nodes is embedded."""
+    expected: Node | None = item.match.nodes[0]
+    for node in item.match.nodes:
+        if node is not expected:
+            return False
+        expected = node.next
+    return all(value.producer is None for value in item.embedded)
+
+
+def describe_type(stated: StatedType) -> object:
+    """Write a type: element type, shape, remarks; or what the codec encodes it as."""
+    known = stated.known
+    if known is None:
+        return b64encode(stated.encoded).decode()
+    shape = None if known.shape is None else list(known.shape)
+    remark = _remark(stated.remarks)
+    return [known.dtype, shape, remark] if remark else [known.dtype, shape]
+
+
+def _reads(item: Outline) -> Json:
+    """List what the body does not tell: embedded constants, Identity nodes, omitted inputs."""
+    made: set[Node | None] = set(item.match.nodes)
+    given = set(item.inputs)
+    found: Json = {}
+    for number, node in enumerate(item.match.nodes):
+        inputs = node.inputs
+        slots = {}
+        for slot, value in enumerate(inputs):
+            if value is None or (maker := value.producer) in made:
+                continue
+            is_told = maker is None or behind_identities(value).producer not in made
+            if not is_told or value not in given:
+                slots[f"{slot}"] = value.name
+        if inputs and inputs[-1] is None:
+            slots[f"{len(inputs) - 1}"] = ""
+        if slots:
+            found[f"{number}"] = slots
+    return found
+
+
+def _constant(value: Value, graph: Graph) -> Json:
+    """Describe what a constant, or a copy of one, is made of.
+
+    An initializer has nothing; a node has its ``node`` name, and what it ``reads`` if it is an
+    Identity, or else the ``attribute`` that holds the number, if that is not ``value``; what lies
+    ``up`` so many graphs outside says so.
+    """
+    found: Json = {}
+    levels = 0
+    current: Graph | None = graph
+    while current is not None and current is not value.graph:
+        current = None if current.owner is None else current.owner.graph
+        levels += 1
+    if levels:
+        found["up"] = levels
+    node = value.producer
+    if node is None:
+        return found
+    found["node"] = node.name
+    if behind_identities(value) is not value:
+        source = node.inputs[0]
+        found["reads"] = "" if source is None else source.name
+    elif (name := next(iter(node.attributes), "value")) != "value":
+        found["attribute"] = name
+    remarks = _remark(node.remarks)
+    if remarks:
+        found["remarks"] = remarks
+    return found
+
+
+def _remarks(nodes: Iterable[Node]) -> Json:
+    found: Json = {}
+    for number, node in enumerate(nodes):
+        remarks = node.remarks
+        if remarks.doc or remarks.metadata:
+            found[f"{number}"] = _remark(remarks)
+    return found
+
+
+def _remark(remarks: Remarks) -> Json:
+    found: Json = {"doc": remarks.doc, "metadata": dict(remarks.metadata)}
+    return {key: value for key, value in found.items() if value}
 
 
 class Partition(NamedTuple):
@@ -65,7 +729,7 @@ def partition(model: Model, selection: Selection) -> list[Partition]:
 
 
 def write_calls(
-    model: Model, kinds: Sequence[Kind], reserved: set[str], origins: OriginRecorder
+    model: Model, kinds: Sequence[OutlinedFunction], reserved: set[str], origins: OriginRecorder
 ) -> dict[int, Partition]:
     """Write a function for each of *kinds*, and a call in the place of each of its outlines.
 
@@ -102,7 +766,7 @@ class _Outliner:
         self.may_share = False
         self.kept: dict[Graph, list[Node]] = {}
 
-    def replace_all(self, kinds: Sequence[Kind]) -> dict[int, Partition]:
+    def replace_all(self, kinds: Sequence[OutlinedFunction]) -> dict[int, Partition]:
         """Write all functions from the graphs as they are, then put the calls in.
 
         Where calls may compute again what others compute, all nodes stay to the end.
@@ -123,7 +787,7 @@ class _Outliner:
         self.model.functions = self.functions | self.model.functions
         return made
 
-    def _add_function(self, kind: Kind) -> Function:
+    def _add_function(self, kind: OutlinedFunction) -> Function:
         """Write the function under a name that nothing goes by, an operator of others included."""
         rule = rule_of(kind.outlines[0].match)
 
@@ -138,7 +802,9 @@ class _Outliner:
         self.functions[function.key] = function
         return function
 
-    def _replace(self, item: Outline, kind: Kind, function: Function, number: int) -> Node:
+    def _replace(
+        self, item: Outline, kind: OutlinedFunction, function: Function, number: int
+    ) -> Node:
         match = item.match
         graph = match.root.graph
         rewriter = GraphRewriter(graph)
@@ -168,7 +834,7 @@ class _Outliner:
         return call
 
 
-def _drop_unread_constants(kinds: Iterable[Kind]) -> None:
+def _drop_unread_constants(kinds: Iterable[OutlinedFunction]) -> None:
     """Take out what was embedded and is now read by nobody."""
     for kind in kinds:
         for item in kind.outlines:

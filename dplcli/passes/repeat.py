@@ -7,34 +7,1649 @@ stay in the function's body; the others are declared and given at each call.
 
 from __future__ import annotations
 
+import re
+from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from dplcli.dpl.builders import wildcard
-from dplcli.dpl.rule import PatternRule
-from dplcli.passes.ir_version import raise_ir_version
-from dplcli.passes.marks import REPEAT_DOMAIN
-from dplcli.passes.origin import OriginRecorder
-from dplcli.passes.outline import rule_of, unique
-from dplcli.passes.partition import Partition, write_calls
-from dplcli.passes.repeat_body import RepeatKind, make_kind
-from dplcli.passes.repeat_index import RepeatIndex, is_repeat_call
-from dplcli.passes.repeat_names import find_scopes, names_for_block
-from dplcli.passes.repeat_order import gathered
-from dplcli.passes.repeat_search import RepeatOptions, find_blocks
-from dplcli.passes.rewriter import GraphRewriter
-from dplcli.passes.selection import Selection, matchable_graphs
+from dplcli.dpl.pattern import wildcard
+from dplcli.dpl.rule import Match, PatternRule
+from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
+from dplcli.ir.operators import attribute_of, schema_of
+from dplcli.ir.traversal import enclosing_node
+from dplcli.passes.partition import (
+    OPSET_OF_UNDECLARED,
+    OriginRecorder,
+    Outline,
+    OutlinedFunction,
+    Partition,
+    outline,
+    rule_of,
+    unique,
+    write_calls,
+)
+from dplcli.passes.records import REPEAT_DOMAIN
+from dplcli.passes.rewriter import GraphRewriter, raise_ir_version
+from dplcli.passes.select import Selection, matchable_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.ir import Function, Model, Value
-    from dplcli.passes.repeat_search import Blocks
+    from dplcli.ir import Model
+    from dplcli.passes.partition import AttributeKey
+
+    Path: TypeAlias = tuple[str, ...]
+
+
+# The graphs of a model as numbered nodes, for the search of what repeats in them.
+#
+# A node's label says all that two nodes must have in common to stand at the same place of two equal
+# blocks: operator, opset, how many inputs and which outputs are there, the names and kinds of the
+# attributes. What feeds it does not count: that is compared edge by edge.
+
+
+FIXED = -1
+"""Label of a node that no block may contain."""
+
+_LARGE_CONSTANT = 64
+"""A Constant node of more elements is taken for a weight: blocks read it and do not contain it."""
+
+_PLAIN_KINDS = frozenset({"int", "ints", "string", "strings", "float", "floats"})
+
+_WINDOW_ATTRIBUTES = ("dilations", "pads", "strides")
+
+_COLOURINGS = 3
+"""How far the finest colours look."""
+
+
+class RepeatIndex:
+    """Every node that may be in a block, by number; numbers follow the graphs' order.
+
+    Args:
+        model: The model, which must not be edited while the index is in use.
+        graphs: Which of its graphs to look at.
+        same_attributes: Whether the values of attributes are part of the label.
+
+    Attributes:
+        nodes: The nodes.
+        numbers: The number of each.
+        labels: By node, equal for those that may stand for each other; :data:`FIXED` for others.
+        makers: By node and input slot, the node that makes what is read and the index of its
+            output; None for what no node of the same graph makes.
+        readers: By node, what reads its outputs in the same graph: output, slot and reader.
+        shown: By node, the outputs that are also read elsewhere: returned, or inside a body.
+        full_size: How many nodes there would be without the blocks found before.
+        colours: Labels of ever larger neighbourhoods, the smallest first.
+    """
+
+    def __init__(
+        self, model: Model, graphs: Iterable[Graph], *, same_attributes: bool = False
+    ) -> None:
+        """Number the nodes of *graphs*."""
+        self.model = model
+        self.nodes: list[Node] = []
+        self.numbers: dict[Node, int] = {}
+        self.labels: list[int] = []
+        self.makers: list[tuple[tuple[int, int] | None, ...]] = []
+        self.readers: list[list[tuple[int, int, int]]] = []
+        self.shown: list[tuple[int, ...]] = []
+        self._same_attributes = same_attributes
+        self.full_size = 0
+        self._sizes: dict[tuple[str, str, str], int] = {}
+        self._numbers: dict[Hashable, int] = {}
+        for graph in graphs:
+            self._add(graph)
+        self.colours = [self.labels]
+        for _ in range(_COLOURINGS):
+            self.colours.append(self._refined(self.colours[-1]))
+
+    def __len__(self) -> int:
+        """Count the nodes."""
+        return len(self.nodes)
+
+    def _add(self, graph: Graph) -> None:
+        numbers = self.numbers
+        first = len(self.nodes)
+        for number, node in enumerate(graph, first):
+            numbers[node] = number
+            self.nodes.append(node)
+            self.labels.append(self._label(node))
+            self.readers.append([])
+            makers: list[tuple[int, int] | None] = []
+            for slot, value in enumerate(node.inputs):
+                if value is None or value.producer is None or value.graph is not graph:
+                    makers.append(None)
+                    continue
+                maker = numbers[value.producer]
+                makers.append((maker, value.index))
+                self.readers[maker].append((value.index, slot, number))
+            self.makers.append(tuple(makers))
+        self.shown += [_shown_outputs(node) for node in self.nodes[first:]]
+        self.full_size += sum(self._size(node) for node in self.nodes[first:])
+
+    def _size(self, node: Node) -> int:
+        """Count the nodes that *node* stands for: a call, for those of the function."""
+        if not is_repeat_call(node):
+            return 1
+        key = (node.domain, node.op_type, node.overload)
+        if key not in self._sizes:
+            function = self.model.functions.get(key)
+            self._sizes[key] = 1
+            if function is not None:
+                self._sizes[key] = sum(self._size(inner) for inner in function.body)
+        return self._sizes[key]
+
+    def _label(self, node: Node) -> int:
+        if _is_fixed(node):
+            return FIXED
+        opset = node.graph.opset_imports.get(node.domain, 0)
+        inputs = [value is not None for value in node.inputs]
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        outputs = [value is not None for value in node.outputs]
+        operator = (node.domain, node.op_type, node.overload, opset)
+        key = (operator, tuple(inputs), tuple(outputs), self._attributes(node))
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _attributes(self, node: Node) -> Hashable:
+        """Return names and kinds of what *node* states or leaves to the schema's defaults."""
+        known = complete_attributes(node)
+        if self._same_attributes:
+            return tuple(sorted((name, fingerprint(a)) for name, a in known.items()))
+        return tuple(sorted((name, attribute.kind) for name, attribute in known.items()))
+
+    def _refined(self, colours: Sequence[int]) -> list[int]:
+        """Let the colour of each node tell those of its neighbours, too."""
+        numbers: dict[Hashable, int] = {}
+        refined = []
+        for number, colour in enumerate(colours):
+            if colour == FIXED:
+                refined.append(FIXED)
+                continue
+            above = tuple(
+                [None if m is None else (colours[m[0]], m[1]) for m in self.makers[number]]
+            )
+            below = [(index, slot, colours[user]) for index, slot, user in self.readers[number]]
+            below.sort()
+            key = (colour, above, tuple(below))
+            refined.append(numbers.setdefault(key, len(numbers)))
+        return refined
+
+
+def complete_attributes(node: Node) -> dict[str, Attribute]:
+    """Return the attributes of *node*, with those it leaves to defaults that need no inference."""
+    schema = schema_of(node)
+    known: dict[str, Attribute] = {**(schema.defaults if schema else {}), **node.attributes}
+    if "kernel_shape" in known:
+        for name in _WINDOW_ATTRIBUTES:
+            implied = known.get(name) or attribute_of(node, name)
+            if implied is not None:
+                known[name] = implied
+    return known
+
+
+def is_repeat_call(node: Node) -> bool:
+    """Tell whether *node* is a call that an earlier search has left."""
+    return node.domain == REPEAT_DOMAIN
+
+
+def _is_fixed(node: Node) -> bool:
+    if node.subgraphs or is_repeat_call(node):
+        return True
+    if not node.domain and "" not in node.graph.opset_imports:
+        return True
+    if not any(value is not None for value in node.outputs):
+        return True
+    return is_constant(node) and not _is_small(node)
+
+
+def is_constant(node: Node) -> bool:
+    """Tell whether *node* is a Constant of the standard domain."""
+    return node.op_type == "Constant" and not node.domain
+
+
+def _is_small(node: Node) -> bool:
+    value = node.outputs[0]
+    tensor = None if value is None else value.constant
+    return tensor is not None and not tensor.is_external and tensor.size <= _LARGE_CONSTANT
+
+
+def _shown_outputs(node: Node) -> tuple[int, ...]:
+    return tuple(
+        value.index for value in node.outputs if value is not None and is_read_elsewhere(value)
+    )
+
+
+def is_read_elsewhere(value: Value) -> bool:
+    """Tell whether *value* is returned, or read in a body inside its graph."""
+    if value.returned_by:
+        return True
+    return any(user.graph is not value.graph for user, _ in value.iter_uses())
+
+
+def body_readers(node: Node) -> list[Node]:
+    """List the nodes of the same graph whose bodies read or return what *node* makes."""
+    found = []
+    for value in node.outputs:
+        if value is None:
+            continue
+        inner = [user for user, _ in value.iter_uses() if user.graph is not node.graph]
+        inner += [g.owner for g in value.returned_by if g is not node.graph and g.owner is not None]
+        found += [enclosing_node(user, node.graph) for user in inner]
+    return [reader for reader in found if reader is not None]
+
+
+def fingerprint(attribute: Attribute) -> Hashable:
+    """Return what is equal for attributes of equal value; long tensors equal only themselves."""
+    if attribute.ref:
+        return (attribute.kind, "ref", attribute.ref)
+    value = attribute.value
+    if attribute.kind == "tensor":
+        return (attribute.kind, *_tensor_key(value))
+    if attribute.kind in _PLAIN_KINDS:
+        return (attribute.kind, repr(value))
+    return (attribute.kind, str(id(value)))
+
+
+def _tensor_key(value: object) -> tuple[Hashable, ...]:
+    if not isinstance(value, Tensor) or value.is_external or value.size > _LARGE_CONSTANT:
+        return (str(id(value)),)
+    data = value.numpy()
+    content = repr(data.tolist()) if data.dtype == object else data.tobytes()
+    return (value.dtype, value.shape, content)
+
+
+# Grow equal regions round equal nodes, all at once and edge by edge.
+#
+# The regions of one growth have the same rows: row *p* of region *i* stands for row *p* of region
+# *j*, and every wire between two rows is there in all regions or in none. So whatever rows are left
+# out later, the regions stay equal. Regions may overlap while they grow: where blocks follow each
+# other it is not known yet where one ends, and the cut decides that.
+
+
+Row: TypeAlias = tuple[int, ...]
+"""What stands at one place of every region: a node number per region."""
+
+_MANY_READERS = 64
+"""A value that so many nodes read is no place to grow through: who is who among them is unclear."""
+
+
+class Disagreement(NamedTuple):
+    """An edge at which the regions could not grow together.
+
+    Attributes:
+        groups: The regions (by place) that agree with each other, two and more.
+        found: What each region has at the edge; None for nothing.
+    """
+
+    groups: list[list[int]]
+    found: list[int | None]
+
+
+class RegionGrowth:
+    """Regions round *seeds*, as large as they can be.
+
+    Args:
+        index: The graphs.
+        seeds: One node per region, with equal labels, in order.
+        claimed: Nodes that no region may contain.
+
+    Attributes:
+        rows: The places of the regions, the seeds' first.
+        places: By region, the row of each of its nodes.
+        owners: How many regions a node is in.
+        touching: Whether two regions met.
+        disagreements: Where some of the regions could have grown further.
+        work: How many nodes were looked at.
+    """
+
+    def __init__(self, index: RepeatIndex, seeds: Row, claimed: Collection[int]) -> None:
+        """Grow."""
+        self.index = index
+        self.claimed = claimed
+        self.rows: list[Row] = []
+        self.places: list[dict[int, int]] = [{} for _ in seeds]
+        self.owners: dict[int, int] = {}
+        self.touching = False
+        self.disagreements: list[Disagreement] = []
+        self.work = 0
+        self._seeds = frozenset(seeds)
+        self._upwards: deque[tuple[int, int]] = deque()
+        self._downwards: deque[tuple[int, int]] = deque()
+        self._unclear: deque[tuple[int, int]] = deque()
+        self._add(seeds)
+        self._grow()
+
+    def _grow(self) -> None:
+        """Take every edge once: makers first, for a slot has but one; then readers."""
+        while True:
+            if self._upwards:
+                self._grow_upwards(*self._upwards.popleft())
+            elif self._downwards:
+                self._grow_downwards(*self._downwards.popleft())
+            elif self._unclear:
+                self._grow_in_order(*self._unclear.popleft())
+            else:
+                return
+
+    def _add(self, row: Row) -> None:
+        place = len(self.rows)
+        self.rows.append(row)
+        for region, node in zip(self.places, row, strict=True):
+            region[node] = place
+            self.owners[node] = self.owners.get(node, 0) + 1
+        slots = range(len(self.index.makers[row[0]]))
+        self._upwards.extend((place, slot) for slot in slots)
+        outputs = range(len(self.index.nodes[row[0]].outputs))
+        self._downwards.extend((place, output) for output in outputs)
+
+    # -- upwards -----------------------------------------------------------------------------
+
+    def _grow_upwards(self, place: int, slot: int) -> None:
+        makers = [self.index.makers[node] for node in self.rows[place]]
+        wires = [of_node[slot] if slot < len(of_node) else None for of_node in makers]
+        found = [None if wire is None else wire[0] for wire in wires]
+        self.work += len(found)
+        if all(node is None for node in found) or self._any_inside(found):
+            return
+        if self._agrees(found) and len({wire[1] for wire in wires if wire is not None}) == 1:
+            self._try([node for node in found if node is not None])
+
+    def _any_inside(self, found: Iterable[int | None]) -> bool:
+        return any(
+            node in region
+            for node, region in zip(found, self.places, strict=True)
+            if node is not None
+        )
+
+    def _agrees(self, found: list[int | None]) -> bool:
+        """Tell whether nodes of one label are found; note who agrees with whom if not."""
+        labels = [self._label(node) for node in found]
+        if labels.count(labels[0]) == len(labels):
+            return labels[0] != FIXED
+        self._disagree(labels, found)
+        return False
+
+    def _label(self, node: int | None) -> int:
+        return FIXED if node is None or node in self.claimed else self.index.labels[node]
+
+    def _disagree(self, keys: Iterable[Hashable], found: list[int | None]) -> None:
+        if 2 * sum(node in self._seeds for node in found) >= len(found):
+            self.touching = True
+        groups: dict[Hashable, list[int]] = {}
+        for region, key in enumerate(keys):
+            if found[region] is not None and key != FIXED:
+                groups.setdefault(key, []).append(region)
+        several = [group for group in groups.values() if len(group) > 1]
+        if several:
+            self.disagreements.append(Disagreement(several, found))
+
+    # -- downwards ---------------------------------------------------------------------------
+
+    def _grow_downwards(self, place: int, output: int) -> None:
+        """Follow the readers of an output that only one choice can stand for each other."""
+        readers = self._readers(place, output)
+        if readers is None or not any(readers):
+            return
+        if all(len(of_region) == 1 for of_region in readers) and self._is_one_kind(readers):
+            self._try([of_region[0][1] for of_region in readers])
+            return
+        for colours in reversed(self.index.colours):
+            for row in list(_alone_of_their_kind(readers, colours)):
+                if not self._any_inside(row):
+                    self._try(row)
+            readers = [
+                [(slot, node) for slot, node in of_region if node not in region]
+                for of_region, region in zip(readers, self.places, strict=True)
+            ]
+        if all(readers):
+            self._unclear.append((place, output))
+        self._note_missing(readers)
+
+    def _is_one_kind(self, readers: list[list[tuple[int, int]]]) -> bool:
+        """Tell whether the first readers have one label and read in one slot."""
+        labels = self.index.labels
+        slot, node = readers[0][0]
+        label = labels[node]
+        return all(of[0][0] == slot and labels[of[0][1]] == label for of in readers)
+
+    def _note_missing(self, readers: list[list[tuple[int, int]]]) -> None:
+        """Note who has a reader of a kind that others lack."""
+        labels = self.index.labels
+        kinds = dict.fromkeys((labels[n], slot) for each in readers for slot, n in each)
+        for kind in kinds:
+            found: list[int | None] = [None] * len(readers)
+            for region, of_region in enumerate(readers):
+                alike = [n for slot, n in of_region if (labels[n], slot) == kind]
+                if alike and alike[0] not in self.claimed:
+                    found[region] = alike[0]
+            if None in found:
+                self._disagree([FIXED if node is None else 0 for node in found], found)
+
+    def _readers(self, place: int, output: int) -> list[list[tuple[int, int]]] | None:
+        """List what reads an output of a row outside the regions; None where that is too much."""
+        readers = []
+        for node, region in zip(self.rows[place], self.places, strict=True):
+            of_node = self.index.readers[node]
+            self.work += 1 + len(of_node)
+            if len(of_node) > _MANY_READERS:
+                return None
+            readers.append([(s, n) for o, s, n in of_node if o == output and n not in region])
+        return readers
+
+    def _grow_in_order(self, place: int, output: int) -> None:
+        """Let equal readers stand for each other as the file lists them, one pair at a time."""
+        readers = self._readers(place, output)
+        if readers is None:
+            return
+        for colours in reversed(self.index.colours):
+            for row in _first_of_their_kind(readers, colours):
+                if self._try(row):
+                    self._unclear.append((place, output))
+                    return
+
+    # -- both --------------------------------------------------------------------------------
+
+    def _try(self, row: list[int]) -> bool:
+        """Add *row* if its nodes can stand for each other and are wired to the regions alike."""
+        self.work += len(row)
+        labels = self.index.labels
+        label = labels[row[0]]
+        if label == FIXED or len(set(row)) < len(row):
+            return False
+        for node in row:
+            if labels[node] != label or node in self.claimed:
+                return False
+        taken = sum(node in self._seeds or self.owners.get(node, 0) > 1 for node in row)
+        if taken:
+            self.touching = self.touching or 2 * taken >= len(row)
+            return False
+        wiring = None
+        for node, region in zip(row, self.places, strict=True):
+            found = self._wires(node, region)
+            if wiring is not None and found != wiring:
+                return False
+            wiring = found
+        self._add(tuple(row))
+        return True
+
+    def _wires(self, node: int, region: dict[int, int]) -> tuple[list[object], list[object]]:
+        """Return how *node* is wired to the nodes of *region*."""
+        index = self.index
+        above: list[object] = [
+            None if maker is None or maker[0] not in region else (region[maker[0]], maker[1])
+            for maker in index.makers[node]
+        ]
+        while above and above[-1] is None:
+            above.pop()
+        below = [(o, s, region[n]) for o, s, n in index.readers[node] if n in region]
+        self.work += len(index.readers[node])
+        return above, sorted(below)  # type: ignore[return-value]  # numbers are objects
+
+
+def _by_kind(
+    readers: list[tuple[int, int]], colours: list[int]
+) -> dict[tuple[int, int], list[int]]:
+    kinds: dict[tuple[int, int], list[int]] = {}
+    for slot, node in readers:
+        kinds.setdefault((colours[node], slot), []).append(node)
+    return kinds
+
+
+def _alone_of_their_kind(
+    readers: list[list[tuple[int, int]]], colours: list[int]
+) -> Iterator[list[int]]:
+    """Iterate over the readers that are the only ones of a kind, in every region."""
+    sorted_out = [_by_kind(of_region, colours) for of_region in readers]
+    for kind in sorted_out[0]:
+        alike = [kinds.get(kind, []) for kinds in sorted_out]
+        if all(len(nodes) == 1 for nodes in alike):
+            yield [nodes[0] for nodes in alike]
+
+
+def _first_of_their_kind(
+    readers: list[list[tuple[int, int]]], colours: list[int]
+) -> Iterator[list[int]]:
+    """Iterate over the first readers of each kind that every region has equally many of."""
+    sorted_out = [_by_kind(of_region, colours) for of_region in readers]
+    for kind, nodes in sorted_out[0].items():
+        alike = [kinds.get(kind, []) for kinds in sorted_out]
+        if all(len(of_region) == len(nodes) for of_region in alike):
+            for number in range(len(nodes)):
+                yield [of_region[number] for of_region in alike]
+
+
+# What the names in a model tell of its blocks: where one begins, and what to call it.
+#
+# Exporters name nodes and weights after modules: ``/encoder/layer.3/attention/Softmax``,
+# ``encoder.layer.3.attention.query.weight``. Where such names tell blocks apart they decide what
+# the wiring leaves open; a model without names gets along without.
+
+
+_SEPARATORS = re.compile(r"[/.:]+")
+_NOT_IN_NAMES = re.compile(r"[\W_]+")
+_LONGEST = 4
+
+
+def path_of(name: str) -> Path:
+    """Split a name into the modules that it goes through, and what comes last."""
+    return tuple(part for part in _SEPARATORS.split(name) if part)
+
+
+def paths_of_node(node: Node) -> list[Path]:
+    """Return what the names of *node* and of its weights say of where it is."""
+    names = [node.name, *(v.name for v in node.inputs if v is not None and v.is_initializer)]
+    return [path for path in map(path_of, names) if len(path) > 1]
+
+
+def find_scopes(rows: Iterable[Sequence[Node]]) -> list[Path] | None:
+    """Find the module that each block belongs to.
+
+    Args:
+        rows: Nodes that stand for each other, one per block.
+
+    Returns:
+        By block, the path that most rows agree on and that no two blocks share; None if there is
+        none.
+    """
+    votes: Counter[tuple[Path, ...]] = Counter()
+    for row in rows:
+        of_nodes = [paths_of_node(node) for node in row]
+        if len({len(paths) for paths in of_nodes}) != 1:
+            continue
+        for paths in zip(*of_nodes, strict=True):
+            scopes = _distinct_prefixes(paths)
+            if scopes is not None:
+                votes[scopes] += 1
+    return list(votes.most_common(1)[0][0]) if votes else None
+
+
+def _distinct_prefixes(paths: Sequence[Path]) -> tuple[Path, ...] | None:
+    """Return the shortest beginnings of equal length that tell *paths* apart; modules only."""
+    shortest = min(map(len, paths))
+    for depth in range(1, shortest):
+        prefixes = tuple(path[:depth] for path in paths)
+        if len(set(prefixes)) == len(prefixes):
+            return prefixes
+    return None
+
+
+def count_at_home(row: Sequence[Node], scopes: Sequence[Path]) -> int:
+    """Count the nodes of *row* that names place in their own block."""
+    return sum(
+        any(path[: len(scope)] == scope for path in paths_of_node(node))
+        for node, scope in zip(row, scopes, strict=True)
+    )
+
+
+def names_for_block(scopes: Sequence[Path] | None) -> list[str]:
+    """Name a kind of block after what the modules of its members have in common.
+
+    Returns:
+        Names to choose from, the shortest first; none if the modules tell nothing.
+    """
+    parts: list[str] = []
+    for level in zip(*(scopes or ()), strict=True):
+        bare = {re.sub(r"[0-9]+", "", part).strip("_-") for part in level}
+        if len(bare) != 1:
+            break
+        part = _NOT_IN_NAMES.sub("_", bare.pop()).strip("_")
+        if part and (not parts or parts[-1] != part):
+            parts.append(part)
+    if len(parts) > 1 and len(parts[0]) == 1:
+        parts = parts[1:]
+    if not any(len(part) > 1 for part in parts):
+        return []
+    return ["_".join(parts[-count:]) for count in range(min(2, len(parts)), len(parts) + 1)]
+
+
+def name_input(values: Sequence[Value], readers: Sequence[Node], formal: str) -> str | None:
+    """Name an input of a function after the values given for it.
+
+    Args:
+        values: What each block gives.
+        readers: The nodes that read them.
+        formal: What the operator of these calls what it reads.
+
+    Returns:
+        The name that they share, if all blocks are given the same; else, for weights, what their
+        names end in alike, or what reads them; else None.
+    """
+    if len(set(values)) == 1:
+        return _plain(path_of(values[0].name)[-_LONGEST:])
+    if not all(value.is_initializer for value in values):
+        return None
+    own = _plain(_common_end([value.name for value in values])[-_LONGEST:])
+    if own is not None:
+        return own
+    reader = _common_end([node.name for node in readers])[-_LONGEST:]
+    return _plain((*reader, formal)) if reader else None
+
+
+def name_node(nodes: Sequence[Node]) -> str | None:
+    """Name a node of a function after what the names of those it stands for end in alike.
+
+    None if those names tell nothing. It begins with a slash, for onnxruntime puts the name of the
+    call and an underscore before it: ``layer`` and ``1/Relu`` shall not read as ``layer_1`` and
+    ``Relu`` do.
+    """
+    common = _common_end([node.name for node in nodes])
+    return "/" + "/".join(common) if common else None
+
+
+def _common_end(names: Sequence[str]) -> Path:
+    """Return what the paths of *names* end in alike."""
+    common: list[str] = []
+    for parts in zip(*(reversed(path_of(name)) for name in names), strict=False):
+        if len(set(parts)) > 1:
+            break
+        common.append(parts[0])
+    return tuple(reversed(common))
+
+
+def _plain(parts: Sequence[str]) -> str | None:
+    """Join *parts* to what may be a name in ONNX text, too."""
+    while parts and parts[0].isdigit():
+        parts = parts[1:]
+    name = _NOT_IN_NAMES.sub("_", "_".join(parts)).strip("_")
+    if not name or not any(letter.isalpha() for letter in name):
+        return None
+    return f"_{name}" if name[0].isdigit() else name
+
+
+# The function that stands for equal blocks: what it reads, what it returns, what is in it.
+
+
+OutputSlot: TypeAlias = tuple[int, int]
+"""A node of a block by its row, and one of its outputs."""
+
+
+class Wire(NamedTuple):
+    """What a node of the body reads.
+
+    Attributes:
+        inner: The node of the body and the output that it reads; None for an input.
+        outer: The input of the function that it reads, by number, if it reads one.
+    """
+
+    inner: OutputSlot | None
+    outer: int = -1
+
+
+@dataclass
+class RepeatKind(OutlinedFunction):
+    """The blocks of one kind.
+
+    Attributes:
+        wires: By row and slot, what is read; None where an optional input is left out.
+        inputs: By input of the function, what each block gives for it.
+        outputs: The outputs of nodes that the function returns.
+        shared: By row and name, the attributes that are the same in all blocks.
+    """
+
+    wires: list[list[Wire | None]] = field(default_factory=list)
+    inputs: list[tuple[Value, ...]] = field(default_factory=list)
+    outputs: list[OutputSlot] = field(default_factory=list)
+    shared: dict[AttributeKey, Attribute] = field(default_factory=dict)
+
+    def write(self, model: Model, name: str) -> Function:
+        """Write the function."""
+        return _make_function(model, self, name)
+
+
+def make_kind(index: RepeatIndex, rows: Sequence[Row], rule: PatternRule) -> RepeatKind:
+    """Work out what a function for equal blocks reads, returns and declares.
+
+    Args:
+        index: The graphs.
+        rows: The blocks, nodes in topological order.
+        rule: What the blocks are called.
+    """
+    rows = _in_program_order(rows)
+    nodes = [[index.nodes[number] for number in row] for row in rows]
+    wires, inputs = _read(index, rows)
+    outputs = _returned(index, rows)
+    kind = RepeatKind([], {}, wires=wires, inputs=inputs, outputs=outputs)
+    for block in range(len(rows[0])):
+        kind.outlines.append(_outline(kind, [row[block] for row in nodes], block, rule))
+    _share_attributes(kind, nodes)
+    return kind
+
+
+def _in_program_order(rows: Sequence[Row]) -> list[Row]:
+    """Sort blocks by where they end, and rows by where they are in the first block."""
+    ends = [max(block) for block in zip(*rows, strict=True)]
+    order = sorted(range(len(ends)), key=ends.__getitem__)
+    return sorted(tuple(row[block] for block in order) for row in rows)
+
+
+def _read(
+    index: RepeatIndex, rows: Sequence[Row]
+) -> tuple[list[list[Wire | None]], list[tuple[Value, ...]]]:
+    """Wire the body; what all blocks read alike is one input, however often it is read."""
+    row_of = {row[0]: number for number, row in enumerate(rows)}
+    numbers: dict[tuple[Value, ...], int] = {}
+    wires: list[list[Wire | None]] = []
+    for row in rows:
+        nodes = [index.nodes[number] for number in row]
+        of_row: list[Wire | None] = []
+        for slot, value in enumerate(nodes[0].inputs):
+            maker = index.makers[row[0]][slot]
+            if value is None:
+                of_row.append(None)
+            elif maker is not None and maker[0] in row_of:
+                of_row.append(Wire((row_of[maker[0]], maker[1])))
+            else:
+                given = tuple(read for node in nodes if (read := node.inputs[slot]) is not None)
+                of_row.append(Wire(None, numbers.setdefault(given, len(numbers))))
+        while of_row and of_row[-1] is None:
+            of_row.pop()
+        wires.append(of_row)
+    return wires, list(numbers)
+
+
+def _returned(index: RepeatIndex, rows: Sequence[Row]) -> list[OutputSlot]:
+    """List the outputs that something outside reads, in one block at least; the last ones first.
+
+    A block of which nothing is read returns what its last node makes.
+    """
+    block_of = {node: block for row in rows for block, node in enumerate(row)}
+    found = [
+        (number, output.index)
+        for number, row in enumerate(rows)
+        for output in index.nodes[row[0]].outputs
+        if output is not None
+        and any(_is_read_outside(index, node, output.index, block_of) for node in row)
+    ]
+    if not found:
+        made = [output for output in index.nodes[rows[-1][0]].outputs if output is not None]
+        found = [(len(rows) - 1, made[0].index)]
+    return found[::-1]
+
+
+def _is_read_outside(index: RepeatIndex, node: int, output: int, block_of: dict[int, int]) -> bool:
+    value = index.nodes[node].outputs[output]
+    if value is None or is_read_elsewhere(value):
+        return value is not None
+    block = block_of[node]
+    return any(block_of.get(reader) != block for o, _, reader in index.readers[node] if o == output)
+
+
+def _outline(kind: RepeatKind, nodes: list[Node], block: int, rule: PatternRule) -> Outline:
+    outputs = [value for row, o in kind.outputs if (value := nodes[row].outputs[o]) is not None]
+    match = Match(rule, nodes[-1], tuple(nodes), {}, (), {}, tuple(outputs))
+    item = outline(match)
+    item.inputs = [given[block] for given in kind.inputs]
+    item.outputs = outputs
+    return item
+
+
+def _share_attributes(kind: RepeatKind, nodes: Sequence[Sequence[Node]]) -> None:
+    """Keep in the body what is the same in all blocks; let the calls give the rest."""
+    taken: set[str] = set()
+    for number, row in enumerate(nodes):
+        for name in dict.fromkeys(name for node in row for name in node.attributes):
+            key = (number, name)
+            stated = [node.attributes.get(name) for node in row]
+            full = [a or attribute_of(node, name) for a, node in zip(stated, row, strict=True)]
+            for item, attribute in zip(kind.outlines, stated, strict=True):
+                if attribute is None:
+                    item.completed.append(key)
+            present = [attribute for attribute in full if attribute is not None]
+            if len(set(map(fingerprint, present))) == 1 and not present[0].ref:
+                kind.shared[key] = present[0]
+                continue
+            kind.attribute_names[key] = unique(name, taken.__contains__)
+            taken.add(kind.attribute_names[key])
+            for item, attribute in zip(kind.outlines, present, strict=True):
+                item.attributes[key] = attribute
+
+
+# -- the body ---------------------------------------------------------------------------------
+
+
+def _make_function(model: Model, kind: RepeatKind, name: str) -> Function:
+    first = kind.outlines[0].match
+    rule = rule_of(first)
+    scope = first.root.graph.opset_imports
+    domains = sorted({node.domain for node in first.nodes})
+    for domain in domains:
+        scope.setdefault(domain, model.opset_imports.setdefault(domain, OPSET_OF_UNDECLARED))
+    body = Graph(model, {domain: scope[domain] for domain in domains})
+    body.name = name
+    body.modified = True
+    for formal in _name_inputs(kind):
+        body.values[formal] = Value(formal, body)
+        body.values[formal].is_graph_input = True
+        body.inputs.append(body.values[formal])
+    made: list[Node] = []
+    for number in range(len(first.nodes)):
+        made.append(_copy(body, kind, number, made))
+    for row, output in kind.outputs:
+        value = made[row].outputs[output]
+        assert value is not None  # noqa: S101  # see _returned
+        body.add_output(value)
+    function = Function(rule.target, name, body)
+    function.attributes = tuple(kind.attribute_names.values())
+    function.metadata = {
+        "Composite": rule.qualified_name,
+        "Codegen": rule.target,
+        "PartitionedFromPattern": "".join(f"{node.op_type}_" for node in first.nodes),
+    }
+    return function
+
+
+def _name_inputs(kind: RepeatKind) -> list[str]:
+    """Name what is read after what is given for it, else after what reads it, or ``x``."""
+    readers: dict[int, OutputSlot] = {}
+    for row, of_row in enumerate(kind.wires):
+        for slot, wire in enumerate(of_row):
+            if wire is not None and wire.inner is None:
+                readers.setdefault(wire.outer, (row, slot))
+    taken: set[str] = set()
+    names = []
+    for number, given in enumerate(kind.inputs):
+        row, slot = readers[number]
+        nodes = [item.match.nodes[row] for item in kind.outlines]
+        schema = schema_of(nodes[0])
+        formal = schema.inputs[min(slot, len(schema.inputs) - 1)] if schema else f"{slot}"
+        names.append(unique(name_input(given, nodes, formal) or "x", taken.__contains__))
+        taken.add(names[-1])
+    return names
+
+
+def _copy(body: Graph, kind: RepeatKind, number: int, made: Sequence[Node]) -> Node:
+    """Put a copy of a node into the body, behind those *made* before."""
+    row = [item.match.nodes[number] for item in kind.outlines]
+    wanted = name_node(row) or f"{row[0].op_type}_{number}"
+    names = {node.name for node in made}
+    copy = Node(body, row[0].op_type, row[0].domain, unique(wanted, names.__contains__))
+    copy.overload = row[0].overload
+    copy.attributes = {
+        **{name: a for (place, name), a in kind.shared.items() if place == number},
+        **{
+            name: Attribute(kind.outlines[0].attributes[place, name].kind, None, declared)
+            for (place, name), declared in kind.attribute_names.items()
+            if place == number
+        },
+    }
+    copy.inputs = tuple(
+        None if wire is None else _value_of(body, wire, made) for wire in kind.wires[number]
+    )
+    for slot, value in enumerate(copy.inputs):
+        if value is not None:
+            value.add_use(copy, slot)
+    copy.outputs = tuple(
+        None if output is None else _define(body, copy, output.index) for output in row[0].outputs
+    )
+    body.append(copy)
+    return copy
+
+
+def _value_of(body: Graph, wire: Wire, made: Sequence[Node]) -> Value | None:
+    if wire.inner is None:
+        return body.inputs[wire.outer]
+    row, output = wire.inner
+    return made[row].outputs[output]
+
+
+def _define(body: Graph, node: Node, index: int) -> Value:
+    plain = "".join(letter if letter.isalnum() else "_" for letter in node.name)
+    name = unique(f"{plain}_out", body.values.__contains__)
+    value = body.values[name] = Value(name, body, node, index)
+    return value
+
+
+# Whether blocks can be single nodes: nothing may be needed by what it needs in turn.
+
+
+_STEPS_PER_NODE = 8
+_LEAST_STEPS = 256
+"""How far is walked from one block to see whether a way leads back; else all are seen at once."""
+
+
+_SCATTERED = 8
+"""Where all blocks of a graph span so many times its nodes, they are gathered."""
+
+
+def places_of(rows: Sequence[Row]) -> list[dict[int, int]]:
+    """Return the row of each node, by region."""
+    if not rows:
+        return []
+    return [
+        {row[region]: place for place, row in enumerate(rows)} for region in range(len(rows[0]))
+    ]
+
+
+def trim(index: RepeatIndex, rows: list[Row]) -> tuple[list[Row], bool]:
+    """Make every block convex by leaving out rows, or blocks, whichever saves more.
+
+    Returns:
+        What is left, and whether that was all.
+    """
+    early: set[int] = set()
+    late: set[int] = set()
+    bad: set[int] = set()
+    unclear: list[int] = []
+    all_places = places_of(rows)
+    for number, places in enumerate(all_places):
+        found = _detours(index, places, _LEAST_STEPS + _STEPS_PER_NODE * len(places))
+        if found is None:
+            unclear.append(number)
+            continue
+        entries, exits = found
+        if entries:
+            bad.add(number)
+            late |= {places[node] for node in _closure(index, entries, places, up=False)}
+            early |= {places[node] for node in _closure(index, exits, places, up=True)}
+    if unclear:
+        groups = {node: number for number in unclear for node in all_places[number]}
+        bad |= _stuck(index, groups)
+    if not bad:
+        return rows, True
+    without = [tuple(n for number, n in enumerate(row) if number not in bad) for row in rows]
+    if not late:
+        return without, True
+    smaller = late if len(late) <= len(early) else early
+    trimmed = [row for place, row in enumerate(rows) if place not in smaller]
+    if _saving(without) > _saving(trimmed):
+        return without, True
+    return trimmed, False
+
+
+def _saving(rows: Sequence[Row]) -> int:
+    return len(rows) * (len(rows[0]) - 1) if rows and rows[0] else 0
+
+
+def _detours(
+    index: RepeatIndex, places: Mapping[int, int], steps: int
+) -> tuple[set[int], set[int]] | None:
+    """Return the nodes that what leaves the block comes back to, and those that it leaves from.
+
+    None if that takes more than so many *steps* outside the block.
+    """
+    last = max(places)
+    came_from: dict[int, list[int]] = {}
+    pending = list(places)
+    while pending:
+        node = pending.pop()
+        steps -= node not in places
+        if steps < 0:
+            return None
+        for user in readers_of(index, node):
+            if user > last or (user in places and node in places):
+                continue
+            if user not in came_from and user not in places:
+                pending.append(user)
+            came_from.setdefault(user, []).append(node)
+    entries = {node for node in came_from if node in places}
+    return entries, _left_from(came_from, entries, places)
+
+
+def _left_from(
+    came_from: Mapping[int, Sequence[int]], entries: set[int], places: Mapping[int, int]
+) -> set[int]:
+    """Return the nodes of the block from which ways outside lead to *entries*."""
+    exits: set[int] = set()
+    behind, seen = list(entries), set(entries)
+    while behind:
+        for maker in came_from.get(behind.pop(), ()):
+            if maker in places:
+                exits.add(maker)
+            elif maker not in seen:
+                seen.add(maker)
+                behind.append(maker)
+    return exits
+
+
+def readers_of(index: RepeatIndex, node: int) -> list[int]:
+    """List the nodes of the same graph that read what *node* makes, bodies included."""
+    found = [user for _, _, user in index.readers[node]]
+    if index.shown[node]:
+        found += [index.numbers[user] for user in body_readers(index.nodes[node])]
+    return found
+
+
+def _closure(
+    index: RepeatIndex, starts: Collection[int], inside: Collection[int], *, up: bool
+) -> set[int]:
+    """Return *starts* and all that they need (*up*), or that needs them, of what is inside."""
+    found = set(starts)
+    pending = list(starts)
+    while pending:
+        node = pending.pop()
+        if up:
+            near = [maker[0] for maker in index.makers[node] if maker is not None]
+        else:
+            near = [user for _, _, user in index.readers[node]]
+        fresh = [other for other in near if other in inside and other not in found]
+        found.update(fresh)
+        pending += fresh
+    return found
+
+
+def acyclic(index: RepeatIndex, rows: Sequence[Row], claimed: dict[int, int]) -> list[Row]:
+    """Leave out blocks until the model has no cycle if all of them, and the claimed, are nodes."""
+    rows = list(rows)
+    while rows and rows[0]:
+        groups = dict(claimed)
+        groups.update((node, -1 - number) for row in rows for number, node in enumerate(row))
+        stuck = {group for group in _stuck(index, groups) if group < 0}
+        if not stuck:
+            return rows
+        keep = max(stuck) if len(stuck) > 1 else None
+        out = {-1 - group for group in stuck if group != keep}
+        rows = [tuple(n for number, n in enumerate(row) if number not in out) for row in rows]
+    return []
+
+
+def gathered(index: RepeatIndex, blocks: Sequence[Sequence[Row]]) -> list[list[int]]:
+    """Order the nodes of each graph so that those of a block follow each other.
+
+    Args:
+        index: The graphs.
+        blocks: The kinds of blocks, which form no cycle.
+
+    Returns:
+        The nodes of each graph that blocks are scattered over; of the others nothing.
+    """
+    members: list[list[int]] = [
+        sorted(block) for rows in blocks for block in zip(*rows, strict=True)
+    ]
+    spans: dict[Graph, int] = {}
+    for block in members:
+        graph = index.nodes[block[0]].graph
+        spans[graph] = spans.get(graph, 0) + block[-1] - block[0]
+    scattered = {graph for graph, span in spans.items() if span > _SCATTERED * graph.node_count}
+    if not scattered:
+        return []
+    group_of = {node: block for block in members for node in block}
+    orders = []
+    for graph in scattered:
+        first = index.numbers[next(iter(graph))]
+        numbers = range(first, first + graph.node_count)
+        orders.append(_gathered(index, numbers, group_of))
+    return sorted(orders)
+
+
+def _gathered(
+    index: RepeatIndex, numbers: Sequence[int], group_of: Mapping[int, list[int]]
+) -> list[int]:
+    """Sort the nodes of one graph; each group is as late as its last node, if it can be."""
+    owner = {node: group_of[node][-1] if node in group_of else node for node in numbers}
+    below: dict[int, set[int]] = {}
+    missing = dict.fromkeys(owner.values(), 0)
+    for node in numbers:
+        for user in readers_of(index, node):
+            users = below.setdefault(owner[node], set())
+            if owner[user] != owner[node] and owner[user] not in users:
+                users.add(owner[user])
+                missing[owner[user]] += 1
+    ready = [group for group, count in missing.items() if not count]
+    heapify(ready)
+    order: list[int] = []
+    while ready:
+        group = heappop(ready)
+        order += group_of.get(group, [group])
+        for user in below.get(group, ()):
+            missing[user] -= 1
+            if not missing[user]:
+                heappush(ready, user)
+    return order
+
+
+def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
+    """Return the groups that lie on a cycle, or between cycles, if each were a single node."""
+    size = len(index)
+    names = {group: size + number for number, group in enumerate(dict.fromkeys(groups.values()))}
+    owner = [names[groups[node]] if node in groups else node for node in range(size)]
+    below: dict[int, set[int]] = {}
+    for node in range(size):
+        for user in readers_of(index, node):
+            if owner[user] != owner[node]:
+                below.setdefault(owner[node], set()).add(owner[user])
+    remaining = _prune(below)
+    above: dict[int, set[int]] = {}
+    for node, users in below.items():
+        for user in users:
+            if node in remaining and user in remaining:
+                above.setdefault(user, set()).add(node)
+    remaining = _prune(above) if remaining else set()
+    return {group for group, name in names.items() if name in remaining}
+
+
+def _prune(edges: dict[int, set[int]]) -> set[int]:
+    """Return what is left if what nothing leads to is taken away, again and again."""
+    count: dict[int, int] = dict.fromkeys(edges, 0)
+    for users in edges.values():
+        for user in users:
+            count[user] = count.get(user, 0) + 1
+    free = [node for node, number in count.items() if not number]
+    while free:
+        node = free.pop()
+        del count[node]
+        for user in edges.get(node, ()):
+            count[user] -= 1
+            if not count[user]:
+                free.append(user)
+    return set(count)
+
+
+# Decide which rows of regions that have grown round equal nodes become a block.
+#
+# Blocks are disjoint, each is connected, and none is needed by a node that it needs in turn.
+
+
+_REGIONS_ASKED = 24
+"""How many regions are asked for names."""
+
+_TRIMS = 4
+"""How often what was trimmed is looked at again."""
+
+
+def cut_blocks(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
+    """Return the rows of *growth* that make blocks; none of them if they make no sense.
+
+    Rows are in topological order. Regions that cannot be made blocks are left out of the rows.
+    """
+    rows = _without_overlap(index, growth)
+    rows = _connected(index, _without_lent_constants(index, rows), growth.rows[0])
+    for _ in range(_TRIMS):
+        if not rows:
+            return []
+        rows, is_whole = trim(index, rows)
+        if is_whole:
+            return sorted(rows)
+        rows = _connected(index, _without_lent_constants(index, rows), growth.rows[0])
+    return []
+
+
+# -- overlap ----------------------------------------------------------------------------------
+
+
+def _without_overlap(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
+    """Give what is the end of one region and the beginning of the next to one of them.
+
+    Of all ways to cut a sequence of regions, the one with the fewest values across; then the one
+    that names speak for; then the latest.
+    """
+    middle = len(growth.places) // 2
+    order = {place: row[middle] for place, row in enumerate(growth.rows)}
+    pairs = sorted(
+        {tuple(sorted(pair, key=order.__getitem__)) for pair in _conflicts(growth)},
+        key=lambda pair: (order[pair[0]], order[pair[1]]),
+    )
+    if not pairs:
+        return growth.rows
+    margin = {place for pair in pairs for place in pair}
+    core = [growth.rows[place] for place in order if place not in margin] or growth.rows[:1]
+    few = range(0, len(growth.places), -(-len(growth.places) // _REGIONS_ASKED))
+    scopes = find_scopes([index.nodes[row[number]] for number in few] for row in core)
+    home = {
+        place: count_at_home([index.nodes[growth.rows[place][number]] for number in few], scopes)
+        for place in margin
+        if scopes is not None
+    }
+    best = _best_cut(index, growth, pairs, home, middle)
+    left_out = {pair[0] for pair in pairs[:best]} | {pair[1] for pair in pairs[best:]}
+    return [row for place, row in enumerate(growth.rows) if place not in left_out]
+
+
+def _conflicts(growth: RegionGrowth) -> set[tuple[int, int]]:
+    """List the pairs of rows that share a node."""
+    shared = {node for node, count in growth.owners.items() if count > 1}
+    rows_of: dict[int, list[int]] = {}
+    for region in growth.places:
+        for node in shared & region.keys():
+            rows_of.setdefault(node, []).append(region[node])
+    return {(min(rows), max(rows)) for rows in rows_of.values()}
+
+
+def _best_cut(
+    index: RepeatIndex,
+    growth: RegionGrowth,
+    pairs: Sequence[tuple[int, ...]],
+    home: Mapping[int, int],
+    middle: int,
+) -> int:
+    """Return how many of *pairs* go to the end of the earlier region rather than the later's."""
+    reasons = dict.fromkeys(range(len(growth.rows)), 0)
+    for pair in pairs:
+        reasons[pair[1]] += 1
+    nodes = [row[middle] for row in growth.rows]
+    inside = [nodes[place] for place, count in reasons.items() if not count]
+    border = _Border(index, inside)
+    score = sum(home.get(place, 0) for place, count in reasons.items() if not count)
+    best, best_score = 0, (len(inside), -border.crossing, score)
+    kept = len(inside)
+    for number, (front, end) in enumerate(pairs, 1):
+        for place, change in ((front, 1), (end, -1)):
+            before = reasons[place]
+            reasons[place] += change
+            if bool(before) == bool(reasons[place]):
+                continue
+            border.toggle(nodes[place])
+            kept -= change
+            score -= change * home.get(place, 0)
+        if (kept, -border.crossing, score) >= best_score:
+            best, best_score = number, (kept, -border.crossing, score)
+    return best
+
+
+class _Border:
+    """Counts the values that go into and out of a set of nodes, constants aside."""
+
+    def __init__(self, index: RepeatIndex, inside: Iterable[int]) -> None:
+        self.index = index
+        self.inside: set[int] = set()
+        self.reads: dict[Value, int] = {}
+        self.crossing = 0
+        for node in inside:
+            self.toggle(node)
+
+    def toggle(self, number: int) -> None:
+        """Put a node in, or take it out."""
+        node = self.index.nodes[number]
+        touched = {value for value in (*node.inputs, *node.outputs) if value is not None}
+        self.crossing -= sum(map(self._crosses, touched))
+        step = -1 if number in self.inside else 1
+        self.inside ^= {number}
+        for value in node.inputs:
+            if value is not None:
+                self.reads[value] = self.reads.get(value, 0) + step
+        self.crossing += sum(map(self._crosses, touched))
+
+    def _crosses(self, value: Value) -> bool:
+        if value.is_constant:
+            return False
+        inner = self.reads.get(value, 0)
+        if value.producer is not None and self.index.numbers.get(value.producer) in self.inside:
+            return value.use_count > inner or bool(value.returned_by)
+        return inner > 0
+
+
+# -- connection -------------------------------------------------------------------------------
+
+
+def _without_lent_constants(index: RepeatIndex, rows: list[Row]) -> list[Row]:
+    """Leave out Constant nodes that are also read outside their block: those stay inputs."""
+    places = places_of(rows)
+    return [row for row in rows if not _is_lent(index, row, places)]
+
+
+def _is_lent(index: RepeatIndex, row: Row, places: Sequence[Mapping[int, int]]) -> bool:
+    if not is_constant(index.nodes[row[0]]):
+        return False
+    return any(
+        index.shown[node] or any(user not in region for _, _, user in index.readers[node])
+        for node, region in zip(row, places, strict=True)
+    )
+
+
+def _connected(index: RepeatIndex, rows: list[Row], seeds: Row) -> list[Row]:
+    """Return the largest part of *rows* that hangs together; that of the seeds among equals."""
+    place_of = {row[0]: place for place, row in enumerate(rows)}
+    linked: list[list[int]] = [[] for _ in rows]
+    for place, row in enumerate(rows):
+        for maker in index.makers[row[0]]:
+            if maker is not None and maker[0] in place_of:
+                linked[place].append(place_of[maker[0]])
+                linked[place_of[maker[0]]].append(place)
+    best: list[int] = []
+    seen: set[int] = set()
+    for start in range(len(rows)):
+        if start in seen:
+            continue
+        part, pending = [], [start]
+        seen.add(start)
+        while pending:
+            place = pending.pop()
+            part.append(place)
+            pending += [near for near in dict.fromkeys(linked[place]) if near not in seen]
+            seen.update(linked[place])
+        if len(part) > len(best) or (len(part) == len(best) and place_of.get(seeds[0]) in part):
+            best = part
+    return [rows[place] for place in sorted(best)]
+
+
+# Find the repeated blocks of a model: equal regions that are called rather than spelled out.
+#
+# Nodes with equal surroundings are seeds, round which equal regions grow
+# (RegionGrowth); where only some of the seeds could have grown further, they
+# are tried by themselves. Of all that was found, what makes the model shortest is taken first, and
+# what overlaps with it has to grow again round what is left.
+
+
+_WORK_PER_NODE = (400, 20)
+_LEAST_WORK, _LARGE_WORK = 2_000_000, 8_000_000
+"""Nodes looked at, per node of the model: in a small model, and in one where that is much."""
+
+_DEEPEST = 40
+"""How often seeds are parted again before the parts are left as they are."""
+
+_PARTITIONS = 3
+"""In how many ways the seeds of one growth are parted where they disagree."""
+
+_LARGER = 1.15
+_SHARE_INSIDE = 0.6
+_SHARE_COVERED = 0.8
+_SHARE_SAVED = 0.8
+_SHARE_OF_KIND = 0.1
+_LARGER_TRIED = 16
+"""When larger blocks win over what they have in common: see :meth:`_Search._larger`."""
+
+_WELL_SERVED = 0.8
+_SHARE_SERVED = 0.95
+"""Where blocks save so much of what they cover, seeds of which so many are covered are left."""
+
+_KNOWN_ROWS = 24
+"""How many of the regions that a node has been in are remembered."""
+
+
+@dataclass(frozen=True)
+class RepeatOptions:
+    """What counts as a repeated block.
+
+    Attributes:
+        min_repeats: How often it must occur.
+        min_nodes: How many nodes it must have, Constant nodes not counted.
+        min_saving: What share of the model's nodes it must save, as a function.
+        max_families: How many kinds of blocks there may be, those of earlier runs included; None
+            for any number.
+        same_attributes: Whether the values of attributes must be equal, too; else those that
+            differ become attributes of the function.
+        nested: Whether blocks are looked for inside the blocks found.
+    """
+
+    min_repeats: int = 2
+    min_nodes: int = 4
+    min_saving: float = 0.02
+    max_families: int | None = None
+    same_attributes: bool = False
+    nested: bool = False
+
+
+class Blocks(NamedTuple):
+    """One kind of block.
+
+    Attributes:
+        rows: Its nodes in topological order, each as node numbers, one per block.
+        saving: How many nodes fewer there are in the model if it becomes a function.
+    """
+
+    rows: list[Row]
+    saving: int
+
+
+class Found(NamedTuple):
+    """What a search found.
+
+    Attributes:
+        kinds: The kinds of blocks, the most saving first; no node is in two blocks.
+        is_whole: Whether it looked everywhere, rather than stop at what is too much work.
+    """
+
+    kinds: list[Blocks]
+    is_whole: bool
+
+
+def find_blocks(index: RepeatIndex, options: RepeatOptions, *, most: int | None) -> Found:
+    """Find the kinds of blocks in *index*.
+
+    Args:
+        index: The graphs.
+        options: What counts as a block.
+        most: How many kinds to find at most; None for all.
+    """
+    search = _Search(index, options)
+    return Found(search.run(most), search.work_left > 0)
+
+
+class _Search:
+    def __init__(self, index: RepeatIndex, options: RepeatOptions) -> None:
+        self.index = index
+        self.options = options
+        self.claimed: dict[int, int] = {}
+        self.found: list[Blocks] = []
+        small, large = (factor * len(index) for factor in _WORK_PER_NODE)
+        self.work_left = max(_LEAST_WORK, min(small, _LARGE_WORK + large))
+        self.tried: dict[Row, list[Blocks]] = {}
+        self.known: dict[int, list[tuple[int, int]]] = {}
+        self.served: set[int] = set()
+        self.results: list[list[Blocks]] = []
+        self.least_saving = max(1.0, options.min_saving * index.full_size)
+
+    def run(self, most: int | None) -> list[Blocks]:
+        pool = list({id(blocks): blocks for blocks in self._explore()}.values())
+        while pool and (most is None or len(self.found) < most):
+            best = min(pool, key=_merit)
+            if self._is_claimed(best):
+                pool = [blocks for blocks in pool if blocks is not best]
+                pool += self._grown_again(best)
+                continue
+            chosen = self._larger(best, pool) or best
+            pool = [blocks for blocks in pool if blocks is not chosen]
+            whole = self._worth(acyclic(self.index, chosen.rows, self.claimed))
+            if whole is not None and whole.saving == chosen.saving:
+                self._claim(whole)
+            elif whole is not None:
+                pool.append(whole)
+        return self.found
+
+    def _is_claimed(self, blocks: Blocks) -> bool:
+        return any(node in self.claimed for row in blocks.rows for node in row)
+
+    def _larger(self, best: Blocks, pool: Sequence[Blocks]) -> Blocks | None:
+        """Find blocks of which those of *best* are but the part that they have in common.
+
+        Where nearly every one of *best* lies in a larger block, with more round it, a reader is
+        served better by the larger ones, though there are more kinds of them: a model with two
+        stacks of layers that are equal for the most part has two kinds of layers. A larger block
+        that is but several of *best* in a row is no such thing.
+        """
+        owner = {node: number for row in best.rows for number, node in enumerate(row)}
+        size, repeats = len(best.rows), len(best.rows[0])
+        larger = [
+            blocks
+            for blocks in sorted(pool, key=_merit)
+            if len(blocks.rows) >= _LARGER * size and _SHARE_OF_KIND * best.saving <= blocks.saving
+        ]
+        chosen: list[Blocks] = []
+        covered: set[int] = set()
+        for blocks in larger[:_LARGER_TRIED]:
+            inside = _parts_inside(blocks, owner, size)
+            if inside and covered.isdisjoint(inside) and not self._is_claimed(blocks):
+                chosen.append(blocks)
+                covered |= inside
+        if len(covered) < _SHARE_COVERED * repeats or _total(chosen) < _SHARE_SAVED * best.saving:
+            return None
+        return chosen[0]
+
+    def _claim(self, blocks: Blocks) -> None:
+        first = len(self.found) * len(self.index)
+        for row in blocks.rows:
+            self.claimed.update((node, first + block) for block, node in enumerate(row))
+        self.found.append(blocks)
+
+    def _worth(self, rows: list[Row]) -> Blocks | None:
+        """Return *rows* as blocks if they are large and many enough."""
+        if not rows or len(rows[0]) < self.options.min_repeats:
+            return None
+        if sum(not is_constant(self.index.nodes[row[0]]) for row in rows) < self.options.min_nodes:
+            return None
+        size, repeats = len(rows), len(rows[0])
+        saving = size * repeats - size - repeats
+        return Blocks(rows, saving) if saving >= self.least_saving else None
+
+    # -- seeds -------------------------------------------------------------------------------
+
+    def _explore(self) -> Iterator[Blocks]:
+        for seeds in self._classes():
+            if self.work_left <= 0:
+                return
+            if sum(map(self.served.__contains__, seeds)) < _SHARE_SERVED * len(seeds):
+                yield from self._from_seeds(seeds)
+
+    def _classes(self) -> Iterator[Row]:
+        """Iterate over sets of nodes with equal surroundings, ever larger ones."""
+        seen: set[Row] = set()
+        for colours in self.index.colours:
+            classes: dict[int, list[int]] = {}
+            for node, colour in enumerate(colours):
+                if colour != FIXED:
+                    classes.setdefault(colour, []).append(node)
+            for nodes in sorted(classes.values(), key=len):
+                seeds = tuple(nodes)
+                if len(seeds) >= self.options.min_repeats and seeds not in seen:
+                    seen.add(seeds)
+                    yield seeds
+
+    def _known_blocks(self, seeds: Row, besides: frozenset[int]) -> list[Blocks] | None:
+        """Return the blocks of regions grown before in which *seeds* stand for each other.
+
+        None if there are no such regions, those of the growths *besides* not counted.
+        """
+        common = {known for known in self.known.get(seeds[0], ()) if known[0] not in besides}
+        for node in seeds:
+            common.intersection_update(self.known.get(node, ()))
+            if not common:
+                return None
+        return max((self.results[growth] for growth, _ in sorted(common)), key=_total)
+
+    def _from_seeds(
+        self, seeds: Row, line: frozenset[int] = frozenset(), depth: int = 0
+    ) -> list[Blocks]:
+        """Grow round *seeds*, and round those of them that agree where not all do.
+
+        Args:
+            seeds: Where to start.
+            line: The growths that *seeds* are a part of.
+            depth: How often they were parted.
+
+        Returns:
+            All of them as blocks, or the parts by themselves, whichever saves more.
+        """
+        if len(seeds) < self.options.min_repeats or self.work_left <= 0:
+            return []
+        known = self.tried[seeds] if seeds in self.tried else self._known_blocks(seeds, line)
+        if known is not None:
+            return known
+        self.tried[seeds] = []
+        growth = RegionGrowth(self.index, seeds, self.claimed)
+        self.work_left -= growth.work
+        best = self._as_blocks(growth)
+        if best:
+            self._remember(growth, best)
+            line |= {len(self.results) - 1}
+        elif growth.touching:
+            parts = self._thinned(growth)
+            best = [b for part in parts for b in self._from_seeds(part, depth=depth + 1)]
+        partitions = _partitions(growth) if depth < _DEEPEST else []
+        for parts in partitions[: _PARTITIONS if best else 1]:
+            found = [b for part in parts for b in self._from_seeds(part, line, depth + 1)]
+            best = max(best, found, key=_total)
+        self.tried[seeds] = best
+        return best
+
+    def _as_blocks(self, growth: RegionGrowth) -> list[Blocks]:
+        if len(growth.rows) < self.options.min_nodes:
+            return []
+        self.work_left -= len(growth.rows) * len(growth.rows[0])
+        blocks = self._worth(cut_blocks(self.index, growth))
+        return [] if blocks is None else [blocks]
+
+    def _thinned(self, growth: RegionGrowth) -> list[Row]:
+        """Leave out so many seeds that blocks of several of the small regions are large enough."""
+        size = sum(not is_constant(self.index.nodes[row[0]]) for row in growth.rows)
+        step = -(-self.options.min_nodes // max(1, size))
+        seeds = tuple(sorted(growth.rows[0]))
+        return [seeds[::step]] if step > 1 else []
+
+    def _remember(self, growth: RegionGrowth, blocks: list[Blocks]) -> None:
+        self.results.append(blocks)
+        for rows, saving in blocks:
+            if saving >= _WELL_SERVED * len(rows) * len(rows[0]):
+                self.served.update(node for row in rows for node in row)
+        for place, row in enumerate(growth.rows):
+            for node in row:
+                known = self.known.setdefault(node, [])
+                known.append((len(self.results) - 1, place))
+                if len(known) > _KNOWN_ROWS:
+                    del known[0]
+
+    def _grown_again(self, blocks: Blocks) -> Iterator[Blocks]:
+        """Grow anew where none of the claimed nodes is in the way."""
+        best: Row = ()
+        for row in blocks.rows:
+            if is_constant(self.index.nodes[row[0]]):
+                continue
+            free = tuple(node for node in row if node not in self.claimed)
+            if len(free) > len(best):
+                best = free
+        if len(best) >= self.options.min_repeats and self.work_left > 0:
+            self.tried.clear()
+            self.known.clear()
+            yield from self._from_seeds(best)
+
+
+def _merit(blocks: Blocks) -> tuple[int, Row]:
+    """Sort by what is saved, most first; nothing depends on chance."""
+    return (-blocks.saving, blocks.rows[0])
+
+
+def _parts_inside(blocks: Blocks, owner: dict[int, int], size: int) -> set[int]:
+    """Return which smaller blocks lie in *blocks* for the most part, if they are not all of it."""
+    inside: set[int] = set()
+    for number in range(len(blocks.rows[0])):
+        owners = [owner[row[number]] for row in blocks.rows if row[number] in owner]
+        distinct = set(owners)
+        if not _SHARE_INSIDE * size * len(distinct) <= len(owners) <= len(blocks.rows) / _LARGER:
+            return set()
+        inside |= distinct
+    return inside
+
+
+def _total(found: Sequence[Blocks]) -> int:
+    """Say how many nodes fewer there are with all of *found*, which may overlap."""
+    if len(found) < 2:  # noqa: PLR2004  # nothing to overlap with
+        return sum(blocks.saving for blocks in found)
+    distinct = list({id(blocks): blocks for blocks in found}.values())
+    covered = {node for blocks in distinct for row in blocks.rows for node in row}
+    return len(covered) - sum(len(blocks.rows) + len(blocks.rows[0]) for blocks in distinct)
+
+
+def _partitions(growth: RegionGrowth) -> list[list[Row]]:
+    """Part the seeds where they disagree, in a few ways.
+
+    Where most of what some agree on is in the next region anyway, blocks follow each other and
+    nothing is to be gained.
+    """
+    seeds = growth.rows[0]
+    found: dict[tuple[Row, ...], list[Row]] = {}
+    for groups, nodes in growth.disagreements:
+        fresh = [group for group in groups if _is_fresh(growth, group, nodes)]
+        if not fresh:
+            continue
+        parted = {region for group in fresh for region in group}
+        rest = [region for region in range(len(seeds)) if region not in parted]
+        parts = [tuple(seeds[region] for region in part) for part in (*fresh, rest)]
+        found.setdefault(tuple(sorted(parts)), parts)
+    return list(found.values())
+
+
+def _is_fresh(growth: RegionGrowth, group: Sequence[int], found: Sequence[int | None]) -> bool:
+    """Tell whether most of what *group* has at an edge is in no region yet."""
+    nodes = [found[region] for region in group]
+    return 2 * sum(node is not None and growth.owners.get(node, 0) > 0 for node in nodes) < len(
+        group
+    )
+
 
 _ROUNDS = 8
 """How often what is left is searched again; it gets shorter each time."""
 
-_ASKED = 64
+_BLOCKS_ASKED = 64
 """How many blocks are asked for the names of their nodes."""
 
 _UNNAMED = "block"
@@ -181,7 +1796,7 @@ class _Writer:
 
 
 def _offered(index: RepeatIndex, blocks: Blocks) -> list[str]:
-    some = range(0, len(blocks.rows[0]), -(-len(blocks.rows[0]) // _ASKED))
+    some = range(0, len(blocks.rows[0]), -(-len(blocks.rows[0]) // _BLOCKS_ASKED))
     rows = [[index.nodes[row[number]] for number in some] for row in blocks.rows]
     return names_for_block(find_scopes(rows))
 

@@ -4,16 +4,69 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from dplcli.errors import InvalidGraphError
+from dplcli.errors import InvalidGraphError, PassError
 from dplcli.ir import Node, TensorType, Value
-from dplcli.ir.node import NO_ATTRIBUTES
-from dplcli.ir.traversal import enclosing_node
-from dplcli.ir.value import record_uses
+from dplcli.ir.model import (
+    FIRST_IR_WITH_PLAIN_INITIALIZERS,
+    NO_ATTRIBUTES,
+    called_function,
+    record_uses,
+)
+from dplcli.ir.traversal import captured_values, enclosing_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from dplcli.ir import Attribute, Graph, Tensor
+    from dplcli.ir import Attribute, Graph, Model, Tensor
+
+
+# The IR version that a model must have for what passes put into it.
+
+
+FIRST_IR_WITH_FUNCTIONS = 8
+"""First IR version with model-local functions."""
+
+
+def raise_ir_version(model: Model) -> None:
+    """Raise the IR version to the first one with functions, if it is lower.
+
+    Below version 4 every initializer had to be listed among the graph inputs; above, being listed
+    makes it overridable, which stops onnxruntime from folding it, so they are taken off the list.
+
+    Raises:
+        PassError: The file has functions all the same, and one that may not be in a model of such
+            an IR version.
+    """
+    if model.ir_version >= FIRST_IR_WITH_FUNCTIONS:
+        return
+    _check_functions(model)
+    if model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS:
+        for graph in model.graphs():
+            for value in graph.inputs:
+                value.is_graph_input = not value.is_initializer
+            graph.inputs = [value for value in graph.inputs if value.is_graph_input]
+            graph.modified = True
+    model.ir_version = FIRST_IR_WITH_FUNCTIONS
+
+
+def _check_functions(model: Model) -> None:
+    """Refuse functions whose operators are others than in the model, as onnx.checker does."""
+    schemas = model.codec.schemas
+    for function in model.functions.values():
+        for node in function.body:
+            theirs = function.body.opset_imports.get(node.domain)
+            ours = model.opset_imports.get(node.domain)
+            if theirs is None or ours is None or called_function(node) is not None:
+                continue
+            found = [schemas.find(node.op_type, node.domain, version) for version in (theirs, ours)]
+            if len({None if schema is None else schema.since for schema in found}) > 1:
+                raise PassError(
+                    f"the result needs IR version {FIRST_IR_WITH_FUNCTIONS}, in which functions "
+                    f"use the operators of the model; {function.domain}::{function.name} uses "
+                    f"{node.qualified_op} of opset {theirs}, and the model imports opset {ours}",
+                    hint="raise the model first: "
+                    f"dpl rewrite MODEL --patterns prepare --opset {max(ours, theirs)} -o RAISED",
+                )
 
 
 class RewriteListener(Protocol):
@@ -257,3 +310,40 @@ def _forget_body(body: Graph) -> None:
             if output.graph is not graph:
                 others = (other for other in output.returned_by if other is not graph)
                 output.returned_by = tuple(others)
+
+
+# Take out what an edit has left unread, so that use counts stay true.
+
+
+def erase_unread(values: Iterable[Value], listener: RewriteListener | None = None) -> list[Node]:
+    """Erase what only made *values* that nobody reads, and what only that needed, and so on.
+
+    Initializers that nobody reads go, too, unless they are graph inputs.
+
+    Returns:
+        The nodes erased.
+    """
+    erased: list[Node] = []
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        if is_read(value) or value.graph.values.get(value.name) is not value:
+            continue
+        node = value.producer
+        rewriter = GraphRewriter(value.graph, listener)
+        if node is None:
+            if value.is_initializer and not value.is_graph_input:
+                rewriter.drop_initializer(value)
+            continue
+        if any(output is not None and is_read(output) for output in node.outputs):
+            continue
+        read = [*(item for item in node.inputs if item is not None), *captured_values(node)]
+        rewriter.erase([node])
+        erased.append(node)
+        pending += read
+    return erased
+
+
+def is_read(value: Value) -> bool:
+    """Tell whether a node reads *value* or a graph returns it."""
+    return bool(value.use_count or value.returned_by)

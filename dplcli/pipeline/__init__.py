@@ -8,118 +8,127 @@ from typing import TYPE_CHECKING
 from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
-    from dplcli.passes.repeat_search import RepeatOptions
-    from dplcli.passes.trace import Trace
+    from dplcli.catalog.plan import plan_schema
+    from dplcli.passes.repeat import RepeatOptions
+    from dplcli.passes.rewrite import Trace
+    from dplcli.pipeline.bisecting import (
+        MEMORY_CAP,
+        DiffOutcome,
+        bisect_models,
+        bisect_rules,
+        compare_layers,
+        diff,
+        reproduce,
+    )
     from dplcli.pipeline.bisecting import MOST as MOST_CAUSES
-    from dplcli.pipeline.bisecting import bisect_rules
     from dplcli.pipeline.catalogs import (
+        LearnOutcome,
+        catalog_contract,
         catalog_schema,
         check_catalogs,
+        learn,
         list_catalogs,
         load_catalog_rules,
+        model_contract,
         try_catalogs,
+        write_bindings,
     )
-    from dplcli.pipeline.contracts import catalog_contract, model_contract, write_bindings
-    from dplcli.pipeline.diffing import DiffOutcome, diff
-    from dplcli.pipeline.diverging import MEMORY_CAP, bisect_models, compare_layers
-    from dplcli.pipeline.feeding import input_request
-    from dplcli.pipeline.inlining import InlineChoice, InlineOutcome, inline
     from dplcli.pipeline.inspecting import find_nodes, inspect
-    from dplcli.pipeline.learning import LearnOutcome, learn
-    from dplcli.pipeline.matching import (
-        ExplainOutcome,
-        MatchOutcome,
-        explain,
-        match,
-    )
+    from dplcli.pipeline.matching import ExplainOutcome, MatchOutcome, explain, match
     from dplcli.pipeline.partitioning import (
+        InlineChoice,
+        InlineOutcome,
         PartitionOutcome,
         PartitionSettings,
+        RepeatOutcome,
+        inline,
         partition,
+        repeat,
     )
-    from dplcli.pipeline.plans import plan_schema
     from dplcli.pipeline.policies import POLICIES, Policies
-    from dplcli.pipeline.repeating import RepeatOutcome, repeat
-    from dplcli.pipeline.reproducing import reproduce
-    from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
-    from dplcli.pipeline.rewriting import apply_plan, rewrite
+    from dplcli.pipeline.rewriting import RewriteOutcome, RewriteSettings, apply_plan, rewrite
     from dplcli.pipeline.rules import RuleSource, load_rules
-    from dplcli.pipeline.verifying import compare, judge_again, verify, verify_against
+    from dplcli.pipeline.verifying import (
+        compare,
+        input_request,
+        judge_again,
+        verify,
+        verify_against,
+    )
     from dplcli.pipeline.writing import WriteSettings, check_output, default_output, write_text
-    from dplcli.targets import Contract
-    from dplcli.verify import LEVELS, Execution, Override, VerificationResult
-    from dplcli.verify import Settings as VerifySettings
-    from dplcli.verify.bisect_result import BisectOutcome, ModelsOutcome, Reproduced
-    from dplcli.verify.layer_result import Layer, Layers
-    from dplcli.verify.request import InputRequest
+    from dplcli.targets.contract import Contract
+    from dplcli.verify.bisect import BisectOutcome, ModelsOutcome, Reproduced
+    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.settings import LEVELS, Execution, InputRequest, Override, VerificationResult
+    from dplcli.verify.settings import Settings as VerifySettings
 else:
     __getattr__ = lazy(
         __name__,
         {
-            "RepeatOptions": "dplcli.passes.repeat_search",
-            "Trace": "dplcli.passes.trace",
-            "MOST_CAUSES": "dplcli.pipeline.bisecting:MOST",
-            "bisect_rules": "dplcli.pipeline.bisecting",
-            "catalog_schema": "dplcli.pipeline.catalogs",
-            "check_catalogs": "dplcli.pipeline.catalogs",
-            "list_catalogs": "dplcli.pipeline.catalogs",
-            "load_catalog_rules": "dplcli.pipeline.catalogs",
-            "try_catalogs": "dplcli.pipeline.catalogs",
-            "catalog_contract": "dplcli.pipeline.contracts",
-            "model_contract": "dplcli.pipeline.contracts",
-            "write_bindings": "dplcli.pipeline.contracts",
-            "DiffOutcome": "dplcli.pipeline.diffing",
-            "diff": "dplcli.pipeline.diffing",
-            "MEMORY_CAP": "dplcli.pipeline.diverging",
-            "bisect_models": "dplcli.pipeline.diverging",
-            "compare_layers": "dplcli.pipeline.diverging",
-            "input_request": "dplcli.pipeline.feeding",
-            "InlineChoice": "dplcli.pipeline.inlining",
-            "InlineOutcome": "dplcli.pipeline.inlining",
-            "inline": "dplcli.pipeline.inlining",
-            "find_nodes": "dplcli.pipeline.inspecting",
-            "inspect": "dplcli.pipeline.inspecting",
-            "LearnOutcome": "dplcli.pipeline.learning",
-            "learn": "dplcli.pipeline.learning",
+            "BisectOutcome": "dplcli.verify.bisect",
+            "Contract": "dplcli.targets.contract",
+            "DiffOutcome": "dplcli.pipeline.bisecting",
+            "Execution": "dplcli.verify.settings",
             "ExplainOutcome": "dplcli.pipeline.matching",
+            "InlineChoice": "dplcli.pipeline.partitioning",
+            "InlineOutcome": "dplcli.pipeline.partitioning",
+            "InputRequest": "dplcli.verify.settings",
+            "LEVELS": "dplcli.verify.settings",
+            "Layer": "dplcli.verify.layers",
+            "Layers": "dplcli.verify.layers",
+            "LearnOutcome": "dplcli.pipeline.catalogs",
+            "MEMORY_CAP": "dplcli.pipeline.bisecting",
+            "MOST_CAUSES": "dplcli.pipeline.bisecting:MOST",
             "MatchOutcome": "dplcli.pipeline.matching",
-            "explain": "dplcli.pipeline.matching",
-            "match": "dplcli.pipeline.matching",
+            "ModelsOutcome": "dplcli.verify.bisect",
+            "Override": "dplcli.verify.settings",
+            "POLICIES": "dplcli.pipeline.policies",
             "PartitionOutcome": "dplcli.pipeline.partitioning",
             "PartitionSettings": "dplcli.pipeline.partitioning",
-            "partition": "dplcli.pipeline.partitioning",
-            "plan_schema": "dplcli.pipeline.plans",
-            "POLICIES": "dplcli.pipeline.policies",
             "Policies": "dplcli.pipeline.policies",
-            "RepeatOutcome": "dplcli.pipeline.repeating",
-            "repeat": "dplcli.pipeline.repeating",
-            "reproduce": "dplcli.pipeline.reproducing",
-            "RewriteOutcome": "dplcli.pipeline.rewrite_outcome",
-            "RewriteSettings": "dplcli.pipeline.rewrite_outcome",
-            "apply_plan": "dplcli.pipeline.rewriting",
-            "rewrite": "dplcli.pipeline.rewriting",
+            "RepeatOptions": "dplcli.passes.repeat",
+            "RepeatOutcome": "dplcli.pipeline.partitioning",
+            "Reproduced": "dplcli.verify.bisect",
+            "RewriteOutcome": "dplcli.pipeline.rewriting",
+            "RewriteSettings": "dplcli.pipeline.rewriting",
             "RuleSource": "dplcli.pipeline.rules",
-            "load_rules": "dplcli.pipeline.rules",
+            "Trace": "dplcli.passes.rewrite",
+            "VerificationResult": "dplcli.verify.settings",
+            "VerifySettings": "dplcli.verify.settings:Settings",
+            "WriteSettings": "dplcli.pipeline.writing",
+            "apply_plan": "dplcli.pipeline.rewriting",
+            "bisect_models": "dplcli.pipeline.bisecting",
+            "bisect_rules": "dplcli.pipeline.bisecting",
+            "catalog_contract": "dplcli.pipeline.catalogs",
+            "catalog_schema": "dplcli.pipeline.catalogs",
+            "check_catalogs": "dplcli.pipeline.catalogs",
+            "check_output": "dplcli.pipeline.writing",
             "compare": "dplcli.pipeline.verifying",
+            "compare_layers": "dplcli.pipeline.bisecting",
+            "default_output": "dplcli.pipeline.writing",
+            "diff": "dplcli.pipeline.bisecting",
+            "explain": "dplcli.pipeline.matching",
+            "find_nodes": "dplcli.pipeline.inspecting",
+            "inline": "dplcli.pipeline.partitioning",
+            "input_request": "dplcli.pipeline.verifying",
+            "inspect": "dplcli.pipeline.inspecting",
             "judge_again": "dplcli.pipeline.verifying",
+            "learn": "dplcli.pipeline.catalogs",
+            "list_catalogs": "dplcli.pipeline.catalogs",
+            "load_catalog_rules": "dplcli.pipeline.catalogs",
+            "load_rules": "dplcli.pipeline.rules",
+            "match": "dplcli.pipeline.matching",
+            "model_contract": "dplcli.pipeline.catalogs",
+            "partition": "dplcli.pipeline.partitioning",
+            "plan_schema": "dplcli.catalog.plan",
+            "repeat": "dplcli.pipeline.partitioning",
+            "reproduce": "dplcli.pipeline.bisecting",
+            "rewrite": "dplcli.pipeline.rewriting",
+            "try_catalogs": "dplcli.pipeline.catalogs",
             "verify": "dplcli.pipeline.verifying",
             "verify_against": "dplcli.pipeline.verifying",
-            "WriteSettings": "dplcli.pipeline.writing",
-            "check_output": "dplcli.pipeline.writing",
-            "default_output": "dplcli.pipeline.writing",
+            "write_bindings": "dplcli.pipeline.catalogs",
             "write_text": "dplcli.pipeline.writing",
-            "Contract": "dplcli.targets",
-            "LEVELS": "dplcli.verify",
-            "Execution": "dplcli.verify",
-            "Override": "dplcli.verify",
-            "VerificationResult": "dplcli.verify",
-            "VerifySettings": "dplcli.verify:Settings",
-            "BisectOutcome": "dplcli.verify.bisect_result",
-            "ModelsOutcome": "dplcli.verify.bisect_result",
-            "Reproduced": "dplcli.verify.bisect_result",
-            "Layer": "dplcli.verify.layer_result",
-            "Layers": "dplcli.verify.layer_result",
-            "InputRequest": "dplcli.verify.request",
         },
     )
 

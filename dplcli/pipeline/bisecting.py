@@ -1,35 +1,514 @@
-"""Finding which applications of rules make a model compute something else.
-
-The steps that rules take are replayed in parts, each part compared with the original as
-:func:`dplcli.pipeline.verify` does it, until no step can be left out without mending it. Then all
-steps of the rules found are set aside and the rest is looked at, so that a second wrong rule does
-not hide behind the first.
-"""
+"""In what two models differ: by structure, inside, or by the rule or partition that did it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
 
-from dplcli.errors import InvalidGraphError
-from dplcli.files import provisional, temporary_folder
-from dplcli.ir.verifier import verify_model
-from dplcli.onnx_io import check_external_data, check_imports, load_model, paused_gc, staged
-from dplcli.pipeline.changes import load_changes
-from dplcli.pipeline.exhibiting import RuleExhibit, check_folder
+from dplcli.catalog.plan import (
+    REPRODUCER_FILE,
+    InputItem,
+    PlanEntry,
+    Reproducer,
+    StepItem,
+    read_reproducer,
+)
+from dplcli.diff import DEFAULT_IGNORED, FACETS, Differ, Facet
+from dplcli.dpl import PatternRule, RewriteRule
+from dplcli.errors import DplError, InvalidGraphError, UsageError, VerificationError, did_you_mean
+from dplcli.files import provisional, put_folder, temporary_folder
+from dplcli.ir.model import scope_of
+from dplcli.ir.traversal import verify_model
+from dplcli.onnx_io import (
+    check_external_data,
+    check_imports,
+    check_model,
+    load_model,
+    paused_gc,
+    staged,
+)
+from dplcli.onnx_io.read import statements_of
+from dplcli.passes.partition import partition
+from dplcli.passes.rewrite import replay, rewrite
+from dplcli.passes.select import in_program_order, select_matches
+from dplcli.pipeline.rewriting import describe_change
+from dplcli.pipeline.rules import RuleSource, files_of, load_any_rules, load_rewrites, load_rules
+from dplcli.pipeline.verifying import verify
 from dplcli.pipeline.writing import check_result, say_nothing
 from dplcli.verify import Settings as VerifySettings
-from dplcli.verify.bisect_result import BisectOutcome, Cause, Step, Trial
-from dplcli.verify.ddmin import minimise
+from dplcli.verify.bisect import (
+    BisectOutcome,
+    BisectStep,
+    BisectTrial,
+    Cause,
+    Divergence,
+    ModelsOutcome,
+    Reproduced,
+    minimise,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from dplcli.pipeline.changes import Changes
-    from dplcli.pipeline.rules import RuleSource
+    from dplcli.diff import ModelDiff
+    from dplcli.dpl.rule import Match
+    from dplcli.ir import Model
     from dplcli.pipeline.writing import Progress, Verdict
     from dplcli.verify import VerificationResult
+    from dplcli.verify.bisect import CutPair, Cutting, DivergenceSearch, Specimen
+    from dplcli.verify.layers import Layer, Layers
+
+
+# What rules do to a model, as single steps of which some can be left out.
+
+
+KINDS = ("rewrite", "partition")
+
+
+class Changes(Protocol):
+    """A way of changing a model in steps.
+
+    Attributes:
+        kind: ``rewrite`` or ``partition``.
+    """
+
+    kind: str
+
+    def plan(self, model: Model) -> tuple[BisectStep, ...]:
+        """Return the steps that would be done to *model*, which may be edited."""
+
+    def apply(self, model: Model, steps: Sequence[BisectStep]) -> tuple[BisectStep, ...]:
+        """Do *steps* to *model* and nothing else; return those that fit."""
+
+
+class Rewrites:
+    """Rules that replace, applied one after the other as a plan lists them."""
+
+    kind = "rewrite"
+
+    def __init__(self, rules: Sequence[RewriteRule]) -> None:
+        """Apply *rules*."""
+        self.rules = rules
+
+    def plan(self, model: Model) -> tuple[BisectStep, ...]:
+        """Return the steps that would be done to *model*, which may be edited."""
+        done = rewrite(model, self.rules)
+        return tuple(
+            BisectStep(
+                item.rule,
+                item.scope,
+                item.root.qualified_op,
+                item.root.output,
+                tuple(node.output for node in item.removed) or (item.root.output,),
+                describe_change(item),
+            )
+            for item in done.applications
+        )
+
+    def apply(self, model: Model, steps: Sequence[BisectStep]) -> tuple[BisectStep, ...]:
+        """Do *steps* to *model* and nothing else; return those that fit."""
+        entries = [PlanEntry(s.rule, s.scope, s.output, s.op_type, s.text) for s in steps]
+        done = replay(model, self.rules, entries=entries, skip_missing=True)
+        missing = {id(item.entry) for item in done.missing}
+        return tuple(
+            step for step, entry in zip(steps, entries, strict=True) if id(entry) not in missing
+        )
+
+
+class Partitions:
+    """Matches that become functions."""
+
+    kind = "partition"
+
+    def __init__(self, rules: Sequence[PatternRule]) -> None:
+        """Outline what *rules* match."""
+        self.rules = rules
+
+    def plan(self, model: Model) -> tuple[BisectStep, ...]:
+        """Return the partitions that would be made of *model*."""
+        matches = in_program_order(select_matches(model, self.rules).matches)
+        return tuple(map(_partition_step, matches))
+
+    def apply(self, model: Model, steps: Sequence[BisectStep]) -> tuple[BisectStep, ...]:
+        """Outline what *steps* list and nothing else; return those that fit."""
+        wanted = {step.place for step in steps}
+        names = {step.rule for step in steps}
+        found = select_matches(model, [r for r in self.rules if r.qualified_name in names])
+        matches = [m for m in found.matches if _partition_step(m).place in wanted]
+        done = {_partition_step(match).place for match in matches}
+        partition(model, replace(found, matches=matches))
+        return tuple(step for step in steps if step.place in done)
+
+
+def _partition_step(match: Match) -> BisectStep:
+    root = match.root
+    made = [next((o.name for o in node.outputs if o is not None), "") for node in match.nodes]
+    output = next((o.name for o in root.outputs if o is not None), "")
+    nodes = ", ".join(f"{node.qualified_op} {node.label!r}" for node in match.nodes)
+    rule = match.rule.qualified_name
+    text = f"{nodes} -> {rule}"
+    return BisectStep(rule, scope_of(root.graph), root.qualified_op, output, tuple(made), text)
+
+
+def load_changes(source: RuleSource, model: Model, kind: str | None) -> tuple[Changes, set[Path]]:
+    """Read rules, and return how they change a model, with the files that they were read from.
+
+    Args:
+        source: Where the rules come from.
+        model: A model that they are for.
+        kind: ``rewrite`` or ``partition``; None for what the catalogues are for.
+
+    Raises:
+        UsageError: The catalogues are for both, and it is not said which is meant.
+        CatalogError: A catalogue cannot be read, or has no such rule.
+    """
+    if kind is None:
+        rules, _ = load_any_rules(source, model)
+        kinds = {isinstance(rule, RewriteRule) for rule in rules}
+        if len(kinds) > 1:
+            raise UsageError(
+                "the catalogues have rules that replace and rules that outline",
+                hint="say which to look at: --by rewrite or --by partition",
+            )
+        kind = KINDS[0] if kinds == {True} else KINDS[1]
+    if kind == KINDS[0]:
+        rewrites, files = load_rewrites(source, model)
+        return Rewrites(rewrites), files
+    patterns, files = load_rules(source, model)
+    return Partitions(patterns), files
+
+
+# A folder that shows one fault by itself: a small model, rules, inputs, and how to run it.
+
+
+ORIGINAL = "original.onnx"
+CANDIDATE = "candidate.onnx"
+
+
+def reproduce(folder: Path, *, allow_code: bool = False) -> Reproduced:
+    """Run a reproducer: apply its rules, and compare what comes out on its inputs.
+
+    Args:
+        folder: The folder.
+        allow_code: Whether its catalogues may be Python, or import Python functions.
+
+    Raises:
+        UsageError: It is no reproducer, or its rules are code and that was not allowed.
+        DplError: A model or a catalogue in it cannot be used.
+    """
+    spec = read_reproducer(folder)
+    if spec.needs_code and not allow_code:
+        raise UsageError(
+            f"{folder}: its rules are Python code", hint="pass --allow-code if you trust it"
+        )
+    return run_reproducer(folder, spec)
+
+
+def run_reproducer(folder: Path, spec: Reproducer) -> Reproduced:
+    """Run what *spec* says in *folder*.
+
+    Raises:
+        DplError: A model or a catalogue in it cannot be used.
+    """
+    if spec.kind == "models":
+        return _compare(folder, spec, folder / CANDIDATE)
+    model = load_model(folder / ORIGINAL)
+    changes, _ = load_changes(_rules(folder, spec), model, spec.kind)
+    steps = _steps(spec)
+    applied = changes.apply(model, steps)
+    if len(applied) < len(steps):
+        return Reproduced(folder.name, fitted=False)
+    try:
+        verify_model(model)
+    except InvalidGraphError as error:
+        return Reproduced(folder.name, f"the graph is broken: {error.message}")
+    with (
+        temporary_folder() as scratch,
+        staged(model, scratch / CANDIDATE) as written,
+    ):
+        objection = check_model(written.path)
+        if objection and not check_model(folder / ORIGINAL):
+            return Reproduced(folder.name, f"onnx.checker refuses the result: {objection}")
+        return _compare(folder, spec, written.path)
+
+
+def _rules(folder: Path, spec: Reproducer) -> RuleSource:
+    """Return where the rules come from: files in the folder, else what is shipped."""
+    names = [str(folder / name) if (folder / name).is_file() else name for name in spec.catalogues]
+    return RuleSource(names, allow_code=spec.allow_code)
+
+
+def _steps(spec: Reproducer) -> list[BisectStep]:
+    return [BisectStep(item.rule, item.scope, item.op_type, item.output) for item in spec.steps]
+
+
+def _compare(folder: Path, spec: Reproducer, candidate: Path) -> Reproduced:
+    from dplcli.verify.bisect import Rules, read_feed, show  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify.settings import ModelSource, RunError  # noqa: PLC0415  # onnxruntime
+
+    values = [
+        (item, read_feed(folder / item.file, is_sequence=item.is_sequence)) for item in spec.inputs
+    ]
+    ours = {item.original: value for item, value in values if item.original is not None}
+    theirs = {item.candidate: value for item, value in values if item.candidate is not None}
+    libraries = tuple(folder / name for name in spec.custom_ops)
+    original = ModelSource(folder / ORIGINAL, libraries=libraries if spec.needs_custom_ops else ())
+    rules = Rules(spec.level, spec.coarsest, spec.rtol, spec.atol)
+    try:
+        shown = show(
+            (original, ModelSource(candidate, libraries=libraries)),
+            (ours, theirs),
+            spec.outputs,
+            rules,
+        )
+    except RunError as error:
+        message = f"{folder}: onnxruntime does not run the original: {error}"
+        raise UsageError(message) from error
+    return Reproduced(folder.name, shown.reason, shown.outputs)
+
+
+def shows(folder: Path, spec: Reproducer) -> bool:
+    """Tell whether the fault shows in *folder*; what cannot be run does not show it."""
+    try:
+        return run_reproducer(folder, spec).differs
+    except DplError:
+        return False
+
+
+def write_candidate(folder: Path, spec: Reproducer) -> None:
+    """Write what the rules make of the original, for a look."""
+    model = load_model(folder / ORIGINAL)
+    changes, _ = load_changes(_rules(folder, spec), model, spec.kind)
+    changes.apply(model, _steps(spec))
+    with staged(model, folder / CANDIDATE) as written:
+        written.commit()
+
+
+def copy_rules(source: RuleSource, folder: Path) -> list[str]:
+    """Copy the catalogues that are files into *folder*; return how they are named there."""
+    own = [Path(name).resolve() for name in source.patterns if Path(name).is_file()]
+    if not own:
+        return [*source.patterns, *source.targets]
+    brought = files_of([str(path) for path in own], allow_code=source.allow_code) | set(own)
+    top = _common_parent(brought)
+    for path in brought:
+        target = folder / "rules" / path.relative_to(top)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    names = [
+        f"rules/{Path(name).resolve().relative_to(top).as_posix()}"
+        if Path(name).is_file()
+        else name
+        for name in source.patterns
+    ]
+    return [*names, *source.targets]
+
+
+def _common_parent(paths: set[Path]) -> Path:
+    first, *others = paths
+    parent = first.parent
+    while not all(path.is_relative_to(parent) for path in others):
+        parent = parent.parent
+    return parent
+
+
+# Writing the folder that shows a fault: cut out as small as it still shows.
+
+
+_ROUNDS = 4
+README = "README.md"
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse, before any work is done, a folder that reproducers cannot be written to.
+
+    Raises:
+        UsageError: It holds something, is a file, or cannot be made.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"-o {folder}: is not a folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"-o {folder}: is not empty, so it is kept", hint="name a new folder")
+    if not folder.resolve().parent.is_dir():
+        raise UsageError(f"-o {folder}: there is no folder {str(folder.resolve().parent)!r}")
+
+
+class RuleExhibit:
+    """Writes reproducers of faults of rules, all of one model.
+
+    Args:
+        model_path: The model.
+        source: The rules.
+        kind: ``rewrite`` or ``partition``.
+        settings: How models are compared.
+    """
+
+    def __init__(
+        self,
+        model_path: Path,
+        source: RuleSource,
+        kind: str,
+        settings: VerifySettings,
+    ) -> None:
+        """Find inputs that the model runs on.
+
+        Raises:
+            VerificationError: There are none.
+        """
+        from dplcli.verify.layers import feed  # noqa: PLC0415  # onnxruntime
+
+        self.source = source
+        self.kind = kind
+        self.label = model_path.name
+        self.settings = settings
+        self.fed = feed(model_path, settings)
+
+    def write(self, cause: Cause, folder: Path) -> Cause:
+        """Write the reproducer of *cause* to *folder*, which does not exist yet.
+
+        Returns:
+            The cause with the folder; without one if the fault shows in no part of the model, nor
+            in the whole.
+        """
+        from dplcli.verify.bisect import Specimen  # noqa: PLC0415  # onnxruntime
+
+        specimen = Specimen(self.fed, cause.trial.seed)
+        with temporary_folder(folder.resolve().parent) as draft:
+            spec = self._spec(cause, draft)
+            levels = cause.trial.levels or self.settings.levels
+            specs = (spec.model_copy(update={"level": level}) for level in levels)
+            drafts = (self._cut_out(cause, specimen, draft, spec) for spec in specs)
+            found = next((item for item in drafts if item is not None), None)
+            if found is None:
+                return replace(cause, is_hidden=True)
+            spec, cutting = found
+            (draft / REPRODUCER_FILE).write_text(spec.to_text(), encoding="utf-8")
+            write_candidate(draft, spec)
+            nodes = (cutting.nodes, len(specimen.wiring.nodes))
+            text = _rules_readme(cause, spec, self.label, nodes)
+            (draft / README).write_text(text, encoding="utf-8")
+            put_folder(draft, folder)
+        return replace(cause, reproducer=folder, nodes=nodes)
+
+    def _spec(self, cause: Cause, folder: Path) -> Reproducer:
+        """Copy the rules, and say what is to be done; what is fed is not known yet."""
+        libraries = []
+        for number, path in enumerate(self.settings.custom_ops):
+            libraries.append(f"libraries/{number}/{path.name}")
+            (folder / libraries[-1]).parent.mkdir(parents=True)
+            shutil.copyfile(path, folder / libraries[-1])
+        return Reproducer.model_validate(
+            {
+                "schema": "dpl.reproducer/1",
+                "kind": self.kind,
+                "catalogues": copy_rules(self.source, folder),
+                "allow_code": self.source.allow_code,
+                "steps": [
+                    StepItem(rule=s.rule, scope=s.scope, op_type=s.op_type, output=s.output)
+                    for s in cause.steps
+                ],
+                "inputs": [],
+                "outputs": [],
+                "level": self.settings.levels[0],
+                "coarsest": self.fed.facts.coarsest,
+                "custom_ops": libraries,
+                "needs_custom_ops": bool(self.fed.source.libraries),
+            }
+        )
+
+    def _cut_out(
+        self, cause: Cause, specimen: Specimen, folder: Path, spec: Reproducer
+    ) -> tuple[Reproducer, Cutting] | None:
+        """Write the smallest part of the model that shows it, and return what is to be fed."""
+
+        def show(nodes: set[int]) -> tuple[Reproducer, Cutting] | None:
+            shutil.rmtree(folder / "test_data_set_0", ignore_errors=True)
+            cutting = specimen.write(folder, ORIGINAL, nodes)
+            if cutting is None:
+                return None
+            full = _with_data(spec, cutting, self.settings)
+            return (full, cutting) if shows(folder, full) else None
+
+        covered = {name for step in cause.steps for name in step.covered}
+        core: set[int] = set()
+        for nodes in specimen.growing(covered, _ROUNDS):
+            core = core or nodes
+            if show(nodes) is None:
+                continue
+            extra = sorted(nodes - core)
+            if not extra:
+                return show(nodes)
+
+            def needs(part: Sequence[int], kept: set[int] = core) -> Sequence[int] | None:
+                return part if show(kept | set(part)) else None
+
+            return show(core | set(minimise(extra, needs)))
+        return None
+
+
+def tolerance_of(settings: VerifySettings, outputs: Sequence[str]) -> dict[str, float | None]:
+    """Return what somebody chose for the outputs of a reproducer: for the only one, or for all."""
+    own = settings.tolerances.get(outputs[0]) if len(outputs) == 1 else None
+    chosen = {"rtol": settings.rtol, "atol": settings.atol}
+    given = {} if own is None else {"rtol": own.rtol, "atol": own.atol}
+    return chosen | {name: value for name, value in given.items() if value is not None}
+
+
+def _with_data(spec: Reproducer, cutting: Cutting, settings: VerifySettings) -> Reproducer:
+    inputs = [
+        InputItem(file=file, original=name, candidate=name, is_sequence=is_sequence)
+        for file, name, is_sequence in cutting.inputs
+    ]
+    outputs = [(name, name) for name in cutting.outputs]
+    chosen = tolerance_of(settings, cutting.outputs)
+    return spec.model_copy(update={"inputs": inputs, "outputs": outputs, **chosen})
+
+
+def _rules_readme(cause: Cause, spec: Reproducer, label: str, nodes: tuple[int, int]) -> str:
+    allow = " --allow-code" if spec.needs_code else ""
+    what = "Applying these rules" if spec.kind == "rewrite" else "Outlining these partitions"
+    lines = [
+        "# A fault, by itself",
+        "",
+        f"{what} to `{ORIGINAL}` gives a model that computes something else:",
+        "",
+        *(f"- {step.label}" for step in cause.culprits),
+    ]
+    if cause.needed:
+        lines += ["", "They build on these, which are applied first:", ""]
+        lines += [f"- {step.label}" for step in cause.needed]
+    lines += [
+        "",
+        f"In `{label}`: {cause.trial.reason}.",
+        "",
+        (
+            "Run it again from inside this folder; exit code 1: the fault is still there, 0: it is "
+            "gone, 2: it could not be tried."
+        ),
+        "",
+        f"    dpl bisect --reproduce .{allow}",
+        "",
+        f"- `{ORIGINAL}`: {nodes[0]:,} of the {nodes[1]:,} nodes of `{label}`.",
+        "- `candidate.onnx`: what the rules made of it when this was written.",
+        "- `test_data_set_0/`: what is fed, and what the original gives.",
+        f"- `{REPRODUCER_FILE}`: what is applied where, and how the results are compared.",
+    ]
+    if any(name.startswith("rules/") for name in spec.catalogues):
+        lines.append("- `rules/`: the rules, as they are applied when this is run: mend them here.")
+    return "\n".join(lines) + "\n"
+
+
+# Finding which applications of rules make a model compute something else.
+#
+# The steps that rules take are replayed in parts, each part compared with the original as
+# verify does it, until no step can be left out without mending it. Then all
+# steps of the rules found are set aside and the rest is looked at, so that a second wrong rule does
+# not hide behind the first.
+
 
 MOST = 20
 """How many causes are looked for if nobody says otherwise."""
@@ -103,8 +582,8 @@ class _Search:
         self.trials = 0
 
     def run(
-        self, steps: tuple[Step, ...], most: int
-    ) -> tuple[tuple[Cause, ...], tuple[Step, ...], bool]:
+        self, steps: tuple[BisectStep, ...], most: int
+    ) -> tuple[tuple[Cause, ...], tuple[BisectStep, ...], bool]:
         """Return the causes, the steps that were not judged, and whether the rest is sound."""
         rest, causes = steps, list[Cause]()
         while rest:
@@ -119,26 +598,26 @@ class _Search:
             rest = tuple(step for step in rest if step.rule not in rules)
         return tuple(causes), (), True
 
-    def try_out(self, steps: Sequence[Step], settings: VerifySettings) -> Trial:
+    def try_out(self, steps: Sequence[BisectStep], settings: VerifySettings) -> BisectTrial:
         """Apply *steps* to the model and compare."""
         self.trials += 1
         model = load_model(self.path)
         applied = self.changes.apply(model, steps)
         if not applied:
-            return Trial(())
+            return BisectTrial(())
         try:
             verify_model(model)
         except InvalidGraphError as error:
-            return Trial(applied, f"the graph is broken: {error.message}", settings.levels)
+            return BisectTrial(applied, f"the graph is broken: {error.message}", settings.levels)
         with staged(model, self.folder / "candidate.onnx") as written:
             verdict = check_result(self.path, written.path, settings, lambda _: None)
         return _trial(applied, verdict, settings)
 
-    def _cause(self, trial: Trial, steps: tuple[Step, ...]) -> Cause:
+    def _cause(self, trial: BisectTrial, steps: tuple[BisectStep, ...]) -> Cause:
         settings = replace(self.settings, levels=trial.levels)
         last = trial
 
-        def breaks(part: Sequence[Step]) -> Sequence[Step] | None:
+        def breaks(part: Sequence[BisectStep]) -> Sequence[BisectStep] | None:
             nonlocal last
             self.say(f"trying {len(part):,} of {len(steps):,} applications")
             found = self.try_out(part, settings)
@@ -154,7 +633,7 @@ class _Search:
         alike = sum(step.rule in rules for step in steps)
         return Cause(culprits, needed, last, alike)
 
-    def _needed(self, minimal: tuple[Step, ...]) -> tuple[Step, ...]:
+    def _needed(self, minimal: tuple[BisectStep, ...]) -> tuple[BisectStep, ...]:
         """Return the steps without which others of *minimal* cannot be applied."""
         found = []
         for step in minimal[:-1]:
@@ -164,14 +643,16 @@ class _Search:
         return tuple(found)
 
 
-def _trial(applied: tuple[Step, ...], verdict: Verdict, settings: VerifySettings) -> Trial:
+def _trial(
+    applied: tuple[BisectStep, ...], verdict: Verdict, settings: VerifySettings
+) -> BisectTrial:
     if verdict.objection:
         reason = f"onnx.checker refuses the result: {verdict.objection}"
-        return Trial(applied, reason, settings.levels, settings.seeds[0])
+        return BisectTrial(applied, reason, settings.levels, settings.seeds[0])
     result = verdict.verification
     if result is None or result.equivalent:
-        return Trial(applied)
-    return Trial(applied, *what_differs(result))
+        return BisectTrial(applied)
+    return BisectTrial(applied, *what_differs(result))
 
 
 def what_differs(result: VerificationResult) -> tuple[str, tuple[str, ...], int]:
@@ -187,6 +668,297 @@ def what_differs(result: VerificationResult) -> tuple[str, tuple[str, ...], int]
     return reason, (first.level,), first.seed
 
 
-def _without(steps: Sequence[Step], others: Sequence[Step]) -> tuple[Step, ...]:
+def _without(steps: Sequence[BisectStep], others: Sequence[BisectStep]) -> tuple[BisectStep, ...]:
     known = set(map(id, others))
     return tuple(step for step in steps if id(step) not in known)
+
+
+# Comparing two models inside, and finding the first place where one leaves the other.
+
+
+MEMORY_CAP = 256
+"""Megabytes of intermediate values of each model that are held at once."""
+
+_MOST_TRIED = 24
+_OFF = "disable"
+
+
+def compare_layers(
+    original: Path,
+    candidate: Path,
+    settings: VerifySettings | None = None,
+    *,
+    seed: int | None = None,
+    cap: int = MEMORY_CAP,
+) -> Layers:
+    """Compare two models inside, with optimisation off.
+
+    Args:
+        original: The model that is right by definition.
+        candidate: The model in question.
+        settings: How to compare.
+        seed: The seed of the inputs; None for the first.
+        cap: How many megabytes of values to hold at once, of each model.
+
+    Raises:
+        VerificationError: A model does not run with optimisation off.
+        DplError: A file is no model, or no inputs can be made.
+    """
+    with _inside(original, candidate, settings or VerifySettings(), seed) as comparison:
+        return comparison.layers(cap << 20)
+
+
+def bisect_models(  # noqa: PLR0913  # all by keyword
+    original: Path,
+    candidate: Path,
+    *,
+    settings: VerifySettings | None = None,
+    output: Path | None = None,
+    cap: int = MEMORY_CAP,
+    progress: Progress | None = None,
+) -> ModelsOutcome:
+    """Find the first value that differs though all that flows into it agrees.
+
+    Args:
+        original: The model that is right by definition.
+        candidate: The model in question.
+        settings: How to compare.
+        output: The folder to write a reproducer to; None for nowhere.
+        cap: How many megabytes of values to hold at once, of each model.
+        progress: Called with a short phrase before each step that may take long.
+
+    Raises:
+        VerificationError: The original does not run, or no inputs were found for it.
+        DplError: A file is no model.
+    """
+    settings, say = settings or VerifySettings(), progress or say_nothing
+    if output is not None:
+        check_folder(output)
+    labels = original.name, candidate.name
+    result = verify(original, candidate, settings=settings, progress=say)
+    if result.equivalent:
+        return ModelsOutcome(labels, result)
+    if not any(not item.ok for item in result.outputs):
+        remark = "no value inside can be compared, because the candidate does not run like this"
+        return ModelsOutcome(labels, result, remark=remark)
+    _, levels, seed = what_differs(result)
+    try:
+        with _inside(original, candidate, settings, seed) as comparison:
+            say("comparing the values inside")
+            layers = comparison.layers(cap << 20)
+            say("cutting out where they part")
+            place = _Finder(comparison, layers, settings, labels, output).find(levels)
+    except VerificationError as error:
+        return ModelsOutcome(labels, result, remark=error.message)
+    remark = "" if place is not None else _unplaced(layers)
+    return ModelsOutcome(labels, result, layers, place, remark)
+
+
+def _unplaced(layers: Layers) -> str:
+    if layers.first is None:
+        return (
+            "with optimisation off all values inside agree: it is onnxruntime's optimiser that "
+            "makes them differ"
+        )
+    return "no part of the models shows the difference by itself: it builds up over many nodes"
+
+
+@contextmanager
+def _inside(
+    original: Path, candidate: Path, settings: VerifySettings, seed: int | None
+) -> Iterator[DivergenceSearch]:
+    """Open two models; what onnxruntime says of the candidate becomes an error of ours."""
+    from dplcli.verify.bisect import DivergenceSearch  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify.settings import RunError  # noqa: PLC0415  # onnxruntime
+
+    try:
+        yield DivergenceSearch(original, candidate, settings, seed)
+    except RunError as error:
+        raise VerificationError(
+            f"the values inside cannot be compared: onnxruntime does not run the candidate with "
+            f"optimisation off: {error}"
+        ) from error
+
+
+class _Finder:
+    """Looks for the place, and writes it down."""
+
+    def __init__(
+        self,
+        comparison: DivergenceSearch,
+        layers: Layers,
+        settings: VerifySettings,
+        labels: tuple[str, str],
+        output: Path | None,
+    ) -> None:
+        self.comparison = comparison
+        self.layers = layers
+        self.settings = settings
+        self.labels = labels
+        self.output = output
+
+    def find(self, levels: Sequence[str]) -> Divergence | None:
+        """Return the first place that shows the difference by itself."""
+        wrong = (layer for layer in self.layers.layers if not layer.ok)
+        for layer in (*islice(wrong, _MOST_TRIED), *self.layers.doubtful[:_MOST_TRIED]):
+            for level in dict.fromkeys((_OFF, *levels)):
+                if (place := self._try(layer, level)) is not None:
+                    return place
+        return None
+
+    def _try(self, layer: Layer, level: str) -> Divergence | None:
+        with temporary_folder(self._beside()) as folder:
+            parts = self.comparison.write(self.layers, layer, folder)
+            if parts is None:
+                return None
+            spec = self._spec(parts, level, folder)
+            if not shows(folder, spec):
+                return None
+            ours, theirs = (wiring.nodes for wiring in self.comparison.wirings)
+            total = len(ours), len(theirs)
+            place = Divergence(layer, parts.original, parts.candidate, level, self.output, total)
+            if self.output is not None:
+                (folder / REPRODUCER_FILE).write_text(spec.to_text(), encoding="utf-8")
+                (folder / README).write_text(_models_readme(place, self.labels), encoding="utf-8")
+                put_folder(folder, self.output)
+        return place
+
+    def _beside(self) -> Path | None:
+        """Return a folder from which the result can be moved to its place."""
+        if self.output is None or self.output.is_dir():
+            return self.output
+        return self.output.resolve().parent
+
+    def _spec(self, parts: CutPair, level: str, folder: Path) -> Reproducer:
+        libraries = []
+        for number, path in enumerate(self.settings.custom_ops):
+            libraries.append(f"libraries/{number}/{path.name}")
+            (folder / libraries[-1]).parent.mkdir(parents=True)
+            shutil.copyfile(path, folder / libraries[-1])
+        inputs = [
+            InputItem(file=item.file, original=ours, candidate=theirs, is_sequence=item.is_sequence)
+            for item, ours, theirs in parts.fed()
+        ]
+        return Reproducer.model_validate(
+            {
+                "schema": "dpl.reproducer/1",
+                "kind": "models",
+                "inputs": inputs,
+                "outputs": list(parts.outputs),
+                "level": level,
+                "coarsest": self.comparison.fed.facts.coarsest,
+                **tolerance_of(self.settings, [original for original, _ in parts.outputs]),
+                "custom_ops": libraries,
+                "needs_custom_ops": bool(self.comparison.fed.source.libraries),
+            }
+        )
+
+
+def _models_readme(place: Divergence, labels: tuple[str, str]) -> str:
+    layer = place.layer
+    lines = [
+        "# A difference, by itself",
+        "",
+        (
+            f"`original.onnx` is a part of `{labels[0]}`, `candidate.onnx` the part of "
+            f"`{labels[1]}` that ought to compute the same from the same inputs:"
+        ),
+        "",
+        f"- original: {', '.join(place.original)}, of {place.total[0]:,} nodes",
+        f"- candidate: {', '.join(place.candidate)}, of {place.total[1]:,} nodes",
+        "",
+        (
+            f"All that flows in agrees in both models; the value {layer.original!r} (in the "
+            f"candidate: {layer.candidate!r}) does not: {layer.comparison.reason}."
+        ),
+        "",
+        (
+            "Run it again from inside this folder; exit code 1: they still differ, 0: they agree, "
+            "2: it could not be tried."
+        ),
+        "",
+        "    dpl bisect --reproduce .",
+        "",
+        "- `test_data_set_0/`: what is fed, and what the original gives.",
+        f"- `{REPRODUCER_FILE}`: which input is which, and how the results are compared.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# Structural difference of two models.
+
+
+NOTHING = "nothing"
+"""What to ignore in order to ignore nothing."""
+
+
+@dataclass(frozen=True)
+class DiffOutcome:
+    """Two models and in what they differ.
+
+    Attributes:
+        first: One model.
+        second: The other.
+        labels: What to call them.
+        difference: In what they differ.
+    """
+
+    first: Model
+    second: Model
+    labels: tuple[str, str]
+    difference: ModelDiff
+
+
+def facets(names: Iterable[str] | None) -> frozenset[Facet]:
+    """Read names of facets; None is what is ignored by default, ``nothing`` is none of them.
+
+    Raises:
+        UsageError: There is no such facet, or others stand beside ``nothing``.
+    """
+    if names is None:
+        return DEFAULT_IGNORED
+    listed = list(dict.fromkeys(names))
+    if listed == [NOTHING]:
+        return frozenset()
+    for name in listed:
+        if name == NOTHING:
+            raise UsageError(f"--ignore: {NOTHING!r} stands alone")
+        if name not in FACETS:
+            raise UsageError(
+                f"--ignore: {name!r} is nothing that can be ignored",
+                hint=did_you_mean(name, [*FACETS, NOTHING])
+                or f"one of {', '.join([*FACETS, NOTHING])}",
+            )
+    return frozenset(cast("list[Facet]", listed))
+
+
+def diff(
+    first: Path,
+    second: Path,
+    *,
+    ignore: Iterable[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> DiffOutcome:
+    """Compare the structure of two models by dataflow.
+
+    Args:
+        first: One file.
+        second: The other.
+        ignore: The facets that do not count; None for the default.
+        progress: Told what is going on.
+
+    Raises:
+        DplError: A file is no model, or a weight cannot be read; or there is no such facet.
+    """
+    ignored = facets(ignore)
+    models = []
+    for path in (first, second):
+        if progress is not None:
+            progress(f"reading {path.name}")
+        models.append(load_model(path))
+    if progress is not None:
+        progress(f"comparing {first.name} and {second.name}")
+    statements = (statements_of(models[0]), statements_of(models[1]))
+    with paused_gc():
+        difference = Differ(models[0], models[1], statements).result(ignored)
+    return DiffOutcome(models[0], models[1], (first.name, second.name), difference)

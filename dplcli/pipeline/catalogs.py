@@ -1,24 +1,339 @@
-"""Catalogues by themselves: what there is, and whether it is right and does what it says."""
+"""Catalogues: listed, checked, tried, learned from an example, and what kernels must keep to."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from dplcli.dpl import Catalog, find_catalog, read_catalogs, shipped_catalogs
-from dplcli.dpl.catalog_schema import json_schema
-from dplcli.dpl.code import installed_catalogs
-from dplcli.dpl.lint import Problem, lint
-from dplcli.dpl.source import Source
-from dplcli.errors import UsageError, did_you_mean
-from dplcli.onnx_io import OnnxSchemas, paused_gc
-from dplcli.pipeline.function_catalogs import READERS
-from dplcli.pipeline.trials import Trial, Trier
+from dplcli.catalog import Catalog, find_catalog, read_catalogs, shipped_catalogs
+from dplcli.catalog.catalog import installed_catalogs, write_catalog
+from dplcli.catalog.lint import MOST_VARIANTS, NoInstanceError, Problem, instances, lint
+from dplcli.catalog.schema import json_schema
+from dplcli.catalog.yaml import YamlSource
+from dplcli.dpl.rule import PatternRule, RewriteRule
+from dplcli.errors import DplError, InvalidModelError, UsageError, VerificationError, did_you_mean
+from dplcli.files import temporary_folder
+from dplcli.ir.traversal import behind_identities
+from dplcli.ir.types import Tensor
+from dplcli.onnx_io import OnnxSchemas, check_model, load_model, paused_gc, to_proto
+from dplcli.onnx_io.read import DEFAULT_OPSET, build_model, model_from_text
+from dplcli.passes.learn import learn_rule
+from dplcli.passes.partition import partition
+from dplcli.passes.rewrite import RewriteLimitError, rewrite
+from dplcli.passes.select import select_matches
+from dplcli.pipeline.inspecting import find_nodes
+from dplcli.pipeline.rules import READERS
+from dplcli.pipeline.verifying import compare
+from dplcli.pipeline.writing import write_text
+from dplcli.targets import Contract, contract_of, with_parts
+from dplcli.targets.contract import possible_function
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from dplcli.dpl.rule import PatternRule, RewriteRule
+    from dplcli.catalog.lint import Instance
+    from dplcli.dpl import Rejection
+    from dplcli.dpl.rule import Example, Rule
+    from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Value
+    from dplcli.passes.learn import LearnedRule
+    from dplcli.targets import FunctionContract
+
+    Form: TypeAlias = tuple[Hashable, ...]
+
+    AnyRule: TypeAlias = PatternRule | RewriteRule
+
+    Verdict: TypeAlias = Literal["passed", "failed", "not tried"]
+
+
+# Compare two models by what they compute rather than by what they call things.
+
+
+def same_structure(first: Model, second: Model) -> bool:
+    """Tell whether the main graphs are equal up to names of values and nodes.
+
+    Inputs and outputs correspond by position, Identity nodes are seen through, constants are
+    compared by their data, and local functions by what they are called.
+    """
+    numbers: dict[Form, int] = {}
+    return _form(first.graph, numbers) == _form(second.graph, numbers)
+
+
+def _form(graph: Graph, numbers: dict[Form, int]) -> list[int]:
+    """Number every value by what computes it; equal ones get equal numbers."""
+    known: dict[Value, int] = {}
+    for position, value in enumerate(v for v in graph.inputs if not v.is_initializer):
+        known[value] = _number(("input", position), numbers)
+    for node in graph:
+        inputs = tuple(-1 if v is None else _of(v, known, numbers) for v in node.inputs)
+        shape = (node.domain, node.op_type, inputs, _attributes(node))
+        for output in node.outputs:
+            if output is not None:
+                known[output] = _number((*shape, output.index), numbers)
+    return [_of(value, known, numbers) for value in graph.outputs]
+
+
+def _of(value: Value, known: dict[Value, int], numbers: dict[Form, int]) -> int:
+    origin = behind_identities(value)
+    tensor = origin.constant
+    if tensor is not None:
+        data = (tensor.dtype, tensor.shape, str(tensor.numpy().tolist()))
+        return _number(("constant", *data), numbers)
+    if origin not in known:
+        known[origin] = _number(("outside", origin.name), numbers)
+    return known[origin]
+
+
+def _number(form: Form, numbers: dict[Form, int]) -> int:
+    return numbers.setdefault(form, len(numbers))
+
+
+def _attributes(node: Node) -> Form:
+    return tuple(sorted((name, _value(a)) for name, a in node.attributes.items()))
+
+
+def _value(attribute: Attribute) -> str:
+    if isinstance(attribute.value, Tensor):
+        return str(attribute.value.numpy().tolist())
+    return f"{attribute.ref}{attribute.value!r}"
+
+
+# Try rules out: on their own examples, and on graphs made up for their patterns.
+
+
+_OWN_MOST = 100
+_MOST_RUNS = 6
+
+
+class Trial(NamedTuple):
+    """One attempt at a rule.
+
+    Attributes:
+        rule: The rule.
+        kind: "example" or "made up".
+        place: Where the example is written, or which variant of the pattern was made up.
+        verdict: "passed", "failed", or "not tried" (nothing could be made up).
+        reason: Why it failed or was not tried, or how far the numbers moved.
+    """
+
+    rule: AnyRule
+    kind: Literal["example", "made up"]
+    place: str
+    verdict: Verdict
+    reason: str = ""
+
+
+class Trier:
+    """Tries rules.
+
+    Args:
+        schemas: The standard operators.
+    """
+
+    def __init__(self, schemas: SchemaLibrary) -> None:
+        """Use *schemas* to make graphs up."""
+        self.schemas = schemas
+
+    def trials(self, rule: AnyRule) -> Iterator[Trial]:
+        """Run the examples of *rule*, then try it on each variant of its pattern."""
+        for number, example in enumerate(rule.examples, start=1):
+            place = example.origin or f"example {number}"
+            yield Trial(rule, "example", place, *_judged(partial(_run_example, rule, example)))
+        if isinstance(rule, RewriteRule) and rule.text is None:
+            reason = "only its examples can show what a function does"
+            yield Trial(rule, "made up", "variant 1", "not tried", reason)
+            return
+        try:
+            for number, guesses in enumerate(instances(rule, self.schemas), start=1):
+                yield _trial_of(rule, f"variant {number}", guesses)
+        except NoInstanceError as error:
+            yield Trial(rule, "made up", "variant 1", "not tried", str(error))
+
+    # -- conflicts -----------------------------------------------------------------------------
+
+    def find_conflicts(self, rules: Sequence[AnyRule]) -> list[Problem]:
+        """Look for rules that cannot be reached, and for rewrites without an end."""
+        problems: list[Problem] = []
+        models = {id(rule): list(self.models(rule)) for rule in rules}
+        for kind in (PatternRule, RewriteRule):
+            same = [rule for rule in rules if isinstance(rule, kind)]
+            for number, rule in enumerate(same):
+                problems += _shadowed(rule, same[:number], models[id(rule)])
+        rewrites = [rule for rule in rules if isinstance(rule, RewriteRule)]
+        for rule in rewrites:
+            problems += _endless(rule, rewrites, models[id(rule)])
+        return problems
+
+    def shown(self, rule: AnyRule) -> Iterator[Model]:
+        """Yield the models of the examples of *rule* that it takes."""
+        for example in rule.examples:
+            if example.after == "unchanged":
+                continue
+            try:
+                model = model_from_text(example.before, "before")
+            except InvalidModelError:  # `dpl patterns test` says so
+                continue
+            if _takes(rule, model):
+                yield model
+
+    def models(self, rule: AnyRule) -> Iterator[Model]:
+        """Make up one model for each variant of the pattern of *rule* that it takes."""
+        if isinstance(rule, RewriteRule) and rule.is_nodewise:
+            return
+        try:
+            for guesses in instances(rule, self.schemas):
+                fitting = _fitting(rule, guesses)
+                yield from itertools.islice((again for _, again in fitting), 1)
+        except NoInstanceError:
+            return
+
+
+def _trial_of(rule: AnyRule, place: str, guesses: Iterator[Instance]) -> Trial:
+    """Try *rule* on the first guess that onnxruntime runs as it is."""
+    reason = "no graph was found that the pattern and all conditions fit"
+    for before, after in itertools.islice(_fitting(rule, guesses), _MOST_RUNS):
+        try:
+            wrong = _run_made_up(rule, before, after)
+        except VerificationError as error:
+            reason = f"onnxruntime runs none of the graphs made up: {error.message}"
+            continue
+        except DplError as error:
+            wrong = error.message
+        return Trial(rule, "made up", place, "failed" if wrong else "passed", wrong)
+    return Trial(rule, "made up", place, "not tried", reason)
+
+
+def _fitting(rule: AnyRule, guesses: Iterator[Instance]) -> Iterator[tuple[Model, Model]]:
+    """Yield the guesses that are models and that *rule* takes, each twice: to keep, to change."""
+    opset = _opset_of(rule)
+    for guess in guesses:
+        model, again = build_model(guess, opset), build_model(guess, opset)
+        if model is not None and again is not None and _takes(rule, model):
+            yield model, again
+
+
+def _opset_of(rule: Rule) -> int:
+    first, last = rule.opsets
+    opset = DEFAULT_OPSET if last is None else min(last, DEFAULT_OPSET)
+    return max(opset, first or 0)
+
+
+def _takes(rule: AnyRule, model: Model) -> bool:
+    return bool(select_matches(model, [rule]).matches)
+
+
+def _judged(trial: Callable[[], str]) -> tuple[Verdict, str]:
+    """Run *trial*, which returns what went wrong or ""."""
+    try:
+        wrong = trial()
+    except DplError as error:
+        wrong = error.message
+    return ("failed", wrong) if wrong else ("passed", "")
+
+
+def _run_example(rule: AnyRule, example: Example) -> str:
+    before = model_from_text(example.before, "before")
+    after = model_from_text(example.before, "before")
+    changed, why_not = _apply(rule, after)
+    if example.after == "unchanged":
+        return "the rule matches, though the example says unchanged" if changed else ""
+    if not changed:
+        return f"the rule does not match{why_not}"
+    wrong = _difference(before, after)
+    if wrong or example.after == "any":
+        return wrong
+    try:
+        expected = model_from_text(example.after, "after")
+    except InvalidModelError as error:
+        return error.message
+    return "" if same_structure(after, expected) else "the result is another one than the example's"
+
+
+def _run_made_up(rule: AnyRule, before: Model, after: Model) -> str:
+    changed, why_not = _apply(rule, after)
+    if not changed:
+        return f"the rule does not apply to a graph made up for it{why_not}"
+    return _difference(before, after)
+
+
+def _apply(rule: AnyRule, model: Model) -> tuple[bool, str]:
+    """Apply *rule*; tell whether it did anything, and what was said against it."""
+    if isinstance(rule, PatternRule):
+        selection = select_matches(model, [rule])
+        return bool(partition(model, selection)), _objection(selection.refused)
+    done = rewrite(model, [rule])
+    return done.rounds > 0, _objection(done.refused)
+
+
+def _objection(refused: Sequence[Rejection]) -> str:
+    return f": refused by {refused[0].stage}: {refused[0].reason}" if refused else ""
+
+
+def _difference(before: Model, after: Model) -> str:
+    """Compare in onnxruntime; return what is wrong, or ""."""
+    with temporary_folder() as folder:
+        paths = [folder / name for name in ("before.onnx", "after.onnx")]
+        for path, model in zip(paths, (before, after), strict=True):
+            path.write_bytes(to_proto(model).SerializeToString())
+        objection = check_model(paths[1])
+        if objection:
+            return f"the result is not valid: {objection}"
+        result = compare(paths[0], paths[1], None, None)
+    if result.equivalent:
+        return ""
+    worst = next((o for o in result.outputs if not o.ok), None)
+    found = "; ".join(result.reasons) if worst is None else f"{worst.name} moved by {worst.max_abs}"
+    return f"the result is not equivalent: {found}"
+
+
+def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]) -> list[Problem]:
+    """Report a rule whose every variant is taken, at least in part, by one that comes before."""
+    culprits: dict[str, None] = {}
+    for model in models:
+        taking = next((e for e in earlier if _is_free(e) and _overlap(e, rule, model)), None)
+        if taking is None:
+            return []
+        culprits[taking.qualified_name] = None
+    if not culprits:
+        return []
+    names = ", ".join(culprits)
+    message = f"can never match: {names}, listed before, takes its nodes"
+    return [Problem("warning", rule.qualified_name, rule.origin, message)]
+
+
+def _is_free(rule: Rule) -> bool:
+    """Tell whether *rule* takes whatever its pattern fits: a function may leave it."""
+    if isinstance(rule, RewriteRule) and rule.text is None:
+        return False
+    return not rule.where and rule.check is None and rule.opsets == (None, None)
+
+
+def _overlap(first: AnyRule, second: AnyRule, model: Model) -> bool:
+    taken = {n for match in select_matches(model, [first]).matches for n in match.nodes}
+    wanted = {n for match in select_matches(model, [second]).matches for n in match.nodes}
+    return not taken.isdisjoint(wanted)
+
+
+def _endless(
+    rule: RewriteRule, rules: Sequence[RewriteRule], models: Sequence[Model]
+) -> list[Problem]:
+    for model in models:
+        try:
+            rewrite(model, [rule], most=_OWN_MOST)
+        except RewriteLimitError:
+            message = "rewrites its own output forever"
+            return [Problem("error", rule.qualified_name, rule.origin, message)]
+        try:
+            rewrite(model, rules, most=_OWN_MOST)
+        except RewriteLimitError as error:
+            message = f"does not come to an end with others: {error.message}"
+            return [Problem("warning", rule.qualified_name, rule.origin, message)]
+    return []
+
+
+# Catalogues by themselves: what there is, and whether it is right and does what it says.
 
 
 @dataclass(frozen=True)
@@ -45,7 +360,7 @@ def list_catalogs() -> list[CatalogEntry]:
     schemas = OnnxSchemas()
     entries = []
     for name in shipped_catalogs():
-        data = Source(find_catalog(name)).plain()
+        data = YamlSource(find_catalog(name)).plain()
         found = read_catalogs([name], schemas)
         count = len(found.patterns) + len(found.rewrites)
         doc = str(data.get("doc", ""))
@@ -123,3 +438,165 @@ def try_catalogs(
 def catalog_schema() -> dict[str, Any]:
     """Return the JSON Schema of a catalogue file."""
     return json_schema()
+
+
+# What kernels have to keep to: of a model's functions, and of those that catalogues may write.
+
+
+_BEGINNING = 4096
+_BY_EXAMPLE = "only the forms that its examples have are listed: no graph was made up that fits"
+_MARK = b"ritten by dpl"
+
+
+def model_contract(model_path: Path) -> Contract:
+    """Return the contract of the functions in a model.
+
+    Raises:
+        DplError: The file is no model.
+    """
+    return contract_of(load_model(model_path), model_path.name)
+
+
+@paused_gc()
+def catalog_contract(
+    names: Sequence[str], *, only: Sequence[str] = (), allow_code: bool = False
+) -> Contract:
+    """Return the contract of the functions that rules of catalogues may write.
+
+    Raises:
+        CatalogError: A catalogue cannot be read.
+        UsageError: There is no such rule, or no catalogue is named.
+    """
+    rules = load_catalog_rules(names, only=only, allow_code=allow_code)
+    schemas = OnnxSchemas()
+    trier = Trier(schemas)
+    functions: list[FunctionContract] = []
+    notes: dict[str, str] = {}
+    for rule in rules:
+        if not isinstance(rule, PatternRule):
+            continue
+        models = list(trier.models(rule))
+        shown = [] if models else list(trier.shown(rule))
+        functions += _possible(rule, models or shown)
+        if note := _BY_EXAMPLE if shown else _note(rule, schemas, len(models)):
+            notes[rule.qualified_name] = note
+    label = ", ".join(Path(name).name for name in names)
+    return Contract(label, with_parts(functions), is_of_model=False, notes=notes)
+
+
+def _possible(rule: PatternRule, models: Iterable[Model]) -> list[FunctionContract]:
+    """Return the functions that *rule* writes for *models*, made up for it, each once."""
+    found: dict[object, FunctionContract] = {}
+    for model in models:
+        for made in partition(model, select_matches(model, [rule])):
+            function = possible_function(rule, made.function, made.call)
+            body = [(node.op_type, node.domain, node.inputs) for node in function.body]
+            found.setdefault((*body, function.outputs), function)
+    return list(found.values())
+
+
+def _note(rule: PatternRule, schemas: OnnxSchemas, found: int) -> str:
+    """Say what is missing, and why; *found* forms of the pattern were made up."""
+    try:
+        forms = sum(1 for _ in instances(rule, schemas))
+    except NoInstanceError as error:
+        return f"nothing is known without a model: {error}"
+    if not found:
+        return "nothing is known without a model: no graph was found that all conditions fit"
+    if forms > found:
+        return f"{found} of {forms} forms of its pattern are listed: no graphs fit the others"
+    if forms >= MOST_VARIANTS:
+        return f"only the first {forms} forms of its pattern are listed"
+    return ""
+
+
+def write_bindings(
+    contract: Contract, *, header: Path | None, stub: Path | None, others: Sequence[Path | str] = ()
+) -> None:
+    """Write what kernels are written against: a C header, and abstract classes in Python.
+
+    Args:
+        contract: The functions.
+        header: The header to write; None for none.
+        stub: The Python module to write; None for none.
+        others: Files that must not be overwritten; names of shipped catalogues do no harm.
+
+    Raises:
+        UsageError: A file cannot be written, or holds something else; nothing is written then.
+    """
+    from dplcli.targets.bindings import c_header, python_stub  # noqa: PLC0415  # jinja2
+
+    texts: list[tuple[str, Path, str]] = []
+    taken = [Path(other).resolve() for other in others]
+    if header is not None:
+        texts.append(("--c-header", header, c_header(contract, header.name)))
+    if stub is not None:
+        texts.append(("--python", stub, python_stub(contract)))
+    for option, path, _ in texts:
+        _check_place(path, option, taken)
+        taken.append(path.resolve())
+    for option, path, text in texts:
+        write_text(path, text, option)
+
+
+def _check_place(path: Path, option: str, taken: Sequence[Path]) -> None:
+    if path.resolve() in taken:
+        raise UsageError(f"{option} {path}: is another file of this command")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: is not a file, or its folder does not exist")
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        beginning = file.read(_BEGINNING)
+    if beginning and _MARK not in beginning:
+        raise UsageError(
+            f"{option} {path}: exists and was not written by dpl, so it is kept",
+            hint="name another file, or delete this one",
+        )
+
+
+# Making a rule from an example.
+
+
+@dataclass(frozen=True)
+class LearnOutcome:
+    """What :func:`learn` made.
+
+    Attributes:
+        label: The model's file name.
+        learned: The rule, and what was generalised.
+        yaml: The catalogue that holds it.
+    """
+
+    label: str
+    learned: LearnedRule
+    yaml: str
+
+
+@paused_gc()
+def learn(
+    model_path: Path, *, nodes: Sequence[str], name: str, target: str, exact: bool
+) -> LearnOutcome:
+    """Make a rule for a subgraph.
+
+    Args:
+        model_path: The model.
+        nodes: Names of its nodes, or of values that they make.
+        name: What to call the rule; "" for a name made from the operators.
+        target: Target of the rule.
+        exact: Whether to demand every attribute that the file states.
+
+    Raises:
+        DplError: The model cannot be used, or the nodes make no subgraph.
+    """
+    model = load_model(model_path)
+    chosen = []
+    for wanted in nodes:
+        found = find_nodes(model, wanted)
+        if len(found) > 1:
+            hint = "name a value that it makes instead"
+            raise UsageError(f"{wanted!r}: {len(found)} nodes have this name", hint=hint)
+        chosen += found
+    learned = learn_rule(model, chosen, name=name, target=target, exact=exact)
+    doc = f"Learned from {model_path.name}."
+    return LearnOutcome(model_path.name, learned, write_catalog([learned.rule], doc=doc))

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.rule import Rule
 
-    AnyRule = TypeVar("AnyRule", bound=Rule)
+    SomeRule = TypeVar("SomeRule", bound=Rule)
+
 
 POLICIES: dict[str, tuple[str, ...]] = {
     "constants": get_args(ConstantsPolicy),
@@ -40,7 +41,7 @@ class Policies:
     escape: Sequence[str] = ()
     order: Sequence[str] = ()
 
-    def apply_to(self, rules: Sequence[AnyRule]) -> list[AnyRule]:
+    def apply_to(self, rules: Sequence[SomeRule]) -> list[SomeRule]:
         """Return *rules*, those that outline with the policies asked for.
 
         Raises:
@@ -49,12 +50,12 @@ class Policies:
         """
         changes: dict[str, dict[str, str]] = {}
         for policy in fields(self):
-            for name, value in _read(policy.name, getattr(self, policy.name), rules).items():
+            for name, value in _read_policy(policy.name, getattr(self, policy.name), rules).items():
                 changes.setdefault(name, {})[policy.name] = value
         return [_changed(rule, changes.get(rule.qualified_name, {})) for rule in rules]
 
 
-def _changed(rule: AnyRule, wanted: dict[str, str]) -> AnyRule:
+def _changed(rule: SomeRule, wanted: dict[str, str]) -> SomeRule:
     """Return *rule* with the policies *wanted*; itself where it states them already."""
     different = {key: value for key, value in wanted.items() if getattr(rule, key) != value}
     if not isinstance(rule, PatternRule) or not different:
@@ -62,7 +63,7 @@ def _changed(rule: AnyRule, wanted: dict[str, str]) -> AnyRule:
     return rule.with_policies(**different)  # type: ignore[arg-type]  # values were checked
 
 
-def _read(policy: str, texts: Iterable[str], rules: Sequence[Rule]) -> dict[str, str]:
+def _read_policy(policy: str, texts: Iterable[str], rules: Sequence[Rule]) -> dict[str, str]:
     """Return what *policy* shall be, by qualified name of each rule that a text is about."""
     for_all: dict[str, str] = {}
     for_one: dict[str, str] = {}

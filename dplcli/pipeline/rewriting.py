@@ -1,14 +1,19 @@
-"""Rewriting a model by rules or by a plan, checking the result and writing it."""
+"""Rewrite a model by rules or by a plan, check the result and write it."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.expectation import parse_expectations, unmet_expectations
-from dplcli.errors import UsageError
+from dplcli.catalog.catalog import exists, find_catalog, installed_catalogs
+from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_plan
+from dplcli.dpl.rule import parse_expectations, unmet_expectations
+from dplcli.errors import CatalogError, UsageError, did_you_mean
 from dplcli.onnx_io import (
     check_external_data,
     check_imports,
@@ -18,39 +23,319 @@ from dplcli.onnx_io import (
     paused_gc,
     written_size,
 )
-from dplcli.passes.replay import replay
-from dplcli.passes.rewriting import rewrite as rewrite_model
-from dplcli.pipeline.plans import (
-    check_plan_path,
-    check_rules_of,
-    check_same_model,
-    named_catalogues,
-    read_plan,
-    save_plan,
-)
-from dplcli.pipeline.restrictions import NotedRestrictions, parse_restrictions
-from dplcli.pipeline.rewrite_outcome import RewriteOutcome, RewriteSettings
+from dplcli.passes.rewrite import Narrowed, Restriction, list_nodes, replay
+from dplcli.passes.rewrite import rewrite as rewrite_model
+from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import RuleSource, load_rewrites
-from dplcli.pipeline.steps import StepVerifier
 from dplcli.pipeline.writing import (
+    StepVerifier,
     Verdict,
+    WriteSettings,
     check_output,
     check_result,
     protect_files,
     say_nothing,
     write_checked,
+    write_text,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from dplcli.dpl import RewriteRule
-    from dplcli.ir import Model
-    from dplcli.passes.observer import RewriteObserver
-    from dplcli.passes.rewriting import Rewriting
-    from dplcli.passes.trace import Trace
-    from dplcli.pipeline.writing import Progress
+    from dplcli.dpl import Rejection, RewriteRule
+    from dplcli.ir import Model, Node
+    from dplcli.passes.rewrite import Application, Missing, RewriteObserver, Rewriting, Trace
+    from dplcli.pipeline.writing import BrokenTurn, Progress
+
+
+# Plans as files: written beside what they speak of, read with the catalogues they name.
+
+
+_CODE = ".py"
+_PROBE = 1 << 14
+
+
+def save_plan(
+    path: Path,
+    model: Path,
+    catalogues: Iterable[str],
+    applications: Iterable[Application],
+    *,
+    opset: int | None = None,
+) -> None:
+    """Write what was done as a plan that does it again.
+
+    Args:
+        path: Where to.
+        model: The model that it was done to.
+        catalogues: The catalogues that have the rules, as they were named.
+        applications: What was done.
+        opset: The opset that the model was raised to before.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    entries = tuple(
+        PlanEntry(
+            item.rule, item.scope, item.root.output, item.root.qualified_op, describe_change(item)
+        )
+        for item in applications
+    )
+    names = tuple(_written(name, path.parent) for name in catalogues)
+    plan = Plan(model.name, sha256_of(model), names, entries, opset)
+    write_text(path, write_plan(plan, path.name), "--plan")
+
+
+def describe_change(application: Application) -> str:
+    """Say in one line what became of which nodes: ``Conv 'c', Relu 'r' -> FusedConv 'c'``."""
+    removed, added = list_nodes(application.removed), list_nodes(application.added)
+    return f"{removed} -> {added}" if removed and added else removed or added
+
+
+def _written(name: str, folder: Path) -> str:
+    """Return how a plan in *folder* names a catalogue: by its path from there, or its name."""
+    if not exists(Path(name).is_file):
+        return Path(name).stem if Path(name).suffix in {".yaml", ".yml"} else name
+    return Path(os.path.relpath(Path(name).resolve(), folder.resolve())).as_posix()
+
+
+def check_plan_path(path: Path, others: Iterable[Path | None]) -> None:
+    """Refuse, before any work is done, a plan that cannot be or must not be written.
+
+    Raises:
+        UsageError: It is another file of the run, holds something else, or has no folder.
+    """
+    if any(other is not None and path.resolve() == other.resolve() for other in others):
+        raise UsageError(f"--plan {path}: is another file of this command")
+    if not path.name or path.is_dir():
+        raise UsageError(f"--plan {str(path)!r}: is not a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"--plan {path}: there is no folder {str(path.parent)!r}")
+    if not exists(path.is_file):
+        return
+    with path.open("rb") as file:
+        if PLAN_SCHEMA.encode() not in file.read(_PROBE):
+            raise UsageError(f"--plan {path}: exists and is no plan, so it is kept")
+
+
+def named_catalogues(plan: Plan, *, allow_code: bool) -> list[str]:
+    """Return the catalogues that *plan* names, as paths or names to be looked up from here.
+
+    Raises:
+        CatalogError: One is missing, or is code, which a plan does not run by itself.
+    """
+    folder = Path() if plan.path is None else plan.path.parent
+    names = []
+    for name in plan.catalogues:
+        is_path = Path(name).suffix != "" or Path(name).name != name
+        is_code = name.endswith(_CODE) if is_path else name in installed_catalogs()
+        if is_code and not allow_code:
+            raise CatalogError(
+                f"{plan.label}: the catalogue {name!r} is Python code, which a plan does not run "
+                "by itself",
+                hint="pass --allow-code if you trust it, or name it with --patterns",
+            )
+        found = str(folder / name) if is_path else name
+        try:
+            if is_path or not is_code:
+                find_catalog(found)
+        except CatalogError as error:
+            hint = f"{error.hint}; --patterns names another" if error.hint else None
+            raise CatalogError(f"{plan.label}: {error.message}", hint=hint) from error
+        names.append(found)
+    return names
+
+
+def check_rules_of(plan: Plan, rules: Sequence[RewriteRule]) -> None:
+    """Refuse a plan that names a rule which is not there.
+
+    Raises:
+        CatalogError: Names the entry.
+    """
+    known = {rule.qualified_name for rule in rules}
+    for entry in plan.entries:
+        if entry.rule not in known:
+            hint = did_you_mean(entry.rule, sorted(known))
+            raise CatalogError(f"{plan.place(entry)}: there is no rule {entry.rule!r}", hint=hint)
+
+
+def check_same_model(plan: Plan, model: Path) -> str:
+    """Say how *model* differs from the one that *plan* was made for, or ""."""
+    found = sha256_of(model)
+    if found == plan.sha256:
+        return ""
+    return (
+        f"{model.name} is not the file that {plan.label} was made for: "
+        f"its sha256 is {found[:12]}…, not {plan.sha256[:12]}…"
+    )
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hash of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# What a rewrite is asked, and what it answers.
+
+
+@dataclass(frozen=True)
+class RewriteSettings(WriteSettings):
+    """How :func:`rewrite` should go about it.
+
+    Attributes:
+        only: If not empty, nothing else is tried: rules, as RULE, RULE@NODE or @NODE.
+        skip: What is not tried, likewise.
+        limit: After so many applications no more is done; None for no limit.
+        verify_each: Whether to check the model after every turn of a rule that changed it.
+        max_growth: By how many percent the model may grow, its external data included; None for
+            5 percent, and 16 kB in any case.
+        dry_run: Whether neither to write nor to verify anything.
+        plan: Where to write a plan that does the same again; None for nowhere.
+        opset: The opset to raise the model to before anything is matched; None for its own. What
+            comes out is compared with the model as it was.
+    """
+
+    only: Sequence[str] = ()
+    skip: Sequence[str] = ()
+    limit: int | None = None
+    verify_each: bool = False
+    max_growth: float | None = None
+    dry_run: bool = False
+    plan: Path | None = None
+    opset: int | None = None
+
+
+@dataclass(frozen=True)
+class RewriteOutcome:
+    """What :func:`rewrite` or :func:`apply_plan` did.
+
+    Attributes:
+        label: The model's file name.
+        rules: The rules, in listed order.
+        counts: How often each rule was applied.
+        untried: Names of the rules that were not to be tried.
+        applications: What was done, in order.
+        rounds: How many rounds changed something.
+        refused: Matches that were not replaced, at nodes that are still there.
+        ops: Nodes of every graph by operator, before and after.
+        size: Bytes of the model and its external data, before and after.
+        is_changed: Whether the result differs from the model at all.
+        notes: What a reader should know about the model and the run.
+        unmet: The expectations that were not met, each with what was found.
+        growth: Why the model grew too much, or "".
+        plan: The plan that was applied; None for none.
+        missing: The entries of the plan that did not fit.
+        broken: The turn that broke the model, if each was checked and one did.
+        verdict: What is said of the result, and where it is.
+        is_dry: Whether nothing was to be written.
+        is_stopped: Whether a limit ended it.
+        may_miss: Whether entries of a plan that do not fit are left out.
+    """
+
+    label: str
+    rules: tuple[RewriteRule, ...]
+    counts: Mapping[str, int]
+    applications: tuple[Application, ...]
+    rounds: int
+    refused: tuple[Rejection, ...]
+    ops: tuple[Mapping[str, int], Mapping[str, int]]
+    size: tuple[int, int]
+    is_changed: bool
+    untried: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
+    growth: str = ""
+    plan: Plan | None = None
+    missing: tuple[Missing, ...] = ()
+    broken: BrokenTurn | None = None
+    verdict: Verdict = field(default_factory=Verdict)
+    is_dry: bool = False
+    is_stopped: bool = False
+    may_miss: bool = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is what was asked for, whatever a check says of it."""
+        fits = self.may_miss or not self.missing
+        return fits and self.broken is None and not self.unmet and not self.growth
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
+        return self.is_wanted and self.verdict.is_sound
+
+
+# Where rules may be tried: ``RULE``, ``RULE@NODE`` or ``@NODE``, as users write it.
+
+
+class NotedRestrictions(Narrowed):
+    """Restrictions that remember which of them said something."""
+
+    def __init__(
+        self, only: Sequence[Restriction], skip: Sequence[Restriction], limit: int | None
+    ) -> None:
+        """Restrict a rewrite."""
+        super().__init__(only, skip, limit)
+        self._idle = {item for item in skip if item.node}
+
+    def admits(self, rule: RewriteRule, root: Node) -> bool:
+        """Tell whether the restrictions let *rule* be tried at *root*."""
+        if self._idle:
+            self._idle -= {item for item in self._idle if item.covers(rule, root)}
+        return super().admits(rule, root)
+
+    def may_try(self, rule: RewriteRule) -> bool:
+        """Tell whether the restrictions let *rule* be tried anywhere."""
+        names = {"", rule.name, rule.qualified_name}
+        if self.only and not any(item.rule in names for item in self.only):
+            return False
+        return not any(item.rule in names and not item.node for item in self.skip)
+
+    def notes(self) -> list[str]:
+        """Say which nodes were to be skipped and never came up: a name may be misspelt."""
+        return [
+            f"--skip {item.rule}@{item.node}: this never came up"
+            for item in self.skip
+            if item in self._idle
+        ]
+
+
+def parse_restrictions(
+    option: str, texts: Sequence[str], rules: Sequence[RewriteRule], model: Model
+) -> list[Restriction]:
+    """Read what an option says.
+
+    Args:
+        option: The option, for messages; the nodes of --only must be there.
+        texts: What it was given.
+        rules: The rules there are.
+        model: The model, not yet edited.
+
+    Raises:
+        UsageError: One is malformed, or names a rule or a node that is not there.
+    """
+    known = {name for rule in rules for name in (rule.name, rule.qualified_name)}
+    return [_parse(option, text, known, model) for text in texts]
+
+
+def _parse(option: str, text: str, known: set[str], model: Model) -> Restriction:
+    rule, separator, node = text.partition("@")
+    if not (rule or node) or (separator and not node):
+        raise UsageError(f"{option} {text!r}: names nothing", hint="write RULE, RULE@NODE or @NODE")
+    if rule and rule not in known:
+        hint = did_you_mean(rule, sorted(known)) or f"there are: {', '.join(sorted(known))}"
+        raise UsageError(f"{option} {text!r}: there is no rule {rule!r}", hint=hint)
+    if node and option == "--only":
+        try:
+            find_nodes(model, node)
+        except UsageError as error:
+            raise UsageError(f"{option} {text!r}: {error.message}", hint=error.hint) from error
+    return Restriction(rule, node)
+
+
+# Rewriting a model by rules or by a plan, checking the result and writing it.
+
 
 DEFAULT_GROWTH = 5.0
 """By how many percent a model may grow if nobody says otherwise."""

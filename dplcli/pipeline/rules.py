@@ -1,30 +1,56 @@
-"""Where the rules of a run come from."""
+"""Which rules a run applies, and where in the model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dplcli.dpl import (
-    PatternRule,
-    RewriteRule,
-    is_shipped_target,
-    read_catalogs,
-    shipped_targets,
-)
-from dplcli.dpl.catalog import check_distinct
-from dplcli.errors import CatalogError, UsageError, did_you_mean
-from dplcli.onnx_io import OnnxSchemas
-from dplcli.pipeline.function_catalogs import READERS
+from dplcli.catalog import is_shipped_target, read_catalogs, shipped_targets
+from dplcli.catalog.catalog import check_distinct, rules_of_functions
+from dplcli.dpl import PatternRule, RewriteRule
+from dplcli.errors import CatalogError, ModelError, UsageError, did_you_mean
+from dplcli.onnx_io import OnnxSchemas, load_model
+from dplcli.onnx_io.read import functions_from_text
 from dplcli.pipeline.policies import Policies
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from dplcli.dpl import Catalog
+    from dplcli.catalog import Catalog
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model
+
+
+# Catalogues that are ONNX models: their functions come in pairs, pattern and replacement.
+
+
+def _from_model(path: Path) -> Sequence[RewriteRule]:
+    try:
+        model = load_model(path)
+    except ModelError as error:
+        raise CatalogError(error.message, hint=error.hint) from error
+    return rules_of_functions(model.functions.values(), path.name)
+
+
+def _from_text(path: Path) -> Sequence[RewriteRule]:
+    try:
+        model = functions_from_text(path.read_text(encoding="utf-8"), path.name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise CatalogError(f"{path.name}: cannot be read: {error}") from error
+    except ModelError as error:
+        raise CatalogError(error.message, hint=error.hint) from error
+    return rules_of_functions(model.functions.values(), path.name)
+
+
+READERS: dict[str, Callable[[Path], Sequence[RewriteRule]]] = {
+    ".onnx": _from_model,
+    ".onnxtxt": _from_text,
+}
+"""What reads a catalogue with such a suffix."""
+
+
+# Where the rules of a run come from.
 
 
 @dataclass(frozen=True)
@@ -53,7 +79,7 @@ def load_rules(source: RuleSource, model: Model) -> tuple[list[PatternRule], set
         UsageError: No rule is named, or a policy names none.
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
-    catalog = _read(source, model)
+    catalog = _read_sources(source, model)
     given = [rule for rule in source.rules if isinstance(rule, PatternRule)]
     rules = [*catalog.patterns, *given]
     hint = "its rules replace: dpl rewrite applies them" if catalog.rewrites else None
@@ -68,7 +94,7 @@ def load_rewrites(source: RuleSource, model: Model) -> tuple[list[RewriteRule], 
         UsageError: No rule is named.
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
-    catalog = _read(source, model)
+    catalog = _read_sources(source, model)
     given = [rule for rule in source.rules if isinstance(rule, RewriteRule)]
     rules = [*catalog.rewrites, *given]
     hint = "its rules outline: dpl partition applies them" if catalog.patterns else None
@@ -83,14 +109,14 @@ def load_any_rules(source: RuleSource, model: Model) -> tuple[list[Rule], set[Pa
         UsageError: No rule is named, or a policy names none.
         CatalogError: A catalogue cannot be found or read, or two rules have the same name.
     """
-    catalog = _read(source, model)
+    catalog = _read_sources(source, model)
     found: list[Rule] = [*catalog.patterns, *catalog.rewrites, *source.rules]
     rules = [rule for rule in found if not (isinstance(rule, RewriteRule) and rule.is_nodewise)]
     _check(rules, source, "no rules with a pattern")
     return source.policies.apply_to(rules), catalog.files
 
 
-def _read(source: RuleSource, model: Model) -> Catalog:
+def _read_sources(source: RuleSource, model: Model) -> Catalog:
     names = [*source.patterns, *source.targets]
     if not names and not source.rules:
         raise UsageError("no catalogue is named", hint="pass --patterns FILE or --target NAME")

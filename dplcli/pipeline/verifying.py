@@ -1,19 +1,88 @@
-"""Comparing two models."""
+"""Compare two models by running them on inputs."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dplcli.catalog.catalog import find_function
+from dplcli.errors import UsageError
 from dplcli.onnx_io import check_external_data, load_model
 from dplcli.verify import Settings as VerifySettings
+from dplcli.verify.settings import InputFunction, InputRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
     from dplcli.verify import VerificationResult
 
     Progress = Callable[[str], None]
+
+
+# What somebody wants the inputs of a comparison to be, from the words of a command line.
+
+
+_FUNCTION = re.compile(r"(?P<module>.*[^:/\\]):(?P<function>[A-Za-z_]\w*)", re.DOTALL)
+
+
+def input_request(  # noqa: PLR0913  # one parameter per wish
+    inputs: str | None = None,
+    *,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    corners: bool = False,
+    save: Path | None = None,
+    allow_code: bool = False,
+) -> InputRequest:
+    """Gather what the inputs shall be.
+
+    Args:
+        inputs: A path, or a Python function as ``module:function`` or ``FILE.py:function``.
+        ranges: Smallest and largest value, by input.
+        shapes: Whole shapes, by input.
+        corners: Whether to run corner values, too.
+        save: Where to write what was fed.
+        allow_code: Whether *inputs* may name a function, which is imported and called.
+
+    Raises:
+        UsageError: A function is named without leave, or something is contradictory.
+        CatalogError: The function cannot be imported.
+    """
+    function = None
+    if inputs is not None and not Path(inputs).exists():
+        function = _function(inputs, allow_code=allow_code)
+    return InputRequest(
+        given=None if inputs is None or function is not None else Path(inputs),
+        function=function,
+        label=inputs or "",
+        ranges=ranges or {},
+        shapes=shapes or {},
+        corners=corners,
+        save=save,
+    )
+
+
+def _function(inputs: str, *, allow_code: bool) -> InputFunction | None:
+    """Import the function that *inputs* names; None if it is no such name."""
+    found = _FUNCTION.fullmatch(inputs)
+    if found is None:
+        return None
+    if not allow_code:
+        raise UsageError(
+            f"--inputs {inputs}: is code, which is executed",
+            hint="pass --allow-code if you trust it",
+        )
+    module = Path(found["module"])
+    is_file = module.suffix == ".py"
+    if is_file and not module.is_file():
+        raise UsageError(f"--inputs {inputs}: there is no file {str(module)!r}")
+    folder = module.parent if is_file else Path.cwd()
+    name = module.stem if is_file else found["module"]
+    return find_function(f"{name}:{found['function']}", folder, "--inputs")
+
+
+# Comparing two models.
 
 
 def verify(
@@ -36,7 +105,7 @@ def verify(
 
 def prepare(settings: VerifySettings | None) -> None:
     """Let the process that will run the models start while we do something else."""
-    from dplcli.verify.workers import warm_up  # noqa: PLC0415  # only where models run
+    from dplcli.verify.run import warm_up  # noqa: PLC0415  # only where models run
 
     if settings is None or settings.execution.isolated:
         warm_up()
@@ -61,7 +130,7 @@ def judge_again(results: Path, *, settings: VerifySettings | None = None) -> Ver
     Raises:
         UsageError: The file holds no saved results, or a tolerance is for an unknown output.
     """
-    from dplcli.verify.evidence import load_evidence  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify.equivalence import load_evidence  # noqa: PLC0415  # onnxruntime
 
     return load_evidence(results).judge(settings or VerifySettings())
 
@@ -79,8 +148,7 @@ def verify_against(
         DplError: A file is no model or holds no results, or no verdict can be reached.
     """
     prepare(settings)
-    from dplcli.verify.against import verify_against  # noqa: PLC0415  # onnxruntime
-    from dplcli.verify.evidence import load_evidence  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify.equivalence import load_evidence, verify_against  # noqa: PLC0415  # onnxruntime
 
     check_external_data(load_model(candidate))
     return verify_against(

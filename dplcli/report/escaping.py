@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 _LONGEST = 200
 _UNUSUAL = re.compile(r"[^ -~]")
 _ACTIVE = re.compile(r"[\\`*_{}\[\]<>#!|~&@:$]|(?<=www)\.")

@@ -1,29 +1,274 @@
-"""Reports as one page of HTML that needs nothing else: no network, no script, no font."""
+"""Reports as one page of HTML that needs no network, no script and no font; plots are SVG."""
 
 from __future__ import annotations
 
+import io
+import itertools
+import logging
+import math
+import re
+import warnings
+from functools import partial
+from html import escape
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dplcli.errors import UsageError
 from dplcli.report.document import chosen_layers, versions
 from dplcli.report.escaping import one_line, visible
-from dplcli.report.measures import (
-    error_bins,
-    number,
-    percent,
-    ranked,
-    share_of_tolerance,
-    value,
-)
-from dplcli.report.plots import Share, histogram_plot, layer_plot, share_plot
+from dplcli.report.tables import error_bins, number, percent, ranked, share_of_tolerance, value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from dplcli.report.document import Document
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from dplcli.report.document import Document, LayerError
+    from dplcli.report.tables import Bin
     from dplcli.verify import OutputComparison
+
+
+# Plots as SVG for the HTML report: small, of stable bytes, coloured by the page's style sheet.
+#
+# Matplotlib draws; the colours that it is given stand for the page's own, which differ between
+# light and dark mode, and are replaced by references to them.
+
+
+_COLOURS = {
+    "#010101": "var(--ink)",
+    "#020202": "var(--muted)",
+    "#030303": "var(--line)",
+    "#040404": "var(--ok)",
+    "#050505": "var(--bad)",
+    "#060606": "var(--other)",
+    "#070707": "var(--first)",
+}
+_INK, _MUTED, _LINE, _OK, _BAD, _OTHER, _FIRST = _COLOURS
+_WIDTH = 4.8
+_FLOOR = 1e-6
+_NAME = 22
+_MARKERS = "os^Dv"
+
+
+class ErrorShare(NamedTuple):
+    """The error of one output at one level.
+
+    Attributes:
+        name: The output.
+        level: The level.
+        share: The error as a share of the tolerance; None if unknown.
+        ok: Whether it passes.
+    """
+
+    name: str
+    level: str
+    share: float | None
+    ok: bool
+
+
+def check_plotting() -> None:
+    """Refuse, before any work is done, to make plots without the library that draws them.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise UsageError(
+            "--html draws with matplotlib, which is not installed",
+            hint="install it with: pip install 'dplcli[report]'",
+        )
+
+
+def share_plot(shares: Sequence[ErrorShare], levels: Sequence[str], key: str) -> str:
+    """Draw a row per output: how far its errors are below the tolerance, or above.
+
+    Args:
+        shares: What is known; a row holds all levels of an output.
+        levels: The levels; each has a marker of its own, filled for the first.
+        key: What sets this plot's identifiers apart from those of others.
+    """
+    count = len({item.name for item in shares})
+    title = f"Errors of {count} outputs as shares of the tolerance"
+    return _draw(0.7 + 0.24 * count, partial(_paint_shares, shares, levels), key, title)
+
+
+def histogram_plot(series: Sequence[tuple[str, Sequence[Bin]]], key: str, title: str) -> str:
+    """Draw how many elements are how far apart, for one output; a series per level.
+
+    Args:
+        series: The levels, and their bins.
+        key: What sets this plot's identifiers apart from those of others.
+        title: What it shows, for those who cannot see it.
+    """
+    return _draw(2.0, partial(_paint_bins, series), key, title)
+
+
+def layer_plot(layers: Sequence[LayerError], key: str) -> str:
+    """Draw how the error grows from the first value to the last.
+
+    Args:
+        layers: The values, in order of computation.
+        key: What sets this plot's identifiers apart from those of others.
+    """
+    title = f"Errors of {len(layers)} values in order of computation"
+    return _draw(2.4, partial(_paint_layers, layers), key, title)
+
+
+def _paint_shares(shares: Sequence[ErrorShare], levels: Sequence[str], axes: Axes) -> None:
+    names = list(dict.fromkeys(item.name for item in shares))
+    for level, marker in zip(levels, itertools.cycle(_MARKERS), strict=False):
+        for is_ok, colour in ((True, _OK), (False, _BAD)):
+            chosen = [item for item in shares if (item.level, item.ok) == (level, is_ok)]
+            axes.plot(
+                [_clipped(item.share) for item in chosen],
+                [names.index(item.name) for item in chosen],
+                linestyle="none",
+                marker=marker,
+                markersize=6,
+                markerfacecolor=colour if level == levels[0] else "none",
+                markeredgecolor=colour,
+                markeredgewidth=1.4,
+            )
+    known = [_clipped(item.share) for item in shares if item.share is not None] or [1.0]
+    axes.set_xscale("log")
+    axes.set_xlim(min(*known, 1e-3) / 2, max(*known, 3.0) * 2)
+    axes.xaxis.set_major_formatter(lambda share, _: percent(share))
+    axes.minorticks_off()
+    axes.axvline(1, color=_BAD, linewidth=1.2, linestyle="--")
+    labels = [one_line(name, _NAME) or "(no name)" for name in names]
+    axes.set_yticks(range(len(names)), labels, parse_math=False)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(axis="y", color=_LINE, linewidth=0.6)
+
+
+def _paint_bins(series: Sequence[tuple[str, Sequence[Bin]]], axes: Axes) -> None:
+    longest = max((bins for _, bins in series), key=len)
+    width = 0.8 / len(series)
+    for position, (_, bins) in enumerate(series):
+        left = -0.4 + width * (position + 0.5)
+        axes.bar(
+            [place + left for place in range(len(bins))],
+            [item.count for item in bins],
+            width=width,
+            color=_OTHER if position else _FIRST,
+        )
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda count, _: _count(count))
+    axes.minorticks_off()
+    step = math.ceil(len(longest) / 7)
+    chosen = range(0, len(longest), step)
+    axes.set_xticks(chosen, [longest[place].label for place in chosen], parse_math=False)
+    axes.set_xlabel("representable numbers apart")
+    axes.set_ylabel("elements")
+    axes.grid(axis="y", color=_LINE, linewidth=0.6)
+
+
+def _paint_layers(layers: Sequence[LayerError], axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415  # only where plots are drawn
+
+    shares = [_clipped(layer.share) for layer in layers]
+    axes.plot(range(1, len(layers) + 1), shares, color=_MUTED, linewidth=1)
+    for is_ok, colour in ((True, _OK), (False, _BAD)):
+        places = [place for place, layer in enumerate(layers) if layer.ok == is_ok]
+        axes.plot(
+            [place + 1 for place in places],
+            [shares[place] for place in places],
+            linestyle="none",
+            marker="o",
+            markersize=4 if is_ok else 6,
+            color=colour,
+        )
+    axes.axhline(1, color=_BAD, linewidth=1.2, linestyle="--")
+    axes.set_yscale("log")
+    axes.set_ylim(*_whole_decades([1.0, *(share for share in shares if not math.isnan(share))]))
+    axes.yaxis.set_major_formatter(lambda share, _: percent(share))
+    axes.minorticks_off()
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("values in order of computation")
+    axes.grid(axis="y", color=_LINE, linewidth=0.6)
+
+
+def _whole_decades(shares: Sequence[float]) -> tuple[float, float]:
+    """Return powers of ten around *shares*, with room for a marker on both sides."""
+    low, high = math.log10(min(shares)), math.log10(max(shares))
+    return 10 ** (math.floor(low) - 0.3), 10 ** (math.ceil(high) + 0.3)
+
+
+def _clipped(share: float | None) -> float:
+    """Return where to draw *share* on a logarithmic axis, which has neither zero nor infinity."""
+    if share is None or math.isnan(share):
+        return math.nan
+    return min(max(share, _FLOOR), 1 / _FLOOR)
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if number < 1e5 else f"{number:.0e}".replace("e+0", "e")  # noqa: PLR2004
+
+
+def _draw(height: float, paint: Callable[[Axes], None], key: str, title: str) -> str:
+    """Return a figure as an element to put into a page; whatever the user's settings are."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of fonts that it looks for
+    import matplotlib as mpl  # noqa: PLC0415  # only reports with plots need it
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    text = io.StringIO()
+    with warnings.catch_warnings(), mpl.rc_context():
+        warnings.simplefilter("ignore")  # a name may have letters that its fonts lack
+        mpl.rcdefaults()
+        mpl.rcParams["svg.fonttype"] = "none"
+        mpl.rcParams["svg.hashsalt"] = "dpl"
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        paint(_styled(figure))
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(text, format="svg", transparent=True, metadata=metadata)
+    return _element(text.getvalue(), key, title)
+
+
+def _styled(figure: Figure) -> Axes:
+    axes = figure.add_subplot()
+    axes.set_facecolor("none")
+    axes.tick_params(which="both", colors=_INK, labelsize=9)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.label.set(color=_MUTED, fontsize=9)
+    for name, spine in axes.spines.items():
+        spine.set_color(_MUTED)
+        spine.set_visible(name in {"left", "bottom"})
+    axes.set_axisbelow(True)
+    return axes
+
+
+def _element(svg: str, key: str, title: str) -> str:
+    """Fit what matplotlib wrote into a page: own identifiers, the page's colours and font."""
+    svg = svg[svg.index("<svg") :].strip()
+    for unwanted in ("<metadata>.*?</metadata>", "<style.*?</style>", "<!--.*?-->"):
+        svg = re.sub(unwanted, "", svg, flags=re.DOTALL)
+    used = set(re.findall(r"(?:href=\"|url\()#([^\")]+)", svg))
+    svg = re.sub("<[^>]*>", lambda tag: _fit(tag[0], key, used), svg)
+    box = re.search('viewBox="[^"]*"', svg)
+    inner = svg[svg.index(">") + 1 :]
+    lines = "\n".join(line.strip() for line in inner.splitlines() if line.strip())
+    return f'<svg {box[0] if box else ""} role="img" aria-label="{escape(title)}">\n{lines}'
+
+
+def _fit(tag: str, key: str, used: set[str]) -> str:
+    """Rewrite one tag; text, which may be a name, stays what it is."""
+    tag = re.sub(' id="([^"]*)"', lambda f: f' id="{key}-{f[1]}"' if f[1] in used else "", tag)
+    tag = re.sub(r"(?:xlink:)?href=\"#", f'href="#{key}-', tag)
+    tag = tag.replace("url(#", f"url(#{key}-")
+    tag = re.sub('; font-family: [^;"]*|font-family: [^;"]*; ', "", tag)
+    tag = re.sub(r"font: (?:[^;\"]* )?([0-9.]+px)[^;\"]*", r"font-size: \1", tag)
+    for colour, variable in _COLOURS.items():
+        tag = tag.replace(colour, variable)
+    return tag
+
+
+# Reports as one page of HTML that needs nothing else: no network, no script, no font.
+
 
 _MOST_DRAWN = 40
 _MOST_HISTOGRAMS = 24
@@ -32,7 +277,7 @@ _MOST_REASONS = 10
 _LONGEST = 2_000
 
 
-class Drawing(NamedTuple):
+class HistogramDrawing(NamedTuple):
     """The histogram of one output.
 
     Attributes:
@@ -100,11 +345,11 @@ def _drawable(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
 def _shares(outputs: Sequence[OutputComparison], levels: Sequence[str]) -> Markup:
     if not outputs:
         return Markup()
-    shares = [Share(o.name, o.level, share_of_tolerance(o), o.ok) for o in outputs]
+    shares = [ErrorShare(o.name, o.level, share_of_tolerance(o), o.ok) for o in outputs]
     return Markup(share_plot(shares, levels, "shares"))  # noqa: S704  # our own plot
 
 
-def _histograms(outputs: Sequence[OutputComparison]) -> list[Drawing]:
+def _histograms(outputs: Sequence[OutputComparison]) -> list[HistogramDrawing]:
     by_name: dict[str, list[OutputComparison]] = {}
     for output in outputs:
         if error_bins(output):
@@ -115,7 +360,7 @@ def _histograms(outputs: Sequence[OutputComparison]) -> list[Drawing]:
     ]
 
 
-def _histogram(name: str, outputs: Sequence[OutputComparison], key: str) -> Drawing:
+def _histogram(name: str, outputs: Sequence[OutputComparison], key: str) -> HistogramDrawing:
     ordered = sorted(outputs, key=lambda output: output.level != "disable")
     series = [(output.level, error_bins(output)) for output in ordered]
     words = []
@@ -127,7 +372,7 @@ def _histogram(name: str, outputs: Sequence[OutputComparison], key: str) -> Draw
             f"the farthest are {last} representable numbers apart"
         )
     title = f"Errors of {one_line(name)}: {'; '.join(words)}"
-    return Drawing(
+    return HistogramDrawing(
         name,
         all(output.ok for output in outputs),
         tuple(level for level, _ in series),

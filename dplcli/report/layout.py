@@ -1,13 +1,4 @@
-"""Lines and tables for a terminal: all that they hold is plain text, and names stay whole.
-
-Reports are made of the :class:`Text` and the :class:`Table` of this module, and of groups of them.
-Nothing else is laid out: what is no text of ours cannot be printed, so that no name is ever taken
-for rich's markup and none can break a line, hide or move the cursor.
-
-At a width, sentences go on in another line at blanks. A name is longer than its column, and a row
-is longer than the terminal, rather than broken: terminals break lines where they end, so that what
-is copied is whole, which holds for no line that was broken for them.
-"""
+"""Lines and tables for a terminal: all that they hold is plain text, and names stay whole."""
 
 from __future__ import annotations
 
@@ -24,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from rich.style import Style
+
 
 _GAP = "  "
 _NARROW = 30

@@ -2,39 +2,236 @@
 
 from __future__ import annotations
 
+import decimal
+import math
 import shlex
 from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
+from dplcli.ir.model import scope_of
 from dplcli.ir.printer import node_window, print_node
-from dplcli.ir.scopes import scope_of
-from dplcli.passes.selection import in_program_order
+from dplcli.passes.select import in_program_order
 from dplcli.report.escaping import one_line
-from dplcli.report.histogram import error_histograms
-from dplcli.report.judgement_lines import judgement_lines
+from dplcli.report.json import coverage, initializer_summary, op_histogram
 from dplcli.report.layout import Group, Table, Text
-from dplcli.report.measures import needed_tolerances, percent, share_of_tolerance
-from dplcli.report.records import (
-    coverage,
-    initializer_summary,
-    op_histogram,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from dplcli.dpl import Rejection
     from dplcli.ir import Model, Node, Value
     from dplcli.passes.partition import Partition
-    from dplcli.passes.selection import Selection
+    from dplcli.passes.select import Selection
     from dplcli.report.layout import Part
-    from dplcli.verify import OutputComparison, VerificationResult
+    from dplcli.verify import OutputComparison, Power, VerificationResult
+    from dplcli.verify.layers import Layer, Layers
+
+
+# What a verdict rests on, in words: where tolerances come from, and what the check notices.
+
+
+_SHOWN = 5
+
+
+def judgement_lines(result: VerificationResult) -> list[Text]:
+    """Return one line per derivation of a tolerance, and what is known of the check's power."""
+    users: dict[str, list[str]] = {}
+    for output in result.outputs:
+        names = users.setdefault(output.derivation, [])
+        if output.name not in names:
+            names.append(output.name)
+    lines = [
+        Text(f"tolerance of {_some(names)}: {derivation}", style="dim")
+        for derivation, names in users.items()
+        if derivation
+    ]
+    if result.power is not None:
+        lines += _power_lines(result.power, weak=result.is_weak)
+    if result.is_weak:
+        found = "nothing" if result.power is None else f"{result.power.score:.0%}"
+        wanted = f"{result.min_power:.0%}"
+        lines.append(Text(f"the check caught {found} of what it was to catch {wanted} of", "red"))
+    return lines
+
+
+def _power_lines(power: Power, *, weak: bool) -> list[Text]:
+    where = f"changed in the {power.regions}" if power.regions else "tried"
+    if not power.of:
+        return [Text(f"power: no mutant {where} ran", style="yellow")]
+    score = f"power: caught {power.caught} of {power.of} mutants, {where}"
+    lines = [Text(score, style="red" if weak else "")]
+    lines += [Text(f"  missed: {what}", style="yellow") for what in power.missed[:_SHOWN]]
+    if len(power.missed) > _SHOWN:
+        lines.append(Text(f"  and {len(power.missed) - _SHOWN} more", style="yellow"))
+    return lines
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    left = len(names) - _SHOWN
+    return f"{shown} and {left} more" if left > 0 else shown
+
+
+# The figures of a comparison that reports draw and count.
+
+
+_TENTH = 0.1
+_TWO_DIGITS = decimal.Context(prec=2, rounding=decimal.ROUND_CEILING)
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Some elements whose error is about the same.
+
+    Attributes:
+        label: How large it is, such as '4-7'.
+        count: How many elements there are.
+    """
+
+    label: str
+    count: int
+
+
+def comparisons(result: VerificationResult) -> tuple[OutputComparison, ...]:
+    """Return every comparison that was made: of each output at each level, for each seed."""
+    return tuple(each for output in result.outputs for each in output.by_seed or (output,))
+
+
+def share_of_tolerance(output: OutputComparison) -> float | None:
+    """Return the largest error as a share of the tolerance: above 1 it does not pass.
+
+    None where it is not known: the output is no number, or NaN or infinity differ.
+    """
+    if output.max_abs == 0 and output.ok:
+        return 0.0
+    figures = output.figures
+    for needed, given in ((figures.needed_atol, output.atol), (figures.needed_rtol, output.rtol)):
+        if needed is not None and given > 0 and math.isfinite(needed):
+            return needed / given
+    return None
+
+
+def needed_tolerances(outputs: Sequence[OutputComparison]) -> dict[str, str]:
+    """Return with which tolerances outputs that fail would pass, as --tolerance takes them.
+
+    An output that no tolerance helps is left out.
+    """
+    failing = dict.fromkeys(output.name for output in outputs if not output.ok)
+    found = {}
+    for name in failing:
+        compared = [each for o in outputs if o.name == name for each in o.by_seed or (o,)]
+        needed = [each.figures for each in compared]
+        limits = {
+            "rtol": [figures.needed_rtol for figures in needed],
+            "atol": [figures.needed_atol for figures in needed],
+        }
+        known = {kind: [n for n in numbers if n is not None] for kind, numbers in limits.items()}
+        if known == limits:
+            found[name] = ",".join(
+                f"{kind}:{_rounded_up(max(numbers))}" for kind, numbers in known.items() if numbers
+            )
+    return found
+
+
+def _rounded_up(number: float) -> str:
+    """Return two digits of a number that are no less than it."""
+    return f"{float(_TWO_DIGITS.create_decimal_from_float(number)):g}"
+
+
+def error_bins(output: OutputComparison) -> tuple[Bin, ...]:
+    """Return how many elements are so many representable numbers apart, neighbours first."""
+    counts = enumerate(output.figures.ulp_histogram)
+    return tuple(Bin(_range(power), count) for power, count in counts)
+
+
+def _range(power: int) -> str:
+    """Name the bin of 2**(power - 1) up to 2**power, and that of no distance."""
+    if power < 2:  # noqa: PLR2004  # zero and one
+        return str(power)
+    low, high = 1 << (power - 1), (1 << power) - 1
+    if high < 100:  # noqa: PLR2004  # short enough for an axis
+        return f"{low}-{high}"
+    return f"{low:,}+" if low < 100_000 else f"{low:.0e}+".replace("e+0", "e").replace("e+", "e")  # noqa: PLR2004
+
+
+def ranked(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
+    """Return *outputs* with those first that need looking at: failures, then the largest shares."""
+    return sorted(outputs, key=lambda output: (output.ok, -(share_of_tolerance(output) or 0.0)))
+
+
+def number(value: float | None) -> str:
+    """Return a figure with two digits; nothing for None."""
+    return "" if value is None else f"{value:.2g}"
+
+
+def value(number: float | None) -> str:
+    """Return a number that was fed; nothing for None."""
+    return "" if number is None else f"{number:,.6g}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share of the tolerance: '0.3 %', '12 %', '4,000 times'."""
+    if share is None:
+        return ""
+    if math.isinf(share):
+        return "infinite"
+    if share >= 10:  # noqa: PLR2004  # so many percent are hard to read
+        return f"{share:,.0f} times" if share < 1e6 else f"{share:.2g} times"  # noqa: PLR2004
+    return f"{100 * share:.3g} %" if share >= _TENTH else f"{100 * share:.2g} %"
+
+
+# How errors are spread, as a line of bars for a terminal.
+
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_ASCII = " .:-=+*#@"
+_MOST_ROWS = 8
+_LONG = 1000
+_HEADING = "0, 1, 2-3, 4-7, ... representable numbers apart"
+
+
+class Bars:
+    """Bins as characters of different heights, on a logarithmic scale: one element shows.
+
+    Args:
+        bins: What to show.
+    """
+
+    def __init__(self, bins: Sequence[Bin]) -> None:
+        """Keep *bins*."""
+        self._counts = [item.count for item in bins]
+
+    def text(self, *, is_ascii: bool) -> str:
+        """Return the bars; *is_ascii* for terminals that know no others."""
+        shapes = _ASCII if is_ascii else _BARS
+        largest = math.log1p(max(self._counts, default=0)) or 1.0
+        steps = len(shapes) - 1
+        return "".join(shapes[math.ceil(math.log1p(n) / largest * steps)] for n in self._counts)
+
+
+def error_histograms(outputs: Sequence[OutputComparison]) -> list[Part]:
+    """Return a line of bars for each output and level whose elements are not all the same.
+
+    The first bar counts elements that are the same, the next those one representable number apart,
+    then 2 to 3, 4 to 7 and so on. Of many the worst are shown.
+    """
+    spread = [output for output in ranked(outputs) if len(error_bins(output)) > 1]
+    if not spread:
+        return []
+    table = Table("errors of", "level", _HEADING, "farthest", prose=(_HEADING,))
+    for output in spread[:_MOST_ROWS]:
+        bins = error_bins(output)
+        table.add_row(one_line(output.name, _LONG), output.level, Bars(bins), bins[-1].label)
+    left = len(spread) - _MOST_ROWS
+    more = [Text(f"and {left} more", style="dim")] if left > 0 else []
+    return [Text(), table, *more, Text()]
+
 
 _TOP_OPS = 12
 _SHOWN_INPUTS = 12
 _SHOWN_NODES = 12
-_LONG = 1000
 
 
 def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
@@ -297,3 +494,105 @@ def node_report(node: Node) -> Part:
             table.add_row(f"out {index}", output.name, str(output.known_type() or "?"), where)
     window = [Text(line, whole=True) for line in node_window(node)]
     return Group(table, Text(), *window)
+
+
+# What a command that writes a model says at its end: the check, the file, why there is none.
+
+
+class WrittenOutcome(Protocol):
+    """What became of a result.
+
+    Attributes:
+        output: The file written; None if nothing was.
+        kept: Where a failed result was kept for a look.
+        objection: What onnx.checker says of it though it accepts the original, or "".
+        verification: The numerical check; None if it was not made.
+    """
+
+    @property
+    def output(self) -> Path | None: ...  # noqa: D102  # see the class
+    @property
+    def kept(self) -> Path | None: ...  # noqa: D102
+    @property
+    def objection(self) -> str: ...  # noqa: D102
+    @property
+    def verification(self) -> VerificationResult | None: ...  # noqa: D102
+
+
+def ending(written: WrittenOutcome, *, is_changed: bool, is_verified: bool) -> list[Part]:
+    """Return the last lines of a report.
+
+    Args:
+        written: What became of the result.
+        is_changed: Whether it differs from the model at all.
+        is_verified: Whether the user wants it to be checked.
+    """
+    parts: list[Part] = []
+    if written.verification is not None:
+        parts += [Text(), verification_report(written.verification)]
+    elif is_changed and not is_verified:
+        parts.append(Text("Not verified, as asked.", style="yellow"))
+    if written.output is not None:
+        same = "" if is_changed else ", unchanged"
+        parts.append(Text(f"Wrote {written.output}{same}."))
+    return parts
+
+
+def check_failure(written: WrittenOutcome) -> list[str]:
+    """Say why the check refuses the result, if it does."""
+    if written.objection:
+        return [f"onnx.checker refuses the result: {written.objection}"]
+    if written.verification is not None and not written.verification.equivalent:
+        return ["the result is not equivalent to the original"]
+    if written.verification is not None and not written.verification.accepted:
+        return ["the check notices too little to be trusted (--min-power)"]
+    return []
+
+
+def whereabouts(written: WrittenOutcome) -> str:
+    """Say where a result that failed is."""
+    return "nothing was written" if written.kept is None else f"kept as {written.kept}"
+
+
+# Two models compared inside, as a table.
+
+
+def layer_table(layers: Layers) -> Part:
+    """Return one row per value that both models compute, and the first that differs."""
+    columns = ("max abs", "max rel", "atol")
+    table = Table("value", "candidate", "made by", "aligned by", *columns, "", right=columns)
+    for layer in layers.layers:
+        table.add_row(*_row(layer))
+    return Group(table, Text(), *layer_summary(layers))
+
+
+def layer_summary(layers: Layers) -> list[Text]:
+    """Say how many values were compared, and which is the first that differs."""
+    counts = layers.counts()
+    by = ", ".join(f"{number:,} by {how}" for how, number in sorted(counts.items()))
+    wrong = sum(not layer.ok for layer in layers.layers)
+    alone = f"{layers.alone[0]:,} of the original and {layers.alone[1]:,} of the candidate"
+    lines = [
+        Text(f"{len(layers.layers):,} values compared with optimisation off ({by or 'none'})."),
+        Text(f"Not compared, because nothing in the other model is the like: {alone}."),
+    ]
+    if layers.first is None:
+        return [*lines, Text("No value differs.", style="bold green")]
+    first = layers.first
+    partner = "" if first.candidate == first.original else f", {first.candidate!r} there"
+    text = f"{wrong:,} differ; the first is {first.original!r} ({first.op_type}{partner})."
+    return [*lines, Text(text, style="bold red")]
+
+
+def _row(layer: Layer) -> tuple[str, ...]:
+    found = layer.comparison
+    return (
+        one_line(layer.original, _LONG),
+        "" if layer.candidate == layer.original else one_line(layer.candidate, _LONG),
+        layer.op_type,
+        layer.how,
+        "" if found.max_abs is None else f"{found.max_abs:.2g}",
+        "" if found.max_rel is None else f"{found.max_rel:.2g}",
+        f"{found.atol:.2g}",
+        "" if layer.ok else f"{found.mismatches:,} differ",
+    )

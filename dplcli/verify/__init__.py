@@ -7,9 +7,9 @@ magnitude. A difference is a result; an exception means that there is no verdict
 Importing this package does not load onnxruntime; importing ``equivalence`` does.
 """
 
-from dplcli.verify.execution import Execution
-from dplcli.verify.result import (
+from dplcli.verify.settings import (
     LEVELS,
+    Execution,
     Figures,
     InputChoice,
     OutputComparison,

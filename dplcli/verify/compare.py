@@ -1,33 +1,441 @@
-"""Comparing one output of two models, element by element.
+"""Compare outputs of two models: tolerances, figures, and the verdict on each."""
 
-A float passes within a tolerance (`dplcli.verify.tolerance`), NaN and infinity in place only; an
-integer, a boolean or a string has to agree exactly. Two things are softer, because a difference in
-the last bit before a rounding is a whole step after it:
-
-- an integer output that a quantising operator makes may be one step off in a few elements;
-- where the original rounds inside, and its output leaves the tolerance, what its *own* last bits
-  move (`Limit`) decides: the largest difference and its root mean square must both stay within
-  a small multiple of that. What moves more than the original's own rounding is still refused.
-"""
-
+import difflib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import onnx
+from google.protobuf.message import EncodeError
 
-from dplcli.verify.depth import Depth
-from dplcli.verify.figures import Steps, distances, needed_tolerance, ulp_histogram
-from dplcli.verify.result import Figures, OutputComparison, Override
-from dplcli.verify.sessions import Array, Leaf
-from dplcli.verify.tolerance import FLOATS, Tolerance, derive_tolerance
+from dplcli.errors import UsageError
+from dplcli.verify.model import Dataflow, Dims, attribute, dtype_name, read_model, subgraphs
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import (
+    Array,
+    Feed,
+    Figures,
+    Leaf,
+    ModelSource,
+    OutputComparison,
+    Outputs,
+    Override,
+    RunError,
+    Settings,
+    StoppedError,
+)
+
+# How many roundings lead to an output: the length of the sums along the longest path to it.
+
+
+# Where the length of a sum cannot be told.
+_ASSUMED_TERMS = 4096
+_ROW_BY_ROW = frozenset({"Softmax", "LogSoftmax"})
+_REDUCTIONS = frozenset(
+    {"ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"}
+    | {"ReduceProd", "ReduceSumSquare", "LpNormalization", "MeanVarianceNormalization"}
+    | {"GlobalAveragePool", "InstanceNormalization", "GroupNormalization", "CumSum"}
+)
+_NORMALIZATIONS = frozenset({"LayerNormalization", "RMSNormalization"})
+_PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul"})
+_FILTERS = frozenset({"Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "FusedConv"})
+_POOLS = frozenset({"AveragePool", "LpPool"})
+_UNKNOWN_SUMS = frozenset({"LSTM", "GRU", "RNN", "Einsum", "Attention", "DFT", "STFT"})
+_EXACT = frozenset(
+    {"Identity", "Constant", "ConstantOfShape", "Shape", "Size", "Gather", "GatherElements"}
+    | {"GatherND", "Where", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice"}
+    | {"Split", "Concat", "Expand", "Tile", "Pad", "Relu", "Max", "Min", "MaxPool", "Neg", "Abs"}
+    | {"ReduceMax", "ReduceMin", "Dropout", "Clip", "Equal", "Less", "Greater", "And", "Or", "Not"}
+)
+_DOMAINS = frozenset({"", "ai.onnx", "com.microsoft"})
+
+
+@dataclass(frozen=True)
+class Depth:
+    """What happens to a number on the longest way to an output.
+
+    Attributes:
+        roundings: Terms of all sums, and one for each other operator that computes.
+        operators: Operators that compute, however many terms each adds.
+        assumed: Whether the length of a sum on the way was not known.
+    """
+
+    roundings: int = 0
+    operators: int = 0
+    assumed: bool = False
+
+
+_NOTHING = Depth()
+
+
+def output_depths(flow: Dataflow) -> Mapping[str, Depth]:
+    """Return the depth of every graph output, where it can be counted (`value_depths`)."""
+    known = value_depths(flow)
+    names = (info.name for info in flow.model.graph.output)
+    return {name: known[name] for name in names if name in known}
+
+
+def value_depths(flow: Dataflow) -> Mapping[str, Depth]:
+    """Return the depth of every value of the main graph; a call or a loop makes it unknown.
+
+    Values behind what cannot be counted (bodies, functions, operators of other domains) are
+    left out.
+    """
+    known: dict[str, Depth | None] = {}
+    for node in flow.model.graph.node:
+        found = _depth_after(flow, node, known)
+        known.update((name, found) for name in node.output if name)
+    for info in flow.model.graph.output:
+        known.setdefault(info.name, _NOTHING)
+    return {name: depth for name, depth in known.items() if depth is not None}
+
+
+def _depth_after(
+    flow: Dataflow, node: onnx.NodeProto, known: Mapping[str, Depth | None]
+) -> Depth | None:
+    before = [known.get(name, _NOTHING) for name in node.input if name]
+    counted = [depth for depth in before if depth is not None]
+    bodies = any(True for _ in subgraphs(node))
+    if bodies or node.domain not in _DOMAINS or len(counted) < len(before):
+        return None
+    terms = _terms(flow, node)
+    return Depth(
+        max((depth.roundings for depth in counted), default=0)
+        + (_ASSUMED_TERMS if terms is None else terms),
+        max((depth.operators for depth in counted), default=0) + (terms != 0),
+        terms is None or any(depth.assumed for depth in counted),
+    )
+
+
+def _terms(flow: Dataflow, node: onnx.NodeProto) -> int | None:
+    """Return how many numbers one element of the result sums up; None if that is unknown."""
+    if node.op_type in _EXACT:
+        return 0
+    if node.op_type in _UNKNOWN_SUMS:
+        return None
+    shapes = [flow.main.dims(name) if name else None for name in node.input]
+    count = _SUMS.get(node.op_type)
+    return 1 if count is None else count(node, shapes)
+
+
+def _window(node: onnx.NodeProto, _: list[Dims | None]) -> int | None:
+    window = attribute(node, "kernel_shape")
+    return math.prod(window.ints) if window is not None else None
+
+
+def _filter_size(node: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
+    weight = shapes[3 if node.op_type == "QLinearConv" else 1]
+    return None if weight is None else _size(weight[1:])
+
+
+def _row(node: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
+    axis = attribute(node, "axis")
+    return None if shapes[0] is None else _size(shapes[0][-1 if axis is None else axis.i :])
+
+
+def _all_but_first(_: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
+    return None if shapes[0] is None else _size(shapes[0][1:] or shapes[0])
+
+
+def _inner_size(node: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
+    slots = (0, 3) if node.op_type == "QLinearMatMul" else (0, 1)
+    left, right = shapes[slots[0]], shapes[slots[1]]
+    turned = attribute(node, "transA")
+    if left and not (turned is not None and turned.i) and isinstance(left[-1], int):
+        return left[-1]
+    across = attribute(node, "transB")
+    axis = -1 if across is not None and across.i else -2
+    if right and len(right) >= -axis and isinstance(right[axis], int):
+        return _size(right[axis : axis + 1 or None])
+    return None
+
+
+def _size(dims: Dims) -> int | None:
+    sizes = [dim for dim in dims if isinstance(dim, int)]
+    return math.prod(sizes) if len(sizes) == len(dims) else None
+
+
+_SUMS: Mapping[str, Callable[[onnx.NodeProto, list[Dims | None]], int | None]] = {
+    **dict.fromkeys(_PRODUCTS, _inner_size),
+    **dict.fromkeys(_FILTERS, _filter_size),
+    **dict.fromkeys(_POOLS, _window),
+    **dict.fromkeys(_ROW_BY_ROW | _NORMALIZATIONS, _row),
+    **dict.fromkeys(_REDUCTIONS, _all_but_first),
+}
+
+
+# Measures of how far two arrays are apart, each by its textbook definition.
+
+
+Steps = npt.NDArray[np.uint64]
+
+_QUANTILE = 0.99
+_DECIBELS = 20
+# Rounding in the last bits must not make the tolerance that is needed fail by itself.
+_ROUNDED_UP = 1 + 2.0**-40
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Distances between finite numbers; None where they have no meaning."""
+
+    max_abs: float | None = None
+    max_rel: float | None = None
+    rmse: float | None = None
+    cosine: float | None = None
+    mean_abs: float | None = None
+    mean_rel: float | None = None
+    quantile_abs: float | None = None
+    snr_db: float | None = None
+
+
+# Comparing one output of two models, element by element.
+#
+# A float passes within a tolerance (`dplcli.verify.compare`), NaN and infinity in place only; an
+# integer, a boolean or a string has to agree exactly. Two things are softer, because a difference
+# in the last bit before a rounding is a whole step after it:
+#
+# - an integer output that a quantising operator makes may be one step off in a few elements;
+# - where the original rounds inside, and its output leaves the tolerance, what its *own* last bits
+#     move (`Limit`) decides: the largest difference and its root mean square must both stay within
+#     a small multiple of that. What moves more than the original's own rounding is still refused.
+
 
 Reals = npt.NDArray[np.float64]
+
+
+def distances(ours: Reals, theirs: Reals) -> Distances:
+    """Return how far *theirs* is from *ours*: finite numbers of one shape.
+
+    Everything is worked out relative to the largest number, so that no square overflows.
+    """
+    if not ours.size:
+        return Distances()
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        difference = np.abs(theirs - ours)
+        nonzero = ours != 0
+        relative = difference[nonzero] / np.abs(ours[nonzero])
+        scale = max(float(np.abs(ours).max()), float(np.abs(theirs).max()))
+        means = float(difference.mean()), float(relative.mean()) if relative.size else None
+    rmse = _root_mean_square(difference)
+    return Distances(
+        max_abs=_finite(float(difference.max())),
+        max_rel=_finite(float(relative.max())) if relative.size else None,
+        rmse=_finite(rmse),
+        cosine=_cosine(ours / scale, theirs / scale) if scale else None,
+        mean_abs=_finite(means[0]),
+        mean_rel=None if means[1] is None else _finite(means[1]),
+        quantile_abs=_finite(float(np.quantile(difference, _QUANTILE, method="higher"))),
+        snr_db=_decibels(_root_mean_square(np.abs(ours)), rmse),
+    )
+
+
+def ulp_histogram(steps: Steps) -> tuple[int, ...]:
+    """Count elements 0, 1, 2 to 3, 4 to 7, … steps apart; the last entry is never 0."""
+    if not steps.size:
+        return ()
+    _, exponents = np.frexp(steps.astype(np.float64))
+    return tuple(int(count) for count in np.bincount(exponents.reshape(-1)))
+
+
+def needed_tolerance(
+    magnitude: Reals, difference: Reals, rtol: float, atol: float
+) -> tuple[float, float]:
+    """Return the smallest multiple of a tolerance that covers *difference*.
+
+    Where no multiple does (a tolerance of 0), the absolute part alone covers it.
+
+    Args:
+        magnitude: Absolute values that the relative part refers to.
+        difference: Absolute differences.
+        rtol: Relative tolerance in force.
+        atol: Absolute tolerance in force.
+    """
+    apart = difference > 0
+    if not apart.any():
+        return 0.0, 0.0
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        factor = float((difference[apart] / (atol + rtol * magnitude[apart])).max())
+    if not math.isfinite(factor * max(rtol, atol)):
+        return 0.0, float(difference.max())
+    return factor * rtol * _ROUNDED_UP, factor * atol * _ROUNDED_UP
+
+
+def _root_mean_square(values: Reals) -> float:
+    largest = float(values.max())
+    if not largest or not math.isfinite(largest):
+        return largest
+    return float(np.sqrt(np.mean((values / largest) ** 2))) * largest
+
+
+def _decibels(signal: float, noise: float) -> float | None:
+    if not signal or not noise or not math.isfinite(signal) or not math.isfinite(noise):
+        return None
+    return _DECIBELS * (math.log10(signal) - math.log10(noise))
+
+
+def _cosine(ours: Reals, theirs: Reals) -> float | None:
+    norms = math.sqrt(float((ours**2).sum()) * float((theirs**2).sum()))
+    if not norms:
+        return None
+    return max(-1.0, min(1.0, float((ours * theirs).sum()) / norms))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+# How far two results may be apart that compute the same thing in another order.
+#
+# A rounding error is at most half a unit in the last place, and errors of *n* steps add up like a
+# random walk: to about ``eps * sqrt(n)``. *n* is counted in the model (`dplcli.verify.compare`):
+# the terms of all sums along the longest path to the output, and one for every other operator.
+# Four times that is allowed relative to the element itself, and as much relative to the largest
+# element of the output divided by four, for sums whose terms cancel. *n* is taken for at least
+# 1,024, since functions such as Exp and divisions by small numbers enlarge what came before them,
+# and for at most 65,536 (256 operators of 256 terms, say), which is also assumed where it cannot
+# be counted. Half precision is summed up in float32 by every kernel we know and rounded once per
+# operator, so there operators are counted, from 4 to 16.
+#
+# ===========  ====================  ====================
+# dtype        rtol                  atol / max |original|
+# ===========  ====================  ====================
+# float64      2.8e-14 to 2.3e-13    7.1e-15 to 5.7e-14
+# float32      1.5e-5 to 1.2e-4      3.8e-6 to 3.1e-5
+# float16      7.8e-3 to 1.6e-2      2.0e-3 to 3.9e-3
+# bfloat16     6.3e-2 to 1.3e-1      1.6e-2 to 3.1e-2
+# ===========  ====================  ====================
+#
+# For comparison: over 135 real models, onnxruntime's own optimiser moves a typical output by a
+# fiftieth of the largest of that, and in five models, most of them quantised, by more than a third.
+#
+# An output is judged by the coarsest type that the model computes with, not only by its own: a
+# float32 output of float16 layers carries their rounding.
+#
+# The largest element is one that was computed: the -3.4e38, -65504 or -1e9 that models put where
+# a mask says so is no part of any sum, and would allow the others to be anything.
+
+
+_EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+_TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
+_HALVES = frozenset({"float16", "bfloat16"})
+_MARGIN = 4.0
+_CANCELLING = 0.25
+_FEWEST, _MOST = 2**10, 2**16
+_HALF_FEWEST, _HALF_MOST = 2**2, 2**4
+# Operators that only move, convert or make values: their type says nothing about arithmetic.
+_NOT_ARITHMETIC = frozenset(
+    {"Cast", "CastLike", "Identity", "Constant", "ConstantOfShape", "Shape", "Size"}
+    | {"QuantizeLinear", "DequantizeLinear", "Gather", "GatherElements", "GatherND", "Where"}
+    | {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Concat"}
+    | {"Expand", "Tile", "Pad", "If", "Loop", "Scan"}
+)
+
+# What stands where nothing was computed: from so large on, and so many times all the others.
+_FILL, _APART = 1e4, 2.0**10
+_EXTREMES = frozenset(
+    {2.0**128 - 2.0**120}  # bfloat16
+    | {float(np.finfo(name).max) for name in ("float16", "float32", "float64")}
+)
+
+FLOATS = frozenset(_EPS)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Allowed difference of one element: ``atol + rtol * |original|``, and where it is from."""
+
+    rtol: float
+    atol: float
+    derivation: str = ""
+
+
+def derive_tolerance(  # noqa: PLR0913  # what it depends on
+    dtype: str,
+    reference: Array,
+    *,
+    coarsest: str,
+    rtol: float | None,
+    atol: float | None,
+    depth: Depth | None = None,
+) -> Tolerance:
+    """Return the tolerance of one output.
+
+    Args:
+        dtype: Element type of the output; anything but a float has to agree exactly.
+        reference: The original's values, whose magnitude sets the absolute tolerance.
+        coarsest: The coarsest float type that the model computes with (`working_type`).
+        rtol: Overrides the derived relative tolerance.
+        atol: Overrides the derived absolute tolerance.
+        depth: How many roundings lead to the output; None if that is not known.
+    """
+    if dtype not in FLOATS:
+        return Tolerance(0.0, 0.0, "exact")
+    judged = max(dtype, coarsest, key=lambda name: _EPS.get(name, 0.0))
+    halved = judged in _HALVES
+    roundings, counted = _roundings(depth, halved=halved)
+    relative = _MARGIN * _EPS[judged] * roundings**0.5
+    absolute = _CANCELLING * relative * max(_magnitude(reference), _TINY[dtype])
+    chosen = [name for name, value in (("rtol", rtol), ("atol", atol)) if value is not None]
+    given = f"; {' and '.join(chosen)} given" if chosen else ""
+    derivation = f"{_MARGIN:g} x eps({judged}) x sqrt({roundings:,} roundings, {counted}){given}"
+    return Tolerance(
+        relative if rtol is None else rtol,
+        absolute if atol is None else atol,
+        derivation if len(chosen) < len(("rtol", "atol")) else "given",
+    )
+
+
+def _roundings(depth: Depth | None, *, halved: bool) -> tuple[int, str]:
+    """Return how many roundings to allow for, within what is plausible, and who says so."""
+    fewest, most = (_HALF_FEWEST, _HALF_MOST) if halved else (_FEWEST, _MOST)
+    if depth is None:
+        return most, "assumed"
+    counted = depth.operators if halved else depth.roundings
+    if not fewest < counted < most:
+        return (fewest, "the least") if counted <= fewest else (most, "the most")
+    return counted, "partly assumed" if depth.assumed else "on the longest path"
+
+
+def _magnitude(values: Array) -> float:
+    """Return the largest finite magnitude, without those that fill masked places.
+
+    That is one number, in several elements or the last of a type, far from all the others.
+    """
+    finite = np.abs(values[np.isfinite(values)].astype(np.float64))
+    largest = float(finite.max(initial=0.0))
+    while largest >= _FILL:
+        others = finite[finite < largest]
+        below = float(others.max(initial=0.0))
+        is_alone = finite.size - others.size == 1 and largest not in _EXTREMES
+        if is_alone or not 0 < below <= largest / _APART:
+            break
+        finite, largest = others, below
+    return largest
+
+
+def working_type(flow: Dataflow) -> str:
+    """Return the coarsest float type that an operator of the main graph computes, '' if none."""
+    types = {
+        info.name: dtype_name(info.type.tensor_type.elem_type)
+        for info in (*flow.model.graph.value_info, *flow.model.graph.output)
+    }
+    computed = {
+        types.get(name, "")
+        for node in flow.model.graph.node
+        if node.op_type not in _NOT_ARITHMETIC
+        for name in node.output
+    }
+    return max(computed & FLOATS, key=lambda name: _EPS[name], default="")
+
+
 Flags = npt.NDArray[np.bool_]
 
 # How much further than the original's own last bits a candidate may move an output.
-_MARGIN = 2.0
+_BIT_MARGIN = 2.0
 # What share of a quantised output may be one step off.
 _FLIPPED = 0.02
 _NO_OVERRIDE = Override()
@@ -248,13 +656,13 @@ def _within_limit(
 ) -> OutputComparison:
     """Judge what left its tolerance by what the original's own last bits move."""
     found = replace(found, figures=replace(found.figures, sensitivity=limit.max_abs))
-    furthest = _MARGIN * limit.max_abs
+    furthest = _BIT_MARGIN * limit.max_abs
     if furthest <= blank.atol or found.rmse is None or found.figures.needed_atol is None:
         return found
     wider = replace(
         blank,
         atol=furthest,
-        derivation=f"{_MARGIN:g} x what the original's own last bits move, as it rounds inside",
+        derivation=f"{_BIT_MARGIN:g} x what the original's own last bits move, as it rounds inside",
     )
     if expected.dtype in FLOATS:
         again = _compare_floats(wider, expected, actual)
@@ -262,7 +670,7 @@ def _within_limit(
         again = _compare_integers(wider, expected.data, actual.data, flips=False)
     figures = replace(again.figures, sensitivity=limit.max_abs, steps=found.figures.steps)
     again = replace(again, figures=figures)
-    if again.ok and found.rmse > _MARGIN * limit.rmse:
+    if again.ok and found.rmse > _BIT_MARGIN * limit.rmse:
         reason = (
             f"its root mean square difference is {found.rmse:.3g}; the original's own last bits "
             f"move it by {limit.rmse:.3g}"
@@ -342,3 +750,294 @@ def _with_reason(found: OutputComparison) -> OutputComparison:
 
 def _shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# Judging runs: what is compared with what, in which order, until an output passes or fails.
+
+
+Runs = Mapping[int, Outputs]
+
+REFERENCE_LEVEL = "disable"
+_QUANTISE = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QGemm", "QAttention"})
+_ROUND = frozenset({"Round", "Floor", "Ceil", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
+_MOVES = frozenset(
+    {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "MaxPool"}
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the original says about its outputs.
+
+    Attributes:
+        coarsest: The coarsest float type that it computes with.
+        depths: How many roundings lead to each output, where that can be counted.
+        stepped: Outputs that a quantising operator makes.
+        rounds: Whether an operator inside rounds numbers to steps.
+    """
+
+    coarsest: str = ""
+    depths: Mapping[str, Depth] = field(default_factory=dict)
+    stepped: Collection[str] = frozenset()
+    rounds: bool = False
+
+
+class Witness(Protocol):
+    """Who can say more about the original when an output leaves its tolerance."""
+
+    def original_at(self, level: str) -> Runs | None:
+        """Return what the original gives at *level*; None if that cannot be had."""
+
+    def limits(self) -> Mapping[str, Limit]:
+        """Return how far each output moves with the original's own last bits."""
+
+
+def check_names(tolerances: Collection[str], outputs: Collection[str]) -> None:
+    """Refuse a tolerance for an output that does not exist.
+
+    Raises:
+        UsageError: One of *tolerances* is for none of *outputs*.
+    """
+    for name in tolerances:
+        if name not in outputs:
+            close = difflib.get_close_matches(name, outputs, 1)
+            raise UsageError(
+                f"a tolerance is given for {name!r}, which is no output of the model",
+                hint=f"did you mean {close[0]!r}?" if close else f"it has {', '.join(outputs)}",
+            )
+
+
+def facts_of(flow: Dataflow) -> Facts:
+    """Collect what the judgement of a model's outputs depends on."""
+    return Facts(working_type(flow), output_depths(flow), _stepped_outputs(flow), _rounds(flow))
+
+
+def make_judge(  # noqa: PLR0913  # what a comparison depends on
+    settings: Settings,
+    facts: Facts,
+    seed: int,
+    *,
+    level: str = REFERENCE_LEVEL,
+    baseline: str = REFERENCE_LEVEL,
+    limits: Mapping[str, Limit] | None = None,
+) -> Judge:
+    """Return the judge of one seed at one level."""
+    return Judge(
+        level=level,
+        baseline=baseline,
+        seed=seed,
+        coarsest=facts.coarsest,
+        rtol=settings.rtol,
+        atol=settings.atol,
+        overrides=settings.tolerances,
+        depths=facts.depths,
+        stepped=facts.stepped,
+        limits=limits or {},
+    )
+
+
+def judge_level(  # noqa: PLR0913  # two runs, who made them, and how to judge
+    settings: Settings, facts: Facts, level: str, *, reference: Runs, runs: Runs, witness: Witness
+) -> list[OutputComparison]:
+    """Return one comparison per output: that of its worst seed, against what it agrees with best.
+
+    Args:
+        settings: Tolerances that somebody chose.
+        facts: What the original says about its outputs.
+        level: Optimisation level at which the candidate ran.
+        reference: What the original gave with optimisation off, per seed.
+        runs: What the candidate gave, per seed.
+        witness: Asked only if an output fails.
+    """
+    found = _worst(settings, facts, level, expected=reference, actual=runs)
+    if all(comparison.ok for comparison in found):
+        return found
+    if level != REFERENCE_LEVEL and (alike := witness.original_at(level)) is not None:
+        again = _worst(settings, facts, level, expected=alike, actual=runs, baseline=level)
+        found = [b if b.ok and not a.ok else a for a, b in zip(found, again, strict=True)]
+    if all(comparison.ok for comparison in found) or not (limits := witness.limits()):
+        return found
+    again = _worst(settings, facts, level, expected=reference, actual=runs, limits=limits)
+    return [a if a.ok else b for a, b in zip(found, again, strict=True)]
+
+
+def _worst(  # noqa: PLR0913  # two runs and how they were made
+    settings: Settings,
+    facts: Facts,
+    level: str,
+    *,
+    expected: Runs,
+    actual: Runs,
+    baseline: str = REFERENCE_LEVEL,
+    limits: Mapping[str, Limit] | None = None,
+) -> list[OutputComparison]:
+    per_seed = []
+    for seed, theirs in actual.items():
+        judge = make_judge(settings, facts, seed, level=level, baseline=baseline, limits=limits)
+        ours = expected[seed]
+        per_seed.append([judge.compare(name, ours[name], theirs[name]) for name in ours])
+    return [replace(max(same, key=severity), by_seed=same) for same in zip(*per_seed, strict=True)]
+
+
+def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
+    """Return the graph outputs that a quantising operator makes, seen through moves."""
+    found = set()
+    for info in flow.model.graph.output:
+        name = info.name
+        while (node := flow.main.body.producers.get(name)) is not None and node.op_type in _MOVES:
+            name = node.input[0]
+        quantises = node is not None and (
+            node.op_type in _QUANTISE or node.op_type.startswith("QLinear")
+        )
+        if quantises and node is not None and name == node.output[0]:
+            found.add(info.name)
+    return frozenset(found)
+
+
+def _rounds(flow: Dataflow) -> bool:
+    """Tell whether a node anywhere in the model rounds to steps."""
+    pending: list[onnx.NodeProto] = list(flow.model.graph.node)
+    for function in flow.model.functions:
+        pending.extend(function.node)
+    while pending:
+        node = pending.pop()
+        if node.op_type in _QUANTISE | _ROUND or node.op_type.startswith("QLinear"):
+            return True
+        for graph in subgraphs(node):
+            pending.extend(graph.node)
+    return False
+
+
+# How far a model's outputs move when its own numbers move in their last bits.
+#
+# Rounding to steps (quantisation, Round) turns a difference in the last bit into a whole step, so
+# the size of rounding errors says nothing about how far two equivalent models may be apart. The
+# model itself is asked: its float weights and inputs are multiplied by ``1 + u``, with ``u`` up to
+# two units in the last place, a few times, and the movement of its outputs is measured. Where that
+# crosses no step, it is tried again with 32 units, the rounding error of a sum of a thousand terms:
+# small models have few numbers near a step. A candidate that moves not much further cannot be told
+# from the original; one that computes something else usually can.
+
+
+_DRAWS = 8
+_QUIET, _LOUD = 2.0, 32.0
+_LAST_BIT = {"float16": 2.0**-11, "float32": 2.0**-23, "float64": 2.0**-52}
+# Numbers this large stand for infinity (masks), or make it (their scales): a step beyond the
+# largest float would be no rounding error.
+_ENDLESS = {"float16": 2.0**15, "float32": 2.0**100, "float64": 2.0**100}
+# A movement beyond this share of the largest number is no rounding error but a step.
+_STEP = 2.0**-12
+_TYPES = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE})
+# Operators whose numbers decide how large a result is: those are left alone.
+_SIZED = frozenset({"Resize", "Upsample", "Range"})
+
+
+def measure_limits(
+    source: ModelSource,
+    feeds: Mapping[int, Mapping[str, Feed]],
+    outputs: Mapping[int, Outputs],
+    open_session: Callable[[ModelSource], Runner],
+) -> dict[str, Limit]:
+    """Return how far each output moves; an output that was never measured is left out.
+
+    Args:
+        source: The original.
+        feeds: What it was fed, per seed.
+        outputs: What it gave for that.
+        open_session: Creates a session for a changed copy.
+    """
+    quiet = _measure(source, feeds, outputs, open_session, _QUIET)
+    if all(_crosses_a_step(limit, name, outputs) for name, limit in quiet.items()) and quiet:
+        return quiet
+    loud = _measure(source, feeds, outputs, open_session, _LOUD)
+    return {
+        name: quiet[name] if _crosses_a_step(quiet.get(name), name, outputs) else limit
+        for name, limit in loud.items()
+    }
+
+
+def _measure(
+    source: ModelSource,
+    feeds: Mapping[int, Mapping[str, Feed]],
+    outputs: Mapping[int, Outputs],
+    open_session: Callable[[ModelSource], Runner],
+    units: float,
+) -> dict[str, Limit]:
+    """Return how far each output moves when numbers move by so many units in the last place."""
+    found: dict[str, Limit] = {}
+    for draw in range(_DRAWS):
+        rng = np.random.default_rng(draw)
+        try:
+            runner = open_session(_moved_source(source, rng, units))
+            for seed, given in feeds.items():
+                moved = runner.run({n: _moved_feed(feed, rng, units) for n, feed in given.items()})
+                for name, leaves in outputs[seed].items():
+                    for ours, theirs in zip(leaves, moved[name], strict=False):
+                        found[name] = _larger(found.get(name), _movement(ours, theirs))
+        except (RunError, StoppedError, EncodeError):
+            continue
+    return found
+
+
+def _crosses_a_step(limit: Limit | None, name: str, outputs: Mapping[int, Outputs]) -> bool:
+    """Tell whether an output moved by more than rounding errors do."""
+    if limit is None:
+        return False
+    arrays = [leaf.data for runs in outputs.values() for leaf in runs[name]]
+    sizes = [
+        float(np.abs(data[np.isfinite(data)].astype(np.float64)).max(initial=0.0))
+        for data in arrays
+        if data.dtype.kind in "fiu"
+    ]
+    return limit.max_abs > _STEP * max(sizes, default=0.0)
+
+
+def _movement(ours: Leaf, theirs: Leaf) -> Limit:
+    """Return how far one array moved; what is not finite in both has not."""
+    if ours.data.shape != theirs.data.shape or ours.data.dtype.kind not in "fiu":
+        return Limit(0.0, 0.0)
+    before, after = ours.data.astype(np.float64), theirs.data.astype(np.float64)
+    both = np.isfinite(before) & np.isfinite(after)
+    apart = distances(np.where(both, before, 0), np.where(both, after, 0))
+    return Limit(apart.max_abs or 0.0, apart.rmse or 0.0)
+
+
+def _larger(limit: Limit | None, other: Limit) -> Limit:
+    if limit is None:
+        return other
+    return Limit(max(limit.max_abs, other.max_abs), max(limit.rmse, other.rmse))
+
+
+def _moved_source(source: ModelSource, rng: np.random.Generator, units: float) -> ModelSource:
+    """Return *source* with the float weights that it holds itself moved in their last bits."""
+    if source.content is None:
+        model = read_model(source.path)
+    else:
+        model = onnx.load_model_from_string(source.content)
+    sized = {n for node in model.graph.node if node.op_type in _SIZED for n in node.input}
+    for tensor in model.graph.initializer:
+        external = tensor.data_location == onnx.TensorProto.EXTERNAL
+        if tensor.data_type not in _TYPES or external or tensor.name in sized:
+            continue
+        values = _moved(onnx.numpy_helper.to_array(tensor), rng, units)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    weights = {name: _moved(array, rng, units) for name, array in (source.weights or {}).items()}
+    return replace(source, content=model.SerializeToString(), weights=weights or None)
+
+
+def _moved_feed(feed: Feed, rng: np.random.Generator, units: float) -> Feed:
+    if isinstance(feed, list):
+        return [_moved(array, rng, units) for array in feed]
+    return None if feed is None else _moved(feed, rng, units)
+
+
+def _moved(values: Array, rng: np.random.Generator, units: float) -> Array:
+    """Return floats up to so many units in the last place away from *values*."""
+    if values.dtype.name not in _LAST_BIT:
+        return values
+    share = units * _LAST_BIT[values.dtype.name]
+    with np.errstate(over="ignore", invalid="ignore"):
+        factors = 1 + rng.uniform(-share, share, values.shape)
+        moved = (values.astype(np.float64) * factors).astype(values.dtype)
+        is_kept = ~np.isfinite(moved) | (np.abs(values) >= _ENDLESS[values.dtype.name])
+    return np.where(is_kept, values, moved)

@@ -1,21 +1,838 @@
-"""Values to feed: seeded, inside the domain that the consumers set, alike for both models."""
+"""Inputs that a model accepts: given, drawn or at corners, with sizes and weights for them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import count
+from pathlib import Path
+from typing import BinaryIO
 from zlib import crc32
 
+import ml_dtypes
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 
 from dplcli.errors import UsageError, VerificationError
-from dplcli.verify.domains import Domain
-from dplcli.verify.interface import Port
-from dplcli.verify.purposes import Use
-from dplcli.verify.result import InputChoice
-from dplcli.verify.sessions import Array, Feed
-from dplcli.verify.sizes import shape_of
+from dplcli.files import write_file
+from dplcli.ir.model import MOVES, OPERANDS, WEIGHT_DTYPES, can_stand_for_weight, is_weight_use
+from dplcli.verify.compare import Judge
+from dplcli.verify.model import (
+    Dataflow,
+    Domain,
+    Frame,
+    Port,
+    Purpose,
+    attribute,
+    input_domain,
+    kind_of,
+    leaving,
+    output_ports,
+    small_values,
+)
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import (
+    CORNERS,
+    Array,
+    Feed,
+    InputChoice,
+    InputFunction,
+    InputRequest,
+    Outputs,
+    RunError,
+    is_exotic,
+)
+
+# Making somebody's values fit an input: its type, its rank, its fixed dimensions.
+#
+# A difference of type that loses nothing is bridged (numpy makes float64 and int64 of everything);
+# anything else is an error that names the input, because onnxruntime's own messages do not.
+
+
+_TEXT = "OUS"
+_WHOLE = "iu"
+
+
+def fit(value: object, port: Port, where: str) -> Feed:
+    """Return *value* as what *port* takes.
+
+    Args:
+        value: An array, or whatever numpy makes one of; a list for a sequence; None for an
+            optional that is to be absent.
+        port: The input.
+        where: Where the value comes from, for messages.
+
+    Raises:
+        UsageError: It is of another kind, type or shape.
+    """
+    place = f"{where}: input {port.name!r}"
+    if value is None:
+        if not port.may_be_absent:
+            raise UsageError(f"{place} is None, but it is a {port.kind}: only an optional may be")
+        return None
+    if port.is_sequence:
+        if not isinstance(value, (list, tuple)):
+            raise UsageError(f"{place} is a sequence in the model, but a single array is given")
+        return [_fit_array(item, port, f"{place}[{index}]") for index, item in enumerate(value)]
+    if port.kind not in {"tensor", "optional"}:
+        raise UsageError(f"{place} is a {port.kind} in the model: dpl cannot feed that")
+    return _fit_array(value, port, place)
+
+
+def _fit_array(value: object, port: Port, place: str) -> Array:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise UsageError(f"{place} is no array: {_first_line(error)}") from error
+    _check_shape(array.shape, port, place)
+    if port.dtype == onnx.TensorProto.UNDEFINED:
+        return array
+    if port.dtype == onnx.TensorProto.STRING:
+        return _as_text(array, place)
+    wanted = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(port.dtype))
+    if array.dtype == wanted:
+        return np.ascontiguousarray(array).reshape(array.shape)
+    if array.dtype.kind == "V" and array.dtype.names is None and _is_raw(array.dtype, wanted):
+        return np.ascontiguousarray(array).view(wanted).reshape(array.shape)
+    if not _may_become(array.dtype, port.dtype):
+        raise UsageError(f"{place} is {array.dtype.name}, but {port.type_name} in the model")
+    return _converted(array, wanted, place)
+
+
+def _converted(array: Array, wanted: np.dtype[np.generic], place: str) -> Array:
+    """Cast, and refuse what a whole number or a finite one does not survive."""
+    with np.errstate(all="ignore"):
+        made: Array = array.astype(wanted)
+        if array.dtype.kind in _WHOLE and wanted.kind in _WHOLE:
+            lost = made != array
+        else:
+            finite = np.isfinite(array.astype(np.float64))
+            lost = finite & ~np.isfinite(made.astype(np.float64))
+    if lost.any():
+        worst = array.reshape(-1)[int(np.argmax(lost.reshape(-1)))]
+        raise UsageError(f"{place} holds {worst}, which is outside of {wanted.name}")
+    return made
+
+
+def _is_raw(found: np.dtype[np.generic], wanted: np.dtype[np.generic]) -> bool:
+    """Tell bytes that numpy could not name when it saved them: bfloat16 becomes '|V2'."""
+    return found.type is np.void and found.itemsize == wanted.itemsize and wanted.kind in "Vf"
+
+
+def _may_become(found: np.dtype[np.generic], wanted: int) -> bool:
+    name = onnx.TensorProto.DataType.Name(wanted)
+    if name == "BOOL" or found.kind in "bOUSMm" or found.type is np.void:
+        return False
+    is_float = "FLOAT" in name or name == "DOUBLE"
+    if found.kind in _WHOLE:
+        return "COMPLEX" not in name
+    if found.kind == "c":
+        return "COMPLEX" in name
+    return is_float
+
+
+def _as_text(array: Array, place: str) -> Array:
+    if array.dtype.kind not in _TEXT or not all(
+        isinstance(item, (str, bytes)) for item in array.reshape(-1).tolist()
+    ):
+        raise UsageError(f"{place} is {array.dtype.name}, but strings in the model")
+    words = [w.decode("utf-8", "replace") if isinstance(w, bytes) else w for w in array.flat]
+    text = np.empty(array.shape, dtype=object)
+    text.reshape(-1)[:] = words
+    return text
+
+
+def _check_shape(shape: Sequence[int], port: Port, place: str) -> None:
+    if port.shape is None:
+        return
+    fits = len(shape) == len(port.shape) and all(
+        not isinstance(declared, int) or declared == dim
+        for dim, declared in zip(shape, port.shape, strict=True)
+    )
+    if not fits:
+        raise UsageError(
+            f"{place} has the shape {_shown(shape)}, but {_shown(port.shape)} in the model"
+        )
+
+
+def _shown(shape: Sequence[int | str | None]) -> str:
+    return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+# Inputs that somebody has: .npz, .npy, onnx test data, or what a Python function returns.
+#
+# What a path may be:
+#
+# - ``FILE.npz``: arrays by input name; ``NAME[0]``, ``NAME[1]``, … are the elements of a sequence,
+#     ``NAME[]`` is an empty one or an absent optional, and ``NAME@CASE`` is the value of NAME in
+#       one
+#     of several cases, as `save_inputs` writes them;
+# - ``FILE.npy`` or ``FILE.pb``: the one input of a model;
+# - a folder with ``input_0.pb``, ``input_1.pb``, …: onnx test data, in the order of the inputs;
+# - a folder with ``test_data_set_0``, ``test_data_set_1``, …: several of them;
+# - a folder with ``NAME.npy``, …: arrays by input name.
+
+
+_KINDS = "a .npz, .npy or .pb file, or a folder with input_0.pb or test_data_set_0"
+_READ_ERRORS = (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile)
+_PB = re.compile(r"input_(\d+)\.pb")
+_DATA_SET = re.compile(r"test_data_set_(\d+)")
+_ELEMENT = re.compile(r"(.*)\[(\d*)\]", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class GivenSet:
+    """Values of some inputs, or of all, for one run.
+
+    Attributes:
+        label: What to call it in reports.
+        values: By input.
+    """
+
+    label: str
+    values: Mapping[str, Feed]
+
+
+def read_given(
+    request: InputRequest, graph: onnx.GraphProto, ports: Sequence[Port], seeds: Sequence[int]
+) -> list[GivenSet]:
+    """Return the sets of inputs that *request* brings, one at least; none if it brings nothing.
+
+    Args:
+        request: Where they come from.
+        graph: The original's graph.
+        ports: What has to be fed.
+        seeds: A function is called with each of them.
+
+    Raises:
+        UsageError: A file cannot be read, a function fails, or a value does not fit its input.
+    """
+    if request.function is not None:
+        return [_call(request.function, seed, ports, request.label) for seed in seeds]
+    if request.given is None:
+        return []
+    return list(_read(request.given, graph, ports))
+
+
+def _read(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> Iterator[GivenSet]:
+    if path.is_dir():
+        yield from _read_folder(path, graph, ports)
+    elif not path.exists():
+        raise UsageError(f"--inputs {path}: there is no such file or folder")
+    elif path.suffix == ".npz":
+        yield from _read_npz(path, ports)
+    elif path.suffix == ".npy":
+        yield _fitted(path.name, {_only(ports, path).name: _load_npy(path)}, ports)
+    elif path.suffix == ".pb":
+        port = _only(ports, path)
+        info = next(info for info in graph.input if info.name == port.name)
+        yield _fitted(path.name, {port.name: _load_pb(path, info)[1]}, ports)
+    else:
+        raise UsageError(f"--inputs {path}: not inputs", hint=f"give {_KINDS}")
+
+
+def _only(ports: Sequence[Port], path: Path) -> Port:
+    if len(ports) != 1:
+        names = ", ".join(port.name for port in ports) or "none"
+        raise UsageError(
+            f"--inputs {path}: one array, but the model has {len(ports)} inputs: {names}",
+            hint="give a .npz file with an array per input",
+        )
+    return ports[0]
+
+
+def _fitted(label: str, values: Mapping[str, object], ports: Sequence[Port]) -> GivenSet:
+    by_name = {port.name: port for port in ports}
+    for name in values:
+        if name not in by_name:
+            known = ", ".join(by_name) or "none"
+            raise UsageError(
+                f"{label}: the model has no input {name!r} to feed", hint=f"there are: {known}"
+            )
+    return GivenSet(label, {n: fit(value, by_name[n], label) for n, value in values.items()})
+
+
+def _read_folder(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> Iterator[GivenSet]:
+    entries = sorted(path.iterdir())
+    if any(_PB.fullmatch(entry.name) for entry in entries):
+        yield _read_test_data(path, graph, ports)
+        return
+    sets = {
+        int(found.group(1)): entry
+        for entry in entries
+        if entry.is_dir() and (found := _DATA_SET.fullmatch(entry.name))
+    }
+    arrays = [entry for entry in entries if entry.suffix == ".npy"]
+    if sets:
+        for _, folder in sorted(sets.items()):
+            yield _read_test_data(folder, graph, ports)
+    elif arrays:
+        yield _fitted(path.name, {entry.stem: _load_npy(entry) for entry in arrays}, ports)
+    else:
+        raise UsageError(f"--inputs {path}: the folder holds no inputs", hint=f"give {_KINDS}")
+
+
+def _read_test_data(folder: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> GivenSet:
+    """Read input_N.pb: by the names inside, where all are inputs, else by position."""
+    files = sorted(
+        (int(found.group(1)), entry)
+        for entry in folder.iterdir()
+        if (found := _PB.fullmatch(entry.name))
+    )
+    values: dict[str, object] = {}
+    for index, entry in files:
+        if index >= len(graph.input):
+            raise UsageError(
+                f"{folder.name}: holds {entry.name}, but the model has {len(graph.input)} inputs"
+            )
+    named = [_load_pb(entry, graph.input[index]) for index, entry in files]
+    known = {info.name for info in graph.input}
+    by_name = len({name for name, _ in named} & known) == len(files)
+    for (index, _), (name, value) in zip(files, named, strict=True):
+        values[name if by_name else graph.input[index].name] = value
+    return _fitted(folder.name, values, ports)
+
+
+def _load_pb(path: Path, info: onnx.ValueInfoProto) -> tuple[str, object]:
+    """Return the name and the value in one file of onnx test data."""
+    content = _bytes(path)
+    kind, _ = kind_of(info.type)
+    try:
+        if kind == "sequence":
+            sequence = onnx.SequenceProto.FromString(content)
+            return sequence.name, onnx.numpy_helper.to_list(sequence)
+        if kind in {"optional", "optional sequence"}:
+            optional = onnx.OptionalProto.FromString(content)
+            return optional.name, onnx.numpy_helper.to_optional(optional)
+        tensor = onnx.TensorProto.FromString(content)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            raise UsageError(f"{path}: its data lie in another file, which is not read")
+        return tensor.name, onnx.numpy_helper.to_array(tensor)
+    except (DecodeError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"{path}: holds no {kind} in onnx's format") from error
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+
+
+def _load_npy(path: Path) -> Array:
+    loaded = _load_numpy(path, "an array in numpy's format")
+    if not isinstance(loaded, np.ndarray):
+        raise UsageError(f"{path}: holds several arrays; rename it to .npz")
+    return loaded
+
+
+def _load_numpy(path: Path, what: str) -> Array | dict[str, Array]:
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return loaded
+            return {name: loaded[name] for name in loaded.files}
+    except (*_READ_ERRORS, AttributeError) as error:
+        reason = (str(error).partition("\n")[0] or type(error).__name__)[:120]
+        raise UsageError(f"{path}: not {what} ({reason})") from error
+
+
+def _read_npz(path: Path, ports: Sequence[Port]) -> Iterator[GivenSet]:
+    arrays = _load_numpy(path, "arrays in numpy's .npz format")
+    if isinstance(arrays, np.ndarray):
+        raise UsageError(f"{path}: holds one array; rename it to .npy")
+    if not arrays:
+        raise UsageError(f"{path}: holds no arrays")
+    for label, values in _cases(arrays, {port.name for port in ports}).items():
+        yield _fitted(f"{path.name}@{label}" if label else path.name, _joined(values, ports), ports)
+
+
+def _cases(arrays: Mapping[str, Array], names: set[str]) -> dict[str, dict[str, Array]]:
+    """Group ``NAME@CASE`` by case; a name that an input has is never taken apart."""
+    cases: dict[str, dict[str, Array]] = {}
+    for key, array in arrays.items():
+        name, _, label = key.rpartition("@")
+        is_plain = key in names or not name or _element_of(key) in names
+        cases.setdefault("" if is_plain else label, {})[key if is_plain else name] = array
+    shared = cases.pop("", {}) if len(cases) > 1 else {}
+    return {label: {**shared, **values} for label, values in cases.items()}
+
+
+def _element_of(key: str) -> str:
+    found = _ELEMENT.fullmatch(key)
+    return found.group(1) if found else key
+
+
+def _joined(arrays: Mapping[str, Array], ports: Sequence[Port]) -> dict[str, object]:
+    """Gather ``NAME[0]``, ``NAME[1]``, … as the sequence NAME, where the model has one."""
+    kinds = {port.name: port for port in ports if port.is_sequence or port.may_be_absent}
+    values: dict[str, object] = {}
+    elements: dict[str, dict[int, Array]] = {}
+    for key, array in arrays.items():
+        found = _ELEMENT.fullmatch(key)
+        name, index = found.groups() if found else (key, "")
+        if not found or name not in kinds:
+            values[key] = array
+        elif not index:
+            values[name] = None if kinds[name].may_be_absent else []
+        else:
+            elements.setdefault(name, {})[int(index)] = array
+    return values | {name: [e[i] for i in sorted(e)] for name, e in elements.items()}
+
+
+def _call(function: InputFunction, seed: int, ports: Sequence[Port], label: str) -> GivenSet:
+    try:
+        values = function(seed)
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"{label}: failed with {type(error).__name__} for seed {seed}: {reason}"
+        ) from error
+    if not isinstance(values, Mapping):
+        raise UsageError(
+            f"{label}: returned {type(values).__name__} where a mapping is expected",
+            hint="return a dict from input names to arrays",
+        )
+    named = {str(name): value for name, value in values.items()}
+    made = _fitted(label, named, ports)
+    return GivenSet(f"{label}, seed {seed}", made.values)
+
+
+# Random values for weights that a model makes by ConstantOfShape, alike in two models.
+#
+# Such a model (the `light_*` nets of the onnx package) computes the same number whatever it is fed,
+# so comparing its outputs proves nothing. Refilled is what placeholders takes for a
+# weight, in the main graph, also where it is read inside a local function.
+#
+# Matrices and kernels get normal values scaled by their fan-in (after He), so that
+# activations stay sane in deep nets; vectors get uniform values in [0.5, 1.5], because one of them
+# may be a variance.
+
+
+_MATRIX_PRODUCTS = frozenset({"Gemm", "MatMul"})
+_MATRIX_RANK = 2
+_DTYPES = frozenset(map(np.dtype, WEIGHT_DTYPES))
+
+# Factors on matrices, tried in turn while an output stays blind: activations that grow in every
+# block of a deep residual net drive the last softmax to exactly 0 and 1 otherwise.
+MATRIX_GAINS = (1.0, 2.0**-7, 2.0**-14, 2.0**-21)
+
+# Where the temporary models say that the weights are; the values are handed over in memory.
+_LOCATION = "dpl-refilled-weights.bin"
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One weight to refill.
+
+    Attributes:
+        name: Name of the value.
+        shape: Its dimensions.
+        dtype: Its element type.
+        fan_in: Number of terms in a sum that it weighs; 0 for a vector.
+        matrix: Whether it is the operand of a Gemm or MatMul.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    fan_in: int
+    matrix: bool
+
+
+def find_weights(flow: Dataflow) -> list[Weight]:
+    """Return what the module's rule refills, in the order of the main graph."""
+    found = []
+    for node in flow.model.graph.node:
+        shape, dtype, fill = _made_by(flow, node)
+        if not can_stand_for_weight(math.prod(shape), fill):
+            continue
+        uses = list(_uses(flow, node.output[0]))
+        if uses and all(is_weight_use(user.op_type, slot, fill) for user, slot in uses):
+            fan_in = _fan_in(shape, *uses[0])
+            matrix = uses[0][0].op_type in _MATRIX_PRODUCTS
+            found.append(Weight(node.output[0], shape, dtype, fan_in, matrix))
+    return found
+
+
+def draw_weights(weights: list[Weight], seed: int, gain: float) -> dict[str, Array]:
+    """Return values by name: the same for the same seed, gain, name and shape.
+
+    Args:
+        weights: What to draw.
+        seed: Seed of all of them; each weight has a stream of its own.
+        gain: Factor on the matrices, see `MATRIX_GAINS`.
+    """
+    return {weight.name: _draw(weight, seed, gain if weight.matrix else 1.0) for weight in weights}
+
+
+class Drawer:
+    """Draws weights, each once: another gain only moves the exponents of the matrices.
+
+    Args:
+        weights: What to draw.
+        seed: Seed of all of them.
+    """
+
+    def __init__(self, weights: list[Weight], seed: int) -> None:
+        """Start with nothing drawn."""
+        self._weights = weights
+        self._seed = seed
+        self._gain = 0.0
+        self._values: dict[str, Array] = {}
+
+    def values(self, gain: float) -> dict[str, Array]:
+        """Return what :func:`draw_weights` gives; *gain* is one of `MATRIX_GAINS`."""
+        if not self._gain:
+            self._values = draw_weights(self._weights, self._seed, gain)
+        elif gain != self._gain:
+            factor = np.float32(gain / self._gain)  # a power of two: nothing is rounded
+            scaled = [weight for weight in self._weights if weight.matrix and weight.fan_in]
+            moved = [weight for weight in scaled if weight.dtype != np.float16]
+            again = [weight for weight in scaled if weight.dtype == np.float16]
+            self._values = (
+                self._values
+                | {w.name: np.multiply(self._values[w.name], factor) for w in moved}
+                | draw_weights(again, self._seed, gain)
+            )
+        self._gain = gain
+        return self._values
+
+
+def names_made_by_shape(graph: onnx.GraphProto) -> set[str]:
+    """Return the names that ConstantOfShape makes in the main graph."""
+    return {node.output[0] for node in graph.node if node.op_type == "ConstantOfShape"}
+
+
+def replace_weights(model: onnx.ModelProto, values: Mapping[str, Array]) -> bytes:
+    """Return *model* with initializers, declared external, instead of the nodes that made them.
+
+    The argument is changed.
+    """
+    for index in reversed(range(len(model.graph.node))):
+        node = model.graph.node[index]
+        if node.op_type == "ConstantOfShape" and node.output[0] in values:
+            del model.graph.node[index]
+    offset = 0
+    for name, array in values.items():
+        tensor = model.graph.initializer.add(name=name, dims=array.shape)
+        tensor.data_type = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        entries = {"location": _LOCATION, "offset": str(offset), "length": str(array.nbytes)}
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=value)
+        offset += array.nbytes
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _made_by(
+    flow: Dataflow, node: onnx.NodeProto
+) -> tuple[tuple[int, ...], np.dtype[np.generic], float]:
+    """Return static shape, type and fill value of what *node* makes; () if it makes no weight."""
+    default = np.zeros(1, np.float32)
+    nothing = (), default.dtype, 0.0
+    if node.op_type != "ConstantOfShape" or node.domain not in {"", "ai.onnx"}:
+        return nothing
+    tensor = flow.main.constant(node.input[0])
+    dims = None if tensor is None else small_values(tensor)
+    value = attribute(node, "value")
+    fill = default if value is None else small_values(value.t)
+    if dims is None or fill is None or fill.dtype not in _DTYPES:
+        return nothing
+    shape = tuple(int(dim) for dim in dims.reshape(-1))
+    return shape, fill.dtype, float(fill.reshape(-1)[0])
+
+
+def _uses(flow: Dataflow, name: str) -> Iterator[tuple[onnx.NodeProto, int]]:
+    """Yield the nodes that compute with a value, beyond reshapes and calls; graph outputs too."""
+    outputs = {info.name for info in flow.model.graph.output}
+    pending: list[tuple[Frame, str]] = [(flow.main, name)]
+    while pending:
+        frame, current = pending.pop()
+        if frame is flow.main and current in outputs:
+            yield onnx.NodeProto(), 0
+        pending.extend(leaving(frame, current))
+        for node, slot in frame.body.consumers.get(current, ()):
+            if (entered := flow.enter(frame, node)) is not None:
+                pending.extend((entered[0], formal) for formal in entered[1][slot : slot + 1])
+            elif node.op_type in MOVES and slot == 0:
+                pending.append((frame, node.output[0]))
+            else:
+                yield node, slot
+
+
+def _fan_in(shape: tuple[int, ...], node: onnx.NodeProto, slot: int) -> int:
+    if node.op_type in OPERANDS or math.prod(shape) == max(shape):
+        return 0
+    transposed = attribute(node, "transB")
+    columns = node.op_type == "MatMul" or (
+        node.op_type == "Gemm" and not (transposed and transposed.i)
+    )
+    if len(shape) == _MATRIX_RANK and slot == 1 and columns:
+        return shape[0]
+    return math.prod(shape[1:])
+
+
+def _draw(weight: Weight, seed: int, gain: float) -> Array:
+    rng = np.random.default_rng([seed, crc32(weight.name.encode())])
+    if not weight.fan_in:
+        return rng.uniform(0.5, 1.5, weight.shape).astype(weight.dtype)
+    values = rng.standard_normal(weight.shape, dtype=np.float32)
+    values *= np.float32(gain * math.sqrt(2 / weight.fan_in))
+    return values.astype(weight.dtype, copy=False)
+
+
+# Numbers for symbolic dimensions: plans to try in turn until the model runs.
+#
+# A symbol gets one number over all inputs. What a model declares dynamic need not be: exports bake
+# in batch sizes, add a past to a present, or want an image of a certain size. So there are several
+# plans, from informative (all sizes different, a batch of 2) to accommodating (a batch of 1, equal
+# sizes, larger or smaller images and sequences), and at last the sizes that onnxruntime asked for
+# when it refused the others.
+
+
+MOST_ELEMENTS = 1 << 26
+_MOST_WANTED = 6
+_CHANNELS = 3
+_IMAGE_RANK = 4
+_GUESSED_RANKS = (2, 1, 4, 3, 0)
+_SPATIAL_STEP = 32
+_SEQUENCE_WORDS = ("past", "seq", "len", "token", "time", "step", "point")
+
+
+@dataclass(frozen=True)
+class SizePlan:
+    """Sizes by role; *distinct* counts up where one role has several symbols.
+
+    Attributes:
+        batch: Size of what only ever is the first axis.
+        spatial: Smallest size of an axis of an image.
+        length: Smallest size of everything else.
+        distinct: Whether symbols of one role get different sizes.
+        rank: Rank of inputs that do not declare one.
+    """
+
+    batch: int
+    spatial: int
+    length: int
+    distinct: bool = False
+    rank: int = _GUESSED_RANKS[0]
+
+
+_PLANS = (
+    SizePlan(2, 64, 6, distinct=True),
+    SizePlan(1, 64, 6, distinct=True, rank=1),
+    SizePlan(2, 64, 8, rank=4),
+    SizePlan(1, 64, 8, rank=3),
+    SizePlan(1, 224, 16, rank=0),
+    SizePlan(4, 32, 4),
+    SizePlan(1, 32, 1, rank=1),
+    SizePlan(1, 128, 64),
+    SizePlan(1, 256, 256),
+    SizePlan(1, 640, 512),
+    SizePlan(1, 320, 4096),
+    SizePlan(1, 512, 16_000),
+    SizePlan(3, 96, 2),
+    SizePlan(1, 1, 1),
+)
+
+
+def size_plans(
+    ports: Sequence[Port], given: Mapping[str, int], wanted: Sequence[int]
+) -> Iterator[dict[str, int]]:
+    """Yield a size per symbol, and per ``input:axis`` of unnamed axes, without repetition.
+
+    Args:
+        ports: The inputs; those without a declared rank get one per plan (see `shape_of`).
+        given: Sizes that the user fixed; they hold in every plan.
+        wanted: Sizes that failures of earlier plans asked for; read when those are exhausted.
+
+    Raises:
+        UsageError: *given* names a dimension that no input has.
+    """
+    check_sizes(ports, given)
+    seen: set[tuple[tuple[str, int], ...]] = set()
+    for plan in _plans(wanted):
+        ranked = [_with_rank(port, plan.rank) for port in ports]
+        sizes = {**_apply(plan, ranked), **given}
+        if _elements(ranked, sizes) > MOST_ELEMENTS:
+            continue
+        if (key := tuple(sorted(sizes.items()))) not in seen:
+            seen.add(key)
+            yield sizes
+
+
+def check_sizes(ports: Sequence[Port], given: Mapping[str, int]) -> None:
+    """Raise where a size is given for a dimension that no input has.
+
+    Raises:
+        UsageError: Names the dimension, and those that there are.
+    """
+    symbols = {s for port in ports for s in port.symbols if s is not None}
+    free = any(port.shape is None for port in ports)
+    unknown = [n for n in given if n not in symbols and not (free and ":" in n)]
+    if unknown:
+        known = ", ".join(sorted(symbols)) or "none"
+        raise UsageError(f"no input has a dimension {unknown[0]!r}", hint=f"there are: {known}")
+
+
+def belonging(ports: Sequence[Port], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return those of *sizes* that are dimensions of *ports*."""
+    symbols = {s for port in ports for s in port.symbols if s is not None}
+    open_ports = tuple(f"{port.name}:" for port in ports if port.shape is None)
+    return {
+        name: size
+        for name, size in sizes.items()
+        if name in symbols or (open_ports and name.startswith(open_ports))
+    }
+
+
+def shaped_sizes(
+    ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
+) -> dict[str, int]:
+    """Return *sizes*, and those of every symbol in the whole *shapes* of some inputs.
+
+    Raises:
+        UsageError: A shape is given for what is no input, has another rank or contradicts a fixed
+            dimension, or two numbers are given for one symbol.
+    """
+    by_name = {port.name: port for port in ports}
+    result = dict(sizes)
+    for name, shape in shapes.items():
+        port = by_name.get(name)
+        if port is None:
+            known = ", ".join(by_name) or "none"
+            raise UsageError(f"the model has no input {name!r}", hint=f"there are: {known}")
+        if port.shape is None:
+            result |= {_rank(port): len(shape)}
+        elif len(port.shape) != len(shape):
+            raise UsageError(
+                f"the shape of {name!r} has {len(shape)} dimensions, but {len(port.shape)} in the "
+                "model"
+            )
+        ranked = _with_rank(port, len(shape))
+        for axis, (symbol, dim) in enumerate(zip(ranked.symbols, shape, strict=True)):
+            declared = dim if ranked.shape is None else ranked.shape[axis]
+            if symbol is None and declared != dim:
+                raise UsageError(f"dimension {axis} of {name!r} is {declared}, not {dim}")
+            if symbol is not None and result.setdefault(symbol, dim) != dim:
+                raise UsageError(f"two sizes are given for {symbol!r}: {result[symbol]} and {dim}")
+    return result
+
+
+def _plans(wanted: Sequence[int]) -> Iterator[SizePlan]:
+    yield from _PLANS
+    for size in wanted[:_MOST_WANTED]:
+        yield from (SizePlan(batch, 64, size) for batch in (2, 1))
+
+
+def shape_of(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the dimensions of one input under one plan."""
+    if port.shape is None:
+        return tuple(sizes[f"{port.name}:{axis}"] for axis in range(sizes.get(_rank(port), 0)))
+    return tuple(
+        dim if isinstance(dim, int) else sizes[symbol or ""]
+        for dim, symbol in zip(port.shape, port.symbols, strict=True)
+    )
+
+
+def _rank(port: Port) -> str:
+    return f"{port.name}:rank"
+
+
+def _with_rank(port: Port, rank: int) -> Port:
+    return port if port.shape is not None else replace(port, shape=(None,) * rank)
+
+
+def _elements(ports: Sequence[Port], sizes: Mapping[str, int]) -> int:
+    return sum(int(np.prod(shape_of(port, sizes), dtype=np.float64)) for port in ports)
+
+
+def _apply(plan: SizePlan, ports: Sequence[Port]) -> dict[str, int]:
+    lengths, images = count(plan.length), count(plan.spatial, _SPATIAL_STEP)
+    sizes = {_rank(port): len(port.shape or ()) for port in ports}
+    roles = _roles(ports)
+    for symbol, role in roles.items():
+        match role:
+            case "batch":
+                sizes[symbol] = plan.batch
+            case "channel":
+                sizes[symbol] = _CHANNELS
+            case "image":
+                sizes[symbol] = next(images) if plan.distinct else plan.spatial
+            case _:
+                sizes[symbol] = next(lengths) if plan.distinct else plan.length
+    for symbol in roles:
+        if "total" in symbol.lower():
+            past = [sizes[name] for name in roles if "past" in name.lower() and name != symbol]
+            sizes[symbol] = _total(ports, sizes, symbol, past)
+    return sizes
+
+
+def _total(
+    ports: Sequence[Port], sizes: Mapping[str, int], symbol: str, past: Sequence[int]
+) -> int:
+    """Return past plus present for a decoder that is fed its own past, else the own size."""
+    present = [
+        shape_of(port, sizes)[1]
+        for port in ports
+        if len(port.symbols) > 1 and symbol not in port.symbols and _holds_integers(port)
+    ]
+    return past[0] + present[0] if past and present else sizes[symbol]
+
+
+def _roles(ports: Sequence[Port]) -> dict[str, str]:
+    """Return per symbol the most telling role that any input gives it, in order of appearance."""
+    roles: dict[str, str] = {}
+    for port in ports:
+        for axis, symbol in enumerate(port.symbols):
+            if symbol is None:
+                continue
+            role = _role(port, axis, symbol)
+            if roles.get(symbol, "batch") == "batch":
+                roles[symbol] = role
+    return roles
+
+
+def _role(port: Port, axis: int, symbol: str) -> str:
+    rank = len(port.symbols)
+    if "batch" in symbol.lower() or (axis == 0 and rank > 1) or _is_state(port, axis, symbol):
+        return "batch"
+    if rank < _IMAGE_RANK or any(word in symbol.lower() for word in _SEQUENCE_WORDS):
+        return "length" if rank != _IMAGE_RANK - 1 or _holds_integers(port) else _in_three(port)
+    if axis == 1 and all(dim is not None for dim in port.symbols):
+        return "channel"
+    return "image"
+
+
+def _is_state(port: Port, axis: int, symbol: str) -> bool:
+    """Tell the unnamed middle axis of a recurrent state: (layers, batch, hidden)."""
+    if len(port.symbols) != _IMAGE_RANK - 1 or axis != 1 or ":" not in symbol:
+        return False
+    first, _, last = port.shape or (None, None, None)
+    return isinstance(first, int) and first > 1 and isinstance(last, int)
+
+
+def _in_three(port: Port) -> str:
+    """Return the role of an axis of a tensor of rank 3: an image if its channels stand first."""
+    return "image" if port.shape is not None and port.shape[0] in {1, _CHANNELS} else "length"
+
+
+def _holds_integers(port: Port) -> bool:
+    return port.dtype in {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
+
+
+# Values to feed: seeded, inside the domain that the consumers set, alike for both models.
+
 
 _WORDS = ("alpha", "Beta", "gamma delta", "the", "42", "x")
 _SEQUENCE_LENGTH = 2
@@ -108,7 +925,7 @@ def _limits(wanted: np.dtype[np.generic]) -> tuple[int, int]:
 
 def is_bold(port: Port, domain: Domain) -> bool:
     """Tell whether there is anything to be bold about: a mask, or an input that may be absent."""
-    return port.may_be_absent or (Use.MASK in domain.uses and Use.ANGLE not in domain.uses)
+    return port.may_be_absent or (Purpose.MASK in domain.uses and Purpose.ANGLE not in domain.uses)
 
 
 def choose_range(port: Port, domain: Domain, sizes: Mapping[str, int], mood: Mood) -> Range:
@@ -116,7 +933,7 @@ def choose_range(port: Port, domain: Domain, sizes: Mapping[str, int], mood: Moo
     chosen = _choose(port, domain, sizes, mood)
     if mood is Mood.BOLD and port.may_be_absent:
         return replace(chosen, absent=True, how=f"{chosen.how}; absent for odd seeds")
-    if mood is Mood.BOLD and chosen.kind in {"mask", "switch"} and Use.MASK in domain.uses:
+    if mood is Mood.BOLD and chosen.kind in {"mask", "switch"} and Purpose.MASK in domain.uses:
         return replace(
             chosen, kind="hiding", how=f"{chosen.how}; for odd seeds the last row hides all"
         )
@@ -157,11 +974,11 @@ def _index_range(domain: Domain, sizes: Mapping[str, int]) -> tuple[int, int]:
 
 
 def _float_range(port: Port, domain: Domain, *, cautious: bool) -> Range:
-    if Use.ABOVE_ONE in domain.uses:
+    if Purpose.ABOVE_ONE in domain.uses:
         return Range("uniform", 1.1, 3.0, "uniform in [1.1, 3], for Acosh")
-    if Use.UNIT in domain.uses:
+    if Purpose.UNIT in domain.uses:
         return Range("uniform", -0.9, 0.9, "uniform in [-0.9, 0.9], for Asin, Acos or Atanh")
-    if Use.POSITIVE in domain.uses:
+    if Purpose.POSITIVE in domain.uses:
         return Range("uniform", 0.1, 2.0, "uniform in [0.1, 2], for Log, Sqrt or Reciprocal")
     if onnx.TensorProto.DataType.Name(port.dtype) == "FLOAT8E8M0":
         return Range("uniform", 0.25, 4.0, "powers of two in [0.25, 4]")
@@ -171,18 +988,20 @@ def _float_range(port: Port, domain: Domain, *, cautious: bool) -> Range:
 
 
 def _integer_range(port: Port, domain: Domain, *, cautious: bool) -> Range:
-    if Use.COUNT in domain.uses or port.shape == ():
+    if Purpose.COUNT in domain.uses or port.shape == ():
         return Range("integers", 1, 1 if cautious else 4, "small counts")
     if cautious:
         return Range("mask", 1, 1, "ones")
     info = np.iinfo(np.int8) if port.dtype == onnx.TensorProto.INT8 else np.iinfo(np.uint8)
     is_byte = port.dtype in {onnx.TensorProto.INT8, onnx.TensorProto.UINT8}
-    if is_byte and Use.MASK not in domain.uses:
+    if is_byte and Purpose.MASK not in domain.uses:
         return Range("integers", info.min, info.max, f"integers from {info.min} to {info.max}")
-    if Use.ANGLE in domain.uses:
+    if Purpose.ANGLE in domain.uses:
         return Range("integers", 0, _MOST_POSITIONS, f"positions from 0 to {_MOST_POSITIONS}")
-    masking = {Use.NUMBER, Use.MASK} & domain.uses != {Use.NUMBER} or "mask" in port.name.lower()
-    if masking and (port.dtype in _INDEX_DTYPES or Use.MASK in domain.uses):
+    masking = {Purpose.NUMBER, Purpose.MASK} & domain.uses != {
+        Purpose.NUMBER
+    } or "mask" in port.name.lower()
+    if masking and (port.dtype in _INDEX_DTYPES or Purpose.MASK in domain.uses):
         return Range("mask", 0, 1, "0 and 1, the first of each row 1")
     return Range("integers", 0, 7, "integers from 0 to 7")
 
@@ -272,3 +1091,565 @@ def _numeric(fed: Sequence[Feed]) -> Iterator[np.ndarray[tuple[int, ...], np.dty
         for array in feed if isinstance(feed, list) else [feed]:
             if array is not None and array.size and array.dtype.kind not in "OUSc":
                 yield array.astype(np.float64)
+
+
+# Corner values: all zero, all negative, large, denormal, each where an input allows it.
+#
+# A corner may be one where the original itself is no guide: it overflows there, or cancels so that
+# the last bit of its input decides. A difference found there says nothing about the candidate.
+# So the original also runs on inputs moved by a few roundings, and a corner at which that alone
+# moves an output by more than the tolerance is left out, and the report says so.
+
+
+_LARGE = 1e4
+_LARGE_HALF = 1e2
+_ROUNDINGS = 4
+_SMALL_RANGE = 1e6
+_FLOATS = frozenset(
+    {"float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"}
+    | {"float8_e4m3fnuz", "float8_e5m2fnuz"}
+)
+_ORDERED = frozenset({"normal", "uniform", "integers"})
+
+
+def corner_feeds(
+    corner: str, feeds: Mapping[str, Feed], ranges: Mapping[str, Range]
+) -> dict[str, Feed] | None:
+    """Return *feeds* at a corner; None if no input has that corner.
+
+    Args:
+        corner: One of `request.CORNERS`.
+        feeds: Ordinary inputs.
+        ranges: How those were drawn that may be moved to the corner.
+    """
+    moved = dict(feeds)
+    for name, chosen in ranges.items():
+        feed = feeds[name]
+        if chosen.kind not in _ORDERED or feed is None:
+            continue
+        if isinstance(feed, list):
+            moved[name] = [_at_corner(corner, item, chosen) for item in feed]
+        else:
+            moved[name] = _at_corner(corner, feed, chosen)
+    return None if _is_same(moved, feeds) else moved
+
+
+def _is_same(moved: Mapping[str, Feed], feeds: Mapping[str, Feed]) -> bool:
+    return all(
+        np.array_equal(np.asarray(a), np.asarray(b))
+        for name in feeds
+        for a, b in zip(_arrays(moved[name]), _arrays(feeds[name]), strict=True)
+    )
+
+
+def _arrays(feed: Feed) -> list[Array]:
+    if feed is None:
+        return []
+    return feed if isinstance(feed, list) else [feed]
+
+
+def _at_corner(corner: str, array: Array, chosen: Range) -> Array:
+    """Return an array of the same type and shape at *corner*, inside what *chosen* allows."""
+    if array.dtype.name not in _FLOATS and array.dtype.kind not in "iu":
+        return array
+    wide = array.astype(np.float64)
+    is_float = array.dtype.name in _FLOATS
+    match corner:
+        case "zeros":
+            wanted = np.zeros(array.shape)
+        case "negative":
+            wanted = -np.abs(wide)
+        case "large" if is_float:
+            info = _info(array.dtype)
+            factor = _LARGE if float(info.max) > _SMALL_RANGE else _LARGE_HALF
+            wanted = np.clip(wide * factor, float(info.min) / 2, float(info.max) / 2)
+        case "large":
+            wanted = np.full(array.shape, chosen.high)
+        case _ if is_float:
+            tiny = float(_info(array.dtype).smallest_subnormal)
+            wanted = np.where(wide < 0, -3 * tiny, 3 * tiny)
+        case _:
+            return array
+    if chosen.kind != "normal":
+        wanted = np.clip(wanted, chosen.low, chosen.high)
+    return wanted.astype(array.dtype)
+
+
+def _info(dtype: np.dtype[np.generic]) -> np.finfo[np.floating]:
+    """Return numpy's figures of a float type, the ones that numpy lacks included."""
+    found: np.finfo[np.floating] = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    return found
+
+
+def nudged(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
+    """Return *feeds* with every float moved by a few roundings, up and down in turn."""
+    return {
+        name: [_nudge(item) for item in feed]
+        if isinstance(feed, list)
+        else feed
+        if feed is None
+        else _nudge(feed)
+        for name, feed in feeds.items()
+    }
+
+
+def _nudge(array: Array) -> Array:
+    if array.dtype.name not in _FLOATS or not array.size:
+        return array
+    wide = array.astype(np.float64)
+    step = _ROUNDINGS * float(_info(array.dtype).eps)
+    size = np.where(np.abs(wide) > step, np.abs(wide), 1.0) * step
+    signs = np.where(np.arange(array.size).reshape(array.shape) % 2, -1.0, 1.0)
+    return (wide + signs * size).astype(array.dtype)
+
+
+def objection(corner: str, judge: Judge, ours: Outputs, moved: Outputs) -> str | None:
+    """Say why a corner is no fair test; None if it is one.
+
+    Where zeros give zeros throughout nothing was rounded, so nothing is left to chance.
+
+    Args:
+        corner: The corner.
+        judge: The tolerances in force.
+        ours: The original's outputs at the corner.
+        moved: Its outputs for nudged inputs.
+    """
+    for name, leaves in ours.items():
+        for leaf in leaves:
+            if leaf.dtype in _FLOATS and not np.isfinite(leaf.data.astype(np.float64)).all():
+                return f"output {name!r} is not finite there"
+        exact = corner == "zeros" and not any(leaf.data.any() for leaf in leaves)
+        if not exact and not judge.compare(name, leaves, moved[name]).ok:
+            return f"there the last bits of the input decide over output {name!r}"
+    return None
+
+
+# Finding inputs that the original accepts: plans of sizes and ranges, tried until one runs.
+#
+# Somebody's own values come first (`verify.inputs`); what they leave open is made up so that it
+# fits them. A case is one set of inputs: of a seed, of a file, or of a corner.
+
+
+_CAUTIOUS_PLANS = 4
+_MOST_SMALL = 3
+_WANTED = re.compile(r"requested shape:\{[^}]*\}|[Ee]xpected:? \d+")
+
+Feeds = dict[str, Feed]
+
+
+@dataclass(frozen=True)
+class Stimulus:
+    """What to feed, and how it was chosen.
+
+    Attributes:
+        feeds: The values of every input, per case.
+        choices: What each input was fed over all cases that are judged.
+        cases: What to call each case that is judged. Others in *feeds* only tell whether an
+            output depends on the input at all.
+        notes: What was left out, and why, in whole sentences.
+    """
+
+    feeds: Mapping[int, Mapping[str, Feed]]
+    choices: tuple[InputChoice, ...]
+    cases: Mapping[int, str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Inputs that run: per case, how the free ones were drawn, and what comes out."""
+
+    feeds: dict[int, Feeds]
+    outputs: dict[int, Outputs]
+    ranges: Mapping[str, Range]
+    sizes: Mapping[str, int]
+
+
+def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who judges
+    flow: Dataflow,
+    ports: Sequence[Port],
+    runner: Runner,
+    seeds: Sequence[int],
+    sizes: Mapping[str, int],
+    *,
+    request: InputRequest | None = None,
+    judge: Judge | None = None,
+) -> tuple[Stimulus, dict[int, Outputs]]:
+    """Return the first inputs that run for every case, with the outputs that they give.
+
+    There are two cases at least, where a second one can be made: what an output does not show of
+    two different inputs it does not show at all.
+
+    Raises:
+        VerificationError: An input has a type that cannot be made, or no attempt ran; the message
+            is what onnxruntime said of the first one, which is the most plausible.
+        UsageError: A size, shape or range was given for what no input has, or a value does not
+            fit.
+    """
+    request = request or InputRequest()
+    given = read_given(request, flow.model.graph, ports, seeds)
+    search = _Search(flow, ports, runner, request, sizes)
+    if given:
+        found, cases = search.with_given(given, seeds)
+    else:
+        found = search.run(_with_a_second(seeds), {})
+        cases = {seed: f"seed {seed}" for seed in dict.fromkeys(seeds)}
+    notes: list[str] = []
+    if request.corners and judge is not None:
+        names, notes = _add_corners(found, runner, judge)
+        cases |= names
+    choices = [search.describe(port, found, cases) for port in ports]
+    return Stimulus(found.feeds, tuple(choices), cases, tuple(notes)), found.outputs
+
+
+def _with_a_second(seeds: Sequence[int]) -> tuple[int, ...]:
+    """Return *seeds*, plus another one if there is only one: blindness shows between two."""
+    distinct = tuple(dict.fromkeys(seeds))
+    return distinct if len(distinct) > 1 else (*distinct, distinct[0] + 1)
+
+
+class _Search:
+    """The search for inputs of one model."""
+
+    def __init__(
+        self,
+        flow: Dataflow,
+        ports: Sequence[Port],
+        runner: Runner,
+        request: InputRequest,
+        sizes: Mapping[str, int],
+    ) -> None:
+        """Read off the model what its inputs are for; settle what was asked for by name."""
+        self._flow = flow
+        self._ports = ports
+        self._runner = runner
+        self._sizes = shaped_sizes(ports, request.shapes, sizes)
+        check_sizes(ports, self._sizes)
+        self._domains: dict[str, Domain] = {}
+        by_name = {port.name: port for port in ports}
+        if unknown := [name for name in request.ranges if name not in by_name]:
+            known = ", ".join(by_name) or "none"
+            raise UsageError(
+                f"a range is given for {unknown[0]!r}, which is no input",
+                hint=f"there are: {known}",
+            )
+        self._asked = {
+            name: asked_range(by_name[name], low, high)
+            for name, (low, high) in request.ranges.items()
+        }
+        self._origin: dict[str, str] = {}
+
+    def run(self, seeds: Sequence[int], fixed: Mapping[str, Feed]) -> _Found:
+        """Return inputs that run for every seed.
+
+        Args:
+            seeds: The cases.
+            fixed: Inputs that are not to be made up; they are the same for every seed.
+        """
+        free = [port for port in self._ports if port.name not in fixed]
+        check_feedable(free)
+        first_error: RunError | None = None
+        wanted: list[int] = []
+        spare: _Found | None = None
+        empty: _Found | None = None
+        small: list[_Found] = []
+        shapes = {n: f.shape for n, f in fixed.items() if isinstance(f, np.ndarray)}
+        sizes = {**_fitting(self._ports, shapes), **self._sizes}
+        for plan, mood in self._attempts(free, sizes, wanted):
+            if small and small[-1].sizes == plan:
+                continue
+            ranges = {port.name: self._range(port, plan, mood) for port in free}
+            feeds = {
+                s: {**fixed, **{p.name: draw(p, ranges[p.name], plan, s) for p in free}}
+                for s in seeds
+            }
+            try:
+                outputs = {seed: self._runner.run(feeds[seed]) for seed in seeds}
+            except RunError as error:
+                first_error = first_error or error
+                wanted += [size for size in _sizes_in(str(error)) if size not in wanted]
+                if spare is not None:
+                    return spare
+                continue
+            found = _Found(feeds, outputs, ranges, plan)
+            if mood is Mood.BOLD and not _is_finite(outputs.values()):
+                spare = found
+                continue
+            least = self._least_following(outputs.values()) if plan else None
+            if least == 0:
+                empty = empty or found
+            elif least == 1 and len(small) < _MOST_SMALL:
+                small.append(found)
+            else:
+                return found
+        for left in (*small, spare, empty):
+            if left is not None:
+                return left
+        raise VerificationError(
+            f"no inputs were found that the original accepts; onnxruntime says: {first_error}",
+            hint=_way_out(free, asked=bool(self._asked)),
+        ) from first_error
+
+    def _least_following(self, runs: Iterable[Outputs]) -> int | None:
+        """Return the least size of an output that follows from those of the inputs, if one does.
+
+        Of one frame or row nothing shows: not which is which, nor what was summed up over them.
+        """
+        chosen = {symbol for port in self._ports for symbol in port.symbols}
+        given = [item for outputs in runs for item in outputs.items()]
+        sizes: list[int] = []
+        for port in output_ports(self._flow.model.graph):
+            shapes = [leaf.data.shape for name, ls in given if name == port.name for leaf in ls]
+            for axis, dim in enumerate(port.shape or ()):
+                if axis and not isinstance(dim, int) and dim not in chosen:
+                    sizes += [shape[axis] for shape in shapes if axis < len(shape)]
+        return min(sizes, default=None)
+
+    def _range(self, port: Port, plan: Mapping[str, int], mood: Mood) -> Range:
+        asked = self._asked.get(port.name)
+        return asked or choose_range(port, self._domain(port), plan, mood)
+
+    def _domain(self, port: Port) -> Domain:
+        if port.name not in self._domains:
+            self._domains[port.name] = input_domain(self._flow, port)
+        return self._domains[port.name]
+
+    def _attempts(
+        self, free: Sequence[Port], sizes: Mapping[str, int], wanted: Sequence[int]
+    ) -> Iterator[tuple[dict[str, int], Mood]]:
+        """Yield sizes and how far to go with the values; likely ones first."""
+        bold = any(is_bold(p, self._domain(p)) for p in free if p.name not in self._asked)
+        for index, chosen in enumerate(size_plans(free, belonging(free, sizes), wanted)):
+            plan = {**sizes, **chosen}
+            if bold:
+                yield plan, Mood.BOLD
+            yield plan, Mood.PLAIN
+            if index < _CAUTIOUS_PLANS:
+                yield plan, Mood.CAUTIOUS
+
+    def with_given(
+        self, given: Sequence[GivenSet], seeds: Sequence[int]
+    ) -> tuple[_Found, dict[int, str]]:
+        """Return one case per given set; what a set leaves open is drawn for a seed."""
+        merged: _Found | None = None
+        cases: dict[int, str] = {}
+        numbers = [*dict.fromkeys(seeds)]
+        numbers += range(max(numbers) + 1, max(numbers) + 1 + len(given))
+        for number, one in zip(numbers, given, strict=False):
+            if one.values.keys() != given[0].values.keys():
+                raise UsageError(
+                    f"{one.label} holds {_listed(one)}, but {given[0].label} {_listed(given[0])}",
+                    hint="every case must hold the same inputs",
+                )
+            if twice := [name for name in one.values if name in self._asked]:
+                raise UsageError(
+                    f"{one.label}: holds values for {twice[0]!r}, for which a range is given, too"
+                )
+            found = self._run_given(number, one)
+            cases[number] = one.label
+            merged = found if merged is None else _merge(merged, found)
+        if merged is None:
+            raise UsageError("no inputs are given")
+        self._origin = {name: _sources(given) for name in given[0].values}
+        if len(cases) == 1:
+            merged = self._probed(merged, given[0])
+        return merged, cases
+
+    def _run_given(self, number: int, one: GivenSet) -> _Found:
+        if all(port.name in one.values for port in self._ports):
+            feeds: Feeds = {port.name: one.values[port.name] for port in self._ports}
+            try:
+                return _Found({number: feeds}, {number: self._runner.run(feeds)}, {}, {})
+            except RunError as error:
+                raise UsageError(
+                    f"{one.label}: the original does not accept these inputs; "
+                    f"onnxruntime says: {error}"
+                ) from error
+        return self.run([number], one.values)
+
+    def _probed(self, found: _Found, one: GivenSet) -> _Found:
+        """Add a case that is made up whole, of the same shapes, if one runs."""
+        shapes = {n: f.shape for n, f in one.values.items() if isinstance(f, np.ndarray)}
+        number = max(found.feeds) + 1
+        try:
+            sizes = {**self._sizes, **_fitting(self._ports, shapes)}
+            free = [port for port in self._ports if port.name not in self._asked]
+            check_feedable(free)
+            plan = next(size_plans(self._ports, sizes, ()))
+            ranges = {port.name: self._range(port, plan, Mood.PLAIN) for port in self._ports}
+            feeds = {p.name: draw(p, ranges[p.name], plan, number) for p in self._ports}
+            outputs = self._runner.run(feeds)
+        except (RunError, VerificationError, UsageError, StopIteration):
+            return found
+        return replace(
+            found,
+            feeds={**found.feeds, number: feeds},
+            outputs={**found.outputs, number: outputs},
+        )
+
+    def describe(self, port: Port, found: _Found, cases: Iterable[int]) -> InputChoice:
+        """Return what one input was fed over the *cases* that are judged."""
+        fed = [found.feeds[case][port.name] for case in cases]
+        if port.name in found.ranges:
+            return describe(port, found.ranges[port.name].how, shape_of(port, found.sizes), fed)
+        first = fed[0]
+        array = first[0] if isinstance(first, list) and first else first
+        shape = array.shape if isinstance(array, np.ndarray) else ()
+        return describe(port, self._origin[port.name], shape, fed)
+
+
+def _merge(ours: _Found, theirs: _Found) -> _Found:
+    return _Found(
+        ours.feeds | theirs.feeds, ours.outputs | theirs.outputs, theirs.ranges, theirs.sizes
+    )
+
+
+def _listed(one: GivenSet) -> str:
+    return ", ".join(map(repr, one.values)) or "nothing"
+
+
+def _sources(given: Sequence[GivenSet]) -> str:
+    more = f" and {len(given) - 1} more" if len(given) > 1 else ""
+    return f"from {given[0].label}{more}"
+
+
+def _fitting(ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Return the sizes that arrays of these shapes give the symbols; the first one decides."""
+    sizes: dict[str, int] = {}
+    for port in ports:
+        for symbol, dim in zip(port.symbols, shapes.get(port.name, ()), strict=False):
+            if symbol is not None:
+                sizes.setdefault(symbol, dim)
+    return sizes
+
+
+def _way_out(free: Sequence[Port], *, asked: bool) -> str:
+    if asked:
+        return "give another --range, or none: dpl then takes one that the model suggests"
+    symbols = list(dict.fromkeys(s for port in free for s in port.symbols if s is not None))
+    sizes = f"give sizes: {' '.join(f'--shape {s}=N' for s in symbols[:3])}; " if symbols else ""
+    return f"{sizes}or values: --inputs FILE"
+
+
+def _is_finite(runs: Iterable[Outputs]) -> bool:
+    """Tell whether no float of any output is NaN or infinite."""
+    return all(
+        leaf.data.dtype.kind != "f" or bool(np.isfinite(leaf.data).all())
+        for outputs in runs
+        for leaves in outputs.values()
+        for leaf in leaves
+    )
+
+
+def _add_corners(found: _Found, runner: Runner, judge: Judge) -> tuple[dict[int, str], list[str]]:
+    """Run the original at the corners; keep those that are a fair test.
+
+    Returns:
+        What to call each case that was added to *found*, and which corners were left out, why.
+    """
+    cases: dict[int, str] = {}
+    notes: list[str] = []
+    missing: list[str] = []
+    feeds = found.feeds[min(found.feeds)]
+    for number, corner in enumerate(CORNERS, start=max(found.feeds) + 1):
+        moved = corner_feeds(corner, feeds, found.ranges)
+        if moved is None:
+            missing.append(corner)
+            continue
+        try:
+            outputs = runner.run(moved)
+            reason = objection(corner, judge, outputs, runner.run(nudged(moved)))
+        except RunError as error:
+            notes.append(
+                f"corner {corner!r} was left out: the original does not run there: {error}"
+            )
+            continue
+        if reason is not None:
+            notes.append(f"corner {corner!r} was left out: {reason}")
+            continue
+        found.feeds[number], found.outputs[number] = moved, outputs
+        cases[number] = corner
+    if missing:
+        notes.append(f"no made-up input has these corners: {', '.join(missing)}")
+    return cases, notes
+
+
+def _sizes_in(message: str) -> list[int]:
+    """Return the sizes that a refusal says it would have liked."""
+    numbers = [n for found in _WANTED.finditer(message) for n in re.findall(r"\d+", found.group())]
+    return [int(number) for number in numbers if int(number) > 1]
+
+
+# Writing what was fed, so that a comparison can be run again, here or by other tools.
+
+
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def check_saving(request: InputRequest, original: Path, candidate: Path) -> None:
+    """Refuse to write the inputs where a model or the given inputs lie.
+
+    Raises:
+        UsageError: The file to write is one that is read.
+    """
+    if request.save is None:
+        return
+    for path in (original, candidate, request.given):
+        if path is not None and path.resolve() == request.save.resolve():
+            raise UsageError(f"--save-inputs {request.save}: would replace what is read")
+
+
+def save_inputs(path: Path, stimulus: Stimulus) -> None:
+    """Write the inputs of every case as .npz, in one step and the same bytes each time.
+
+    A single case is written under the inputs' own names, several as ``NAME@CASE``. Elements of a
+    sequence are ``NAME[0]``, ``NAME[1]``, …; an empty sequence or an absent optional is an empty
+    array ``NAME[]``. numpy has no name for bfloat16 and the like: such arrays are raw bytes of
+    that width in the file, and `verify.inputs` reads them back as what the model declares.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    numbers = {f"seed {case}": str(case) for case in stimulus.cases}
+    cases = {
+        numbers.get(label, _plain(label)): stimulus.feeds[case]
+        for case, label in stimulus.cases.items()
+    }
+
+    def write(stream: BinaryIO) -> None:
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in _members(cases):
+                _add(archive, name, array)
+
+    try:
+        write_file(path, write)
+    except OSError as error:
+        raise UsageError(f"--save-inputs {path}: cannot be written: {error.strerror}") from error
+
+
+def _plain(label: str) -> str:
+    """Return a name for a case that can be read back: without the sign that sets it off."""
+    return label.rpartition("@")[2]
+
+
+def _members(cases: Mapping[str, Mapping[str, Feed]]) -> Iterator[tuple[str, Array]]:
+    for label, feeds in cases.items():
+        suffix = f"@{label}" if len(cases) > 1 else ""
+        for name, feed in feeds.items():
+            if feed is None or (isinstance(feed, list) and not feed):
+                yield f"{name}[]{suffix}", np.empty(0, np.uint8)
+            elif isinstance(feed, list):
+                for index, item in enumerate(feed):
+                    yield f"{name}[{index}]{suffix}", item
+            else:
+                yield f"{name}{suffix}", feed
+
+
+def _add(archive: zipfile.ZipFile, name: str, array: Array) -> None:
+    plain = array.astype(str) if array.dtype.kind == "O" else array
+    if is_exotic(plain):
+        plain = plain.view(np.dtype(f"V{plain.dtype.itemsize}"))
+    member = zipfile.ZipInfo(f"{name}.npy", _TIME)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    with archive.open(member, "w", force_zip64=True) as file:
+        np.lib.format.write_array(file, plain, allow_pickle=False)

@@ -2,20 +2,611 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dplcli.verify.alignment import Alignment, Pair
-from dplcli.verify.intermediates import DEFAULT_CAP, Stream
-from dplcli.verify.judgement import REFERENCE
-from dplcli.verify.layer_result import Layer, Layers
+import numpy as np
+import onnx
+
+from dplcli.verify.compare import FLOATS, REFERENCE_LEVEL, Facts, facts_of, make_judge, value_depths
+from dplcli.verify.inputs import MATRIX_GAINS, Drawer, find_stimulus, find_weights, replace_weights
+from dplcli.verify.model import (
+    Dataflow,
+    digests,
+    input_ports,
+    logged_values,
+    read_model,
+    same_digest,
+)
+from dplcli.verify.power import blind_outputs
+from dplcli.verify.run import Runner, open_original
+from dplcli.verify.settings import Leaf, ModelSource, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from dplcli.verify.capturing import Fed
-    from dplcli.verify.cutting import Wiring
-    from dplcli.verify.result import OutputComparison
-    from dplcli.verify.sessions import Source
+    from dplcli.verify.compare import Judge
+    from dplcli.verify.model import Wiring
+    from dplcli.verify.settings import Array, Feed, OutputComparison, Outputs, Settings
+
+
+# What flows through a model: inputs that it accepts, and the values inside it.
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A model with inputs that it runs on.
+
+    Attributes:
+        source: What runs: the file, or a copy with refilled weights.
+        feeds: What it is fed, by seed and input.
+        facts: What it says about its values.
+        settings: How it is compared.
+    """
+
+    source: ModelSource
+    feeds: Mapping[int, Mapping[str, Feed]]
+    facts: Facts
+    settings: Settings
+
+    def judge(self, level: str, seed: int) -> Judge:
+        """Return who compares values of this model with others."""
+        return make_judge(self.settings, self.facts, seed, level=level)
+
+
+def feed(path: Path, settings: Settings, made: Collection[str] | None = None) -> Fed:
+    """Find inputs that the model at *path* runs on, as the verification does.
+
+    Args:
+        path: The model.
+        settings: Seeds, sizes, and whether to refill weights.
+        made: If given, no other weights are refilled.
+
+    Raises:
+        VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
+    """
+    flow = Dataflow(read_model(path))
+    weights = find_weights(flow) if settings.refill_weights else []
+    weights = [weight for weight in weights if made is None or weight.name in made]
+    facts = replace(facts_of(flow), depths=value_depths(flow))
+    execution, first = settings.execution.plain(), settings.seeds[0]
+    judge = make_judge(settings, facts, first)
+    ports = input_ports(flow.model.graph)
+    drawer = Drawer(weights, first)
+    gains = list(MATRIX_GAINS if weights else MATRIX_GAINS[:1])
+    while True:
+        source, gain = ModelSource(path, execution=execution), gains.pop(0)
+        if weights:
+            values = drawer.values(gain)
+            content = replace_weights(read_model(path), values)
+            source = replace(source, content=content, weights=values)
+        source, runner = open_original(source, settings.custom_ops, _with_optimisation_off)
+        stimulus, outputs = find_stimulus(
+            flow,
+            ports,
+            runner,
+            settings.seeds,
+            settings.sizes,
+            request=settings.request,
+            judge=judge,
+        )
+        if not gains or not blind_outputs(judge, list(outputs.values())):
+            return Fed(source, stimulus.feeds, facts, settings)
+
+
+def _with_optimisation_off(source: ModelSource) -> Runner:
+    return Runner(source, REFERENCE_LEVEL)
+
+
+def capture(source: ModelSource, names: Iterable[str], feeds: Mapping[str, Feed]) -> Outputs:
+    """Run a model with optimisation off, and return values of its main graph by name.
+
+    Raises:
+        RunError: onnxruntime does not run it.
+    """
+    model = read_model(source.path) if source.content is None else onnx.ModelProto()
+    if source.content is not None:
+        model.ParseFromString(source.content)
+    wanted = list(names)
+    declared = {info.name: info for info in model.graph.output}
+    del model.graph.output[:]
+    for name in wanted:
+        model.graph.output.append(declared.get(name, onnx.ValueInfoProto(name=name)))
+    runner = Runner(replace(source, content=model.SerializeToString()), REFERENCE_LEVEL)
+    return runner.run(feeds)
+
+
+def value_of(leaves: Sequence[Leaf]) -> Array | list[Array] | None:
+    """Return what was captured as something that can be fed; None if it cannot be."""
+    arrays = [_array_of(leaf) for leaf in leaves]
+    known = [array for array in arrays if array is not None]
+    if len(known) < len(arrays) or not arrays or any(leaf.label[:1] == "." for leaf in leaves):
+        return None
+    if leaves[0].label:
+        return known
+    return known[0]
+
+
+def _array_of(leaf: Leaf) -> Array | None:
+    if leaf.dtype == "bfloat16":
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
+        return leaf.data.astype(dtype)
+    is_raw = leaf.dtype not in {leaf.data.dtype.name, "string"}
+    return None if is_raw else leaf.data
+
+
+def type_of(value: Array | list[Array]) -> onnx.TypeProto:
+    """Return the type of a value, sizes included."""
+    if isinstance(value, list):
+        inner = onnx.helper.make_tensor_type_proto(_element_type(value[0]), None)
+        return onnx.helper.make_sequence_type_proto(inner)
+    return onnx.helper.make_tensor_type_proto(_element_type(value), value.shape)
+
+
+def _element_type(array: Array) -> int:
+    if array.dtype.kind in "OUS":
+        return onnx.TensorProto.STRING
+    return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(array.dtype))
+
+
+# Values inside a model, a few at a time, so that they never fill the memory.
+
+
+DEFAULT_CAP = 256 << 20
+"""Bytes of intermediate values that are held at once, of one model."""
+
+_WIDEST = 8
+_SAMPLE = 512
+_PREFIX = "dpl/elements of/"
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """What is remembered of a value that is not kept.
+
+    Attributes:
+        dtype: Its element type.
+        shape: Its dimensions.
+        sample: Up to 512 elements, at places that depend on the shape alone.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    sample: Leaf
+
+
+def sketch(leaf: Leaf) -> Sketch:
+    """Remember a value by a sample of its elements."""
+    flat = leaf.data.reshape(-1)
+    if flat.size > _SAMPLE:
+        places = np.random.default_rng(flat.size).choice(flat.size, _SAMPLE, replace=False)
+        flat = flat[np.sort(places)]
+    return Sketch(leaf.dtype, leaf.data.shape, Leaf("", leaf.dtype, flat.copy()))
+
+
+class ValueStream:
+    """The values inside a model that runs on given inputs, with optimisation off.
+
+    Args:
+        source: The model.
+        feeds: What it is fed.
+        cap: How many bytes of values to hold at once; one value may need more.
+    """
+
+    def __init__(
+        self, source: ModelSource, feeds: Mapping[str, Feed], cap: int = DEFAULT_CAP
+    ) -> None:
+        """Run nothing yet."""
+        self.source = source
+        self.feeds = feeds
+        self.cap = cap
+        self.peak = 0
+
+    def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """Return how many bytes each value takes at most; what is no tensor is left out."""
+        found: dict[str, int] = {}
+        pending = [list(names)]
+        while pending:
+            part = pending.pop()
+            if not part:
+                continue
+            try:
+                found |= self._measure(part)
+            except RunError:
+                middle = len(part) // 2
+                pending += [part[middle:], part[:middle]] if middle else []
+        return {name: found[name] for name in names if name in found}
+
+    def _measure(self, names: Sequence[str]) -> dict[str, int]:
+        """Let the model itself count elements, so that nothing large is handed over."""
+        model = onnx.ModelProto()
+        if self.source.content is None:
+            model = read_model(self.source.path)
+        else:
+            model.ParseFromString(self.source.content)
+        del model.graph.output[:]
+        for name in names:
+            count = f"{_PREFIX}{name}"
+            model.graph.node.add(op_type="Size", input=[name], output=[count], name=count)
+            shape: list[int] = []
+            info = onnx.helper.make_tensor_value_info(count, onnx.TensorProto.INT64, shape)
+            model.graph.output.append(info)
+        counted = replace(self.source, content=model.SerializeToString())
+        values = Runner(counted, REFERENCE_LEVEL).run(self.feeds)
+        return {name: int(values[_PREFIX + name][0].data) * _WIDEST for name in names}
+
+    def chunks(self, sizes: Mapping[str, int]) -> Iterator[list[str]]:
+        """Yield names whose values fit under the cap together, in order."""
+        chunk: list[str] = []
+        used = 0
+        for name, size in sizes.items():
+            if chunk and used + size > self.cap:
+                yield chunk
+                chunk, used = [], 0
+            chunk.append(name)
+            used += size
+        if chunk:
+            yield chunk
+
+    def values(self, names: Sequence[str]) -> Outputs:
+        """Return the values of *names* all at once.
+
+        Raises:
+            RunError: The model does not run when it is asked for them.
+        """
+        found = capture(self.source, names, self.feeds)
+        held = sum(leaf.data.nbytes for leaves in found.values() for leaf in leaves)
+        self.peak = max(self.peak, held)
+        return found
+
+    def sketches(self, names: Sequence[str]) -> dict[str, Sketch]:
+        """Return a sketch of every tensor among *names*."""
+        found = {}
+        for chunk in self.chunks(self.sizes(names)):
+            for name, leaves in self.values(chunk).items():
+                if len(leaves) == 1 and not leaves[0].label:
+                    found[name] = sketch(leaves[0])
+        return found
+
+
+# Which values of two models ought to be the same: by the log, dataflow and numbers, not by name.
+#
+# In this order: values with equal digests of what computes them; values that the log of a rewrite
+# or a partition, in the candidate's metadata, says it took over from nodes which the original
+# has; values whose numbers agree on what both models are fed, where there are enough different
+# numbers for that to mean something; and then nodes of one operator that read values already
+# aligned, or whose results are. The last are aligned whether they agree or not: that is where a
+# fault shows.
+
+
+_TELLING = 8
+_MOST_WALKED = 64
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two values that ought to be the same.
+
+    Attributes:
+        original: The value of the original.
+        candidate: The value of the candidate.
+        how: ``structure``, ``log``, ``numbers``, ``dataflow`` or ``output``.
+    """
+
+    original: str
+    candidate: str
+    how: str
+
+
+class Alignment:
+    """Pairs of values of two models, each value in one pair at most.
+
+    Args:
+        ours: The original.
+        theirs: The candidate.
+    """
+
+    def __init__(self, ours: Wiring, theirs: Wiring) -> None:
+        """Align nothing but the graph inputs."""
+        self.ours = ours
+        self.theirs = theirs
+        self.pairs: dict[str, Pair] = {}
+        self.taken: dict[str, str] = {}
+        self.moving = _moving(ours), _moving(theirs)
+        given = {info.name for info in theirs.model.graph.input}
+        for info in ours.model.graph.input:
+            if info.name in given:
+                self._add(info.name, info.name, "input")
+
+    def unaligned(self) -> tuple[list[str], list[str]]:
+        """Return what nodes make and is in no pair yet, in both models."""
+        mine = [name for name in self.ours.makers if name not in self.pairs]
+        return mine, [name for name in self.theirs.makers if name not in self.taken]
+
+    def by_structure(self) -> None:
+        """Align what is computed alike from the graph inputs on."""
+        mine, other = digests(self.ours.model), digests(self.theirs.model)
+        found = same_digest(mine, _made(other, self.theirs), list(self.ours.makers))
+        for name, partner in found.items():
+            self._add(name, partner, "structure")
+
+    def by_log(self) -> None:
+        """Align what the candidate says it took over, where the original has it like that."""
+        for node in self.theirs.nodes:
+            for logged in logged_values(node):
+                maker = self.ours.makers.get(logged.name)
+                if maker is not None and logged.is_made_by(self.ours.nodes[maker]):
+                    self._add(logged.name, logged.name, "log")
+
+    def by_numbers(
+        self, mine: Mapping[str, Sketch], other: Mapping[str, Sketch], judge: Judge
+    ) -> None:
+        """Align what holds the same numbers, if these tell anything."""
+        groups: dict[tuple[str, tuple[int, ...]], list[str]] = defaultdict(list)
+        for name, sketch in other.items():
+            groups[sketch.dtype, sketch.shape].append(name)
+        for name, sketch in mine.items():
+            names = groups.get((sketch.dtype, sketch.shape))
+            if not names or not _tells(sketch):
+                continue
+            partner = _nearest(sketch, names, other, judge)
+            if partner is not None:
+                self._add(name, partner, "numbers")
+                names.remove(partner)
+
+    def by_dataflow(self) -> None:
+        """Align the rest: outputs of the model, then nodes by what they read, and by who reads."""
+        ends = zip(self.ours.model.graph.output, self.theirs.model.graph.output, strict=False)
+        for ours, theirs in ends:
+            if ours.name not in self.pairs and theirs.name not in self.taken:
+                self._add(ours.name, theirs.name, "output")
+        self._forwards()
+        self._backwards()
+
+    def _add(self, name: str, partner: str, how: str) -> bool:
+        if name in self.pairs or partner in self.taken:
+            return False
+        self.pairs[name] = Pair(name, partner, how)
+        self.taken[partner] = name
+        return True
+
+    def _forwards(self) -> None:
+        """Align nodes that compute from aligned values, in the original's order.
+
+        Of one operator, if there is one that alone reads what is aligned with what they read; else
+        any whose result comes from the same aligned values and goes into the same operators.
+        """
+        for index, node in enumerate(self.ours.nodes):
+            if all(name in self.pairs for name in node.output if name):
+                continue
+            found = self._counterparts(node, index)
+            if len(found) == 1:
+                self._join(node, self.theirs.nodes[found.pop()])
+                continue
+            for name in filter(None, node.output):
+                if (partner := self._likewise(name)) is not None:
+                    self._add(name, partner, "dataflow")
+
+    def _counterparts(self, node: onnx.NodeProto, index: int) -> set[int]:
+        """Return the nodes of one operator that read the counterparts of what *node* reads."""
+        moving = [name for name in self.ours.reads[index] if name in self.moving[0]]
+        if not moving or not all(name in self.pairs for name in moving):
+            return set()
+        partners = {self.pairs[name].candidate for name in moving}
+        return {
+            reader
+            for reader in self.theirs.readers.get(min(partners), ())
+            if partners <= set(self.theirs.reads[reader])
+            and _is_alike(node, self.theirs.nodes[reader])
+            and not any(n in self.taken for n in self.theirs.nodes[reader].output if n)
+        }
+
+    def _likewise(self, name: str) -> str | None:
+        """Return the nearest value that comes from where *name* does and goes where it goes.
+
+        Going into all of the same operators is best, into some of them is enough.
+        """
+        start = _sources(self.ours, name, self.pairs, self.moving[0])
+        uses = _uses(self.ours, name)
+        if not start or not uses:
+            return None
+        partners = {self.pairs[source].candidate for source in start}
+        best, merit = None, (False, 0)
+        for other in self._reached(partners):
+            theirs = _uses(self.theirs, other)
+            found = (theirs == uses, (theirs & uses).total())
+            if found > merit and self._comes_from(other, partners):
+                best, merit = other, found
+        return best
+
+    def _comes_from(self, name: str, partners: set[str]) -> bool:
+        return _sources(self.theirs, name, self.taken, self.moving[1]) == partners
+
+    def _reached(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield values of the candidate that come from *names* through what is not aligned."""
+        pending, seen = deque(names), set[str]()
+        while pending and len(seen) < _MOST_WALKED:
+            for reader in self.theirs.readers.get(pending.popleft(), ()):
+                for made in self.theirs.nodes[reader].output:
+                    if made and made not in self.taken and made not in seen:
+                        seen.add(made)
+                        pending.append(made)
+                        yield made
+
+    def _backwards(self) -> None:
+        """Align what nodes of one operator read, slot by slot, where their results are aligned."""
+        for node in reversed(self.ours.nodes):
+            pair = self.pairs.get(node.output[0]) if node.output else None
+            maker = None if pair is None else self.theirs.makers.get(pair.candidate)
+            if maker is None or not _is_alike(node, self.theirs.nodes[maker]):
+                continue
+            for name, partner in zip(node.input, self.theirs.nodes[maker].input, strict=True):
+                if name in self.ours.makers and partner in self.theirs.makers:
+                    self._add(name, partner, "dataflow")
+
+    def _join(self, node: onnx.NodeProto, other: onnx.NodeProto) -> None:
+        for name, partner in zip(node.output, other.output, strict=False):
+            if name and partner:
+                self._add(name, partner, "dataflow")
+
+
+def _moving(wiring: Wiring) -> set[str]:
+    """Return the values that depend on what the model is fed."""
+    given = {info.name for info in wiring.model.graph.input}
+    found = given - wiring.initializers.keys() - wiring.sparse.keys()
+    for index, node in enumerate(wiring.nodes):
+        if any(name in found for name in wiring.reads[index]):
+            found.update(filter(None, node.output))
+    return found
+
+
+def _sources(
+    wiring: Wiring, name: str, aligned: Container[str], moving: Container[str]
+) -> set[str] | None:
+    """Return the aligned values that *name* is computed from; None if they are far away."""
+    found, seen = set[str](), set[int]()
+    pending = [name]
+    while pending:
+        index = wiring.makers.get(pending.pop())
+        if index is None or index in seen:
+            continue
+        seen.add(index)
+        if len(seen) > _MOST_WALKED:
+            return None
+        for read in wiring.reads[index]:
+            if read in moving and read in aligned:
+                found.add(read)
+            elif read in moving:
+                pending.append(read)
+    return found
+
+
+def _uses(wiring: Wiring, name: str) -> Counter[tuple[str, int]]:
+    """Return which operators read a value, and in which slots."""
+    return Counter(
+        (wiring.nodes[reader].op_type, slot)
+        for reader in wiring.readers.get(name, ())
+        for slot, read in enumerate(wiring.nodes[reader].input)
+        if read == name
+    )
+
+
+def _made(found: Mapping[str, bytes], wiring: Wiring) -> dict[str, bytes]:
+    return {name: digest for name, digest in found.items() if name in wiring.makers}
+
+
+def _is_alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+    kind = node.op_type, node.domain, len(node.input)
+    return kind == (other.op_type, other.domain, len(other.input))
+
+
+def _tells(sketch: Sketch) -> bool:
+    """Tell whether agreeing with these numbers can hardly be an accident."""
+    if sketch.dtype not in FLOATS:
+        return False
+    data = sketch.sample.data
+    return np.unique(data[np.isfinite(data)]).size >= _TELLING
+
+
+def _nearest(
+    sketch: Sketch, names: list[str], others: Mapping[str, Sketch], judge: Judge
+) -> str | None:
+    """Return which of *names* agrees best with a value; None if none does."""
+    own = judge.compare("", (sketch.sample,), (sketch.sample,))
+    ours = sketch.sample.data.astype(np.float64)
+    theirs = np.stack([others[name].sample.data.astype(np.float64) for name in names])
+    with np.errstate(invalid="ignore"):
+        outside = np.abs(theirs - ours) > own.atol + own.rtol * np.abs(ours)
+        outside |= np.isnan(theirs) != np.isnan(ours)
+        distance = np.where(outside.any(axis=1), np.inf, np.abs(theirs - ours).max(axis=1))
+    if np.isinf(distance).all():
+        return None
+    return names[int(np.nanargmin(np.where(np.isnan(distance), 0.0, distance)))]
+
+
+# How two models compare inside: frozen values, no behaviour.
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A value of the original, beside the value of the candidate that ought to be the same.
+
+    Attributes:
+        original: Its name in the original.
+        candidate: Its name in the candidate.
+        op_type: The operator that makes it in the original.
+        how: What aligned the two: ``structure``, ``log``, ``numbers``, ``dataflow`` or ``output``.
+        comparison: How they compare, with optimisation off.
+    """
+
+    original: str
+    candidate: str
+    op_type: str
+    how: str
+    comparison: OutputComparison
+
+    @property
+    def ok(self) -> bool:
+        """Whether the two agree."""
+        return self.comparison.ok
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Two models compared inside.
+
+    Attributes:
+        layers: The values aligned, in the original's order.
+        alone: How many values of the original and of the candidate have no counterpart.
+        seed: The seed of the inputs.
+        peak: The most bytes of values that were held at once, of one model.
+        doubtful: Pairs that dataflow suggests and that differ, while all that comes of them
+            agrees: most likely other steps on the way to one result.
+    """
+
+    layers: tuple[Layer, ...]
+    alone: tuple[int, int]
+    seed: int
+    peak: int
+    doubtful: tuple[Layer, ...] = ()
+
+    @property
+    def first(self) -> Layer | None:
+        """The first value that differs, in the original's order; None if none does."""
+        return next((layer for layer in self.layers if not layer.ok), None)
+
+    def counts(self) -> Counter[str]:
+        """Count the values aligned by what aligned them."""
+        return Counter(layer.how for layer in self.layers)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the record ``dpl.layers/1``."""
+        first = self.first
+        return {
+            "schema": "dpl.layers/1",
+            "seed": self.seed,
+            "alone": list(self.alone),
+            "first": None if first is None else first.original,
+            "layers": [
+                {
+                    "original": layer.original,
+                    "candidate": layer.candidate,
+                    "op_type": layer.op_type,
+                    "aligned_by": layer.how,
+                    **_figures(layer.comparison),
+                }
+                for layer in self.layers
+            ],
+        }
+
+
+def _figures(comparison: OutputComparison) -> dict[str, object]:
+    record = comparison.to_json()
+    for key in ("name", "level", "baseline", "seed"):
+        del record[key]
+    return record
 
 
 class Inside:
@@ -32,7 +623,7 @@ class Inside:
     def __init__(
         self,
         fed: Fed,
-        candidate: Source,
+        candidate: ModelSource,
         wirings: tuple[Wiring, Wiring],
         seed: int,
         cap: int = DEFAULT_CAP,
@@ -40,9 +631,9 @@ class Inside:
         """Run nothing yet."""
         self.seed = seed
         self.wirings = wirings
-        self.judge = fed.judge(REFERENCE, seed)
+        self.judge = fed.judge(REFERENCE_LEVEL, seed)
         feeds = fed.feeds[seed]
-        self.streams = Stream(fed.source, feeds, cap), Stream(candidate, feeds, cap)
+        self.streams = ValueStream(fed.source, feeds, cap), ValueStream(candidate, feeds, cap)
 
     def align(self) -> Alignment:
         """Find which values ought to be the same.

@@ -1,13 +1,508 @@
-"""What the check cannot see: outputs that say nothing about the computation behind them."""
+"""What a check would notice: wrong models made on purpose, and outputs that say nothing."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import onnx
+from google.protobuf.message import EncodeError
 
-from dplcli.ir.randomness import RANDOM_OPS
+from dplcli.ir.model import RULE_KEY
+from dplcli.ir.operators import RANDOM_OPS
+from dplcli.onnx_io.infer import INFERENCE_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
-from dplcli.verify.dataflow import Dataflow, attribute
-from dplcli.verify.sessions import Outputs
+from dplcli.verify.model import Dataflow, attribute, read_model, subgraphs
+from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
+
+# Changes of a model that change no result, whatever it is fed: they say nothing about a check.
+
+
+_SPATIAL = 2
+_MOVES = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity"})
+_SCALES = frozenset({"Mul", "Div"})
+_ATTENTION = frozenset({"Attention", "MultiHeadAttention"})
+_ADDS = frozenset({"Add", "Gemm"})
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Idleness:
+    """What of a model cannot matter.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        """Look at its main graph."""
+        self._shapes = _known_shapes(model)
+        self._ends = {f.name: f.node[-1].op_type for f in model.functions if f.node}
+        self._spreading = {"ConvTranspose"} | {
+            function.name
+            for function in model.functions
+            if any(node.op_type == "ConvTranspose" for node in function.node)
+        }
+        self._readers: dict[str, list[tuple[onnx.NodeProto, int]]] = defaultdict(list)
+        for node in model.graph.node:
+            for slot, name in enumerate(node.input):
+                self._readers[name].append((node, slot))
+
+    def is_idle_attribute(self, node: onnx.NodeProto, item: onnx.AttributeProto) -> bool:
+        """Tell whether an attribute cannot matter at all."""
+        if item.name == "beta":
+            return len([given for given in node.input if given]) < len(("A", "B", "C"))
+        axes = self.idle_axes(node, item.name)
+        return bool(axes) and len(axes) >= len(item.ints)
+
+    def idle_axes(self, node: onnx.NodeProto, name: str) -> frozenset[int]:
+        """Return the axes along which an attribute of a window cannot matter.
+
+        Dilations do not where the kernel has one element. Strides do not where the result has one,
+        or, of a transposed convolution, where the input has.
+        """
+        extents: list[tuple[int, ...]] = []
+        if name == "dilations":
+            extents = [tuple(item.ints) for item in node.attribute if item.name == "kernel_shape"]
+            extents += self._extents(node.input[1:2])
+        if name == "strides":
+            side = node.input if node.op_type in self._spreading else node.output
+            extents = self._extents(side[:1])
+        return frozenset(
+            axis for extent in extents for axis, size in enumerate(extent) if size == 1
+        )
+
+    def is_key_bias(self, weight: str) -> bool:
+        """Tell whether a weight is added to the keys of attention, and to nothing else.
+
+        It adds the same to the scores of all keys of a query, which Softmax does not see.
+        """
+        reader = self._only_reader(weight)
+        if reader is None or len(self._shapes.get(weight, ())) != 1:
+            return False
+        node, slot = reader
+        if slot == 0 or slot != len(node.input) - 1:
+            return False
+        if self._ends.get(node.op_type, node.op_type) not in _ADDS:
+            return False
+        return self._scores_keys(node.output[0])
+
+    def _scores_keys(self, name: str) -> bool:
+        """Tell whether a value is what attention compares its queries with."""
+        while (reader := self._only_reader(name)) is not None:
+            node, slot = reader
+            if node.op_type in _ATTENTION:
+                return slot == 1 and not any(item.name == "softcap" for item in node.attribute)
+            if node.op_type == "MatMul":
+                return slot == 1 and self._becomes_a_share(node.output[0])
+            is_scaled = node.op_type in _SCALES and slot == 0 and self._is_scalar(node.input[1])
+            if slot or not (is_scaled or node.op_type in _MOVES):
+                return False
+            name = node.output[0]
+        return False
+
+    def _becomes_a_share(self, name: str) -> bool:
+        """Tell whether scores go through Softmax, with a factor or a mask before it at the most."""
+        while (reader := self._only_reader(name)) is not None:
+            node, slot = reader
+            if node.op_type == "Softmax":
+                return all(item.i == -1 for item in node.attribute if item.name == "axis")
+            is_scaled = node.op_type in _SCALES and slot == 0 and self._is_scalar(node.input[1])
+            if not (is_scaled or node.op_type == "Add"):
+                return False
+            name = node.output[0]
+        return False
+
+    def _only_reader(self, name: str) -> tuple[onnx.NodeProto, int] | None:
+        readers = self._readers.get(name, [])
+        return readers[0] if len(readers) == 1 else None
+
+    def _is_scalar(self, name: str) -> bool:
+        return set(self._shapes.get(name, (0,))) <= {1}
+
+    def _extents(self, names: list[str]) -> list[tuple[int, ...]]:
+        return [self._shapes[name][_SPATIAL:] for name in names if name in self._shapes]
+
+
+def _known_shapes(model: onnx.ModelProto) -> Shapes:
+    """Return the shapes of values of the main graph; a dimension that is not a number is 0."""
+    try:
+        graph = infer_shapes(model)[0].graph
+    except (*INFERENCE_ERRORS, EncodeError):
+        graph = model.graph  # too large, or not well typed: what is stated has to do
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        if info.type.tensor_type.HasField("shape"):
+            dims = info.type.tensor_type.shape.dim
+            shapes.setdefault(info.name, tuple(dim.dim_value for dim in dims))
+    return shapes
+
+
+# Wrong models made on purpose, one change each, to learn what a check notices.
+#
+# Changed is what lies inside the regions that a tool wrote: bodies of partitions and their calls,
+# nodes that a rewrite put there; in a model without either, every node. A change is a weight
+# (whole, or its largest element), an attribute, two operands swapped, or an operator taken for
+# its neighbour. Of bodies of If, Loop and Scan only the weights are changed that they read: other
+# changes there make loops that do not end.
+
+
+Weights = dict[str, Array]
+_Change = Callable[[onnx.ModelProto, Weights], str]
+
+_ORDERED = frozenset({"Sub", "Div", "Pow", "MatMul", "Less", "Greater", "Mod", "PRelu"})
+_NEIGHBOURS = {
+    "Add": "Sub",
+    "Sub": "Add",
+    "Mul": "Div",
+    "Max": "Min",
+    "Min": "Max",
+    "MaxPool": "AveragePool",
+    "GlobalAveragePool": "GlobalMaxPool",
+    "Relu": "Softplus",
+    "Sigmoid": "Tanh",
+    "Tanh": "Sigmoid",
+    "ReduceMean": "ReduceMax",
+    "Sqrt": "Exp",
+}
+# Attributes that decide about types or about nothing at inference.
+_LEFT_ALONE = frozenset(
+    {"to", "dtype", "keepdims", "ceil_mode", "allowzero", "storage_order", "saturate", "momentum"}
+    | {"training_mode", "num_outputs", "spatial", "stash_type", "noop_with_empty_axes", "group"}
+)
+_TABLES = frozenset({"Gather", "GatherElements", "GatherND"})
+_MOVED = frozenset({"Reshape", "Resize", "Slice", "Tile", "Expand", "Pad", "ConstantOfShape"})
+_MOST_SHOWN = 8
+_FACTORS = (1.1, -1.0, 10.0)
+_PARTITION_KEYS = frozenset({"Composite", "Codegen"})
+_FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE})
+_BYTES = frozenset({onnx.TensorProto.INT8, onnx.TensorProto.UINT8})
+
+
+@dataclass(frozen=True)
+class NodePosition:
+    """A node that may be changed: number of its function (-1: main graph), and its own there."""
+
+    function: int
+    node: int
+
+    def find(self, model: onnx.ModelProto) -> onnx.NodeProto:
+        """Return the node in *model*."""
+        owner = model.graph if self.function < 0 else model.functions[self.function]
+        node: onnx.NodeProto = owner.node[self.node]
+        return node
+
+
+@dataclass(frozen=True)
+class Regions:
+    """What may be changed, and what it is called."""
+
+    label: str
+    places: tuple[NodePosition, ...]
+
+
+def regions_of(model: onnx.ModelProto) -> Regions:
+    """Return the nodes inside what a tool wrote, or all nodes if nothing says so."""
+    written = [
+        index
+        for index, function in enumerate(model.functions)
+        if any(entry.key in _PARTITION_KEYS for entry in function.metadata_props)
+    ]
+    names = {(model.functions[i].domain, model.functions[i].name) for i in written}
+    places = [NodePosition(i, n) for i in written for n in range(len(model.functions[i].node))]
+    calls = [
+        NodePosition(-1, index)
+        for index, node in enumerate(model.graph.node)
+        if (node.domain, node.op_type) in names
+    ]
+    if calls:
+        return Regions("partitions", (*places, *calls))
+    rewritten = [
+        NodePosition(-1, index)
+        for index, node in enumerate(model.graph.node)
+        if any(entry.key == RULE_KEY for entry in node.metadata_props)
+    ]
+    if rewritten:
+        return Regions("rewritten nodes", tuple(rewritten))
+    everywhere = [NodePosition(-1, index) for index in range(len(model.graph.node))]
+    bodies = [NodePosition(i, n) for i, f in enumerate(model.functions) for n in range(len(f.node))]
+    return Regions("whole model", (*everywhere, *bodies))
+
+
+def changes(
+    model: onnx.ModelProto, weights: Mapping[str, Array], rng: np.random.Generator
+) -> Iterator[_Change]:
+    """Yield random changes without end, or none if there is nothing to change.
+
+    Each is applied to a fresh copy of *model* and *weights*, and says in words what it did; it
+    says '' if it could do nothing.
+    """
+    places = regions_of(model).places
+    idleness = Idleness(model)
+    sites = [
+        sites
+        for sites in (
+            _weight_sites(model, weights, places, idleness),
+            _attribute_sites(model, places, idleness),
+            _operand_sites(model, places),
+        )
+        if sites
+    ]
+    while sites:
+        kind = sites[int(rng.integers(len(sites)))]
+        yield _seeded(kind[int(rng.integers(len(kind)))], int(rng.integers(2**32)))
+
+
+_Site = Callable[[onnx.ModelProto, Weights, np.random.Generator], str]
+
+
+def _seeded(site: _Site, seed: int) -> _Change:
+    return lambda model, weights: site(model, weights, np.random.default_rng(seed))
+
+
+def _weight_sites(
+    model: onnx.ModelProto,
+    weights: Mapping[str, Array],
+    places: tuple[NodePosition, ...],
+    idleness: Idleness,
+) -> list[_Site]:
+    """Return the weights that the places read from outside, or hold as constants."""
+    tensors = {t.name: i for i, t in enumerate(model.graph.initializer)}
+    found: dict[str, _Site] = {}
+    constants: list[_Site] = []
+    for place in places:
+        node = place.find(model)
+        if node.op_type == "Constant" and any(a.name == "value" for a in node.attribute):
+            tensor = next(a.t for a in node.attribute if a.name == "value")
+            if tensor.data_type in _FLOATS and _is_here(tensor):
+                constants.append(_constant_site(place))
+        for name, whole in _reads(node) if place.function < 0 else ():
+            if idleness.is_key_bias(name):
+                continue
+            if name in weights:
+                found[name] = _refilled_site(name, whole=whole)
+            elif name in tensors and _is_weight(model.graph.initializer[tensors[name]]):
+                found[name] = _tensor_site(tensors[name], whole=whole)
+    return [*found.values(), *constants]
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[tuple[str, bool]]:
+    """Yield what a node or its bodies compute with, and whether only some of it may be used."""
+    if node.op_type not in _MOVED:
+        yield from ((name, node.op_type in _TABLES) for name in node.input)
+    for body in subgraphs(node):
+        for inner in body.node:
+            yield from _reads(inner)
+
+
+def _is_here(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_location != onnx.TensorProto.EXTERNAL and 0 not in tensor.dims
+
+
+def _is_weight(tensor: onnx.TensorProto) -> bool:
+    is_many = len(tensor.dims) > 0 and int(np.prod(tensor.dims)) > 1
+    wanted = tensor.data_type in _FLOATS or (tensor.data_type in _BYTES and is_many)
+    return wanted and _is_here(tensor)
+
+
+def _refilled_site(name: str, *, whole: bool) -> _Site:
+    def change(_: onnx.ModelProto, weights: Weights, rng: np.random.Generator) -> str:
+        values, what = _changed(weights[name], rng, whole=whole)
+        weights[name] = values
+        return f"weight {name!r} {what}" if what else ""
+
+    return change
+
+
+def _tensor_site(index: int, *, whole: bool) -> _Site:
+    def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
+        tensor = model.graph.initializer[index]
+        values, what = _changed(onnx.numpy_helper.to_array(tensor), rng, whole=whole)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+        return f"weight {tensor.name!r} {what}" if what else ""
+
+    return change
+
+
+def _constant_site(place: NodePosition) -> _Site:
+    def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
+        node = place.find(model)
+        tensor = next(a.t for a in node.attribute if a.name == "value")
+        values, what = _changed(onnx.numpy_helper.to_array(tensor), rng, whole=True)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+        return f"constant {node.output[0]!r} {what}" if what else ""
+
+    return change
+
+
+def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[Array, str]:
+    """Return other values, and what is other about them; '' if nothing is."""
+    if values.dtype.kind != "f":
+        rolled = np.roll(values, 1)
+        return (rolled, "rolled by one") if (rolled != values).any() else (values, "")
+    numbers = values.astype(np.float64)
+    finite = np.isfinite(numbers) & (numbers != 0)
+    if not finite.any():
+        return values, ""
+    how = int(rng.integers(len(_FACTORS) + (not whole)))
+    if how < len(_FACTORS):
+        changed, what = numbers * _FACTORS[how], f"times {_FACTORS[how]:g}"
+    else:
+        changed = numbers.copy()
+        flat = int(np.where(finite, np.abs(numbers), 0).argmax())
+        index = tuple(int(axis) for axis in np.unravel_index(flat, numbers.shape))
+        changed[index] *= 10
+        what = f"at {list(index)} times 10"
+    with np.errstate(over="ignore"):
+        return changed.astype(values.dtype), what
+
+
+def _attribute_sites(
+    model: onnx.ModelProto, places: tuple[NodePosition, ...], idleness: Idleness
+) -> list[_Site]:
+    kinds = (onnx.AttributeProto.INT, onnx.AttributeProto.INTS, onnx.AttributeProto.FLOAT)
+    return [
+        _attribute_site(place, index, idleness.idle_axes(node, item.name))
+        for place in places
+        for node in [place.find(model)]
+        for index, item in enumerate(node.attribute)
+        if item.type in kinds and not item.ref_attr_name and item.name not in _LEFT_ALONE
+        if node.op_type not in {"Constant", "Cast", "ConstantOfShape"}
+        if not idleness.is_idle_attribute(node, item)
+    ]
+
+
+def _attribute_site(place: NodePosition, index: int, idle: frozenset[int]) -> _Site:
+    def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
+        node = place.find(model)
+        item = node.attribute[index]
+        before = onnx.helper.get_attribute_value(item)
+        _change_attribute(item, rng, idle)
+        after = onnx.helper.get_attribute_value(item)
+        if before == after:
+            return ""
+        return f"{node.op_type} {node.output[0]!r}: {_difference(item.name, before, after)}"
+
+    return change
+
+
+def _difference(name: str, before: object, after: object) -> str:
+    """Say what became of an attribute; of a long list, what became of its elements."""
+    match before, after:
+        case [*old], [*new] if len(old) > _MOST_SHOWN:
+            pairs = enumerate(zip(old, new, strict=True))
+            return ", ".join(f"{name}[{i}] {a} -> {b}" for i, (a, b) in pairs if a != b)
+    return f"{name} {before} -> {after}"
+
+
+def _change_attribute(
+    item: onnx.AttributeProto, rng: np.random.Generator, idle: frozenset[int]
+) -> None:
+    if item.type == onnx.AttributeProto.FLOAT:
+        item.f = item.f * 2 + 0.125
+    elif item.type == onnx.AttributeProto.INT:
+        item.i = 1 - item.i if item.i in {0, 1} else item.i + int(rng.choice((-1, 1)))
+    elif item.name == "pads":
+        # Kept in sum, so that the shape stays.
+        half = len(item.ints) // 2
+        axis = int(rng.integers(half)) if half else 0
+        if half and item.ints[axis + half] > 0:
+            item.ints[axis] += 1
+            item.ints[axis + half] -= 1
+        elif half and item.ints[axis] > 0:
+            item.ints[axis] -= 1
+            item.ints[axis + half] += 1
+    elif item.name == "perm" and len(item.ints) > 1:
+        first, second = rng.choice(len(item.ints), 2, replace=False)
+        item.ints[first], item.ints[second] = item.ints[second], item.ints[first]
+    elif axes := [axis for axis in range(len(item.ints)) if axis not in idle]:
+        item.ints[axes[int(rng.integers(len(axes)))]] += 1
+
+
+def _operand_sites(model: onnx.ModelProto, places: tuple[NodePosition, ...]) -> list[_Site]:
+    sites: list[_Site] = []
+    for place in places:
+        node = place.find(model)
+        if node.domain not in {"", "ai.onnx"}:
+            continue
+        if node.op_type in _ORDERED and len(node.input) > 1 and node.input[0] != node.input[1]:
+            sites.append(_swap_site(place, 0, 1))
+        if node.op_type == "Where" and node.input[1] != node.input[2]:
+            sites.append(_swap_site(place, 1, 2))
+        if node.op_type in _NEIGHBOURS:
+            sites.append(_neighbour_site(place))
+    return sites
+
+
+def _swap_site(place: NodePosition, first: int, second: int) -> _Site:
+    def change(model: onnx.ModelProto, _: Weights, __: np.random.Generator) -> str:
+        node = place.find(model)
+        node.input[first], node.input[second] = node.input[second], node.input[first]
+        return f"{node.op_type} {node.output[0]!r}: operands swapped"
+
+    return change
+
+
+def _neighbour_site(place: NodePosition) -> _Site:
+    def change(model: onnx.ModelProto, _: Weights, __: np.random.Generator) -> str:
+        node = place.find(model)
+        before, node.op_type = node.op_type, _NEIGHBOURS[node.op_type]
+        return f"{before} {node.output[0]!r} -> {node.op_type}"
+
+    return change
+
+
+# Measuring the power of a check: how many wrong models would it have refused?
+
+
+# Draws per mutant asked for: many changes make a model that onnxruntime refuses.
+_PATIENCE = 10
+
+
+def measure_power(
+    candidate: ModelSource, count: int, seed: int, is_caught: Callable[[ModelSource], bool]
+) -> Power:
+    """Try *count* wrong candidates, fewer where no more of them run.
+
+    Args:
+        candidate: The model in question; it is not changed.
+        count: How many mutants to try.
+        seed: Decides which.
+        is_caught: Runs a mutant and tells whether the check refuses it.
+            Raises RunError if onnxruntime does not run it.
+    """
+    given = dict(candidate.weights or {})
+    model = (
+        read_model(candidate.path)
+        if candidate.content is None
+        else onnx.load_model_from_string(candidate.content)
+    )
+    tried: set[str] = set()
+    caught = 0
+    missed: list[str] = []
+    drawn = changes(model, given, np.random.default_rng(seed))
+    for _, change in zip(range(_PATIENCE * count), drawn, strict=False):
+        if caught + len(missed) == count:
+            break
+        mutant, weights = onnx.ModelProto(), dict[str, Array](given)
+        mutant.CopyFrom(model)
+        what = change(mutant, weights)
+        if not what or what in tried:
+            continue
+        tried.add(what)
+        content = mutant.SerializeToString()
+        try:
+            refused = is_caught(replace(candidate, content=content, weights=weights or None))
+        except (RunError, StoppedError):
+            continue
+        if refused:
+            caught += 1
+        else:
+            missed.append(what)
+    return Power(caught, caught + len(missed), tuple(missed), regions_of(model).label)
+
+
+# What the check cannot see: outputs that say nothing about the computation behind them.
 
 
 def blind_outputs(judge: Judge, runs: Sequence[Outputs]) -> tuple[str, ...]:

@@ -12,10 +12,11 @@ import onnx
 import pytest
 
 from dplcli import pipeline
-from dplcli.dpl import PatternRule, parse_pattern, read_catalogs
-from dplcli.dpl.scoping import bound_names
-from dplcli.onnx_io.build import model_from_text as model_of_example
-from dplcli.passes.selection import select_matches
+from dplcli.catalog import read_catalogs
+from dplcli.dpl import PatternRule, parse_pattern
+from dplcli.dpl.text import bound_names
+from dplcli.onnx_io.read import model_from_text as model_of_example
+from dplcli.passes.select import select_matches
 from tests.corpus.nets import each_model, real_model
 from tests.helpers import SCHEMAS, model_from_text, one_in
 from tests.near_misses import failed_trials, kinds_of_examples

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.onnx_io.build import model_from_text as model_of_example
-from dplcli.passes.rewriting import rewrite
+from dplcli.onnx_io.read import model_from_text as model_of_example
+from dplcli.passes.rewrite import rewrite
 from tests.helpers import model_from_bytes, one_in, proto_from_text, shipped_rewrites
 from tests.near_misses import failed_trials, kinds_of_examples
 

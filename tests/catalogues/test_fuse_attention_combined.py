@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dplcli.onnx_io import to_proto
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import rewrite
 from tests.helpers import model_from_text, print_model, proto_from_text, run_model, shipped_rewrites
 
 if TYPE_CHECKING:

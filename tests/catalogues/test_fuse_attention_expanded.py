@@ -20,9 +20,9 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from dplcli.dpl import read_catalogs
+from dplcli.catalog import read_catalogs
 from dplcli.onnx_io import model_from_proto, to_proto
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import rewrite
 from tests.helpers import SCHEMAS
 
 if TYPE_CHECKING:

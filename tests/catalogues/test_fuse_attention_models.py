@@ -13,7 +13,7 @@ import pytest
 
 from dplcli import pipeline
 from dplcli.onnx_io import load_model, to_proto
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import rewrite
 from tests.corpus.nets import each_model, real_model
 from tests.helpers import shipped_rewrites
 

@@ -19,10 +19,10 @@ import pytest
 from onnx.backend.test.case import node as node_cases
 from onnx.reference import ReferenceEvaluator
 
-from dplcli.dpl import read_catalogs
-from dplcli.ir.verifier import verify_model
+from dplcli.catalog import read_catalogs
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import model_from_proto, to_proto
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import rewrite
 from tests.helpers import SCHEMAS, one_in, with_long
 
 if TYPE_CHECKING:

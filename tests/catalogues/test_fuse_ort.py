@@ -16,8 +16,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
 from dplcli.errors import PassError
 from dplcli.onnx_io import load_model, to_proto
-from dplcli.onnx_io.build import model_from_text as model_of_example
-from dplcli.passes.rewriting import rewrite
+from dplcli.onnx_io.read import model_from_text as model_of_example
+from dplcli.passes.rewrite import rewrite
 from tests.helpers import one_in, shipped_rewrites
 from tests.near_misses import failed_trials, kinds_of_examples
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import onnx
 import pytest
 
-from dplcli.passes.coverage import REPEATED
+from dplcli.passes.select import REPEATED
 from tests.repeating import chain, numbered
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from dplcli.cli.patterns import command as patterns_command
 from dplcli.cli.printing import guarded
 from dplcli.report.escaping import json_text
 from dplcli.report.layout import Group, Table, Text, lines_of
-from dplcli.verify import workers
+from dplcli.verify import run
 from tests.cli.support import ROOT
 from tests.helpers import one_in
 
@@ -401,14 +401,14 @@ def test_a_terminal_gets_our_styles_and_no_others(hostile: Path) -> None:
     assert_plain(re.sub(r"\x1b\[(\d*[AK]|\?25[lh])|\r", "", text), styled=True)
 
 
-@pytest.mark.skipif(not workers.IS_POSSIBLE, reason="models run in this process")
+@pytest.mark.skipif(not run.IS_POSSIBLE, reason="models run in this process")
 @pytest.mark.long
 @pytest.mark.usefixtures("hostile")
 def test_what_onnxruntime_prints_is_guarded(dpl: Dpl, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that runs models writes nothing to the terminal by itself."""
     said = NAMES["line"] + NAMES["screen"] + "\xff\n"
-    monkeypatch.setattr(workers, "_START", f"import os; os.write(2, {said.encode('latin-1')!r})")
-    workers.end_workers()
+    monkeypatch.setattr(run, "_START", f"import os; os.write(2, {said.encode('latin-1')!r})")
+    run.end_workers()
 
     answer = dpl("verify", MODEL, OTHER)
 

@@ -9,13 +9,13 @@ import pytest
 from dplcli import pipeline
 from dplcli.dpl import PatternRule
 from dplcli.dpl.rule import ConstantsPolicy, EscapePolicy
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.inline import inline
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
-from dplcli.passes.selection import select_matches
-from dplcli.pipeline.inlining import written_functions
+from dplcli.passes.select import select_matches
+from dplcli.pipeline.partitioning import written_functions
 from dplcli.pipeline.rules import RuleSource, load_rules
 from tests.corpus.nets import LIGHT_NETS, light_net, manifest, real_model
 from tests.helpers import model_from_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dplcli.diff import DEFAULT_IGNORED, Differ
-from dplcli.onnx_io.statements import statements_of
+from dplcli.onnx_io.read import statements_of
 from tests.helpers import model_from_text
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from dplcli.diff.models import Differ
-from dplcli.ir.randomness import draws_random
+from dplcli.diff.comparison import Differ
+from dplcli.ir.operators import draws_random
 from tests.diff.compared import difference, words
 from tests.models import ir_of
 

@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from dplcli.diff.weights import distance
+from dplcli.diff.comparison import distance
 from dplcli.ir import ArrayTensor
-from dplcli.report.diff_records import diff_record
+from dplcli.report.diff import diff_record
 from tests.diff.compared import NET, difference, words
 from tests.helpers import model_from_bytes, proto_from_text
 

@@ -22,7 +22,7 @@ from dplcli.dpl import (
     unordered,
     wildcard,
 )
-from dplcli.dpl.tracing import Tracer
+from dplcli.dpl.explain import Tracer
 from dplcli.errors import PatternSyntaxError
 from tests.helpers import SCHEMAS, find_solutions, model_from_text, one_in, pattern_of, rule
 from tests.strategies import within

@@ -7,10 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dplcli.dpl.expressions import Expression
-from dplcli.dpl.facts import UnknownFactError
-from dplcli.dpl.helpers import FUNCTIONS
-from dplcli.dpl.room import FREE
+from dplcli.dpl.conditions import FREE, FUNCTIONS, Expression, UnknownFactError
 from dplcli.ir import ArrayTensor, Value
 from tests.helpers import model_from_text, rule, selected, taken
 

@@ -5,7 +5,7 @@ from textwrap import dedent
 
 import pytest
 
-from dplcli.dpl import (
+from dplcli.catalog import (
     find_catalog,
     load_catalog,
     load_catalogs,

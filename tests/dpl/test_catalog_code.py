@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import pytest
 
-from dplcli.dpl import Catalog, read_catalogs
+from dplcli.catalog import Catalog, read_catalogs
 from dplcli.errors import CatalogError, DplError
-from dplcli.passes.selection import select_matches
+from dplcli.passes.select import select_matches
 from tests.calling import exit_code
 from tests.helpers import (
     SCHEMAS,

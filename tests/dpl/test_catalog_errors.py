@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dplcli.dpl import load_catalog
+from dplcli.catalog import load_catalog
 from dplcli.errors import CatalogError
 from tests.helpers import SCHEMAS
 
@@ -221,7 +221,7 @@ def test_unreadable_places(tmp_path: Path) -> None:
 CHILD = """
 import resource, sys, pathlib
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-from dplcli.dpl import load_catalog
+from dplcli.catalog import load_catalog
 from dplcli.errors import CatalogError
 from dplcli.onnx_io import OnnxSchemas
 try:

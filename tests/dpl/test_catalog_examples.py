@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dplcli import pipeline
-from dplcli.dpl import read_catalogs, shipped_catalogs
+from dplcli.catalog import read_catalogs, shipped_catalogs
 from dplcli.errors import CatalogError
 from tests.helpers import SCHEMAS
 

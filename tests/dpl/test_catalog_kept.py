@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.dpl import read_catalogs
+from dplcli.catalog import read_catalogs
 from dplcli.ir import Graph
-from dplcli.passes.selection import select_matches
+from dplcli.passes.select import select_matches
 from tests.helpers import SCHEMAS, model_from_text, taken
 
 if TYPE_CHECKING:

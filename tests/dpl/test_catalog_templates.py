@@ -5,8 +5,9 @@ from textwrap import dedent
 
 import pytest
 
-from dplcli.dpl import Catalog, parse_pattern, read_catalogs
-from dplcli.dpl.catalog_writer import write_catalog
+from dplcli.catalog import Catalog, read_catalogs
+from dplcli.catalog.catalog import write_catalog
+from dplcli.dpl import parse_pattern
 from dplcli.dpl.pattern import CallPattern, DFPattern
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import CatalogError

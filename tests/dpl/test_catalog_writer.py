@@ -4,8 +4,8 @@ from textwrap import dedent
 
 import pytest
 
+from dplcli.catalog.catalog import write_catalog
 from dplcli.dpl import Example
-from dplcli.dpl.catalog_writer import write_catalog
 from dplcli.errors import CatalogError
 from tests.helpers import catalog_rules, rule
 

@@ -11,7 +11,7 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.errors import PatternSyntaxError
-from dplcli.passes.selection import select_matches
+from dplcli.passes.select import select_matches
 from tests.helpers import describe_refusals, model_from_text, one_in, rule, selected, taken
 
 GRAPH = "g (float[2] a) => (float[2] o) <float[2] w = {1, 2}> { o = Add (a, w) }"

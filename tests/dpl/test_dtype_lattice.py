@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dplcli.dpl.dtype_lattice import widens
+from dplcli.dpl.conditions import widens
 
 FLOATS = {
     "float16": "float16",

@@ -8,13 +8,13 @@ import onnx
 import onnx.parser
 import pytest
 
+from dplcli.catalog import read_catalogs
 from dplcli.cli.main import dpl
-from dplcli.dpl import read_catalogs
 from dplcli.errors import CatalogError
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
-from dplcli.passes.rewriting import rewrite
-from dplcli.pipeline.function_catalogs import READERS
+from dplcli.passes.rewrite import rewrite
+from dplcli.pipeline.rules import READERS
 from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
 
 if TYPE_CHECKING:

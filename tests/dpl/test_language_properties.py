@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dplcli.dpl import StepBudgetExceededError, parse_pattern
-from dplcli.dpl.tracing import Tracer
+from dplcli.dpl.explain import Tracer
 from dplcli.errors import PatternSyntaxError
 from tests.helpers import (
     SCHEMAS,

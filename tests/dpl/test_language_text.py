@@ -29,7 +29,7 @@ from dplcli.dpl import (
     unordered,
     wildcard,
 )
-from dplcli.dpl.scoping import bound_names
+from dplcli.dpl.text import bound_names
 from dplcli.errors import PatternSyntaxError
 from tests.helpers import SCHEMAS, find_solutions, model_from_text, pattern_of, rule
 from tests.strategies import language_texts, within

@@ -3,7 +3,7 @@
 import pytest
 
 from dplcli.dpl import Matcher
-from dplcli.dpl.index import OpIndex
+from dplcli.dpl.matcher import OpIndex
 from tests.helpers import model_from_text, pattern_of
 
 CONV = "t = Conv (x, k) y = Relu (t)"

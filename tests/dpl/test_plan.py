@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dplcli.dpl.plan import Plan, PlanEntry, plan_schema, read_plan, write_plan
+from dplcli.catalog.plan import Plan, PlanEntry, plan_schema, read_plan, write_plan
 from dplcli.errors import CatalogError
 
 if TYPE_CHECKING:

@@ -16,12 +16,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from dplcli.dpl import read_catalogs
+from dplcli.catalog import read_catalogs
 from dplcli.errors import CatalogError
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
-from dplcli.passes.loops import RewriteLimitError
-from dplcli.passes.rewriting import Rewriting, rewrite
+from dplcli.passes.rewrite import RewriteLimitError, Rewriting, rewrite
 from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
 from tests.strategies import graphs, within
 

@@ -11,15 +11,13 @@ import onnxruntime as ort
 import pytest
 from onnx import ValueInfoProto, helper
 
-from dplcli.dpl.shapes import Fact, Knowledge, Term
-from dplcli.dpl.shapes.content_rules import CONTENT_RULES
-from dplcli.dpl.shapes.shape_rules import SHAPE_RULES
-from dplcli.dpl.shapes.window_rules import WINDOW_RULES
+from dplcli.shapes import Fact, Knowledge, Term
+from dplcli.shapes.rules import CONTENT_RULES, SHAPE_RULES, WINDOW_RULES
 from tests.helpers import model_from_bytes, model_from_text, proto_from_text
 
 if TYPE_CHECKING:
-    from dplcli.dpl.shapes.terms import Number
     from dplcli.ir import Model
+    from dplcli.shapes.terms import Number
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
 OLD = '<ir_version: 7, opset_import: ["" : 10]>\n'

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dplcli.dpl.shapes.terms import Algebra, Term, add, divide, is_small, multiply, negative
+from dplcli.shapes.terms import Algebra, Term, add, divide, is_small, multiply, negative
 
 if TYPE_CHECKING:
-    from dplcli.dpl.shapes.terms import Number
+    from dplcli.shapes.terms import Number
 
 ALGEBRA = Algebra()
 ATOMS = [ALGEBRA.atom(name, low=0) for name in "abc"] + [ALGEBRA.atom("z")]

@@ -10,13 +10,13 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from dplcli.dpl.shapes import Term, described, items_of, shape_of
 from dplcli.onnx_io import load_model
+from dplcli.shapes import Term, described, items_of, shape_of
 from tests.corpus.nets import each_model, manifest, real_model
 from tests.models import ir_of
 
 if TYPE_CHECKING:
-    from dplcli.dpl.shapes.terms import Number
+    from dplcli.shapes.terms import Number
 
 
 def shape(body: str, inputs: str = "float[b,s,16] x", constants: str = "") -> str:

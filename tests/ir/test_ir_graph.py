@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplcli.ir import Graph, Model, Node, Value
-from dplcli.onnx_io.codec import ProtoCodec
-from dplcli.onnx_io.tensors import Home
+from dplcli.onnx_io.convert import Home
+from dplcli.onnx_io.read import ProtoCodec
 from tests.models import ir_of, node_making
 
 MANY = 100

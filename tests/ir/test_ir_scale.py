@@ -8,8 +8,7 @@ import onnx.helper
 import pytest
 
 from dplcli.ir import Model
-from dplcli.ir.traversal import path_through_outside
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import path_through_outside, verify_model
 from dplcli.onnx_io import staged, to_proto
 from tests.models import ir_of, node_making, parse, read_values
 

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplcli.ir import Model, Node, Value
-from dplcli.ir.traversal import enclosing_node, path_through_outside, users
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import enclosing_node, path_through_outside, users, verify_model
 from tests.models import ir_of, node_making, parse, read_values
 
 NESTED = """g (float[2] x, bool c) => (y, z) {

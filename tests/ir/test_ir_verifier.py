@@ -6,7 +6,7 @@ import pytest
 
 from dplcli.errors import InvalidGraphError
 from dplcli.ir import Model, Node, Value
-from dplcli.ir.verifier import verify_graph, verify_model
+from dplcli.ir.traversal import verify_graph, verify_model
 from tests.models import ir_of, node_making
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>

@@ -10,7 +10,7 @@ import onnx.helper
 import onnxruntime as ort
 import pytest
 
-from dplcli.ir.op_kinds import OP_KINDS, kind_of
+from dplcli.ir.operators import OP_KINDS, kind_of
 
 NEWEST_OPSET = 28
 """The opset the table was written for."""

@@ -12,20 +12,15 @@ import pytest
 from onnx import ModelProto, helper
 
 from dplcli.ir import TensorType
-from dplcli.ir.flops import STANDARD, flops
-from dplcli.ir.functions import MANY, expanded_sizes
-from dplcli.onnx_io import (
-    bounded_inference,
-    check_model,
-    evaluation,
-    exact_types,
-    load_model,
-    node_inference,
-    shape_inference,
-    sized_inference,
-)
-from dplcli.onnx_io.bounded_inference import Expansion, limited_memory
-from dplcli.onnx_io.node_inference import NodeInference, infer_node
+from dplcli.ir.cost import STANDARD, flops
+from dplcli.ir.model import MANY, expanded_sizes
+from dplcli.onnx_io import check_model, exact_types, load_model
+from dplcli.onnx_io import infer as bounded_inference
+from dplcli.onnx_io import infer as evaluation
+from dplcli.onnx_io import infer as node_inference
+from dplcli.onnx_io import infer as shape_inference
+from dplcli.onnx_io import infer as sized_inference
+from dplcli.onnx_io.infer import Expansion, NodeInference, infer_node, limited_memory
 from tests.helpers import model_from_bytes, model_from_text, proto_from_text
 
 if TYPE_CHECKING:
@@ -95,13 +90,13 @@ class Looked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Count from now on."""
         self.nodes = 0
-        infer = bounded_inference._infer  # noqa: SLF001  # the only door to onnx
+        infer = bounded_inference._infer_bounded  # noqa: SLF001  # the only door to onnx
 
         def counted(model: ModelProto, *, data_prop: bool) -> ModelProto:
             self.nodes += Expansion(model).total
             return infer(model, data_prop=data_prop)
 
-        monkeypatch.setattr(bounded_inference, "_infer", counted)
+        monkeypatch.setattr(bounded_inference, "_infer_bounded", counted)
 
 
 @pytest.mark.parametrize(("depth", "calls"), [(30, 2), (12, 3), (90, 1), (40, 9)])

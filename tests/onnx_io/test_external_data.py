@@ -16,7 +16,7 @@ import pytest
 
 from dplcli.errors import DplError, InvalidModelError, ModelExportError, ModelLoadError
 from dplcli.ir import Model
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import check_model, load_model, staged, to_proto
 from tests.models import parse
 

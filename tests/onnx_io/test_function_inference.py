@@ -7,7 +7,7 @@ import pytest
 from dplcli.errors import InvalidModelError
 from dplcli.ir import Model, TensorType, Value
 from dplcli.onnx_io import to_proto
-from dplcli.onnx_io.function_inference import infer_in_functions
+from dplcli.onnx_io.infer import infer_in_functions
 from tests.helpers import model_from_bytes, model_from_text
 from tests.models import ir_of
 

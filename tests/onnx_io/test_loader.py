@@ -10,8 +10,7 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.errors import InvalidModelError
-from dplcli.ir.traversal import users
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import users, verify_model
 from dplcli.onnx_io import paused_gc, to_proto
 from tests.models import ir_of, node_making, parse, read_values
 

@@ -16,7 +16,7 @@ from dplcli.errors import DplError, InvalidModelError, ModelLoadError
 from dplcli.ir import Model
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.printer import print_graph
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import load_model, to_proto
 from tests.models import ir_of, parse
 

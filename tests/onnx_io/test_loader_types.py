@@ -9,8 +9,8 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.ir import ArrayTensor, TensorType, Value
+from dplcli.ir.traversal import verify_model
 from dplcli.ir.types import DTYPE_CODES, dtype_name
-from dplcli.ir.verifier import verify_model
 from dplcli.onnx_io import to_proto
 from tests.models import ir_of, parse
 

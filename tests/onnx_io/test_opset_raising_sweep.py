@@ -12,7 +12,7 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.shape_inference import InferenceError
 
 from dplcli.onnx_io import raise_opset
-from dplcli.onnx_io.opset_raising.bumps import ADAPTERS, KEEPS_MEANING
+from dplcli.onnx_io.opset import ADAPTERS, KEEPS_MEANING
 from tests.helpers import run_model
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from dplcli.ir import Model
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import is_modified, load_model, staged, to_proto
 from tests.corpus.nets import listed_models, our_model
 from tests.models import ir_of, parse

@@ -3,9 +3,9 @@
 import onnx
 import pytest
 
-from dplcli.dpl.shapes import Knowledge
 from dplcli.ir import Model, Value
 from dplcli.onnx_io import to_proto
+from dplcli.shapes import Knowledge
 from tests.models import ir_of, parse
 
 T = "t = Transpose <perm = [1, 0]> (x)"

@@ -1,9 +1,9 @@
 """What the tests of learning share: rules learned from ONNX text."""
 
+from dplcli.catalog.catalog import write_catalog
 from dplcli.dpl import PatternRule
-from dplcli.dpl.catalog_writer import write_catalog
 from dplcli.ir import Model, Node
-from dplcli.passes.learning import LearnedRule, learn_rule
+from dplcli.passes.learn import LearnedRule, learn_rule
 from tests.helpers import catalog_rules, model_from_text
 
 CONV = "g (float[1,3,8,8] x, float[4,3,3,3] w) => (y)"

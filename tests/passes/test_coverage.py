@@ -10,12 +10,11 @@ import pytest
 
 from dplcli.errors import UsageError
 from dplcli.onnx_io import exact_types, load_model, model_from_proto, to_proto
-from dplcli.passes.coverage import NO_FIT, NO_ROOT, NO_RULE
 from dplcli.passes.partition import partition
-from dplcli.passes.selection import select_matches
-from dplcli.pipeline.measuring import measured_coverage
-from dplcli.report.coverage import coverage_record, coverage_report
+from dplcli.passes.select import NO_FIT, NO_ROOT, NO_RULE, select_matches
+from dplcli.pipeline.matching import measured_coverage
 from dplcli.report.layout import lines_of
+from dplcli.report.partition import coverage_record, coverage_report
 from tests.helpers import model_from_text, rule
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import PatternRule
     from dplcli.ir import Model
-    from dplcli.passes.coverage import Coverage
+    from dplcli.passes.select import Coverage
 
 ROOT = Path(__file__).parents[2]
 

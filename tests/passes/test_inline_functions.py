@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from dplcli.errors import PassError
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
 from tests.helpers import check_sound, model_from_bytes, print_model, proto_from_text, rule

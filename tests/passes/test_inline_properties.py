@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplcli.dpl import PatternRule
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
-from dplcli.passes.marks import is_written
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
-from dplcli.passes.selection import select_matches
+from dplcli.passes.records import is_written
+from dplcli.passes.select import select_matches
 from tests.helpers import model_from_bytes, proto_from_text, rule
 from tests.scoped import named as with_names
 from tests.scoped import scoped_models

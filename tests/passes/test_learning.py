@@ -8,7 +8,7 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.onnx_io import model_from_proto
-from dplcli.passes.learning import learn_rule
+from dplcli.passes.learn import learn_rule
 from tests.helpers import proto_from_text, selected, taken
 from tests.passes.learned import CONV, check_written, learned, lines, nodes_of
 

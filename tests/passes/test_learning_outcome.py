@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dplcli.onnx_io import load_model, model_from_proto
-from dplcli.passes.learning import learn_rule
+from dplcli.passes.learn import learn_rule
 from tests.helpers import partitioned, proto_from_text, selected
 from tests.passes.learned import CONV, alike, check_written, learned, lines, nodes_of
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dplcli.dpl.catalog_writer import write_catalog
+from dplcli.catalog.catalog import write_catalog
 from dplcli.errors import UsageError
 from dplcli.ir import Node
-from dplcli.passes.learning import learn_rule
-from dplcli.passes.selection import select_matches
+from dplcli.passes.learn import learn_rule
+from dplcli.passes.select import select_matches
 from tests.helpers import check_outcome, find_solutions, model_from_text
 from tests.passes.learned import check_written, nodes_of
 from tests.strategies import RandomGraph, graphs

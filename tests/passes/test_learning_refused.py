@@ -3,7 +3,7 @@
 import pytest
 
 from dplcli.errors import PassError, UsageError
-from dplcli.passes.learning import learn_rule
+from dplcli.passes.learn import learn_rule
 from tests.helpers import partitioned
 from tests.passes.learned import alike, learned
 

@@ -14,10 +14,10 @@ import onnx
 import onnx.helper
 import pytest
 
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
-from dplcli.passes.selection import select_matches
+from dplcli.passes.select import select_matches
 from tests.helpers import model_from_bytes, rule
 
 if TYPE_CHECKING:

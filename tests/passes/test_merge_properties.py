@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dplcli import pipeline
 from dplcli.onnx_io import to_proto
-from dplcli.passes import weight
+from dplcli.passes import merge
 from dplcli.passes.inline import inline
 from dplcli.pipeline import PartitionSettings
 from tests.helpers import check_sound, model_from_bytes, partitioned, proto_from_text, rule
@@ -185,7 +185,7 @@ def test_pruned(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -
     model = proto_from_text(graph.text())
     onnx.save(model, folder / "m.onnx")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weight, "HEAVY", frozenset({("", "Sum")}))
+        patch.setattr(merge, "HEAVY", frozenset({("", "Sum")}))
         first = pipeline.partition(
             folder / "m.onnx", output=folder / "a.onnx", rules=rules, settings=options
         )

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.dpl import load_catalogs
-from dplcli.ir.verifier import verify_model
+from dplcli.catalog import load_catalogs
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.partition import partition
-from dplcli.passes.selection import Selection, select_matches
+from dplcli.passes.select import Selection, select_matches
 from tests.helpers import SCHEMAS, model_from_text, rule
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.dpl import read_catalogs
+from dplcli.catalog import read_catalogs
 from dplcli.errors import DplError
-from dplcli.onnx_io.build import model_from_text
-from dplcli.passes.rewriting import rewrite
-from dplcli.pipeline.trials import Trier
+from dplcli.onnx_io.read import model_from_text
+from dplcli.passes.rewrite import rewrite
+from dplcli.pipeline.catalogs import Trier
 from tests.helpers import SCHEMAS, one_in
 
 if TYPE_CHECKING:

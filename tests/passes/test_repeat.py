@@ -6,7 +6,7 @@ from dataclasses import replace
 import onnx
 import pytest
 
-from dplcli.passes.repeat_search import RepeatOptions
+from dplcli.passes.repeat import RepeatOptions
 from tests.helpers import check_sound, proto_from_text
 from tests.repeating import ANY_SAVING, chain, check_repeat, describe, numbered, repeated, weights
 

@@ -13,8 +13,7 @@ import onnx
 import onnx.helper
 import pytest
 
-from dplcli.passes.repeat import outline_repeats
-from dplcli.passes.repeat_search import RepeatOptions
+from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from tests.helpers import model_from_bytes
 
 if TYPE_CHECKING:

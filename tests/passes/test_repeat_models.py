@@ -9,10 +9,9 @@ import onnx
 import pytest
 
 from dplcli import pipeline
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import load_model, to_proto
-from dplcli.passes.repeat import outline_repeats
-from dplcli.passes.repeat_search import RepeatOptions
+from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from tests.corpus.nets import each_model, light_net, real_model
 from tests.helpers import model_from_bytes
 

@@ -17,7 +17,7 @@ from tests.strategies import graphs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.passes.repeat_search import RepeatOptions
+    from dplcli.passes.repeat import RepeatOptions
 
 UNARY = ("Relu", "Sin", "Cos", "Tanh", "Sigmoid", "Abs", "Elu", "Softsign")
 BINARY = ("Add", "Sub", "Mul", "Max")

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplcli.onnx_io import load_model, to_proto
-from dplcli.passes.repeat import outline_repeats
-from dplcli.passes.repeat_search import RepeatOptions
+from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from tests.corpus.nets import each_model, light_net, real_model
 from tests.helpers import model_from_bytes, proto_from_text
 from tests.inlining import inlined

@@ -11,23 +11,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dplcli.dpl import read_catalogs
-from dplcli.dpl.plan import PlanEntry
-from dplcli.ir.verifier import verify_model
+from dplcli.catalog import read_catalogs
+from dplcli.catalog.plan import PlanEntry
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
-from dplcli.passes.observer import Observers, RewriteObserver
-from dplcli.passes.replay import replay
-from dplcli.passes.rewriting import Narrowed, Restriction, rewrite
-from dplcli.passes.trace import Refusal, Trace
+from dplcli.passes.rewrite import (
+    Narrowed,
+    Observers,
+    Refusal,
+    Restriction,
+    RewriteObserver,
+    Trace,
+    replay,
+    rewrite,
+)
 from tests.helpers import SCHEMAS, model_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.dpl import RewriteRule
-    from dplcli.dpl.match import Match
+    from dplcli.dpl.rule import Match
     from dplcli.ir import Model, Node
-    from dplcli.passes.applications import Application
+    from dplcli.passes.rewrite import Application
 
 
 def rules_from(text: str) -> list[RewriteRule]:

@@ -4,7 +4,7 @@ import pytest
 
 from dplcli.errors import InvalidGraphError
 from dplcli.ir import Node, Value
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.passes.rewriter import GraphRewriter
 from tests.helpers import model_from_text, print_model
 

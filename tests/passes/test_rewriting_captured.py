@@ -9,14 +9,14 @@ import onnx.helper
 import pytest
 
 from dplcli.errors import PatternSyntaxError
-from dplcli.ir.verifier import verify_model
-from dplcli.passes.rewriting import rewrite
+from dplcli.ir.traversal import verify_model
+from dplcli.passes.rewrite import rewrite
 from tests.helpers import check_sound, model_from_text, print_model, proto_from_text
 from tests.rewriting import bound, check_settled, rewrite_rule, rewritten
 
 if TYPE_CHECKING:
     from dplcli.dpl import Match, RewriteRule
-    from dplcli.dpl.draft import GraphBuilder, NewValue, Operand
+    from dplcli.dpl.rule import GraphBuilder, NewValue, Operand
 
 NEGATION = rewrite_rule("Neg(Neg(v))", "v", name="negation")
 COPY = rewrite_rule("Identity(v)", "v", name="copy")

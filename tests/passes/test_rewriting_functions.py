@@ -9,10 +9,10 @@ import onnx.checker
 import pytest
 
 from dplcli.dpl import RewriteRule, is_const, is_op, wildcard
-from dplcli.dpl.draft import DraftOutput, GraphBuilder
+from dplcli.dpl.rule import DraftOutput, GraphBuilder
 from dplcli.errors import DplError, PassError
 from dplcli.ir import ArrayTensor, Attribute
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import rewrite
 from tests.helpers import check_sound, model_from_text, print_model
 from tests.rewriting import Watched, bound, check_settled, rewrite_rule, rewritten
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dplcli.dpl import Match, Rejection
-    from dplcli.dpl.draft import NewValue, Operand, RewriteFunction
     from dplcli.dpl.pattern import DFPattern
+    from dplcli.dpl.rule import NewValue, Operand, RewriteFunction
 
     Function = Callable[[Match, GraphBuilder], Any]
 

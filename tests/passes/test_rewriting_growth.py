@@ -17,10 +17,9 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.dpl.matcher import Matcher
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
-from dplcli.passes.loops import RewriteLimitError
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from tests.helpers import check_sound, model_from_bytes, model_from_text, one_in, with_long
 from tests.rewriting import bound, check_settled, rewrite_rule, rewritten
 from tests.strategies import within
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dplcli.dpl import Match, RewriteRule
-    from dplcli.dpl.draft import GraphBuilder, NewValue
+    from dplcli.dpl.rule import GraphBuilder, NewValue
     from dplcli.ir import Node
-    from dplcli.passes.rewriting import Rewriting
+    from dplcli.passes.rewrite import Rewriting
 
     Steps = list[tuple[str, list[str], list[str]]]
 

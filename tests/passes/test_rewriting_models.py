@@ -8,9 +8,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import rewrite
 from tests.helpers import model_from_bytes
 from tests.rewriting import Rewritten, check_interface, check_leftovers, check_names, check_settled
 from tests.scoped import cascading_rules

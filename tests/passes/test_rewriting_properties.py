@@ -14,7 +14,7 @@ import pytest
 from hypothesis import Phase, assume, given, note, settings
 from hypothesis import strategies as st
 
-from dplcli.passes.rewriting import Restriction
+from dplcli.passes.rewrite import Restriction
 from tests.helpers import check_sound
 from tests.rewriting import check_settled, facts_of, rewritten
 from tests.scoped import cascading_cases, flat_cases, rich_cases, scoped_cases, sound_cases

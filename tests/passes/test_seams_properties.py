@@ -8,16 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
-from dplcli.passes.marks import is_region
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
-from dplcli.passes.repeat import outline_repeats
-from dplcli.passes.repeat_search import RepeatOptions
-from dplcli.passes.selection import select_matches
-from dplcli.pipeline.inlining import written_functions
+from dplcli.passes.records import is_region
+from dplcli.passes.repeat import RepeatOptions, outline_repeats
+from dplcli.passes.select import select_matches
+from dplcli.pipeline.partitioning import written_functions
 from tests.helpers import check_sound, model_from_bytes, proto_from_text
 from tests.helpers import rule as rule_of
 from tests.passes.test_inline_properties import drawn_rule

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dplcli.passes.selection import select_matches
+from dplcli.passes.select import select_matches
 from tests.helpers import (
     describe_refusals,
     model_from_bytes,

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from onnx import helper, numpy_helper
 
-from dplcli.dpl import read_catalogs
-from dplcli.dpl.transforms import merge_common as module
-from dplcli.dpl.transforms.budget import freed_by, may_become, size_in_bytes
+from dplcli.catalog import read_catalogs
 from dplcli.onnx_io import model_from_proto
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import rewrite
+from dplcli.rewrites import simplification as module
+from dplcli.rewrites.simplification import freed_by, may_become, size_in_bytes
 from tests.helpers import SCHEMAS, check_sound, model_from_text, proto_from_text
 from tests.rewriting import Rewritten, check_settled, rewritten
 from tests.strategies import graphs

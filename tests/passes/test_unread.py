@@ -12,16 +12,15 @@ import onnx
 import pytest
 from onnx import helper
 
-from dplcli.dpl import read_catalogs
-from dplcli.dpl.nodewise import nodewise
-from dplcli.dpl.rule import PatternRule, RewriteRule
+from dplcli.catalog import read_catalogs
+from dplcli.dpl.rule import PatternRule, RewriteRule, nodewise
 from dplcli.errors import PassError
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
-from dplcli.onnx_io.build import model_from_text as example_model
+from dplcli.onnx_io.read import model_from_text as example_model
 from dplcli.passes.partition import partition
-from dplcli.passes.rewriting import rewrite
-from dplcli.passes.selection import select_matches
+from dplcli.passes.rewrite import rewrite
+from dplcli.passes.select import select_matches
 from tests.helpers import (
     SCHEMAS,
     model_from_bytes,
@@ -34,8 +33,7 @@ from tests.rewriting import rewrite_rule, rewritten
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dplcli.dpl.draft import GraphBuilder, Operand
-    from dplcli.dpl.match import Match
+    from dplcli.dpl.rule import GraphBuilder, Match, Operand
 
 PATTERNS = Path(__file__).parents[2] / "patterns"
 CATALOGUES = sorted(path.name for path in PATTERNS.glob("*.yaml") if ".examples" not in path.name)

@@ -10,10 +10,10 @@ from dplcli.report.document import (
     Case,
     Document,
     Finding,
-    Layer,
-    Place,
+    LayerError,
     RuleUse,
     Section,
+    SourceLocation,
     verification_document,
 )
 from dplcli.verify import Figures, InputChoice, OutputComparison, VerificationResult
@@ -102,9 +102,10 @@ def hostile_document() -> Document:
         rules=tuple(RuleUse(name, 1, 2) for name in HOSTILE),
         cases=tuple(Case(name, name, "failed", name) for name in HOSTILE),
         findings=tuple(
-            Finding("catalogue", "error", name, name, Place(name or "a", 3)) for name in HOSTILE
+            Finding("catalogue", "error", name, name, SourceLocation(name or "a", 3))
+            for name in HOSTILE
         ),
-        layers=tuple(Layer(name, name, 0.5, ok=True) for name in HOSTILE),
+        layers=tuple(LayerError(name, name, 0.5, ok=True) for name in HOSTILE),
         sections=(Section(HOSTILE[0], tuple(("~", name) for name in HOSTILE)),),
     )
 

@@ -10,11 +10,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from dplcli.report.catalog_findings import read_place
-from dplcli.report.document import Finding, Layer, Place, verification_document
-from dplcli.report.junit import junit_xml
-from dplcli.report.markdown import markdown_text
-from dplcli.report.sarif import sarif_record
+from dplcli.report.ci import junit_xml, markdown_text, sarif_record
+from dplcli.report.document import (
+    Finding,
+    LayerError,
+    SourceLocation,
+    read_place,
+    verification_document,
+)
 from dplcli.verify import Power
 from tests.report.made import HOSTILE, documents, output, result
 
@@ -140,7 +143,9 @@ def test_sarif_points_to_lines_and_keeps_the_rest_as_notifications(
     monkeypatch.chdir(tmp_path)
     files = ["a b.yaml", str(tmp_path / "sub" / "c.yaml"), "./x/../d.yaml", "/else/é.yaml"]
     findings = [
-        Finding("example", "error", "r", "moved", Place(file, line, 4 if line == 1 else None))
+        Finding(
+            "example", "error", "r", "moved", SourceLocation(file, line, 4 if line == 1 else None)
+        )
         for line, file in enumerate(files)
     ]
     findings.append(Finding("catalogue", "warning", "r", "somewhere", None))
@@ -171,16 +176,16 @@ def test_places_are_found_among_the_files_that_were_named(tmp_path: Path) -> Non
         (tmp_path / name).write_text("dpl: 1\n")
     named = ["conv_relu", str(tmp_path / "main.yaml")]
 
-    assert read_place("main.yaml:3:7", named) == Place(str(tmp_path / "main.yaml"), 3, 7)
-    assert read_place("part.yaml:3", named) == Place(str(tmp_path / "part.yaml"), 3)
-    assert read_place("conv_relu.yaml:12", named) == Place("conv_relu.yaml", 12)
+    assert read_place("main.yaml:3:7", named) == SourceLocation(str(tmp_path / "main.yaml"), 3, 7)
+    assert read_place("part.yaml:3", named) == SourceLocation(str(tmp_path / "part.yaml"), 3)
+    assert read_place("conv_relu.yaml:12", named) == SourceLocation("conv_relu.yaml", 12)
     assert read_place("variant 1", named) is None
     assert read_place("", named) is None
 
 
 def test_values_on_the_way_have_a_table() -> None:
     """In order of computation; of more than a table takes, those that differ are all there."""
-    layers = tuple(Layer(f"v{i}", "Relu", 0.5, ok=i % 100 != 99) for i in range(2_000))
+    layers = tuple(LayerError(f"v{i}", "Relu", 0.5, ok=i % 100 != 99) for i in range(2_000))
     text = markdown_text(replace(DOCUMENTS["two"], layers=layers))
     rows = re.findall(r"<code>v(\d+)</code>", text)
 

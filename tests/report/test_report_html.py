@@ -13,12 +13,11 @@ from html.parser import HTMLParser
 import pytest
 
 from dplcli.errors import UsageError
-from dplcli.report import plots
-from dplcli.report.document import Layer
-from dplcli.report.histogram import error_histograms
+from dplcli.report import html
+from dplcli.report.document import LayerError
 from dplcli.report.html import html_page
 from dplcli.report.layout import Group, lines_of
-from dplcli.report.measures import Bin, error_bins, percent
+from dplcli.report.tables import Bin, error_bins, error_histograms, percent
 from tests.helpers import with_long
 from tests.report.made import HOSTILE, documents, output
 
@@ -157,7 +156,7 @@ def test_no_figures_no_plots() -> None:
 
 def test_values_on_the_way_are_drawn_where_there_are_any() -> None:
     """In order of computation, with a row each."""
-    layers = tuple(Layer(f"v{i}", "Relu", 10.0 ** (i - 3), ok=i < 3) for i in range(5))
+    layers = tuple(LayerError(f"v{i}", "Relu", 10.0 ** (i - 3), ok=i < 3) for i in range(5))
     page = Page(html_page(replace(DOCUMENTS["two"], layers=layers)))
 
     assert "Values on the way" in page.text
@@ -170,17 +169,17 @@ def test_plots_do_not_depend_on_settings_of_the_user() -> None:
     import matplotlib as mpl  # noqa: PLC0415
 
     series = [("disable", error_bins(output("y")))]
-    plain = plots.histogram_plot(series, "h", "t")
+    plain = html.histogram_plot(series, "h", "t")
     with mpl.rc_context({"font.size": 30, "svg.fonttype": "path", "axes.facecolor": "red"}):
-        assert plots.histogram_plot(series, "h", "t") == plain
+        assert html.histogram_plot(series, "h", "t") == plain
         assert mpl.rcParams["font.size"] == 30
 
 
 def test_without_matplotlib_a_page_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it."""
-    monkeypatch.setattr(plots, "find_spec", lambda _name: None)
+    monkeypatch.setattr(html, "find_spec", lambda _name: None)
     with pytest.raises(UsageError, match="matplotlib") as caught:
-        plots.check_plotting()
+        html.check_plotting()
 
     assert "pip install 'dplcli[report]'" in (caught.value.hint or "")
 
@@ -230,7 +229,7 @@ def test_a_terminal_shows_how_errors_are_spread() -> None:
 def test_nothing_but_a_page_needs_matplotlib() -> None:
     """The other forms are written without it, and without waiting for it."""
     program = (
-        "import sys; from dplcli.report import junit, sarif, markdown, tables;"
+        "import sys; from dplcli.report import ci, tables;"
         "import dplcli.cli.verify; sys.exit('matplotlib' in sys.modules or 'jinja2' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0  # noqa: S603

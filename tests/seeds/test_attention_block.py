@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 
 from dplcli.onnx_io import to_proto
-from dplcli.passes.canonical import same_structure
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import rewrite
+from dplcli.pipeline.catalogs import same_structure
 from tests.helpers import (
     check_sound,
     model_from_text,

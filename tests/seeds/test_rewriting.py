@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING
 import onnx
 import pytest
 
-from dplcli.dpl import read_catalogs
-from dplcli.ir.verifier import verify_model
+from dplcli.catalog import read_catalogs
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
-from dplcli.passes.canonical import same_structure
-from dplcli.passes.loops import RewriteLimitError
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import RewriteLimitError, rewrite
+from dplcli.pipeline.catalogs import same_structure
 from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
 
 if TYPE_CHECKING:
     from dplcli.dpl import RewriteRule
     from dplcli.ir import Model
-    from dplcli.passes.rewriting import Rewriting
+    from dplcli.passes.rewrite import Rewriting
 
 
 def rules_from(text: str) -> list[RewriteRule]:

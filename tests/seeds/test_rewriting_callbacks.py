@@ -12,9 +12,8 @@ import onnx
 import pytest
 
 from dplcli.dpl import RewriteRule, is_const, is_op, wildcard
-from dplcli.passes.canonical import same_structure
-from dplcli.passes.loops import RewriteLimitError
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import RewriteLimitError, rewrite
+from dplcli.pipeline.catalogs import same_structure
 from tests.helpers import check_sound, model_from_text, print_model
 from tests.rewriting import Rewritten, check_settled, rewrite_rule, rewritten
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.dpl import Match, Rejection
-    from dplcli.dpl.draft import GraphBuilder, NewValue, Operand
     from dplcli.dpl.pattern import DFPattern
+    from dplcli.dpl.rule import GraphBuilder, NewValue, Operand
     from dplcli.ir import Value
 
 

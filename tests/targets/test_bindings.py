@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dplcli import pipeline
-from dplcli.dpl import shipped_catalogs
-from dplcli.targets import (
-    AttributeContract,
-    BodyNode,
-    Contract,
-    FunctionContract,
-    PortContract,
-)
-from dplcli.targets.bindings import c_header, python_stub
-from dplcli.targets.identifiers import camel, comment, identifier
+from dplcli.catalog import shipped_catalogs
+from dplcli.targets import AttributeContract, BodyNode, Contract, FunctionContract, PortContract
+from dplcli.targets.bindings import c_header, camel, comment, identifier, python_stub
 from tests.helpers import with_long
 
 if TYPE_CHECKING:

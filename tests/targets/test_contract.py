@@ -13,8 +13,8 @@ from dplcli.dpl import PatternRule
 from dplcli.ir import Attribute
 from dplcli.onnx_io import load_model
 from dplcli.passes.partition import partition
-from dplcli.passes.selection import select_matches
-from dplcli.report.contract_records import contract_record
+from dplcli.passes.select import select_matches
+from dplcli.report.catalog import contract_record
 from dplcli.targets import contract_of
 from dplcli.targets.contract import plain
 from tests.helpers import model_from_text, one_in, rule

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.dpl import load_catalogs
+from dplcli.catalog import load_catalogs
 from dplcli.errors import InvalidModelError
 from tests.helpers import (
     SCHEMAS,

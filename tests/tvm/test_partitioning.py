@@ -13,15 +13,7 @@ import numpy as np
 import pytest
 from onnx.helper import get_node_attr_value
 
-from dplcli.dpl import (
-    DFPattern,
-    is_const,
-    is_function,
-    is_input,
-    is_op,
-    is_value,
-    wildcard,
-)
+from dplcli.dpl import DFPattern, is_const, is_function, is_input, is_op, is_value, wildcard
 from dplcli.errors import PatternSyntaxError
 from tests.helpers import (
     check_outcome,

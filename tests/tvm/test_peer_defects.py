@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.passes.explanation import Explainer
+from dplcli.passes.select import Explainer
 from tests.helpers import (
     all_bindings,
     check_match,

@@ -24,7 +24,7 @@ from dplcli.dpl import (
     unordered,
     wildcard,
 )
-from dplcli.dpl.callee import FunctionName
+from dplcli.dpl.pattern import FunctionName
 from dplcli.onnx_io import model_from_proto
 from tests.helpers import (
     all_bindings,

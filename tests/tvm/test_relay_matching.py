@@ -26,7 +26,7 @@ from dplcli.dpl import (
     is_value,
     wildcard,
 )
-from dplcli.dpl.callee import FunctionPattern, OpKind, OpName
+from dplcli.dpl.pattern import FunctionPattern, OpKind, OpName
 from dplcli.errors import PatternSyntaxError
 from dplcli.onnx_io import model_from_proto
 from tests.helpers import (

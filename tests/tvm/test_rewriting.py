@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING
 import onnx
 import pytest
 
-from dplcli.dpl import RewriteRule, is_function, read_catalogs, wildcard
-from dplcli.dpl.replacement import parse_replacement
+from dplcli.catalog import read_catalogs
+from dplcli.dpl import RewriteRule, is_function, wildcard
+from dplcli.dpl.text import parse_replacement
 from dplcli.errors import DplError
-from dplcli.ir.verifier import verify_model
+from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import model_from_proto, to_proto
-from dplcli.passes.canonical import same_structure
-from dplcli.passes.rewriting import rewrite
+from dplcli.passes.rewrite import rewrite
+from dplcli.pipeline.catalogs import same_structure
 from tests.helpers import (
     SCHEMAS,
     check_sound,

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 import onnx
 import pytest
 
-from dplcli.dpl import RewriteRule, is_op, read_catalogs, wildcard
-from dplcli.dpl.draft import DraftOutput
+from dplcli.catalog import read_catalogs
+from dplcli.dpl import RewriteRule, is_op, wildcard
+from dplcli.dpl.rule import DraftOutput
 from dplcli.errors import CatalogError
-from dplcli.passes.canonical import same_structure
-from dplcli.passes.rewriting import rewrite
-from dplcli.pipeline.function_catalogs import READERS
+from dplcli.passes.rewrite import rewrite
+from dplcli.pipeline.catalogs import same_structure
+from dplcli.pipeline.rules import READERS
 from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
 from tests.rewriting import bound, check_settled, rewrite_rule, rewritten
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.dpl import Match
-    from dplcli.dpl.draft import GraphBuilder, NewValue, Operand
+    from dplcli.dpl.rule import GraphBuilder, NewValue, Operand
     from tests.rewriting import Rewritten
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20, "ext" : 1]>\n'

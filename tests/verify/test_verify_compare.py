@@ -4,10 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dplcli.verify.compare import Judge
-from dplcli.verify.result import OutputComparison
-from dplcli.verify.sessions import Leaf
-from dplcli.verify.tolerance import derive_tolerance
+from dplcli.verify.compare import Judge, derive_tolerance
+from dplcli.verify.settings import Leaf, OutputComparison
 
 JUDGE = Judge("disable", "disable", 0, "")
 INF, NAN = float("inf"), float("nan")

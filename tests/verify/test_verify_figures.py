@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from dplcli.errors import UsageError
 from dplcli.verify import OutputComparison, Override, Settings
-from dplcli.verify.compare import Judge, Limit
-from dplcli.verify.depth import Depth
-from dplcli.verify.sessions import Leaf
-from dplcli.verify.tolerance import derive_tolerance
+from dplcli.verify.compare import Depth, Judge, Limit, derive_tolerance
+from dplcli.verify.settings import Leaf
 
 JUDGE = Judge("disable", "disable", 0, "")
 INF, NAN = float("inf"), float("nan")

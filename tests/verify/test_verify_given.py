@@ -15,9 +15,9 @@ import pytest
 from dplcli.errors import UsageError, VerificationError
 from dplcli.verify import Settings, VerificationResult
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.given import GivenSet, read_given
-from dplcli.verify.interface import input_ports
-from dplcli.verify.request import InputRequest
+from dplcli.verify.inputs import GivenSet, read_given
+from dplcli.verify.model import input_ports
+from dplcli.verify.settings import InputRequest
 
 Save = Callable[..., Path]
 Array = npt.NDArray[np.generic]

@@ -18,7 +18,7 @@ import pytest
 from dplcli.errors import UsageError, VerificationError
 from dplcli.verify import Execution, Settings
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.workers import end_workers
+from dplcli.verify.run import end_workers
 from tests.helpers import with_long
 
 if TYPE_CHECKING:

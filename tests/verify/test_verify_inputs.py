@@ -12,12 +12,9 @@ import pytest
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.verify import InputChoice, Settings
-from dplcli.verify.dataflow import Dataflow
-from dplcli.verify.domains import Bound, input_domain
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.inputs import Range, draw
-from dplcli.verify.interface import Port, input_ports
-from dplcli.verify.sizes import shape_of, size_plans
+from dplcli.verify.inputs import Range, draw, shape_of, size_plans
+from dplcli.verify.model import Bound, Dataflow, Port, input_domain, input_ports
 
 Save = Callable[..., Path]
 

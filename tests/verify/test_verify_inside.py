@@ -12,17 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplcli.verify import Settings
-from dplcli.verify.capturing import capture, feed, value_of
-from dplcli.verify.ddmin import minimise
-from dplcli.verify.divergence import Comparison
-from dplcli.verify.structure import digests
+from dplcli.verify.bisect import DivergenceSearch, minimise
+from dplcli.verify.layers import capture, feed, value_of
+from dplcli.verify.model import digests
 from tests.helpers import proto_from_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dplcli.verify.layer_result import Layers
+    from dplcli.verify.layers import Layers
 
 NET = """g (float[4, 16] x) => (float[4, 16] y) {
     a = Tanh (x)  b = Sin (x)  c = Mul (a, b)  d = Cos (c)  y = Add (d, a) }"""
@@ -32,7 +31,7 @@ def inside(folder: Path, ours: str, theirs: str, cap: int = 1 << 28) -> Layers:
     """Compare two models, given as text, inside."""
     for name, text in (("a.onnx", ours), ("b.onnx", theirs)):
         onnx.save(proto_from_text(text), folder / name)
-    return Comparison(folder / "a.onnx", folder / "b.onnx", Settings()).layers(cap)
+    return DivergenceSearch(folder / "a.onnx", folder / "b.onnx", Settings()).layers(cap)
 
 
 @settings(deadline=None, max_examples=200)
@@ -237,7 +236,7 @@ def _logged(folder: Path, metadata: dict[str, str], op: str = "Cos") -> dict[str
     ours.graph.node[3].op_type = op
     onnx.save(ours, folder / "a.onnx")
     onnx.save(theirs, folder / "b.onnx")
-    layers = Comparison(folder / "a.onnx", folder / "b.onnx", Settings()).layers(1 << 28)
+    layers = DivergenceSearch(folder / "a.onnx", folder / "b.onnx", Settings()).layers(1 << 28)
     return {layer.original: layer.how for layer in layers.layers}
 
 

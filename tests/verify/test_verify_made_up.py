@@ -13,16 +13,19 @@ import pytest
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.verify import InputChoice, Settings, VerificationResult
-from dplcli.verify.corners import corner_feeds, nudged
-from dplcli.verify.dataflow import Dataflow
-from dplcli.verify.domains import input_domain
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.inputs import Mood, Range, choose_range, draw
-from dplcli.verify.interface import Port, input_ports
-from dplcli.verify.purposes import Use, purposes
-from dplcli.verify.request import InputRequest
-from dplcli.verify.sessions import Feed, Runner, Source
-from dplcli.verify.stimulus import find_stimulus
+from dplcli.verify.inputs import (
+    Mood,
+    Range,
+    choose_range,
+    corner_feeds,
+    draw,
+    find_stimulus,
+    nudged,
+)
+from dplcli.verify.model import Dataflow, Port, Purpose, input_domain, input_ports, purposes
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import Feed, InputRequest, ModelSource
 
 Save = Callable[..., Path]
 Numbers = npt.NDArray[np.float64]
@@ -53,11 +56,11 @@ def stimulus(path: Path, *seeds: int) -> dict[str, list[Feed]]:
     """Return what each input is fed, seed by seed."""
     flow = Dataflow(onnx.load(path))
     ports = input_ports(flow.model.graph)
-    found, _ = find_stimulus(flow, ports, Runner(Source(path), "disable"), seeds or (0, 1), {})
+    found, _ = find_stimulus(flow, ports, Runner(ModelSource(path), "disable"), seeds or (0, 1), {})
     return {port.name: [found.feeds[case][port.name] for case in found.cases] for port in ports}
 
 
-def uses(text: str, name: str) -> set[Use]:
+def uses(text: str, name: str) -> set[Purpose]:
     """Return what one input is for."""
     found = model(text)
     ports = {port.name: port for port in input_ports(found.graph)}
@@ -128,24 +131,24 @@ def test_boolean_mask_has_a_row_of_either_value() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(ATTENTION.replace("FILL", "-9.0"), {Use.MASK}, id="added-to-a-softmax"),
+        pytest.param(ATTENTION.replace("FILL", "-9.0"), {Purpose.MASK}, id="added-to-a-softmax"),
         pytest.param(
             """g (float[2, 5] s, bool[2, 5] mask) => (float[2, 5] p) <float low = {-9}>
             { n = Not (mask) a = Where (n, low, s) p = Softmax (a) }""",
-            {Use.MASK},
+            {Purpose.MASK},
             id="chosen-before-a-softmax",
         ),
         pytest.param(
             """g (float[1, 2, 3, 8] q, bool[3, 3] mask) => (float[1, 2, 3, 8] p)
             { p = Attention (q, q, q, mask) }""",
-            {Use.MASK},
+            {Purpose.MASK},
             id="of-the-operator",
         ),
         pytest.param(
             """g (float[2, 5] s, int64[2, 5] mask) => (float[2, 5] p) { p = own.hide (s, mask) }
             <domain: "own", opset_import: ["" : 22]> hide (x, m) => (y)
             { c = Cast <to = 1> (m) a = Add (x, c) y = Softmax (a) }""",
-            {Use.MASK},
+            {Purpose.MASK},
             id="inside-a-function",
         ),
         pytest.param(
@@ -163,7 +166,7 @@ def test_boolean_mask_has_a_row_of_either_value() -> None:
         pytest.param(
             """g (int64[5, 1] mask, float[1, 4] f) => (float[5, 4] p) {
             c = Cast <to = 1> (mask) t = MatMul (c, f) p = Sin (t) }""",
-            {Use.ANGLE},
+            {Purpose.ANGLE},
             id="position-of-a-rotation",
         ),
         pytest.param(
@@ -171,7 +174,7 @@ def test_boolean_mask_has_a_row_of_either_value() -> None:
         ),
     ],
 )
-def test_purpose_is_told_by_where_the_influence_ends(text: str, expected: set[Use]) -> None:
+def test_purpose_is_told_by_where_the_influence_ends(text: str, expected: set[Purpose]) -> None:
     """A mask is what reaches a softmax by arithmetic, a position what reaches a sine."""
     assert uses(text, "mask") == expected
 
@@ -476,7 +479,7 @@ def test_range_for_what_cannot_be_made_names_the_type(save: Save) -> None:
         find_stimulus(
             flow,
             ports,
-            Runner(Source(path), "disable"),
+            Runner(ModelSource(path), "disable"),
             (0, 1),
             {},
             request=InputRequest(ranges={"m": (0, 1)}),

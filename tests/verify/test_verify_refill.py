@@ -9,11 +9,11 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 
-from dplcli.ir.placeholders import WEIGHT_DTYPES
+from dplcli.ir.model import WEIGHT_DTYPES
 from dplcli.verify import Settings
-from dplcli.verify.dataflow import Dataflow
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.refill import MATRIX_GAINS, Drawer, Weight, draw_weights, find_weights
+from dplcli.verify.inputs import MATRIX_GAINS, Drawer, Weight, draw_weights, find_weights
+from dplcli.verify.model import Dataflow
 
 Save = Callable[..., Path]
 

@@ -11,7 +11,7 @@ import pytest
 from dplcli.errors import VerificationError
 from dplcli.verify import Settings
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.request import InputRequest
+from dplcli.verify.settings import InputRequest
 from tests.helpers import with_long
 
 if TYPE_CHECKING:

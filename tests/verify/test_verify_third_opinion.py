@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from dplcli.verify import Execution, Settings
-from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.sessions import Leaf, Runner, Source, StoppedError
-from dplcli.verify.third_opinion import Evaluator
+from dplcli.verify.equivalence import Evaluator, verify_equivalence
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import Leaf, ModelSource, StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,7 +70,7 @@ def test_it_says_whom_it_agrees_with(
     save: Save, original: float, candidate: float, side: str
 ) -> None:
     """And that both files say the same, so that the difference is onnxruntime's."""
-    source = Source(save("g (float[1] x) => (float[1] y) { y = Add (x, x) }"))
+    source = ModelSource(save("g (float[1] x) => (float[1] y) { y = Add (x, x) }"))
     feeds = {0: {"x": np.ones(1, np.float32)}}
     failed = verify_equivalence(source.path, source.path, Settings(levels=("all",))).outputs
 
@@ -106,7 +106,7 @@ def test_whatever_it_raises_leaves_it_without_opinion(
     def fail(*_: object, **__: object) -> bool:
         raise error
 
-    source = Source(save("g (float[1] x) => (float[1] y) { y = Add (x, x) }"))
+    source = ModelSource(save("g (float[1] x) => (float[1] y) { y = Add (x, x) }"))
     (failed,) = verify_equivalence(source.path, source.path, Settings(levels=("all",))).outputs
     if when == "run":
         monkeypatch.setattr(Runner, "run", fail)
@@ -151,7 +151,7 @@ def test_bfloat16_is_compared_as_onnxruntime_gives_it(save: Save, isolated: bool
     """The evaluator's own type for it becomes float32 of that name."""
     text = '<ir_version: 9, opset_import: ["" : 19]> g (float[2] x) => (bfloat16[2] y)'
     path = save(text + "{ y = Cast <to = 16> (x) }")
-    source = Source(path, execution=Execution(isolated=isolated))
+    source = ModelSource(path, execution=Execution(isolated=isolated))
     feeds = {"x": np.array([1.5, -2], np.float32)}
 
     ours, theirs = (
@@ -181,7 +181,7 @@ def test_float8_is_compared_in_steps(
     """Its shape is kept, neighbours are one apart, and -0 is 0, whoever runs the model."""
     text = '<ir_version: 9, opset_import: ["" : 19]> g (float[3, 1] x) => (%s[3, 1] y)'
     body = f"{{ y = Cast <to = {code}> (x) }}"
-    source = Source(save(text % NARROW[code] + body), execution=Execution(isolated=isolated))
+    source = ModelSource(save(text % NARROW[code] + body), execution=Execution(isolated=isolated))
     feeds = {"x": np.array(given, np.float32).reshape(3, 1)}
 
     for engine in ("onnxruntime", "reference"):
@@ -208,7 +208,7 @@ def test_a_hang_of_the_evaluator_meets_the_time_limit(save: Save) -> None:
     text = """g (int64 n) => (int64 y) <bool c = {1}> { y = Loop (n, c, n)
     <body = b (int64 i, bool k, int64 a) => (bool l, int64 o)
     { l = Identity (k) o = Add (a, i) }> }"""
-    source = Source(save(text), execution=Execution(timeout=2))
+    source = ModelSource(save(text), execution=Execution(timeout=2))
     runner = Runner(source, "disable", "reference")
 
     with pytest.raises(StoppedError, match="within 2 s") as caught:

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from dplcli.errors import UsageError
-from dplcli.verify import Execution, Settings, workers
+from dplcli.verify import Execution, Settings, run
 from dplcli.verify.equivalence import verify_equivalence
-from dplcli.verify.sessions import Feed, Runner, Source
-from dplcli.verify.wire import ClosedError, receive, send
+from dplcli.verify.run import ClosedError, Runner, receive, send
+from dplcli.verify.settings import Feed, ModelSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ def test_silence_and_absence_are_told_apart() -> None:
 
 def test_outputs_may_be_written_to(save: Save) -> None:
     """What a worker gives belongs to the caller, as if it had run here."""
-    runner = Runner(Source(save(NET)), "disable")
+    runner = Runner(ModelSource(save(NET)), "disable")
     (leaf,) = runner.run({"x": np.ones((2, 3), np.float32)})["y"]
 
     leaf.data[...] = 0
@@ -138,7 +138,7 @@ def test_a_worker_gives_what_we_would(save: Save, text: str, feeds: dict[str, Fe
     """Every kind of value goes there and comes back as if the model had run here."""
     path = save('<ir_version: 9, opset_import: ["" : 19]>' + text)
     (here,), (there,) = (
-        Runner(Source(path, execution=Execution(isolated=isolated)), "all").run(feeds).values()
+        Runner(ModelSource(path, execution=Execution(isolated=isolated)), "all").run(feeds).values()
         for isolated in (False, True)
     )
 
@@ -151,15 +151,15 @@ def test_a_worker_gives_what_we_would(save: Save, text: str, feeds: dict[str, Fe
 @pytest.mark.long
 def test_a_worker_is_used_again(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two verifications of plain models start one process."""
-    workers.end_workers()
-    started: list[workers.Worker] = []
-    init = workers.Worker.__init__
+    run.end_workers()
+    started: list[run.Worker] = []
+    init = run.Worker.__init__
 
-    def count(self: workers.Worker) -> None:
+    def count(self: run.Worker) -> None:
         started.append(self)
         init(self)
 
-    monkeypatch.setattr(workers.Worker, "__init__", count)
+    monkeypatch.setattr(run.Worker, "__init__", count)
     path = save(NET)
 
     for _ in range(2):
@@ -173,19 +173,19 @@ def test_a_session_may_die_while_a_worker_is_taken(
     save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The garbage collector runs when it likes: also where nobody else may touch the workers."""
-    workers.end_workers()
+    run.end_workers()
     path = save(NET)
-    init = workers.Worker.__init__
+    init = run.Worker.__init__
 
-    def collect(self: workers.Worker) -> None:
+    def collect(self: run.Worker) -> None:
         gc.collect()
         init(self)
 
-    runner = Runner(Source(path), "disable")
+    runner = Runner(ModelSource(path), "disable")
     knot: list[object] = [runner]
     knot.append(knot)  # only the collector finds it
     del runner, knot
-    monkeypatch.setattr(workers.Worker, "__init__", collect)
+    monkeypatch.setattr(run.Worker, "__init__", collect)
     answers: list[bool] = []
     thread = threading.Thread(
         target=lambda: answers.append(verify_equivalence(path, path).equivalent), daemon=True
@@ -198,9 +198,9 @@ def test_a_session_may_die_while_a_worker_is_taken(
 
 def test_a_worker_that_died_is_replaced(save: Save) -> None:
     """An idle worker that somebody killed is not the next model's crash."""
-    workers.end_workers()
-    worker = workers.take_worker()
-    workers.give_back(worker, reusable=True)
+    run.end_workers()
+    worker = run.take_worker()
+    run.give_back(worker, reusable=True)
     worker._process.kill()  # noqa: SLF001  # as the system would
     worker._process.wait()  # noqa: SLF001
     path = save(NET)

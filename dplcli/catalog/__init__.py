@@ -1,0 +1,42 @@
+"""Catalogues: rules in files, read, checked, written out and tried."""
+
+from typing import TYPE_CHECKING
+
+from dplcli.lazy import lazy
+
+if TYPE_CHECKING:
+    from dplcli.catalog.catalog import (
+        Catalog,
+        find_catalog,
+        is_shipped_target,
+        load_catalog,
+        load_catalogs,
+        read_catalogs,
+        shipped_catalogs,
+        shipped_targets,
+    )
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "Catalog": "dplcli.catalog.catalog",
+            "find_catalog": "dplcli.catalog.catalog",
+            "is_shipped_target": "dplcli.catalog.catalog",
+            "load_catalog": "dplcli.catalog.catalog",
+            "load_catalogs": "dplcli.catalog.catalog",
+            "read_catalogs": "dplcli.catalog.catalog",
+            "shipped_catalogs": "dplcli.catalog.catalog",
+            "shipped_targets": "dplcli.catalog.catalog",
+        },
+    )
+
+__all__ = [
+    "Catalog",
+    "find_catalog",
+    "is_shipped_target",
+    "load_catalog",
+    "load_catalogs",
+    "read_catalogs",
+    "shipped_catalogs",
+    "shipped_targets",
+]

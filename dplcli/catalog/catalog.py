@@ -1,0 +1,1151 @@
+"""Catalogues: files of rules, in YAML, in Python, or as pairs of ONNX functions.
+
+They are found (shipped, at a path, or offered by an installed package), read with what they
+include, and made into rules; rules are written as a catalogue that reads as the same rules.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import threading
+import traceback
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from importlib.metadata import entry_points
+from io import StringIO
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import LiteralScalarString
+
+from dplcli.catalog.schema import (
+    CatalogFile,
+    ExampleItem,
+    ExamplesFile,
+    PatternEntry,
+    PatternItem,
+    RewriteEntry,
+    RewriteItem,
+)
+from dplcli.catalog.template import Fragment, ScalarText, labelled, written_out
+from dplcli.catalog.yaml import YamlSource, explain_invalid
+from dplcli.dpl.conditions import Condition
+from dplcli.dpl.pattern import absent, is_op, is_value, outputs, wildcard
+from dplcli.dpl.rule import (
+    DraftOutput,
+    Example,
+    PatternRule,
+    RewriteRule,
+    check_attributes,
+    is_nodewise,
+)
+from dplcli.dpl.text import (
+    Replacement,
+    attribute_names,
+    bound_names,
+    character_column,
+    parse_replacement,
+    read_pattern,
+)
+from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
+from dplcli.ir import Attribute, Tensor
+from dplcli.ir.model import called_function
+from dplcli.ir.operators import attribute_of, schema_of
+from dplcli.rewrites import find_transform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from importlib.metadata import EntryPoint
+    from types import ModuleType
+
+    from dplcli.catalog.schema import ExampleEntry, FragmentEntry
+    from dplcli.catalog.template import RuleEntry
+    from dplcli.dpl.pattern import CallPattern, DFPattern, TextPosition
+    from dplcli.dpl.rule import (
+        Check,
+        ConstantsPolicy,
+        GraphBuilder,
+        Locate,
+        Match,
+        Operand,
+        Opsets,
+        Rejection,
+        RewriteFunction,
+        Rule,
+    )
+    from dplcli.ir import Function, Node, SchemaLibrary, Value
+
+    AnyEntry: TypeAlias = PatternEntry | RewriteEntry
+
+    Where: TypeAlias = tuple[str | int, ...]
+
+    Reader: TypeAlias = Callable[[Path], Sequence[RewriteRule]]
+
+    Made: TypeAlias = tuple[tuple[RuleEntry, PatternRule | RewriteRule], ...]
+
+
+# Write rules as a catalogue in YAML that reads as the same rules.
+
+
+_UNWRAPPED = 1 << 20
+"""A width that no line has."""
+
+
+def write_catalog(rules: Sequence[PatternRule], *, doc: str = "") -> str:
+    """Return the text of a catalogue.
+
+    Args:
+        rules: At least one rule, all of one target.
+        doc: What the catalogue is for.
+
+    Raises:
+        CatalogError: No catalogue can say it: a bad name, several targets, a check in Python.
+    """
+    targets = list(dict.fromkeys(rule.target for rule in rules))
+    if len(targets) > 1:
+        raise CatalogError(f"a catalogue has one target, not {', '.join(targets)}")
+    policies = {rule.constants for rule in rules}
+    policy = policies.pop() if len(policies) == 1 else "auto"
+    catalog: dict[str, Any] = {"dpl": 1, "target": targets[0]}
+    if doc:
+        catalog["doc"] = doc
+    if policy != "auto":
+        catalog["constants"] = policy
+    catalog["patterns"] = [_entry(rule, policy) for rule in rules]
+    _check(catalog)
+    return _yaml(catalog)
+
+
+def _entry(rule: PatternRule, policy: ConstantsPolicy) -> dict[str, Any]:
+    """Return what the catalogue says of *rule*, keys that would say nothing left out."""
+    if rule.check is not None:
+        raise CatalogError(f"rule {rule.name!r}: its check is Python code, which YAML cannot hold")
+    first, last = rule.opsets
+    bounds = [first or 1] if last is None else [first or 1, last]
+    optional: dict[str, tuple[object, object]] = {
+        "where": ([condition.text for condition in rule.where], []),
+        "constants": (rule.constants, policy),
+        "escape": (rule.escape, "refuse"),
+        "order": (rule.order, "outermost"),
+        "attrs": (dict(rule.metadata), {}),
+        "opsets": (bounds, [1]),
+        "examples": ([{"before": e.before, "after": e.after} for e in rule.examples], []),
+    }
+    return {
+        "name": rule.name,
+        **({"doc": _escaped(rule.doc)} if rule.doc else {}),
+        "pattern": _block(_escaped(f"{rule.pattern!r}\n")),
+        **{key: _escaped(value) for key, (value, default) in optional.items() if value != default},
+    }
+
+
+def _escaped(data: Any) -> Any:  # noqa: ANN401  # what YAML holds
+    """Keep ``${`` from being read as a reference."""
+    if isinstance(data, str):
+        return data.replace("${", "$${")
+    if isinstance(data, dict):
+        return {key: _escaped(item) for key, item in data.items()}
+    return [_escaped(item) for item in data] if isinstance(data, list) else data
+
+
+def _block(text: str) -> str:
+    """Have *text* written line by line; YAML must quote what cannot be printed."""
+    return LiteralScalarString(text) if text.replace("\n", "").isprintable() else text
+
+
+def _check(catalog: dict[str, Any]) -> None:
+    try:
+        entries = [dict(entry) for entry in catalog["patterns"]]
+        CatalogFile.model_validate(catalog | {"patterns": entries})
+        for entry in entries:
+            PatternEntry.model_validate(entry)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = next(item for item in reversed(problem["loc"]) if isinstance(item, str))
+        what = f": {problem['msg'].removeprefix('Value error, ')}"
+        if problem["type"] == "string_pattern_mismatch":
+            what = " is not a name: letters, digits and _"
+        raise CatalogError(f"{key}: {problem['input']!r}{what}") from error
+
+
+def _yaml(catalog: dict[str, Any]) -> str:
+    writer = YAML()
+    writer.width = _UNWRAPPED
+    writer.indent(mapping=2, sequence=4, offset=2)
+    stream = StringIO()
+    writer.dump(catalog, stream)
+    return stream.getvalue()
+
+
+# Catalogues and checks written in Python. They are code and are executed.
+
+
+ENTRY_POINTS = "dplcli.catalogs"
+"""The group under which an installed package offers catalogues."""
+
+VARIABLE = "CATALOG"
+
+
+def installed_catalogs() -> dict[str, EntryPoint]:
+    """Return the catalogues that installed packages offer, by name; nothing is run."""
+    return {point.name: point for point in sorted(entry_points(group=ENTRY_POINTS))}
+
+
+def load_entry_point(point: EntryPoint) -> Path | list[PatternRule | RewriteRule]:
+    """Return what an entry point leads to: rules, or the path of a catalogue file.
+
+    It may name a module that defines ``CATALOG``, a list of rules, a path, or a function that
+    returns one of them.
+
+    Raises:
+        CatalogError: It cannot be loaded, or is something else.
+    """
+    label = f"{ENTRY_POINTS} {point.name!r} ({point.value})"
+    try:
+        found: Any = point.load()
+        if callable(found):
+            found = found()
+    except (Exception, SystemExit) as error:
+        raise _failed(label, error) from error
+    if isinstance(found, (str, Path)):
+        return Path(found)
+    return _rules_in(getattr(found, VARIABLE, found), label)
+
+
+def load_python_catalog(path: Path) -> list[PatternRule | RewriteRule]:
+    """Execute a Python file and return the rules of its ``CATALOG``.
+
+    Raises:
+        CatalogError: It fails, or defines no list of rules of that name.
+    """
+    try:
+        module = _execute(path)
+    except (Exception, SystemExit) as error:
+        raise _failed(path.name, error) from error
+    if not hasattr(module, VARIABLE):
+        raise CatalogError(f"{path.name}: defines no {VARIABLE}", hint=f"{VARIABLE} = [rule, …]")
+    return _rules_in(getattr(module, VARIABLE), path.name)
+
+
+def _execute(path: Path) -> ModuleType:
+    """Run a Python file as a module of a name of its own."""
+    name = f"dpl_code_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path.name} is no Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[name]
+    return module
+
+
+def _rules_in(found: object, label: str) -> list[PatternRule | RewriteRule]:
+    if isinstance(found, (PatternRule, RewriteRule)):
+        return [found]
+    if not isinstance(found, (list, tuple)):
+        raise CatalogError(f"{label}: {VARIABLE} is no list of rules but {type(found).__name__}")
+    for item in found:
+        if not isinstance(item, (PatternRule, RewriteRule)):
+            raise CatalogError(f"{label}: {VARIABLE} holds {_shown(item)}, which is no rule")
+    return list(found)
+
+
+def find_function(reference: str, folder: Path, role: str) -> Callable[..., Any]:
+    """Import the function that ``module:function`` names; *folder* is looked in first.
+
+    Raises:
+        CatalogError: There is none, or the import fails.
+    """
+    module_name, _, function_name = reference.partition(":")
+    beside = folder / Path(*module_name.split(".")).with_suffix(".py")
+    sys.path.insert(0, str(folder))
+    try:
+        module = _execute(beside) if beside.is_file() else importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise _failed(f"{role} {reference!r}", error) from error
+    finally:
+        sys.path.remove(str(folder))
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise CatalogError(f"{role} {reference!r}: {module_name} has no function {function_name!r}")
+    checked: Callable[..., Any] = function
+    return checked
+
+
+def _shown(item: object) -> str:
+    """Return a short ``repr``, which is somebody else's code and may fail."""
+    try:
+        return repr(item)[:80]
+    except Exception:  # noqa: BLE001  # whatever it does
+        return f"a {type(item).__name__}"
+
+
+def _failed(label: str, error: BaseException) -> CatalogError:
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
+    reason = " ".join(str(error).split())
+    return CatalogError(f"{label}: failed with {type(error).__name__}: {reason}{where}")
+
+
+# Where catalogues are: at a path, shipped with dpl, or offered by an installed package.
+
+
+EXAMPLES_SUFFIX = ".examples.yaml"
+_SUFFIXES = (".yaml", ".yml")
+_PACKAGE = Path(__file__).parent.parent
+SHIPPED_FOLDERS = (_PACKAGE / "patterns", _PACKAGE.parent / "patterns")
+"""Where shipped catalogues lie: in an installed package, and in a source checkout."""
+
+
+def shipped_catalogs() -> list[str]:
+    """Name the catalogues that come with dpl."""
+    folder = _shipped_folder()
+    if folder is None:
+        return []
+    return sorted(path.stem for path in folder.glob("*.yaml") if not is_examples_file(path))
+
+
+def is_examples_file(path: Path) -> bool:
+    """Tell whether a file holds the examples of a catalogue beside it."""
+    return path.name.endswith(EXAMPLES_SUFFIX)
+
+
+def examples_file(catalogue: Path) -> Path:
+    """Return where the examples of a catalogue are, if they are in a file of their own."""
+    return catalogue.with_name(catalogue.stem + EXAMPLES_SUFFIX)
+
+
+def _shipped_folder() -> Path | None:
+    return next((folder for folder in SHIPPED_FOLDERS if folder.is_dir()), None)
+
+
+def find_catalog(name: str) -> Path:
+    """Return the file that *name* means: a path, or the name of a shipped catalogue.
+
+    Raises:
+        CatalogError: There is no such file.
+    """
+    if not name:
+        raise CatalogError("'': no such catalogue: the name is empty")
+    path = Path(name)
+    if exists(path.is_file):
+        return path
+    if exists(path.is_dir):
+        raise CatalogError(f"{name}: is a directory, not a catalogue")
+    folder = _shipped_folder()
+    if folder is not None and path.parent == Path():
+        shipped = folder / (name if path.suffix in _SUFFIXES else f"{name}.yaml")
+        if exists(shipped.is_file):
+            return shipped
+    known = [*shipped_catalogs(), *installed_catalogs()]
+    hint = did_you_mean(path.stem, known)
+    raise CatalogError(
+        f"{name}: no such catalogue, neither a file nor shipped with dpl",
+        hint=hint or f"shipped catalogues: {', '.join(known)}",
+    )
+
+
+def exists(question: Callable[[], bool]) -> bool:
+    """Ask the file system; a name that it cannot hold is the name of nothing."""
+    try:
+        return question()
+    except OSError:
+        return False
+
+
+def shipped_targets() -> list[str]:
+    """Name the shipped catalogues that are complete for the target they are named after."""
+    return [name for name in shipped_catalogs() if is_shipped_target(name)]
+
+
+def is_shipped_target(name: str) -> bool:
+    """Tell whether a shipped catalogue is complete for the target *name*; no other one is read."""
+    folder = _shipped_folder()
+    if folder is None or name not in shipped_catalogs():
+        return False
+    data = YamlSource(folder / f"{name}.yaml").plain()
+    return bool(data.get("target") == name)
+
+
+# Examples in a file of their own, beside the catalogue: ``dnnl.examples.yaml``.
+#
+# Only what runs or counts examples reads it, so a catalogue with many of them is not slower to use.
+
+
+def read_examples(catalogue: Path, names: Collection[str]) -> dict[str, tuple[Example, ...]]:
+    """Return the examples in the file beside a catalogue, by rule; nothing if there is none.
+
+    Args:
+        catalogue: The catalogue's file.
+        names: Names of its rules.
+
+    Raises:
+        CatalogError: The file makes no sense, or is about a rule that the catalogue does not have.
+    """
+    path = examples_file(catalogue)
+    if not exists(path.is_file):
+        return {}
+    source = YamlSource(path, "file of examples")
+    data = source.plain()
+    try:
+        file = ExamplesFile.model_validate(data)
+    except ValidationError as error:
+        raise explain_invalid(source, error, _example_keys_at) from error
+    found: dict[str, tuple[Example, ...]] = {}
+    for number in range(len(file.examples)):
+        item = data["examples"][number]
+        for rule, example in _written_out(source, number, item, names, catalogue.name):
+            found[rule] = (*found.get(rule, ()), example)
+    return found
+
+
+def _written_out(
+    source: YamlSource,
+    number: int,
+    item: Any,  # noqa: ANN401  # YAML holds anything
+    names: Collection[str],
+    catalogue: str,
+) -> Iterator[tuple[str, Example]]:
+    """Yield the examples that one item stands for, each with its rule."""
+    for entry in written_out(source, ("examples", number), item, {}):
+        rule = entry.data["rule"]
+        if rule not in names:
+            hint = did_you_mean(rule, names)
+            wrong = entry.error(f"{catalogue} has no rule {rule!r}", ("rule",), hint)
+            raise labelled(wrong, entry.values)
+        after = entry.data.get("after", "any")
+        yield (
+            rule,
+            Example(before=entry.data["before"], after=after, origin=entry.line(("before",))),
+        )
+
+
+def _example_keys_at(where: Where) -> Iterable[str]:
+    fields = ExamplesFile.model_fields if len(where) == 1 else ("rule", "before", "after")
+    return [*fields, "for_each", "except"]
+
+
+# The rules that the entries of a catalogue file describe.
+
+
+class RuleMaker:
+    """Makes rules.
+
+    Args:
+        schemas: The standard operators.
+        allow_code: Whether entries may name Python functions to import.
+    """
+
+    def __init__(self, schemas: SchemaLibrary, *, allow_code: bool) -> None:
+        """Make rules over the operators of *schemas*."""
+        self.schemas = schemas
+        self.allow_code = allow_code
+
+    def pattern_rule(
+        self, place: RuleEntry, entry: PatternEntry, target: str, constants: ConstantsPolicy
+    ) -> PatternRule:
+        """Make a rule that outlines; *target* and *constants* are what its file says for all.
+
+        Raises:
+            CatalogError: Something in it makes no sense.
+        """
+        pattern, unused = self._pattern(place, entry)
+        return PatternRule(
+            target=target,
+            name=entry.name,
+            pattern=pattern,
+            where=_conditions(place, entry, pattern),
+            constants=entry.constants or constants,
+            doc=entry.doc,
+            metadata=entry.attrs,
+            origin=place.origin,
+            check=self._check(place, entry),
+            escape=entry.escape,
+            order=entry.order,
+            examples=examples_of(place, entry.examples),
+            locate=_locator(place, entry.pattern),
+            opsets=_opsets(entry),
+            unused=unused,
+            values=place.values,
+        )
+
+    def rewrite_rule(self, place: RuleEntry, entry: RewriteEntry) -> RewriteRule:
+        """Make a rule that replaces.
+
+        Raises:
+            CatalogError: Something in it makes no sense.
+        """
+        pattern, unused = self._pattern(place, entry)
+        replacement = self._becoming(place, entry, pattern)
+        conditions = _conditions(place, entry, pattern)
+        try:
+            return RewriteRule(
+                name=entry.name,
+                pattern=pattern,
+                replacement=replacement,
+                where=conditions,
+                doc=entry.doc,
+                origin=place.origin,
+                check=self._check(place, entry),
+                examples=examples_of(place, entry.examples),
+                locate=_locator(place, entry.pattern),
+                opsets=_opsets(entry),
+                unused=unused,
+                once=entry.once,
+                values=place.values,
+            )
+        except PatternSyntaxError as error:
+            raise place.error_in_text(error, ("replacement",)) from error
+
+    def _becoming(
+        self, place: RuleEntry, entry: RewriteEntry, pattern: DFPattern
+    ) -> Replacement | RewriteFunction:
+        """Read the replacement, or find the function."""
+        if entry.function is not None:
+            return self._function(place, entry, entry.function)
+        replacement = self._replacement(place, entry, pattern)
+        try:
+            check_attributes(pattern, replacement.carried, self.schemas)
+        except PatternSyntaxError as error:
+            raise place.error_in_text(error, ("pattern",)) from error
+        return replacement
+
+    def _function(self, place: RuleEntry, entry: RewriteEntry, name: str) -> RewriteFunction:
+        where = ("function",)
+        if ":" in name:
+            return self._import(place, "function", name)
+        try:
+            function = find_transform(name)
+        except CatalogError as error:
+            raise place.error(f"{place.label}: {error.message}", where, error.hint) from error
+        if "pattern" not in entry.model_fields_set and not is_nodewise(function):
+            raise place.error(f"{place.label}: the key 'pattern' is missing", where)
+        return function
+
+    def _pattern(self, place: RuleEntry, entry: AnyEntry) -> tuple[DFPattern, tuple[str, ...]]:
+        try:
+            return read_pattern(entry.pattern, self.schemas)
+        except PatternSyntaxError as error:
+            raise place.error_in_text(error, ("pattern",)) from error
+
+    def _replacement(
+        self, place: RuleEntry, entry: RewriteEntry, pattern: DFPattern
+    ) -> Replacement:
+        names = bound_names(pattern), attribute_names(pattern)
+        try:
+            return parse_replacement(entry.replacement or "", *names, self.schemas)
+        except PatternSyntaxError as error:
+            raise place.error_in_text(error, ("replacement",)) from error
+
+    def _check(self, place: RuleEntry, entry: AnyEntry) -> Check | None:
+        return None if entry.check is None else self._import(place, "check", entry.check)
+
+    def _import(self, place: RuleEntry, role: str, reference: str) -> Callable[..., Any]:
+        if not self.allow_code:
+            raise place.error(
+                f"{place.label}: the {role} {reference!r} is Python code, which YAML does "
+                "not run by itself",
+                (role,),
+                "pass --allow-code if you trust it",
+            )
+        try:
+            return find_function(reference, place.source.folder, role)
+        except CatalogError as error:
+            raise place.error(f"{place.label}: {error.message}", (role,)) from error
+
+
+def examples_of(place: RuleEntry, entries: Iterable[ExampleEntry]) -> tuple[Example, ...]:
+    """Make examples."""
+    return tuple(
+        Example(
+            before=entry.before,
+            after=entry.after,
+            origin=place.line(("examples", number, "before")),
+        )
+        for number, entry in enumerate(entries)
+    )
+
+
+def _conditions(place: RuleEntry, entry: AnyEntry, pattern: DFPattern) -> tuple[Condition, ...]:
+    names = bound_names(pattern)
+    conditions = []
+    for number, text in enumerate(entry.where):
+        try:
+            condition = Condition(text)
+            condition.check_names(names)
+        except PatternSyntaxError as error:
+            raise place.error_in_text(error, ("where", number)) from error
+        conditions.append(condition)
+    return tuple(conditions)
+
+
+def _locator(entry: RuleEntry, text: str) -> Locate:
+    def locate(place: TextPosition) -> str:
+        column = character_column(text, place.line, place.column)
+        return entry.place_in_text(place.line, column, ("pattern",))
+
+    return locate
+
+
+def _opsets(entry: AnyEntry) -> Opsets:
+    if entry.opsets is None:
+        return (None, None)
+    return (entry.opsets[0], entry.opsets[1] if len(entry.opsets) > 1 else None)
+
+
+# Catalogues: files of rules, in YAML or in Python.
+
+
+E = TypeVar("E", PatternEntry, RewriteEntry)
+
+_PYTHON = ".py"
+_MOST_KEPT = 32
+NO_READERS: Mapping[str, Reader] = MappingProxyType({})
+
+
+@dataclass
+class Catalog:
+    """The rules of one or more catalogues.
+
+    Attributes:
+        patterns: Rules that outline, in order of priority.
+        rewrites: Rules that replace, in order of priority.
+        files: The files that were read.
+    """
+
+    patterns: list[PatternRule] = field(default_factory=list)
+    rewrites: list[RewriteRule] = field(default_factory=list)
+    files: set[Path] = field(default_factory=set)
+    _by_name: dict[tuple[type[Rule], str], Rule] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> list[PatternRule | RewriteRule]:
+        """Those that outline, then those that replace."""
+        return [*self.patterns, *self.rewrites]
+
+    def namesake(self, rule: Rule) -> Rule | None:
+        """Return the rule of the same kind and name, if there is one."""
+        return self._by_name.get((type(rule), rule.qualified_name))
+
+    def add(self, rule: PatternRule | RewriteRule) -> None:
+        """Put *rule* at the end.
+
+        Raises:
+            CatalogError: There is another one of its name.
+        """
+        other = self.namesake(rule)
+        check_distinct([rule] if other is None else [other, rule])
+        self._by_name[type(rule), rule.qualified_name] = rule
+        if isinstance(rule, PatternRule):
+            self.patterns.append(rule)
+        else:
+            self.rewrites.append(rule)
+
+
+def read_catalogs(
+    names: Iterable[str],
+    schemas: SchemaLibrary,
+    *,
+    allow_code: bool = False,
+    readers: Mapping[str, Reader] = NO_READERS,
+    with_examples: bool = False,
+) -> Catalog:
+    """Read the rules of several catalogues, in the order given.
+
+    Args:
+        names: Paths, names of shipped catalogues, or of those that installed packages offer; one
+            given twice counts once. A path that ends in ``.py`` is executed.
+        schemas: The standard operators.
+        allow_code: Whether YAML may name Python functions to import (``check``, ``function``).
+        readers: By suffix, what else reads catalogues: files that are neither YAML nor Python.
+        with_examples: Whether to read the files of examples beside the catalogues, too.
+
+    Raises:
+        CatalogError: A catalogue is missing, malformed, or two rules have the same name.
+    """
+    maker = RuleMaker(schemas, allow_code=allow_code)
+    reader = _Reader(maker, readers, with_examples=with_examples)
+    for name in names:
+        reader.read_named(name)
+    return reader.catalog
+
+
+def load_catalogs(names: Iterable[str], schemas: SchemaLibrary) -> list[PatternRule]:
+    """Read the rules that outline of several catalogues; see :func:`read_catalogs`."""
+    return read_catalogs(names, schemas).patterns
+
+
+def load_catalog(path: Path, schemas: SchemaLibrary) -> list[PatternRule]:
+    """Read the rules that outline of one catalogue file, after those of the files it includes.
+
+    Raises:
+        CatalogError: With file, line and column of what is wrong.
+    """
+    return read_catalogs([str(path)], schemas).patterns
+
+
+def check_distinct(rules: Iterable[Rule]) -> None:
+    """Refuse two rules of one name.
+
+    Raises:
+        CatalogError: Names them, and where they were written.
+    """
+    first: dict[str, Rule] = {}
+    for rule in rules:
+        other = first.setdefault(rule.qualified_name, rule)
+        if other is not rule:
+            places = " and ".join(item.origin or "in Python" for item in (other, rule))
+            raise CatalogError(f"two rules are named {rule.qualified_name!r}: {places}")
+
+
+class _Kept(threading.local):
+    """The rules made of files read before, by all that they depend on; the latest come last.
+
+    A program that goes through many models reads the same catalogues for each. Rules do not
+    change, but the conditions in them have a place to work in: each thread has rules of its own.
+    """
+
+    def __init__(self) -> None:
+        self.rules: dict[tuple[object, ...], Made] = {}
+
+
+_KEPT = _Kept()
+
+
+class _Reader:
+    """Reads catalogues, each once, and gathers their rules in order."""
+
+    def __init__(
+        self, maker: RuleMaker, readers: Mapping[str, Reader], *, with_examples: bool
+    ) -> None:
+        self.maker = maker
+        self.readers = readers
+        self.with_examples = with_examples
+        self.catalog = Catalog()
+        self.offered: set[str] = set()
+        self.fragments: dict[Path, dict[str, Fragment]] = {}
+        self.texts: dict[Path, tuple[str, ...]] = {}
+
+    def read_named(self, name: str) -> None:
+        try:
+            path = find_catalog(name)
+        except CatalogError:
+            point = installed_catalogs().get(name)
+            if point is None:
+                raise
+            self._read_offer(point)
+            return
+        self.read(path, path.parent)
+
+    def _read_offer(self, point: EntryPoint) -> None:
+        """Read what an installed package offers."""
+        if point.name in self.offered:
+            return
+        self.offered.add(point.name)
+        found = load_entry_point(point)
+        if isinstance(found, Path):
+            self.read(found, found.parent)
+            return
+        for rule in found:
+            self.catalog.add(rule)
+
+    def read(self, path: Path, root: Path) -> None:
+        """Read one file; what it includes must lie below *root*."""
+        if path.resolve() in self.catalog.files:
+            return
+        self.catalog.files.add(path.resolve())
+        if path.suffix == _PYTHON:
+            for rule in load_python_catalog(path):
+                self.catalog.add(rule)
+            return
+        if path.suffix in self.readers:
+            for made in self.readers[path.suffix](path):
+                self.catalog.add(made)
+            return
+        self._read_yaml(path, root)
+
+    def _read_yaml(self, path: Path, root: Path) -> None:
+        source = YamlSource(path)
+        data = source.plain()
+        file = _validated(source, data)
+        if file.target is None and (file.patterns or not (file.rewrites or file.fragments)):
+            raise source.error("the key 'target' is missing", ())
+        fragments = self.fragments[path.resolve()] = {}
+        texts = [source.label, source.text]
+        for index, name in enumerate(file.include):
+            included = self._include(source, path, root, name, index)
+            fragments |= self.fragments.get(included, {})
+            texts += self.texts.get(included, ())
+        self.texts[path.resolve()] = tuple(texts)
+        _add_fragments(source, file.fragments, fragments)
+        made = self._made(_Writer(source, data, fragments), file, tuple(texts))
+        names = {rule.name for _, rule in made}
+        examples = read_examples(path, names) if self.with_examples else {}
+        for place, rule in made:
+            more = examples.get(rule.name, ())
+            self._add(place, replace(rule, examples=rule.examples + more) if more else rule)
+
+    def _made(self, writer: _Writer, file: CatalogFile, texts: tuple[str, ...]) -> Made:
+        """Make the rules of a file, or find them made of the same *texts* before.
+
+        What imports code is made anew: the code may have changed.
+        """
+        if self.maker.allow_code:
+            return tuple(self._rules(writer, file))
+        key = (self.maker.schemas, *texts)
+        made = _KEPT.rules.pop(key, None) or tuple(self._rules(writer, file))
+        if len(_KEPT.rules) >= _MOST_KEPT:
+            del _KEPT.rules[next(iter(_KEPT.rules))]
+        _KEPT.rules[key] = made
+        return made
+
+    def _rules(
+        self, writer: _Writer, file: CatalogFile
+    ) -> Iterator[tuple[RuleEntry, PatternRule | RewriteRule]]:
+        """Make the rules of a file."""
+        for index, item in enumerate(file.patterns):
+            for place, entry in writer.entries(("patterns", index), item, PatternEntry):
+                target, constants = file.target or "", file.constants
+                yield place, self.maker.pattern_rule(place, entry, target, constants)
+        for index, other in enumerate(file.rewrites):
+            for place, made in writer.entries(("rewrites", index), other, RewriteEntry):
+                yield place, self.maker.rewrite_rule(place, made)
+
+    def _include(self, source: YamlSource, path: Path, root: Path, name: str, index: int) -> Path:
+        where = ("include", index)
+        included = path.parent / name
+        if included.suffix == _PYTHON:
+            hint = "name it on the command line instead"
+            raise source.error(f"{name!r} is Python, which YAML cannot run", where, hint)
+        try:
+            is_below = included.resolve().is_relative_to(root.resolve())
+        except (OSError, RuntimeError, ValueError):
+            is_below = False
+        if not is_below:
+            hint = f"what a catalogue includes lies in its own folder, {root.resolve().name}"
+            raise source.error(f"{name!r} is outside the catalogue's folder", where, hint)
+        if not exists(included.is_file):
+            raise source.error(f"there is no file {name!r} to include", where)
+        self.read(included, root)
+        return included.resolve()
+
+    def _add(self, place: RuleEntry, rule: PatternRule | RewriteRule) -> None:
+        other = self.catalog.namesake(rule)
+        if other is not None:
+            message = f"the rule {rule.qualified_name!r} is defined already, at {other.origin}"
+            raise labelled(place.error(message, ("name",)), place.values)
+        self.catalog.add(rule)
+
+
+def _validated(source: YamlSource, data: object) -> CatalogFile:
+    try:
+        return CatalogFile.model_validate(data)
+    except ValidationError as error:
+        raise explain_invalid(source, error, _keys_at) from error
+
+
+def _keys_at(where: Where) -> Iterable[str]:
+    """Return the keys of the mapping that the last key of *where* stands in."""
+    if len(where) == 1:
+        return CatalogFile.model_fields
+    if "examples" in where:
+        return ExampleItem.model_fields
+    entry = RewriteItem if where[0] == "rewrites" else PatternItem
+    return [field.alias or name for name, field in entry.model_fields.items()]
+
+
+def _add_fragments(
+    source: YamlSource, own: Mapping[str, str | FragmentEntry], fragments: dict[str, Fragment]
+) -> None:
+    """Put the fragments of a file beside those of the files it includes."""
+    for name, entry in own.items():
+        where: Where = ("fragments", name)
+        if name in fragments:
+            other = fragments[name].pattern.source.label
+            raise source.error(f"the fragment {name!r} is defined already, in {other}", where)
+        if isinstance(entry, str):
+            fragments[name] = Fragment(name, ScalarText(entry, source, where))
+            continue
+        conditions = (
+            ScalarText(text, source, (*where, "where", number))
+            for number, text in enumerate(entry.where)
+        )
+        pattern = ScalarText(entry.pattern, source, (*where, "pattern"))
+        fragments[name] = Fragment(name, pattern, tuple(conditions))
+
+
+class _Writer:
+    """Writes the items of a file out."""
+
+    def __init__(
+        self,
+        source: YamlSource,
+        data: Any,  # noqa: ANN401  # YAML holds anything
+        fragments: Mapping[str, Fragment],
+    ) -> None:
+        self.source = source
+        self.data = data
+        self.fragments = fragments
+
+    def entries(self, at: Where, item: E, kind: type[E]) -> Iterator[tuple[RuleEntry, E]]:
+        """Yield the entries that *item* stands for, each with the places of what it says."""
+        for entry in written_out(self.source, at, self.data[at[0]][at[1]], self.fragments):
+            if not entry.texts:
+                yield entry, item
+                continue
+            try:
+                yield entry, kind.model_validate(entry.data)
+            except ValidationError as error:
+                wrong = explain_invalid(entry, error, lambda _: ())
+                raise labelled(wrong, entry.values) from error
+
+
+# Rewrite rules from pairs of ONNX functions: ``gelu_pattern`` becomes ``gelu_replacement``.
+#
+# After TVM's ``PatternMatchingRewriter.from_module`` (``python/tvm/relax/dpl/rewrite.py``), where
+# two functions of a module are pattern and replacement; here attributes and constants are
+# compared, too.
+#
+# The inputs of the pattern function match any values, those of the replacement stand for them in
+# the same order. A constant matches a constant of its element type, shape and data. What a node
+# of the pattern says of its attributes, or leaves to their defaults, the matched node must say as
+# well; an attribute that refers to one of the function (``alpha = @a``) matches any value, which
+# the replacement may use under the same name.
+#
+# Other functions that a replacement calls come along: the model gets each of them once, when it is
+# first needed, under another name if it has another function of that one.
+
+
+PATTERN, REPLACEMENT = "_pattern", "_replacement"
+"""How the names of the two functions of a rule end."""
+
+
+def rules_of_functions(functions: Iterable[Function], label: str) -> list[RewriteRule]:
+    """Make a rule of each pair of functions, in the order of the patterns.
+
+    Args:
+        functions: The functions of a model; those without such a name are left alone.
+        label: Where they were written, for messages.
+
+    Raises:
+        CatalogError: One of a pair is missing, they do not fit together, or a function holds
+            something that no rule can.
+    """
+    by_name = {function.name: function for function in functions}
+    for name in by_name:
+        stem = name.removesuffix(REPLACEMENT)
+        if stem != name and stem + PATTERN not in by_name:
+            raise CatalogError(f"{label}: there is no function {stem + PATTERN!r} beside {name!r}")
+    rules = []
+    for name, function in by_name.items():
+        stem = name.removesuffix(PATTERN)
+        if stem == name:
+            continue
+        other = by_name.get(stem + REPLACEMENT)
+        if other is None:
+            raise CatalogError(
+                f"{label}: there is no function {stem + REPLACEMENT!r} beside {name!r}"
+            )
+        rules.append(_rule(stem, function, other, label))
+    if not rules:
+        raise CatalogError(
+            f"{label}: has no pair of functions", hint=f"name them x{PATTERN} and x{REPLACEMENT}"
+        )
+    return rules
+
+
+def _rule(name: str, before: Function, after: Function, label: str) -> RewriteRule:
+    where = f"{label}: rule {name!r}"
+    for kind in ("inputs", "outputs"):
+        wanted, given = len(getattr(before.body, kind)), len(getattr(after.body, kind))
+        if wanted != given:
+            raise CatalogError(f"{where}: the pattern has {wanted} {kind}, the replacement {given}")
+    reader = _PatternReader(before, where)
+    pattern = reader.read()
+    unbound = sorted(set(_references(after)) - set(_references(before)))
+    if unbound:
+        raise CatalogError(f"{where}: the pattern does not bind the attribute {unbound[0]!r}")
+    _check_callees(after, where)
+    return RewriteRule(
+        name,
+        pattern,
+        FunctionReplacement(before, after, reader.calls),
+        origin=label,
+        doc=f"{before.name} becomes {after.name}.",
+    )
+
+
+def _check_callees(function: Function, where: str) -> None:
+    """Refuse functions that cannot come along, and a function that calls itself."""
+    pending: list[tuple[Function, tuple[Function, ...]]] = [(function, (function,))]
+    while pending:
+        current, callers = pending.pop()
+        for node in current.body:
+            _refuse_bodies(node, where)
+            callee = called_function(node)
+            if callee is None:
+                continue
+            label = f"{callee.domain}::{callee.name}"
+            if callee in callers:
+                raise CatalogError(f"{where}: {label} calls itself")
+            if not callee.domain or callee.domain.startswith("ai.onnx"):
+                raise CatalogError(f"{where}: {label} is in the standard's own domain")
+            undeclared = sorted(set(_references(callee)) - set(callee.attributes))
+            if undeclared:
+                raise CatalogError(
+                    f"{where}: the attribute {undeclared[0]!r} of {label} has a default"
+                )
+            pending.append((callee, (*callers, callee)))
+
+
+def _references(function: Function) -> list[str]:
+    return [a.ref for node in function.body for a in node.attributes.values() if a.ref]
+
+
+def _refuse_bodies(node: Node, where: str) -> None:
+    if node.subgraphs:
+        raise CatalogError(f"{where}: {node.op_type} has a body, which no rule can hold")
+
+
+class _PatternReader:
+    """Turns the body of a function into a pattern."""
+
+    def __init__(self, function: Function, where: str) -> None:
+        self.body = function.body
+        self.where = where
+        self.calls: dict[Node, CallPattern] = {}
+        self.made: dict[Value, DFPattern] = {
+            value: wildcard(value.name) for value in function.body.inputs
+        }
+
+    def read(self) -> DFPattern:
+        for node in self.body:
+            _refuse_bodies(node, self.where)
+            self._read_node(node)
+        found = [self.made[value] for value in self.body.outputs]
+        root = self.body.outputs[0].producer if self.body.outputs else None
+        if root is None or root not in self.calls:
+            raise CatalogError(f"{self.where}: the pattern's output is made by no node")
+        return found[0] if len(found) == 1 else outputs(*found)
+
+    def _read_node(self, node: Node) -> None:
+        if node.op_type == "Constant" and not node.domain:
+            value = node.outputs[0]
+            tensor = None if value is None else value.constant
+            if value is None or tensor is None:
+                raise CatalogError(f"{self.where}: a constant of the pattern has no data")
+            self.made[value] = is_value(tensor.numpy())
+            return
+        args = [absent() if value is None else self.made[value] for value in node.inputs]
+        call = is_op(node.op_type, node.domain)(*args)
+        self.calls[node] = call
+        for index, output in enumerate(node.outputs):
+            if output is not None:
+                self.made[output] = call if index == 0 else call[index]
+
+
+@dataclass(frozen=True)
+class FunctionReplacement:
+    """The rewrite function of a rule that was made of two ONNX functions.
+
+    Attributes:
+        before: The pattern.
+        after: The replacement.
+        calls: The pattern object of each node of *before*.
+    """
+
+    before: Function
+    after: Function
+    calls: Mapping[Node, CallPattern]
+
+    @property
+    def __name__(self) -> str:
+        """The name of the replacement, for readers."""
+        return self.after.name
+
+    def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
+        """Describe the replacement's nodes, if the attributes are those of the pattern."""
+        bound: dict[str, Attribute] = {}
+        for node, call in self.calls.items():
+            found = match.node(call)
+            reason = "" if found is None else _difference(node, found, bound)
+            if reason:
+                return match.reject(reason, at=found)
+        made: dict[Value, Operand] = {
+            value: match.bindings[source.name]
+            for value, source in zip(self.after.body.inputs, self.before.body.inputs, strict=True)
+            if source.name in match.bindings
+        }
+        for node in self.after.body:
+            reason = _build(node, made, bound, build)
+            if reason:
+                return match.reject(reason)
+        return [made[value] for value in self.after.body.outputs]
+
+
+def _difference(node: Node, found: Node, bound: dict[str, Attribute]) -> str:
+    """Say how the attributes of *found* differ from those of the pattern's *node*, or ""."""
+    ours, theirs = schema_of(node), schema_of(found)
+    if ours is not None and theirs is not None and ours.since != theirs.since:
+        return f"the rule means {node.op_type}-{ours.since}, the model {theirs.since}"
+    for name in dict.fromkeys([*node.attributes, *found.attributes]):
+        wanted = node.attributes.get(name) or attribute_of(node, name)
+        given = attribute_of(found, name)
+        if given is not None and given.ref:
+            return f"{name} of {found.label!r} is given by the caller of a function"
+        if wanted is not None and wanted.ref:
+            known = bound.get(wanted.ref)
+            if given is None or (known is not None and not _equal(known, given)):
+                return f"{name} of {found.label!r} is not stated, or not what it is elsewhere"
+            bound[wanted.ref] = given
+        elif wanted is None or given is None or not _equal(wanted, given):
+            return f"{name} of {found.label!r} is {_as_text(given)}, not {_as_text(wanted)}"
+    return ""
+
+
+def _equal(one: Attribute, other: Attribute) -> bool:
+    if isinstance(one.value, Tensor) and isinstance(other.value, Tensor):
+        a, b = one.value, other.value
+        same_type = (a.dtype, a.shape) == (b.dtype, b.shape)
+        return same_type and a.numpy().tobytes() == b.numpy().tobytes()
+    return one == other
+
+
+def _as_text(attribute: Attribute | None) -> str:
+    return "left out" if attribute is None else repr(attribute.value)
+
+
+def _build(
+    node: Node, made: dict[Value, Operand], bound: Mapping[str, Attribute], build: GraphBuilder
+) -> str:
+    """Describe one node of the replacement; return why that cannot be done, or ""."""
+    output = node.outputs[0]
+    tensor = None if output is None else output.constant
+    if output is not None and tensor is not None:
+        made[output] = build.constant(tensor)
+        return ""
+    missing = [value.name for value in node.inputs if value is not None and value not in made]
+    if missing:
+        return f"{missing[0]!r} took no part in the match"
+    attributes = {
+        name: bound[attribute.ref] if attribute.ref else attribute
+        for name, attribute in node.attributes.items()
+    }
+    inputs = [None if value is None else made[value] for value in node.inputs]
+    callee = called_function(node)
+    if callee is None:
+        drafted = build.node(node.op_type, node.domain, inputs, attributes, len(node.outputs))
+    else:
+        drafted = build.call(callee, inputs, attributes)
+    for index, value in enumerate(node.outputs):
+        if value is not None:
+            made[value] = DraftOutput(drafted, index)
+    return ""

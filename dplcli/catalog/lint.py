@@ -1,0 +1,555 @@
+"""What can be said against a rule without a model, and made-up graphs to try it on."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from dplcli.dpl.matcher import DTYPE_ATTRIBUTES
+from dplcli.dpl.pattern import (
+    AbsentPattern,
+    AndPattern,
+    CallPattern,
+    ConstantPattern,
+    DominatorPattern,
+    EdgePattern,
+    InputPattern,
+    NotPattern,
+    OpKind,
+    OpName,
+    OrPattern,
+    OutputPattern,
+    OutputsPattern,
+    RepeatPattern,
+    SameShapePattern,
+    TypedPattern,
+    WildcardPattern,
+)
+from dplcli.dpl.rule import FIRST_OPSET, RewriteRule
+from dplcli.dpl.text import all_parts, bound_names, new_nodes, visible_parts
+from dplcli.ir.operators import MOVED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from dplcli.dpl.conditions import Expression
+    from dplcli.dpl.pattern import AttributeValue, DFPattern
+    from dplcli.dpl.rule import Rule
+    from dplcli.dpl.text import NewNode
+    from dplcli.ir import OpSchema, SchemaLibrary
+
+    Severity: TypeAlias = Literal["error", "warning"]
+
+
+# Make up a graph that a pattern matches, as an example to try a rule on.
+#
+# Where a pattern leaves a choice (alternatives, optional parts) each combination is a variant of
+# its own; shapes that the pattern does not state are guessed by the operators that read them, and
+# several guesses are offered.
+
+
+MOST_VARIANTS = 16
+"""Most variants of a pattern that are made up."""
+
+_MOST_CHOICES = 8
+_MOST_OUTPUTS = 4
+_MOST_GUESSES = 48
+_KIND_EXAMPLES = {
+    "": "Relu",
+    "elementwise": "Relu",
+    "broadcast": "Add",
+    "injective": "Flatten",
+    "reduction": "ReduceMax",
+    "out-fusable": "MatMul",
+    "opaque": "CumSum",
+}
+_CLOSE_TO = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.eE+-]+)")
+_WINDOWED = frozenset({"Conv", "ConvTranspose", "ConvInteger", "QLinearConv"})
+_VECTOR_SLOTS = {
+    "BatchNormalization": (1, 2, 3, 4),
+    "LayerNormalization": (1, 2),
+    "InstanceNormalization": (1, 2),
+    "Conv": (2,),
+    "ConvTranspose": (2,),
+    "Gemm": (2,),
+}
+_SCALAR_SLOTS = {"Clip": (1, 2), "Dropout": (1,), "Pad": (2,), "QuantizeLinear": (1, 2)}
+_REQUIRED: dict[str, dict[str, AttributeValue]] = {
+    "Cast": {"to": 1},
+    "Concat": {"axis": 0},
+    "Gather": {},
+    "Transpose": {},
+}
+
+
+class NoInstanceError(Exception):
+    """No graph can be made up for the pattern."""
+
+
+@dataclass(frozen=True)
+class InstanceNode:
+    """One node of an instance, by names."""
+
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, AttributeValue]
+
+
+@dataclass
+class Instance:
+    """A made-up graph.
+
+    Attributes:
+        nodes: Its nodes, in topological order.
+        inputs: Element type and shape of each graph input.
+        constants: The initializers.
+        outputs: Names of what it returns.
+    """
+
+    nodes: list[InstanceNode] = field(default_factory=list)
+    inputs: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    constants: dict[str, NDArray[Any]] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
+
+
+def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]]:
+    """Yield the variants of a rule's pattern, each as guesses that differ in shapes only.
+
+    Raises:
+        NoInstanceError: The pattern has parts that nothing can be made up for.
+    """
+    choices = [(id(part), count) for part in _parts(rule) if (count := _ways(part)) > 1]
+    variants = itertools.product(*(range(count) for _, count in choices[:_MOST_CHOICES]))
+    seen: list[list[InstanceNode]] = []
+    for variant in variants:
+        taken = {part: way for (part, _), way in zip(choices, variant, strict=False)}
+        sketch = _Sketch(taken, schemas)
+        try:
+            outputs = sketch.values_of(rule.pattern)
+        except RecursionError as error:
+            raise NoInstanceError("the pattern is nested too deeply") from error
+        if sketch.nodes not in seen and len(seen) < MOST_VARIANTS:
+            seen.append(sketch.nodes)
+            yield _guesses(rule, sketch, outputs)
+
+
+def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> int:
+    """Say into how many parts to split; onnx's inference does not survive a wrong number."""
+    if len(args) > 1 or "split" in attributes:
+        raise NoInstanceError("sizes of a Split are not made up")
+    count = attributes.setdefault("num_outputs", _MOST_OUTPUTS)
+    if not isinstance(count, int) or not 0 < count <= _MOST_OUTPUTS:
+        raise NoInstanceError("a Split into so many is not made up")
+    return count
+
+
+def _parts(rule: Rule) -> list[DFPattern]:
+    """Return the pattern objects that may offer a choice, nodes of chains included."""
+    parts = visible_parts(rule.pattern)
+    return parts + [part.step for part in parts if isinstance(part, RepeatPattern)]
+
+
+def _ways(part: DFPattern) -> int:
+    if isinstance(part, OrPattern):
+        return 2
+    return len(part.op.choices) if isinstance(part, CallPattern) else 1
+
+
+def _guesses(rule: Rule, sketch: _Sketch, outputs: Sequence[str]) -> Iterator[Instance]:
+    offers = [sketch.shapes(leaf) for leaf in sketch.leaves]
+    for shapes in itertools.islice(itertools.product(*offers), _MOST_GUESSES):
+        yield _filled(rule, sketch, outputs, shapes)
+
+
+def _filled(
+    rule: Rule, sketch: _Sketch, outputs: Sequence[str], shapes: Sequence[tuple[int, ...]]
+) -> Instance:
+    numbers = {m[1]: float(m[2]) for c in rule.where for m in _CLOSE_TO.finditer(c.text)}
+    made = Instance(nodes=sketch.nodes, constants=dict(sketch.given), outputs=list(outputs))
+    random = np.random.default_rng(0)
+    for leaf, shape in zip(sketch.leaves, shapes, strict=True):
+        dtype = leaf.dtype or "float32"
+        if leaf.is_constant:
+            data = random.uniform(0.5, 1.5, shape)
+            if leaf.name in numbers:
+                data = np.full((), numbers[leaf.name])
+            made.constants[leaf.name] = data.astype(dtype)
+        else:
+            made.inputs[leaf.name] = (dtype, shape)
+    return made
+
+
+@dataclass
+class _Leaf:
+    name: str
+    is_constant: bool
+    dtype: str = ""
+    rank: int | None = None
+    shape: tuple[int, ...] | None = None
+    readers: list[tuple[str, int]] = field(default_factory=list)
+
+
+class _Sketch:
+    """The nodes of one variant, and its leaves without shapes yet."""
+
+    def __init__(self, taken: Mapping[int, int], schemas: SchemaLibrary) -> None:
+        self.taken = taken
+        self.schemas = schemas
+        self.nodes: list[InstanceNode] = []
+        self.leaves: list[_Leaf] = []
+        self.given: dict[str, NDArray[Any]] = {}
+        self.values: dict[int, str] = {}
+        self.named: dict[str, str] = {}
+        self.stand_ins: dict[int, str] = {}
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def values_of(self, pattern: DFPattern) -> list[str]:
+        if isinstance(pattern, OutputsPattern):
+            return [self.value(output) for output in pattern.outputs]
+        return [self.value(pattern)]
+
+    def value(self, part: DFPattern) -> str:
+        known = self.stand_ins.get(id(part)) or self.values.get(id(part))
+        if known is None:
+            known = self.values[id(part)] = self._make(part)
+        return known
+
+    def _make(self, part: DFPattern) -> str:  # noqa: C901, PLR0911, PLR0912  # a case per kind
+        match part:
+            case WildcardPattern() | InputPattern():
+                return self._leaf(part.name, is_constant=False)
+            case ConstantPattern():
+                return self._constant(part)
+            case AbsentPattern():
+                return ""
+            case NotPattern():
+                return self._leaf("", is_constant=False)
+            case CallPattern():
+                return self._call(part, [self.value(arg) for arg in part.args])[0]
+            case OutputPattern():
+                first = self.value(part.node)
+                return first if part.index == 0 else f"{first}_{part.index}"
+            case OrPattern():
+                return self.value(part.right if self.taken.get(id(part)) else part.left)
+            case AndPattern():
+                inner = [part.left, part.right]
+                inner.sort(key=lambda p: not isinstance(p, (CallPattern, ConstantPattern)))
+                return self.value(inner[0])
+            case TypedPattern():
+                return self._typed(part)
+            case SameShapePattern():
+                return self.value(part.pattern)
+            case EdgePattern():
+                return self._joined(part.producer, part.consumer)
+            case RepeatPattern():
+                return self._chain(part)
+            case DominatorPattern():
+                return self._joined(part.parent, part.child)
+            case OutputsPattern():
+                raise NoInstanceError("several outputs inside a pattern")
+
+    def _joined(self, upper: DFPattern, lower: DFPattern) -> str:
+        """Let *lower* read *upper* in the place of its wildcards, unless it does already."""
+        made = self.value(upper)
+        for part in visible_parts(lower):
+            if isinstance(part, WildcardPattern) and not part.name:
+                self.stand_ins[id(part)] = made
+        return self.value(lower)
+
+    def _chain(self, part: RepeatPattern) -> str:
+        current = self.value(part.base)
+        for _ in range(max(part.least, 1)):
+            others = [self._make(arg) for arg in part.step.args[1:]]
+            current = self._call(part.step, [current, *others])[0]
+        return current
+
+    def _call(self, part: CallPattern, args: list[str]) -> list[str]:
+        choice = part.op.choices[self.taken.get(id(part), 0)]
+        if part.bodies or not isinstance(choice, (OpName, OpKind)):
+            raise NoInstanceError("calls of functions and bodies of nodes are not made up")
+        op_type = choice.op_type if isinstance(choice, OpName) else _KIND_EXAMPLES[choice.kind]
+        domain = choice.domain if isinstance(choice, OpName) else ""
+        if domain:
+            raise NoInstanceError(f"operators of {domain} are not made up")
+        versions = list(self.schemas.versions(op_type, domain))
+        while versions and len(args) < versions[-1].min_inputs:
+            args.append(self._leaf("", is_constant=False))
+        while args and not args[-1]:
+            args.pop()
+        self._note_readers(op_type, args)
+        attributes = dict(_REQUIRED.get(op_type, {})) | dict(part.attributes)
+        count = 1 + len(part.output_names)
+        if op_type == "Split":
+            count = _split_into(attributes, args)
+        name = part.name or f"made_{len(self.nodes)}"
+        outputs = [name, *(f"{name}_{index}" for index in range(1, count))]
+        self.nodes.append(InstanceNode(op_type, domain, tuple(args), tuple(outputs), attributes))
+        return outputs
+
+    def _note_readers(self, op_type: str, args: Sequence[str]) -> None:
+        for slot, arg in enumerate(args):
+            for leaf in self.leaves:
+                if leaf.name == arg:
+                    leaf.readers.append((op_type, slot))
+
+    # -- leaves --------------------------------------------------------------------------------
+
+    def _leaf(self, name: str, *, is_constant: bool) -> str:
+        if name and name in self.named:
+            return self.named[name]
+        shown = name or f"leaf_{len(self.leaves)}"
+        if name:
+            self.named[name] = shown
+        self.leaves.append(_Leaf(shown, is_constant))
+        return shown
+
+    def _constant(self, part: ConstantPattern) -> str:
+        if part.value is None and part.exact is None:
+            return self._leaf(part.name, is_constant=True)
+        name = part.name or f"number_{len(self.given)}"
+        if part.exact is not None:
+            self.given[name] = np.array(part.exact.items, dtype=part.exact.dtype)
+        else:
+            self.given[name] = np.array(part.value, dtype="float32")
+        return name
+
+    def _typed(self, part: TypedPattern) -> str:
+        name = self.value(part.pattern)
+        for leaf in self.leaves:
+            if leaf.name != name:
+                continue
+            if part.dtypes:
+                leaf.dtype = part.dtypes[0]
+            if part.ranks:
+                leaf.rank = part.ranks[0]
+            if part.shape is not None:
+                leaf.shape = tuple(dim if isinstance(dim, int) else 4 for dim in part.shape)
+        return name
+
+    def shapes(self, leaf: _Leaf) -> list[tuple[int, ...]]:
+        """Offer shapes for *leaf*, likely ones first."""
+        if leaf.shape is not None:
+            return [leaf.shape]
+        rank = self._rank()
+        for op_type, slot in leaf.readers:
+            if op_type in _WINDOWED and slot == 1:
+                return [(4, 4, *[1] * ((leaf.rank or rank) - 2))]
+            if slot in _VECTOR_SLOTS.get(op_type, ()):
+                return [(4,)]
+            if slot in _SCALAR_SLOTS.get(op_type, ()):
+                return [()]
+        data = (1, 4, *[6] * (rank - 2)) if self._is_windowed else (4,) * rank
+        if leaf.rank is not None:
+            return [data if leaf.rank == rank else (4,) * leaf.rank]
+        channels = (4, *[1] * (rank - 2))
+        return [data, channels, (4,), ()] if not leaf.is_constant else [channels, (4,), (), data]
+
+    @property
+    def _is_windowed(self) -> bool:
+        return any(node.op_type in _WINDOWED for node in self.nodes)
+
+    def _rank(self) -> int:
+        """Return the rank of the data: that of a weight or input stated, else the usual one."""
+        stated = [leaf.rank for leaf in self.leaves if leaf.rank is not None]
+        return max(stated, default=4 if self._is_windowed else 2)
+
+
+# What can be said against a rule without a model.
+
+
+_NUMERIC = {"int": (int,), "float": (int, float)}
+_LIST_OF = {"ints": (int,), "floats": (int, float), "strings": (str,)}
+
+
+class Problem(NamedTuple):
+    """Something to look at.
+
+    Attributes:
+        severity: "error" (the rule cannot work as written) or "warning".
+        rule: The rule's name.
+        place: Where, or "".
+        message: What, for a reader.
+    """
+
+    severity: Severity
+    rule: str
+    place: str
+    message: str
+
+
+def lint(rule: Rule, schemas: SchemaLibrary) -> list[Problem]:
+    """Look for what cannot be right in *rule*, in every opset that it claims."""
+    return [
+        *_attribute_kinds(rule, schemas),
+        *_claimed_opsets(rule, schemas),
+        *_two_nodes_at_once(rule),
+        *_unused_lines(rule),
+        *_unused_names(rule),
+        *(_new_nodes(rule, schemas) if isinstance(rule, RewriteRule) else ()),
+    ]
+
+
+def _unused_lines(rule: Rule) -> list[Problem]:
+    """Report the lines of a pattern's text that the pattern does not need."""
+    return [
+        Problem("warning", rule.qualified_name, rule.origin, f"the line {name!r} is not used")
+        for name in rule.unused
+    ]
+
+
+def _calls(pattern: DFPattern) -> Iterator[CallPattern]:
+    for part in all_parts(pattern):
+        if isinstance(part, CallPattern):
+            yield part
+        if isinstance(part, RepeatPattern):
+            yield part.step
+
+
+def _attribute_kinds(rule: Rule, schemas: SchemaLibrary) -> Iterator[Problem]:
+    for call in _calls(rule.pattern):
+        for choice in call.op.choices:
+            if not isinstance(choice, OpName):
+                continue
+            kinds: dict[str, set[str]] = {}
+            for schema in schemas.versions(choice.op_type, choice.domain):
+                for name, kind in schema.attributes.items():
+                    kinds.setdefault(name, set()).add(kind)
+            for name, value in call.attributes:
+                known = kinds.get(name)
+                if known and not any(_is_of(name, value, kind) for kind in known):
+                    message = (
+                        f"{choice.op_type}: {name} is {' or '.join(sorted(known))}, not {value!r}"
+                    )
+                    yield Problem("error", rule.qualified_name, rule.place(call), message)
+
+
+def _is_of(name: str, value: object, kind: str) -> bool:
+    if kind == "int" and isinstance(value, str):
+        return name in DTYPE_ATTRIBUTES
+    if kind in _NUMERIC:
+        return isinstance(value, _NUMERIC[kind])
+    if kind in _LIST_OF:
+        items = value if isinstance(value, (tuple, list)) else (None,)
+        return all(isinstance(item, _LIST_OF[kind]) for item in items)
+    return kind != "string" or isinstance(value, str)
+
+
+def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Problem]:
+    """Compare what the pattern names with the opsets that the rule claims outright."""
+    first, last = rule.opsets
+    if first is None:
+        return
+    for call in _calls(rule.pattern):
+        for choice in call.op.choices:
+            if not isinstance(choice, OpName) or choice.domain:
+                continue
+            versions = list(schemas.versions(choice.op_type, choice.domain))
+            if versions and versions[0].since > first:
+                message = (
+                    f"{choice.op_type} exists from opset {versions[0].since} on, "
+                    f"the rule claims {first}"
+                )
+                yield Problem("warning", rule.qualified_name, rule.place(call), message)
+                continue
+            for schema in _in_force(versions, first, last):
+                yield from _unknown_attributes(rule, call, choice, schema)
+
+
+def _in_force(versions: list[OpSchema], first: int | None, last: int | None) -> list[OpSchema]:
+    """Return the versions in force at some opset from *first* to *last*."""
+    begin = FIRST_OPSET if first is None else first
+    older = [schema for schema in versions if schema.since <= begin]
+    newer = [s for s in versions if s.since > begin and (last is None or s.since <= last)]
+    return older[-1:] + newer
+
+
+def _unknown_attributes(
+    rule: Rule, call: CallPattern, op: OpName, schema: OpSchema
+) -> Iterator[Problem]:
+    moved = {name for p in MOVED.get(op.op_type, ()) for name in (p.name, p.attribute)}
+    for name, _ in call.attributes:
+        if name not in schema.attributes and name not in schema.inputs and name not in moved:
+            message = f"{op.op_type} has no attribute {name!r} in opset {schema.since}"
+            yield Problem("warning", rule.qualified_name, rule.place(call), message)
+
+
+def _two_nodes_at_once(rule: Rule) -> Iterator[Problem]:
+    for part in visible_parts(rule.pattern):
+        if isinstance(part, AndPattern):
+            sides = (part.left, part.right)
+            if all(isinstance(side, CallPattern) for side in sides) and part.left is not part.right:
+                message = "both sides of & are nodes of their own, so no value is both"
+                yield Problem("error", rule.qualified_name, rule.place(part), message)
+
+
+def _unused_names(rule: Rule) -> Iterator[Problem]:
+    """Report captured names that a rewrite neither uses nor compares."""
+    if not isinstance(rule, RewriteRule) or rule.text is None:
+        return
+    used = set(rule.text.used).union(*(condition.names for condition in rule.where))
+    uses: dict[str, int] = {}
+    for part in all_parts(rule.pattern):
+        for inner in part.parts:
+            uses[inner.name] = uses.get(inner.name, 0) + 1
+    for name in sorted(bound_names(rule.pattern) - used):
+        leaf = next((p for p in visible_parts(rule.pattern) if p.name == name), None)
+        if leaf is not None and not leaf.parts and uses.get(name, 0) < 2 and rule.check is None:  # noqa: PLR2004  # one use
+            message = f"{name!r} is bound and not used; write _ if it does not matter"
+            yield Problem("warning", rule.qualified_name, rule.place(leaf), message)
+
+
+def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Problem]:
+    """Compare the nodes of a replacement with every opset that the rule claims."""
+    first, last = rule.opsets
+    for node in new_nodes(rule.text.outputs if rule.text else ()):
+        versions = list(schemas.versions(node.op_type, node.domain))
+        if not versions or node.domain:
+            continue
+        begin = FIRST_OPSET if first is None else first
+        if versions[0].since > begin:
+            message = (
+                f"the replacement makes {node.op_type}, which exists from opset "
+                f"{versions[0].since} on: say opsets: [{versions[0].since}]"
+            )
+            yield Problem("error", rule.qualified_name, rule.origin, message)
+            continue
+        for schema in _in_force(versions, first, last):
+            yield from _misfits(rule, node, schema)
+
+
+def _misfits(rule: RewriteRule, node: NewNode, schema: OpSchema) -> Iterator[Problem]:
+    where = f"in opset {schema.since}"
+    if not schema.min_inputs <= len(node.args) <= schema.max_inputs:
+        message = f"the replacement gives {node.op_type} {len(node.args)} inputs, wrong {where}"
+        yield Problem("error", rule.qualified_name, rule.origin, message)
+    for name in node.attributes:
+        if name not in schema.attributes:
+            message = f"the replacement gives {node.op_type} {name!r}, unknown {where}"
+            yield Problem("error", rule.qualified_name, rule.origin, message)
+    for name, expression in node.attributes.items():
+        kind = schema.attributes.get(name)
+        if kind is not None and not expression.names:
+            yield from _wrong_kind(rule, node, name, expression, kind)
+
+
+def _wrong_kind(
+    rule: RewriteRule, node: NewNode, name: str, expression: Expression, kind: str
+) -> Iterator[Problem]:
+    try:
+        value = expression.value({})
+    except ValueError as error:
+        message = f"the replacement's {name} of {node.op_type} cannot be computed: {error}"
+        yield Problem("error", rule.qualified_name, rule.origin, message)
+        return
+    if not _is_of(name, value, kind) or (kind == "int" and isinstance(value, str)):
+        message = f"the replacement gives {node.op_type} {name} = {value!r}, which is no {kind}"
+        yield Problem("error", rule.qualified_name, rule.origin, message)

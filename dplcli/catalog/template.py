@@ -1,0 +1,767 @@
+"""From the entries of a catalogue file to one entry for each rule.
+
+``for_each`` says for which values an entry is written out, ``${name}`` is replaced by values and by
+fragments, and every letter knows where in the file it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from dplcli.errors import CatalogError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from dplcli.catalog.yaml import YamlSource
+    from dplcli.errors import PatternSyntaxError
+
+    Combination: TypeAlias = "Mapping[str, VariableValue]"
+
+    Where: TypeAlias = tuple[str | int, ...]
+
+
+# Texts of a catalogue that ``${name}`` was replaced in, and where each letter was written.
+
+
+REFERENCE = re.compile(r"\$\$\{|\$\{([^{}\n]*)(\}?)")
+"""``${name}``, or ``$${`` which stands for ``${``."""
+
+_TOKEN = re.compile(r"""("[^"\n]*"|'[^'\n]*')|(\#[^\n]*)|(\\\n)|(\n)|([(\[{])|([)\]}])|(\S)""")
+_STRING, _COMMENT, _CONTINUED, _NEWLINE, _OPENING, _CLOSING, _OTHER = range(1, 8)
+
+
+class ScalarText(NamedTuple):
+    """A scalar of a catalogue file.
+
+    Attributes:
+        text: What it says.
+        source: The file.
+        where: Its place in the file's data.
+        is_key: Whether it is the key there, not the value.
+    """
+
+    text: str
+    source: YamlSource
+    where: Where
+    is_key: bool = False
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Return the 0-based line and column, in the file, of a letter of the text."""
+        if self.is_key:
+            return self.source.position(self.where)
+        line = self.text.count("\n", 0, offset)
+        column = offset - (self.text.rfind("\n", 0, offset) + 1)
+        return self.source.position_in_text(line + 1, column, self.where)
+
+    def error(self, message: str, offset: int = 0, hint: str | None = None) -> CatalogError:
+        """Point at a letter of the text."""
+        return self.source.error_at(message, *self.position(offset), hint)
+
+    def references(self, *, skip_comments: bool = False) -> Iterator[re.Match[str]]:
+        """Yield each ``${name}`` and ``$${``, in order; perhaps not those in ``#`` comments."""
+        comments = _comments(self.text) if skip_comments and "#" in self.text else []
+        for found in REFERENCE.finditer(self.text):
+            if not any(start <= found.start() < end for start, end in comments):
+                yield found
+
+
+class TextPiece(NamedTuple):
+    """A part of a text, as it was written somewhere.
+
+    Attributes:
+        text: The part.
+        written: The scalar it is from.
+        offset: Where in that scalar it begins.
+        is_verbatim: Whether it stands there letter for letter.
+    """
+
+    text: str
+    written: ScalarText
+    offset: int = 0
+    is_verbatim: bool = True
+
+
+class Expanded(NamedTuple):
+    """A text in which all references were replaced.
+
+    Attributes:
+        pieces: Its parts, in order.
+        base: The scalar that it was made from.
+    """
+
+    pieces: Sequence[TextPiece]
+    base: ScalarText
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(piece.text for piece in self.pieces)
+
+    def position(self, line: int, column: int) -> tuple[YamlSource, int, int]:
+        """Return file, 0-based line and column of a place: a 1-based line and a column."""
+        lines = self.text.split("\n")
+        line = min(line, len(lines))
+        column = min(column, len(lines[line - 1]))
+        return self._position(sum(len(item) + 1 for item in lines[: line - 1]) + column)
+
+    def error(self, message: str, offset: int) -> CatalogError:
+        """Point at where a letter of the text was written."""
+        source, line, column = self._position(offset)
+        return source.error_at(message, line, column)
+
+    def _position(self, left: int) -> tuple[YamlSource, int, int]:
+        for piece in self.pieces:
+            if left < len(piece.text):
+                inside = left if piece.is_verbatim else 0
+                return piece.written.source, *piece.written.position(piece.offset + inside)
+            left -= len(piece.text)
+        last = self.pieces[-1] if self.pieces else TextPiece("", self.base)
+        end = last.offset + (len(last.text) if last.is_verbatim else 0)
+        return last.written.source, *last.written.position(end)
+
+
+def split(pieces: Sequence[TextPiece], offset: int) -> tuple[list[TextPiece], list[TextPiece]]:
+    """Cut a text in two."""
+    before: list[TextPiece] = []
+    for number, piece in enumerate(pieces):
+        if offset < len(piece.text):
+            if not offset:
+                return before, list(pieces[number:])
+            inside = offset if piece.is_verbatim else 0
+            left = piece._replace(text=piece.text[:offset])
+            right = piece._replace(text=piece.text[offset:], offset=piece.offset + inside)
+            return [*before, left], [right, *pieces[number + 1 :]]
+        before.append(piece)
+        offset -= len(piece.text)
+    return before, []
+
+
+def open_statement(text: str) -> int:
+    """Return where the line begins that the end of a pattern's text belongs to, brackets closed."""
+    start, depth = 0, 0
+    for token in _TOKEN.finditer(text):
+        depth += {_OPENING: 1, _CLOSING: -1}.get(token.lastindex or 0, 0)
+        if token.lastindex == _NEWLINE and depth <= 0:
+            start = token.end()
+    return start
+
+
+def last_statement(text: str) -> tuple[int, int]:
+    """Return where the last statement of a pattern's text begins and ends; the same for none."""
+    start, end, depth, is_open = 0, 0, 0, False
+    for token in _TOKEN.finditer(text):
+        kind = token.lastindex
+        depth += {_OPENING: 1, _CLOSING: -1}.get(kind or 0, 0)
+        if kind == _NEWLINE and depth <= 0:
+            is_open = False
+        elif kind not in {_COMMENT, _NEWLINE, _CONTINUED}:
+            start = start if is_open else token.start()
+            is_open, end = True, token.end()
+    return start, end
+
+
+def _comments(text: str) -> list[tuple[int, int]]:
+    return [token.span() for token in _TOKEN.finditer(text) if token.lastindex == _COMMENT]
+
+
+# Replace ``${name}`` in the texts of one rule: by variables of its ``for_each``, by fragments.
+
+
+_LONGEST = 100_000
+_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?", re.ASCII)
+_ASSIGNMENT = re.compile(r"[A-Za-z_][\w, ]*=(?!=)")
+_LITERAL = "write $${ for ${ itself"
+
+
+class Fragment(NamedTuple):
+    """A part of patterns that several rules share.
+
+    Attributes:
+        name: What ``${name}`` stands for it.
+        pattern: Lines ``name = expression``, and an expression.
+        where: Conditions of every rule that uses it.
+    """
+
+    name: str
+    pattern: ScalarText
+    where: tuple[ScalarText, ...] = ()
+
+
+class VariableValue(NamedTuple):
+    """A value of a variable.
+
+    Attributes:
+        value: The value.
+        fields: What ``${variable.field}`` stands for.
+    """
+
+    value: ScalarText
+    fields: Mapping[str, ScalarText]
+
+
+class Expander:
+    """Replaces references, for one combination of values.
+
+    Args:
+        choices: The value of each variable.
+        fragments: The fragments that can be seen.
+        used: The variables in use; more are added.
+    """
+
+    def __init__(
+        self,
+        choices: Mapping[str, VariableValue],
+        fragments: Mapping[str, Fragment],
+        used: set[str],
+    ) -> None:
+        """Start without any text."""
+        self.choices = choices
+        self.fragments = fragments
+        self.used = used
+        self.conditions: list[ScalarText] = []
+        self._inside: list[str] = []
+        self._placed: set[str] = set()
+        self._length = 0
+
+    def text(self, written: ScalarText) -> Expanded:
+        """Replace the references in a text that is no pattern.
+
+        Raises:
+            CatalogError: A reference means nothing, or is to a fragment.
+        """
+        return Expanded(self._pieces(written, in_pattern=False), written)
+
+    def pattern(self, written: ScalarText) -> Expanded:
+        """Replace the references in a pattern, fragments among them.
+
+        A fragment's expression comes in brackets into the place of the reference, its other lines
+        before that line, once for each rule; its conditions go to :attr:`conditions`.
+
+        Raises:
+            CatalogError: A reference means nothing.
+        """
+        return Expanded(self._pieces(written, in_pattern=True), written)
+
+    def _pieces(
+        self, written: ScalarText, *, in_pattern: bool, before: Sequence[TextPiece] = ()
+    ) -> list[TextPiece]:
+        """Return the pieces of *before* and those of *written*."""
+        pieces = list(before)
+        at = 0
+        for found in written.references(skip_comments=in_pattern):
+            self._add(pieces, TextPiece(written.text[at : found.start()], written, at))
+            at = found.end()
+            if found[1] is None:
+                self._add(pieces, TextPiece("${", written, found.start(), is_verbatim=False))
+            else:
+                pieces = self._replaced(pieces, written, found, in_pattern=in_pattern)
+        self._add(pieces, TextPiece(written.text[at:], written, at))
+        return pieces
+
+    def _add(self, pieces: list[TextPiece], piece: TextPiece) -> None:
+        if piece.text:
+            self._grow(piece.written, len(piece.text))
+            pieces.append(piece)
+
+    def _grow(self, written: ScalarText, length: int) -> None:
+        self._length += length
+        if self._length > _LONGEST:
+            raise written.error(f"the rule is more than {_LONGEST:,} letters long, written out")
+
+    def _replaced(
+        self,
+        before: list[TextPiece],
+        written: ScalarText,
+        found: re.Match[str],
+        *,
+        in_pattern: bool,
+    ) -> list[TextPiece]:
+        """Put what a reference stands for behind *before*."""
+        name = found[1].strip()
+        if not found[2] or not _NAME.fullmatch(name):
+            message = f"{found[0]!r} is not a name in ${{…}}"
+            raise written.error(message, found.start(), _LITERAL)
+        if name in self._inside:
+            raise written.error(f"{name!r} stands for itself", found.start())
+        self._grow(written, 1)
+        self._inside.append(name)
+        if name in self.fragments:
+            if not in_pattern:
+                message = f"{name!r} is a fragment: it can stand in patterns only"
+                raise written.error(message, found.start())
+            pieces = self._fragment(before, self.fragments[name])
+        else:
+            value = self._value(name, written, found.start())
+            pieces = self._pieces(value, in_pattern=in_pattern, before=before)
+        self._inside.pop()
+        return pieces
+
+    def _value(self, name: str, written: ScalarText, offset: int) -> ScalarText:
+        """Look a variable or one of its fields up."""
+        variable, _, field = name.partition(".")
+        choice = self.choices.get(variable)
+        if choice is None:
+            known = [*self.choices, *self.fragments]
+            hint = did_you_mean(variable, known) or (_LITERAL if not known else None)
+            message = f"there is no variable or fragment {variable!r}"
+            raise written.error(message, offset, hint or f"there are: {', '.join(known)}")
+        self.used.add(variable)
+        if not field:
+            return choice.value
+        if field not in choice.fields:
+            hint = did_you_mean(field, choice.fields)
+            raise written.error(f"the variable {variable!r} has no {field!r}", offset, hint)
+        return choice.fields[field]
+
+    def _fragment(self, before: list[TextPiece], fragment: Fragment) -> list[TextPiece]:
+        pieces = self._pieces(fragment.pattern, in_pattern=True)
+        text = "".join(piece.text for piece in pieces)
+        start, end = last_statement(text)
+        if start == end:
+            raise fragment.pattern.error(f"the fragment {fragment.name!r} is empty")
+        if _ASSIGNMENT.match(text, start):
+            message = f"the last line of the fragment {fragment.name!r} must be an expression"
+            raise Expanded(pieces, fragment.pattern).error(message, start)
+        rest, _ = split(pieces, end)
+        lines, expression = split(rest, start)
+        opening, closing = (
+            TextPiece(bracket, fragment.pattern, is_verbatim=False) for bracket in ("(", ")")
+        )
+        if fragment.name not in self._placed:
+            self._placed.add(fragment.name)
+            self.conditions += [item for item in fragment.where if item not in self.conditions]
+            before = _with_lines(before, lines)
+        return [*before, opening, *expression, closing]
+
+
+def _with_lines(before: Sequence[TextPiece], lines: Sequence[TextPiece]) -> list[TextPiece]:
+    """Put whole *lines* before the line that *before* ends in."""
+    if not lines:
+        return list(before)
+    text = "".join(piece.text for piece in before)
+    done, begun = split(before, open_statement(text))
+    is_whole = lines[-1].text.endswith("\n")
+    end: Iterable[TextPiece] = (
+        () if is_whole else (lines[-1]._replace(text="\n", is_verbatim=False),)
+    )
+    return [*done, *lines, *end, *begun]
+
+
+# ``for_each``: the combinations of values that one entry of a catalogue is written out for.
+
+
+FOR_EACH, EXCEPT, WHEN = "for_each", "except", "when"
+_MOST = 10_000
+_SHOWN = 40
+_KINDS = "a list of values, or a mapping from values to their fields"
+
+
+def is_name(text: object) -> bool:
+    """Tell whether something can name a variable, a field or a fragment."""
+    return isinstance(text, str) and text.isascii() and text.isidentifier()
+
+
+def shown(values: Mapping[str, str]) -> str:
+    """Name a combination, for a reader: ``root=conv2d, elt=relu``."""
+    return ", ".join(f"{name}={shorten(value)}" for name, value in values.items())
+
+
+def shorten(text: str) -> str:
+    """Return the beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+def value_of(combination: Combination) -> dict[str, str]:
+    """Return the values of a combination, by variable."""
+    return {name: choice.value.text for name, choice in combination.items()}
+
+
+def combinations(source: YamlSource, at: Where, entry: Mapping[str, Any]) -> list[Combination]:
+    """Return what an entry is written out for, in order.
+
+    Variables in a mapping are combined each with each, the last one changing fastest; a list holds
+    the combinations themselves. Those that ``except`` names are left out.
+
+    Args:
+        source: The file.
+        at: Where in it the entry stands.
+        entry: What the entry says.
+
+    Raises:
+        CatalogError: ``for_each`` or ``except`` makes no sense.
+    """
+    if FOR_EACH not in entry:
+        if EXCEPT in entry:
+            raise source.error("except: there is no for_each to leave out from", (*at, EXCEPT))
+        return [{}]
+    reader = _Reader(source, (*at, FOR_EACH))
+    every = reader.read(entry[FOR_EACH])
+    kept = every
+    for number, item in enumerate(_listed(entry.get(EXCEPT, []))):
+        where = (*at, EXCEPT, number) if isinstance(entry[EXCEPT], list) else (*at, EXCEPT)
+        taken = Selector(source, where, item, every)
+        if not any(map(taken, kept)):
+            raise source.error("except: no combination that is left is like this", where)
+        kept = [combination for combination in kept if not taken(combination)]
+    if not kept:
+        raise source.error("except: no combination is left", (*at, EXCEPT))
+    return kept
+
+
+class Selector:
+    """Tells which combinations have certain values: ``{root: conv2d, elt: [relu, tanh]}``.
+
+    Raises:
+        CatalogError: There is no such variable, or it has no such value.
+    """
+
+    def __init__(
+        self, source: YamlSource, where: Where, wanted: object, every: Iterable[Combination]
+    ) -> None:
+        """Read what is *wanted* of *every* combination."""
+        if not isinstance(wanted, dict) or not wanted:
+            raise source.error("expected a mapping from variables to values", where)
+        known: dict[str, set[str]] = {}
+        for combination in every:
+            for name, value in value_of(combination).items():
+                known.setdefault(name, set()).add(value)
+        self.wanted: dict[str, set[str]] = {}
+        for name, values in wanted.items():
+            if name not in known:
+                hint = did_you_mean(str(name), known)
+                raise source.error(f"there is no variable {name!r}", (*where, name), hint)
+            texts = {str(value) for value in _listed(values)}
+            strange = sorted(texts - known[name])
+            if strange or not texts:
+                what = repr(strange[0]) if strange else "[]"
+                hint = did_you_mean(what, sorted(known[name]))
+                message = f"the variable {name!r} is never {what}"
+                raise source.error(message, (*where, name), hint)
+            self.wanted[name] = texts
+
+    def __call__(self, combination: Combination) -> bool:
+        """Tell whether *combination* has the values."""
+        values = value_of(combination)
+        return all(values[name] in texts for name, texts in self.wanted.items())
+
+
+def _listed(values: object) -> list[object]:
+    return values if isinstance(values, list) else [values]
+
+
+class _Reader:
+    """Reads what stands under ``for_each``."""
+
+    def __init__(self, source: YamlSource, where: Where) -> None:
+        self.source = source
+        self.where = where
+
+    def read(self, data: object) -> list[Combination]:
+        if isinstance(data, list) and data:
+            return self._listed(data)
+        if not isinstance(data, dict) or not data:
+            message = "for_each: expected a mapping from variables to values"
+            raise self.source.error(message, self.where)
+        every: dict[str, list[VariableValue]] = {}
+        count = 1
+        for name, values in data.items():
+            every[self._name(name, (name,))] = choices = list(self._choices(name, values))
+            count *= len(choices)
+            if count > _MOST:
+                message = f"for_each: more than {_MOST:,} combinations"
+                raise self.source.error(message, self.where)
+        chosen = product(*every.values())
+        return [dict(zip(every, choices, strict=True)) for choices in chosen]
+
+    def _listed(self, items: list[object]) -> list[Combination]:
+        """Read a list of combinations."""
+        found: list[Combination] = []
+        for number, item in enumerate(items):
+            if not isinstance(item, dict) or not item:
+                message = "for_each: expected a mapping from variables to their value"
+                raise self.source.error(message, (*self.where, number))
+            combination = {
+                self._name(name, (number, name)): VariableValue(
+                    self._scalar(value, (number, name)), {}
+                )
+                for name, value in item.items()
+            }
+            if found and combination.keys() != found[0].keys():
+                odd = min(combination.keys() ^ found[0].keys())
+                message = f"for_each: only some of the combinations have {odd!r}"
+                raise self.source.error(message, (*self.where, number))
+            found.append(combination)
+        return found
+
+    def _choices(self, name: str, values: object) -> Iterator[VariableValue]:
+        if isinstance(values, list) and values:
+            yield from self._plain_choices(name, values)
+        elif isinstance(values, dict) and values:
+            yield from self._choices_with_fields(name, values)
+        else:
+            raise self._wrong(f"for_each: {name}: expected {_KINDS}", (name,))
+
+    def _plain_choices(self, name: str, values: list[object]) -> Iterator[VariableValue]:
+        seen: set[str] = set()
+        for number, value in enumerate(values):
+            written = self._scalar(value, (name, number))
+            if written.text in seen:
+                message = f"for_each: {name}: {written.text!r} stands there twice"
+                raise self._wrong(message, (name, number))
+            seen.add(written.text)
+            yield VariableValue(written, {})
+
+    def _choices_with_fields(self, name: str, values: Mapping[Any, Any]) -> Iterator[VariableValue]:
+        first: Mapping[str, object] | None = None
+        for value, fields in values.items():
+            key = self._scalar(value, (name, value))._replace(is_key=True)
+            if not isinstance(fields, dict):
+                raise self._wrong(f"for_each: {name}: expected {_KINDS}", (name, value))
+            first = fields if first is None else first
+            if first.keys() != fields.keys():
+                odd = min(map(str, first.keys() ^ fields.keys()))
+                message = f"for_each: only some of the values of {name!r} have {odd!r}"
+                raise self._wrong(message, (name, value))
+            yield VariableValue(
+                key,
+                {
+                    self._name(field, (name, value, field)): self._scalar(
+                        item, (name, value, field)
+                    )
+                    for field, item in fields.items()
+                },
+            )
+
+    def _name(self, name: object, below: Where) -> str:
+        if not is_name(name):
+            raise self._wrong(f"{name!r} is not a name: letters, digits and _", below)
+        return str(name)
+
+    def _scalar(self, value: object, below: Where) -> ScalarText:
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise self._wrong("for_each: expected a text or a number", below)
+        return ScalarText(str(value), self.source, (*self.where, *below))
+
+    def _wrong(self, message: str, below: Where) -> CatalogError:
+        return self.source.error(message, (*self.where, *below))
+
+
+# The entries of a catalogue file, written out: one for each rule.
+
+
+_OWN_KEYS = frozenset({FOR_EACH, EXCEPT})
+
+
+class RuleEntry(NamedTuple):
+    """What one rule's entry says, all references replaced, and where it says so.
+
+    Attributes:
+        source: The file.
+        at: Where in it the entry stands.
+        data: What it says.
+        values: The value of each variable that it was written out for.
+        texts: By place in *data*, the texts that references were replaced in.
+    """
+
+    source: YamlSource
+    at: Where
+    data: Mapping[str, Any]
+    values: Mapping[str, str]
+    texts: Mapping[Where, Expanded]
+
+    @property
+    def label(self) -> str:
+        """Its name, and what it was written out for."""
+        return f"rule {self.data['name']!r}" + (f" ({shown(self.values)})" if self.values else "")
+
+    @property
+    def origin(self) -> str:
+        """File and line of its name."""
+        return self.line(("name",))
+
+    def line(self, where: Where) -> str:
+        """Name the file and line of the item at *where* in the entry."""
+        text = self.texts.get(where)
+        base = ScalarText("", self.source, (*self.at, *where)) if text is None else text.base
+        return f"{base.source.label}:{base.source.line(base.where)}"
+
+    def error(self, message: str, where: Where, hint: str | None = None) -> CatalogError:
+        """Point at the item at *where* in the entry."""
+        text = self.texts.get(where)
+        if text is None:
+            return self.source.error(message, (*self.at, *where), hint)
+        return text.base.source.error(message, text.base.where, hint)
+
+    def error_in_text(self, error: PatternSyntaxError, where: Where) -> CatalogError:
+        """Point into the text at *where*, for what is wrong inside it."""
+        source, line, column = self._position(error.line, error.column, where)
+        return source.error_at(f"{self.label}: {error.message}", line, column, error.hint)
+
+    def place_in_text(self, line: int, column: int, where: Where) -> str:
+        """Name a place inside the text at *where*: ``rules.yaml:12:9``."""
+        source, found_line, found_column = self._position(line, column, where)
+        return f"{source.label}:{found_line + 1}:{found_column + 1}"
+
+    def _position(self, line: int, column: int, where: Where) -> tuple[YamlSource, int, int]:
+        text = self.texts.get(where)
+        if text is not None:
+            return text.position(line, column)
+        return self.source, *self.source.position_in_text(line, column, (*self.at, *where))
+
+
+def written_out(
+    source: YamlSource, at: Where, data: Mapping[str, Any], fragments: Mapping[str, Fragment]
+) -> Iterator[RuleEntry]:
+    """Yield the entries that one item of ``patterns``, ``rewrites`` or ``examples`` stands for.
+
+    Args:
+        source: The file.
+        at: Where in it the item stands.
+        data: What it says; the keys were checked.
+        fragments: The fragments that can be seen.
+
+    Raises:
+        CatalogError: A reference means nothing, a variable is not used.
+    """
+    if not _is_template(data):
+        yield RuleEntry(source, at, data, {}, {})
+        return
+    every = combinations(source, at, data)
+    for name in every[0]:
+        if name in fragments:
+            raise source.error(f"there is a fragment {name!r}, too", (*at, FOR_EACH, name))
+    used: set[str] = set()
+    entries = []
+    selectors = _selectors(source, (*at, "examples"), data, every)
+    for combination in every:
+        maker = _Maker(source, at, Expander(combination, fragments, used), selectors)
+        entries.append(maker.entry(data, combination))
+    _check_used(source, at, every[0], used)
+    _check_distinct(entries)
+    yield from entries
+
+
+def labelled(error: CatalogError, values: Mapping[str, str]) -> CatalogError:
+    """Say which combination an error is about, if there are several."""
+    if not values:
+        return error
+    first, *rest = error.message.split("\n")
+    return CatalogError("\n".join([f"{first} (for {shown(values)})", *rest]), hint=error.hint)
+
+
+def _is_template(data: Mapping[str, Any]) -> bool:
+    if not data.keys().isdisjoint(_OWN_KEYS) or _has_reference(data):
+        return True
+    return any(WHEN in example for example in data.get("examples", ()))
+
+
+def _has_reference(data: object) -> bool:
+    if isinstance(data, str):
+        return "${" in data and REFERENCE.search(data) is not None
+    if isinstance(data, dict):
+        return any(map(_has_reference, data.values()))
+    return isinstance(data, list) and any(map(_has_reference, data))
+
+
+def _check_used(source: YamlSource, at: Where, combination: Combination, used: set[str]) -> None:
+    """Refuse variables without use; fields may be for other entries that share the table."""
+    for name in combination:
+        if name not in used:
+            raise source.error(f"the variable {name!r} is not used", (*at, FOR_EACH, name))
+
+
+def _check_distinct(entries: Sequence[RuleEntry]) -> None:
+    first: dict[str, RuleEntry] = {}
+    for entry in entries:
+        name = entry.data.get("name")
+        if name is None:
+            return
+        other = first.setdefault(name, entry)
+        if other is not entry:
+            message = f"{entry.label} is named like the one for {shown(other.values)}"
+            raise entry.error(message, ("name",))
+
+
+def _selectors(
+    source: YamlSource, at: Where, data: Mapping[str, Any], every: Sequence[Combination]
+) -> dict[int, Selector]:
+    """Return, by number, what examples are not for all combinations."""
+    found: dict[int, Selector] = {}
+    for number, example in enumerate(data.get("examples", ())):
+        if WHEN in example:
+            where = (*at, number, WHEN)
+            found[number] = when = Selector(source, where, example[WHEN], every)
+            if not any(map(when, every)):
+                raise source.error("when: no combination is like this", where)
+    return found
+
+
+class _Maker:
+    """Writes an item out for one combination."""
+
+    def __init__(
+        self, source: YamlSource, at: Where, expander: Expander, selectors: Mapping[int, Selector]
+    ) -> None:
+        self.source = source
+        self.at = at
+        self.expander = expander
+        self.selectors = selectors
+        self.texts: dict[Where, Expanded] = {}
+
+    def entry(self, data: Mapping[str, Any], combination: Combination) -> RuleEntry:
+        values = value_of(combination)
+        try:
+            made = {
+                key: self._examples(item, combination)
+                if key == "examples"
+                else self._copy(item, (*self.at, key), (key,))
+                for key, item in data.items()
+                if key not in _OWN_KEYS
+            }
+            self._complete_conditions(made)
+        except CatalogError as error:
+            raise labelled(error, values) from error
+        return RuleEntry(self.source, self.at, made, values, self.texts)
+
+    def _copy(self, data: object, origin: Where, place: Where) -> Any:  # noqa: ANN401  # YAML
+        """Replace the references below the item at *origin*, which comes to stand at *place*."""
+        if isinstance(data, dict):
+            return {k: self._copy(v, (*origin, k), (*place, k)) for k, v in data.items()}
+        if isinstance(data, list):
+            return [
+                self._copy(item, (*origin, number), (*place, number))
+                for number, item in enumerate(data)
+            ]
+        if not isinstance(data, str):
+            return data
+        written = ScalarText(data, self.source, origin)
+        make = self.expander.pattern if place == ("pattern",) else self.expander.text
+        text = self.texts[place] = make(written)
+        if place[0] == "opsets" and text.text.isdecimal():
+            return int(text.text)
+        return text.text
+
+    def _examples(self, examples: Sequence[Any], combination: Combination) -> list[Any]:
+        """Copy the examples that are for *combination*."""
+        kept: list[Any] = []
+        for number, example in enumerate(examples):
+            origin = (*self.at, "examples", number)
+            when = self.selectors.get(number)
+            if when is not None and not when(combination):
+                continue
+            rest = {key: item for key, item in example.items() if key != WHEN}
+            kept.append(self._copy(rest, origin, ("examples", len(kept))))
+        return kept
+
+    def _complete_conditions(self, made: dict[str, Any]) -> None:
+        """Leave empty conditions out, and add those of the fragments in use."""
+        own = [self.texts.pop(("where", n)) for n in range(len(made.get("where", ())))]
+        texts = [*own, *map(self.expander.text, self.expander.conditions)]
+        kept = [text for text in texts if text.text.strip()]
+        self.texts |= {("where", number): text for number, text in enumerate(kept)}
+        if kept or "where" in made:
+            made["where"] = [text.text for text in kept]

@@ -1,0 +1,621 @@
+"""Types, tensors, attributes and schemas between protobuf and the IR; messages part by part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import onnx
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    numpy_helper,
+)
+
+from dplcli.errors import ModelLoadError
+from dplcli.files import text_path
+from dplcli.ir import Attribute, Dim, Graph, OpSchema, Remarks, StatedType, Tensor, TensorType
+from dplcli.ir.model import NO_REMARKS
+from dplcli.ir.types import DTYPE_CODES, dtype_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from google.protobuf.message import Message
+    from numpy.typing import NDArray
+    from onnx.defs import OpSchema as OnnxSchema
+
+    Part: TypeAlias = "bytes | Later"
+    """Encoded already, or to be encoded when it is written."""
+
+
+# Tensors between protobuf and the IR; data is decoded only when asked for.
+
+
+UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    MemoryError,
+    RuntimeError,
+    onnx.checker.ValidationError,
+)
+"""What onnx raises where the data of a tensor cannot be had."""
+
+
+class Home(NamedTuple):
+    """Where a model comes from.
+
+    Attributes:
+        folder: Where its external data lies.
+        label: What messages call it.
+    """
+
+    folder: Path
+    label: str
+
+
+class ProtoTensor(Tensor):
+    """A ``TensorProto`` as it stands in the file.
+
+    Args:
+        proto: The message.
+        home: The model that it is part of; None if it cannot have external data.
+    """
+
+    __slots__ = ("home", "proto")
+
+    def __init__(self, proto: TensorProto, home: Home | None = None) -> None:
+        """Wrap *proto* without looking at its data."""
+        self.proto = proto
+        self.home = home
+
+    @property
+    def dtype(self) -> str:
+        """Name of the element type."""
+        return dtype_name(self.proto.data_type)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions."""
+        return tuple(self.proto.dims[:])
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the data lies in a file beside the model."""
+        return self.proto.data_location == TensorProto.EXTERNAL
+
+    def numpy(self) -> NDArray[Any]:
+        """Decode the data, from the external file if it lies there.
+
+        Raises:
+            ModelLoadError: The external file is missing, too short or outside the folder, or the
+                tensor is only a segment of one.
+        """
+        if self.proto.HasField("segment"):
+            raise self._unreadable(
+                "it is one of several segments of a tensor, which onnx does not put together",
+                "save the model again with every tensor in one piece",
+            )
+        folder = self.home.folder if self.home else Path()
+        try:
+            with text_path(folder) as base:
+                array: NDArray[Any] = numpy_helper.to_array(self.proto, base)
+        except UNREADABLE as error:
+            raise self._unreadable(" ".join(str(error).split())) from error
+        return array
+
+    def _unreadable(self, why: str, hint: str | None = None) -> ModelLoadError:
+        where = f"{self.home.label}: " if self.home else ""
+        name = self.proto.name
+        return ModelLoadError(
+            f"{where}constant {name!r}: its data cannot be read: {why}", hint=hint
+        )
+
+
+class SparseTensor(ProtoTensor):
+    """A sparse initializer: the values' element type, the dense shape.
+
+    Args:
+        proto: The message; its indices are linear or one row of coordinates per value.
+        home: The model that it is part of.
+    """
+
+    __slots__ = ("sparse",)
+
+    def __init__(self, proto: SparseTensorProto, home: Home) -> None:
+        """Wrap *proto* without looking at its data."""
+        super().__init__(proto.values, home)
+        self.sparse = proto
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dense dimensions."""
+        return tuple(self.sparse.dims)
+
+    def numpy(self) -> NDArray[Any]:
+        """Decode to a dense array."""
+        values = super().numpy()
+        indices = ProtoTensor(self.sparse.indices, self.home).numpy()
+        coordinates = (indices,) if indices.ndim == 1 else tuple(indices.T)
+        extents = (self.size,) if indices.ndim == 1 else self.shape
+        if len(coordinates) != len(extents) or len(indices) != len(values):
+            raise self._unreadable("its indices do not fit its values")
+        if any((c < 0).any() or (c >= n).any() for c, n in zip(coordinates, extents, strict=True)):
+            raise self._unreadable("an index lies outside its shape")
+        try:
+            dense = np.zeros(extents, dtype=values.dtype)
+        except UNREADABLE as error:
+            raise self._unreadable(str(error)) from error
+        dense[coordinates] = values
+        return dense.reshape(self.shape)
+
+
+def tensor_to_proto(tensor: Tensor, name: str) -> TensorProto:
+    """Write *tensor* under *name*; what came from a file is copied, not re-encoded.
+
+    A sparse tensor becomes a dense one.
+    """
+    if type(tensor) is ProtoTensor:
+        proto = TensorProto()
+        proto.CopyFrom(tensor.proto)
+        proto.name = name
+        return proto
+    return numpy_helper.from_array(np.asarray(tensor.numpy()), name)
+
+
+# Attributes between protobuf and the IR.
+
+
+_KIND_NAMES = {code: name.lower() for name, code in AttributeProto.AttributeType.items()}
+_KIND_CODES = {name: code for code, name in _KIND_NAMES.items()}
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+_READERS: dict[str, Callable[[AttributeProto], object]] = {
+    "float": lambda proto: proto.f,
+    "int": lambda proto: proto.i,
+    "string": lambda proto: _text(proto.s),
+    "floats": lambda proto: tuple(proto.floats),
+    "ints": lambda proto: tuple(proto.ints),
+    "strings": lambda proto: tuple(_text(item) for item in proto.strings),
+    "sparse_tensor": lambda proto: proto.sparse_tensor,
+    "sparse_tensors": lambda proto: tuple(proto.sparse_tensors),
+    "type_proto": lambda proto: proto.tp,
+    "type_protos": lambda proto: tuple(proto.type_protos),
+}
+_WITHOUT_GRAPHS = frozenset(_KIND_NAMES) - {
+    AttributeProto.UNDEFINED,
+    AttributeProto.GRAPH,
+    AttributeProto.GRAPHS,
+}
+_GUESSED_KINDS = (("t", "tensor"), ("g", "graph"), ("f", "float"), ("i", "int"), ("s", "string"))
+_HEAD = frozenset({"name", "type", "ref_attr_name", "doc_string"})
+_GUESSED_LISTS = ("floats", "ints", "strings", "tensors", "graphs")
+
+
+def decode_attribute(
+    proto: AttributeProto,
+    subgraphs: Mapping[str, Graph],
+    home: Home | None = None,
+    *,
+    in_function: bool = True,
+) -> Attribute:
+    """Read one attribute.
+
+    Outside of functions there is nothing to refer to: there the value counts that stands beside
+    the reference, as it does for onnx.checker and onnxruntime.
+
+    Args:
+        proto: The message.
+        subgraphs: What a graph attribute becomes, by name.
+        home: The model, beside which a tensor's external data lies.
+        in_function: Whether the node is in a function's body.
+    """
+    kind = _KIND_NAMES[proto.type] if proto.type else _guess_kind(proto)
+    if proto.ref_attr_name and (in_function or not _holds_value(proto)):
+        return Attribute(kind, None, proto.ref_attr_name)
+    if kind == "graph":
+        return Attribute(kind, subgraphs.get(proto.name))
+    if kind == "graphs":
+        names = (f"{proto.name}[{number}]" for number in range(len(proto.graphs)))
+        return Attribute(kind, tuple(subgraphs.get(name) for name in names))
+    if kind == "tensor":
+        return Attribute(kind, ProtoTensor(proto.t, home))
+    if kind == "tensors":
+        return Attribute(kind, tuple(ProtoTensor(item, home) for item in proto.tensors))
+    return Attribute(kind, _READERS[kind](proto))
+
+
+def graphs_of(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
+    """Iterate over the bodies of a node: the attribute's name, ``name[i]`` in a list of graphs."""
+    for attribute in proto.attribute:
+        if attribute.type in _WITHOUT_GRAPHS:
+            continue
+        if attribute.HasField("g"):
+            yield attribute.name, attribute.g
+        for number, graph in enumerate(attribute.graphs):
+            yield f"{attribute.name}[{number}]", graph
+
+
+def _holds_value(proto: AttributeProto) -> bool:
+    """Tell whether *proto* holds more than what it is called, and what it refers to."""
+    return any(field.name not in _HEAD for field, _ in proto.ListFields())
+
+
+def _guess_kind(proto: AttributeProto) -> str:
+    """Tell the kind of an attribute that states none, as files of IR version 1 and 2 may."""
+    for kind in _GUESSED_LISTS:
+        if len(getattr(proto, kind)):
+            return kind
+    return next((kind for field, kind in _GUESSED_KINDS if proto.HasField(field)), "ints")
+
+
+_FIELDS = {
+    "float": "f",
+    "int": "i",
+    "string": "s",
+    "tensor": "t",
+    "graph": "g",
+    "sparse_tensor": "sparse_tensor",
+    "type_proto": "tp",
+}
+"""The field that holds a kind's value, where it is not named like the kind."""
+
+
+def encode_attribute(name: str, attribute: Attribute) -> AttributeProto:
+    """Write one attribute that a pass has made."""
+    proto = AttributeProto(name=name, type=_KIND_CODES[attribute.kind])
+    if attribute.ref:
+        proto.ref_attr_name = attribute.ref
+        return proto
+    kind = attribute.kind
+    field = _FIELDS.get(kind, kind)
+    if kind not in _FIELDS:
+        items: Any = attribute.value
+        getattr(proto, field).extend(map(_encodable, items))
+    elif kind in {"float", "int", "string"}:
+        setattr(proto, field, _encodable(attribute.value))
+    else:
+        getattr(proto, field).CopyFrom(_encodable(attribute.value))
+    return proto
+
+
+def _encodable(value: object) -> Any:  # noqa: ANN401  # whatever protobuf's field takes
+    if isinstance(value, str):
+        return value.encode()
+    if type(value) is ProtoTensor:
+        return value.proto
+    if isinstance(value, Tensor):
+        return tensor_to_proto(value, "")
+    if isinstance(value, Graph):
+        return GraphProto() if value.source is None else value.source
+    return value
+
+
+# The standard's operator schemas, read from the installed onnx package when asked for.
+
+
+_VARIADIC = 2**31 - 1
+_INDEX_TYPES = {"tensor(int64)", "tensor(int32)"}
+
+
+class OnnxSchemas:
+    """A :class:`dplcli.ir.SchemaLibrary` over ``onnx.defs``, remembering what it looked up."""
+
+    def __init__(self) -> None:
+        """Start with nothing looked up."""
+        self._found: dict[tuple[str, str, int], OpSchema | None] = {}
+        self._by_name: dict[tuple[str, str], list[OnnxSchema]] | None = None
+        self._versions: dict[tuple[str, str], tuple[OpSchema, ...]] = {}
+
+    def find(self, op_type: str, domain: str, version: int) -> OpSchema | None:
+        """Return the schema in force at opset *version*, or None if there is none."""
+        key = (op_type, domain, version)
+        if key not in self._found:
+            self._found[key] = self._look_up(*key)
+        return self._found[key]
+
+    def versions(self, op_type: str, domain: str) -> Iterable[OpSchema]:
+        """Return every version of an operator's schema, oldest first; none if unknown."""
+        key = (op_type, domain)
+        if key not in self._versions:
+            self._versions[key] = tuple(map(convert_schema, self._all().get(key, ())))
+        return self._versions[key]
+
+    def op_types(self, domain: str) -> Iterable[str]:
+        """Return the operators known in *domain*; none for a domain onnx does not define."""
+        return sorted(name for name, of_domain in self._all() if of_domain == domain)
+
+    def _look_up(self, op_type: str, domain: str, version: int) -> OpSchema | None:
+        try:
+            schema = onnx.defs.get_schema(op_type, version, domain)
+        except (onnx.defs.SchemaError, TypeError):
+            return None  # TypeError: a version beyond 32 bits
+        return convert_schema(schema)
+
+    def _all(self) -> dict[tuple[str, str], list[OnnxSchema]]:
+        if self._by_name is None:
+            self._by_name = {}
+            for schema in onnx.defs.get_all_schemas_with_history():
+                self._by_name.setdefault((schema.name, schema.domain), []).append(schema)
+            for schemas in self._by_name.values():
+                schemas.sort(key=lambda schema: schema.since_version)
+        return self._by_name
+
+
+def convert_schema(schema: OnnxSchema) -> OpSchema:
+    """Say the same as *schema* in the IR's words."""
+    defaults: dict[str, Attribute] = {
+        name: decode_attribute(attribute.default_value, {})
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.type
+    }
+    return OpSchema(
+        inputs=tuple(formal.name for formal in schema.inputs),
+        min_inputs=schema.min_input,
+        max_inputs=min(schema.max_input, _VARIADIC),
+        outputs=tuple(formal.name for formal in schema.outputs),
+        max_outputs=min(schema.max_output, _VARIADIC),
+        attributes={
+            name: str(attribute.type).rpartition(".")[2].lower()
+            for name, attribute in schema.attributes.items()
+        },
+        defaults=defaults,
+        since=schema.since_version,
+        required_attributes=frozenset(
+            name for name, attribute in schema.attributes.items() if attribute.required
+        ),
+        integer_inputs=frozenset(
+            slot for slot, formal in enumerate(schema.inputs) if formal.types <= _INDEX_TYPES
+        ),
+    )
+
+
+# Types between protobuf and the IR.
+
+
+def decode_type(proto: TypeProto) -> TensorType | None:
+    """Read a type; None if it is not a dense tensor's or states nothing."""
+    if not proto.HasField("tensor_type"):
+        return None
+    tensor = proto.tensor_type
+    dtype = dtype_name(tensor.elem_type) if tensor.elem_type else None
+    if not tensor.HasField("shape"):
+        return TensorType(dtype, None)
+    return TensorType(dtype, tuple(_dim(dim) for dim in tensor.shape.dim))
+
+
+def encode_type(name: str, known: TensorType) -> ValueInfoProto:
+    """Write the type of the value *name*; an element type newer than the table is left out."""
+    proto = ValueInfoProto(name=name)
+    tensor = proto.type.tensor_type
+    tensor.elem_type = 0 if known.dtype is None else DTYPE_CODES.get(known.dtype, 0)
+    if known.shape is None:
+        return proto
+    tensor.shape.SetInParent()
+    for dim in known.shape:
+        entry = tensor.shape.dim.add()
+        if isinstance(dim, int):
+            entry.dim_value = dim
+        elif dim is not None:
+            entry.dim_param = dim
+    return proto
+
+
+def remarks_of(proto: NodeProto | ValueInfoProto) -> Remarks:
+    """Read the documentation and metadata of a message; what is not UTF-8 text is left out."""
+    doc = proto.doc_string
+    if not doc and not proto.metadata_props:
+        return NO_REMARKS
+    items = [(item.key, item.value) for item in proto.metadata_props]
+    metadata = {key: text for key, text in items if type(key) is type(text) is str}
+    return Remarks(doc if type(doc) is str else "", metadata)
+
+
+def decode_statement(encoded: bytes) -> tuple[TensorType | None, StatedType]:
+    """Read what a graph states of a value: its type, and all of it.
+
+    Args:
+        encoded: A ``ValueInfoProto`` without the name. What we have no words for stays encoded.
+    """
+    proto = ValueInfoProto.FromString(encoded)
+    proto.name = ""
+    known = decode_type(proto.type)
+    found = StatedType(known, remarks_of(proto))
+    try:
+        is_all = encode_statement("", found) == proto
+    except ValueError:
+        is_all = False  # a symbol is not UTF-8 text
+    return known, found if is_all else StatedType(None, encoded=proto.SerializeToString())
+
+
+def encode_statement(name: str, stated: StatedType) -> ValueInfoProto | None:
+    """Write what is stated of the value *name*; None if it is not ours and does not read."""
+    if stated.encoded:
+        proto = ValueInfoProto()
+        try:
+            proto.ParseFromString(stated.encoded)
+        except DecodeError:
+            return None
+        proto.name = name
+        return proto
+    if stated.known is None:
+        return None
+    proto = encode_type(name, stated.known)
+    doc, metadata = stated.remarks
+    if doc:
+        proto.doc_string = doc
+    for key, value in metadata.items():
+        proto.metadata_props.add(key=key, value=value)
+    return proto
+
+
+def _dim(proto: onnx.TensorShapeProto.Dimension) -> Dim:
+    value = proto.dim_value
+    if value > 0:
+        return value
+    if value == 0 and proto.HasField("dim_value"):
+        return 0
+    return proto.dim_param or None
+
+
+def dtype_bits(code: int) -> int:
+    """Return the size of one element in bits; 0 for a type that is unknown or has no size."""
+    name = dtype_name(code)
+    if name in _BITS:
+        return _BITS[name]
+    digits = "".join(filter(str.isdigit, name))
+    return int(digits) if digits else 0
+
+
+_BITS = {"undefined": 0, "string": 0, "bool": 8, "bfloat16": 16} | dict.fromkeys(
+    ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0"), 8
+)
+_BITS |= {"float4e2m1": 4, "float6e2m3": 6, "float6e3m2": 6}
+
+
+# Serialise a message part by part, so that parts can be left out or replaced.
+#
+# The encoding is protobuf's own (https://protobuf.dev/programming-guides/encoding/): a message is
+# the concatenation of its fields, each with a header. Whole parts are encoded by protobuf; only the
+# headers between them are made here. Fields that protobuf does not know are kept.
+
+
+_TEXT_TYPES = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
+_VARINT, _BYTES = 0, 2
+_FIXED_BYTES = {1: 8, 5: 4}
+
+
+def varint(number: int) -> bytes:
+    """Encode a non-negative number in groups of seven bits, lowest first."""
+    encoded = bytearray()
+    while number > 0x7F:  # noqa: PLR2004  # seven bits
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def header(field_number: int, length: int) -> bytes:
+    """Encode what stands before *length* bytes of an embedded message."""
+    return varint(field_number << 3 | _BYTES) + varint(length)
+
+
+def text_field_size(text: str) -> int:
+    """Count the bytes of a field numbered below 16 that holds text; "" is not encoded."""
+    length = len(text) if text.isascii() else len(text.encode())
+    if length <= 0x7F:  # noqa: PLR2004  # seven bits
+        return length and length + 2
+    return length + 1 + len(varint(length))
+
+
+def embedded(field_number: int, payloads: Iterable[bytes]) -> Iterator[bytes]:
+    """Encode the items of a repeated message field."""
+    headers: dict[int, bytes] = {}
+    for payload in payloads:
+        length = len(payload)
+        if length not in headers:
+            headers[length] = header(field_number, length)
+        yield headers[length]
+        yield payload
+
+
+class Later:
+    """The items of a repeated message field, each encoded when it is written.
+
+    Weights are most of a model; so at most one of them is in memory a second time.
+
+    Args:
+        field_number: The field.
+        messages: Its items, which are not edited before they are written.
+
+    Attributes:
+        size: How many bytes they take.
+    """
+
+    __slots__ = ("_headers", "_messages", "size")
+
+    def __init__(self, field_number: int, messages: Sequence[Message]) -> None:
+        """Measure *messages*."""
+        sizes = [message.ByteSize() for message in messages]
+        self._messages = messages
+        self._headers = {length: header(field_number, length) for length in set(sizes)}
+        self.size = sum(sizes) + sum([len(self._headers[length]) for length in sizes])
+
+    def encoded(self) -> Iterator[bytes]:
+        """Encode one after the other."""
+        for message in self._messages:
+            data: bytes = message.SerializeToString()
+            yield self._headers[len(data)]
+            yield data
+
+
+def size(parts: Iterable[Part]) -> int:
+    """Count the bytes of *parts*."""
+    return sum([len(part) if isinstance(part, bytes) else part.size for part in parts])
+
+
+def encode(parts: Iterable[Part]) -> Iterator[bytes]:
+    """Return the bytes of *parts*."""
+    for part in parts:
+        if isinstance(part, bytes):
+            yield part
+        else:
+            yield from part.encoded()
+
+
+def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes]:
+    """Encode every field of *message* but those named, unknown fields included."""
+    for descriptor, value in message.ListFields():
+        if descriptor.name in without:
+            continue
+        if descriptor.message_type is not None and descriptor.is_repeated:
+            yield from embedded(descriptor.number, (item.SerializeToString() for item in value))
+            continue
+        if descriptor.type in _TEXT_TYPES:
+            texts = value if descriptor.is_repeated else [value]
+            yield from embedded(descriptor.number, map(_data, texts))
+            continue
+        part = type(message)()
+        if descriptor.is_repeated:
+            getattr(part, descriptor.name).extend(value)
+        elif descriptor.message_type is not None:
+            getattr(part, descriptor.name).CopyFrom(value)
+        else:
+            setattr(part, descriptor.name, value)
+        yield part.SerializeToString()
+    yield from unknown_fields(message)
+
+
+def _data(text: str | bytes) -> bytes:
+    """Return the bytes of a string; one that is not UTF-8 comes from protobuf as bytes."""
+    return text.encode() if isinstance(text, str) else text
+
+
+def unknown_fields(message: Message) -> Iterator[bytes]:
+    """Encode the fields that the installed onnx has no name for; groups are dropped."""
+    for field in UnknownFieldSet(message):
+        tag = varint(field.field_number << 3 | field.wire_type)
+        if field.wire_type == _VARINT:
+            yield tag + varint(field.data)
+        elif field.wire_type == _BYTES:
+            yield tag + varint(len(field.data)) + field.data
+        elif field.wire_type in _FIXED_BYTES:
+            yield tag + field.data.to_bytes(_FIXED_BYTES[field.wire_type], "little")

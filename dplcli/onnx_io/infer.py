@@ -1,0 +1,1698 @@
+"""Types and shapes by onnx's own inference, and its checker: of models, functions and nodes."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
+
+from dplcli.errors import DplError, UsageError
+from dplcli.files import temporary_folder, text_path
+from dplcli.ir import ArrayTensor, TensorType
+from dplcli.ir.cost import flops
+from dplcli.ir.model import (
+    MANY,
+    called_function,
+    callees,
+    callers_first,
+    calls_in,
+    expanded_sizes,
+    is_exact,
+    nodes_stood_for,
+)
+from dplcli.ir.operators import OP_KINDS
+from dplcli.ir.types import DTYPE_CODES, contradicts
+from dplcli.onnx_io.convert import (
+    decode_type,
+    encode_attribute,
+    encode_type,
+    graphs_of,
+    tensor_to_proto,
+)
+from dplcli.onnx_io.write import encode_function, encode_node, to_proto
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from numpy.typing import NDArray
+
+    from dplcli.ir import Attribute, Dim, Function, Graph, Model, Node, Shape, Tensor, Value
+
+    FunctionKey = tuple[str, str, str]
+
+    Types = dict[Value, TensorType]
+
+    Place = tuple[tuple[int, str], ...]
+    """A graph: the bodies to go through on the way from the main one, by node and attribute."""
+
+    Name = tuple[Place, str]
+    """A value: its graph and its name."""
+
+
+# One node by itself, computed by onnx's reference evaluator.
+
+
+def evaluate(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray[Any], ...] | None:
+    """Compute *node* with onnx's reference evaluator.
+
+    Args:
+        node: The node; its attributes must be known.
+        inputs: One array per input, None for an omitted one.
+
+    Returns:
+        One array per output; None if the evaluator cannot do it.
+    """
+    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415  # slow to load, rarely needed
+
+    if node.subgraphs or any(attribute.ref for attribute in node.attributes.values()):
+        return None
+    proto = NodeProto.FromString(encode_node(node))
+    names = [value.name for value in node.outputs if value is not None]
+    feeds = {
+        value.name: array
+        for value, array in zip(node.inputs, inputs, strict=True)
+        if value is not None and array is not None
+    }
+    graph = helper.make_graph(
+        [proto],
+        "one_node",
+        [onnx.ValueInfoProto(name=name) for name in feeds],
+        [onnx.ValueInfoProto(name=name) for name in names],
+    )
+    opsets = [helper.make_opsetid(*item) for item in node.graph.opset_imports.items()]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    try:
+        with np.errstate(all="ignore"):
+            found = ReferenceEvaluator(model).run(None, feeds)
+    except Exception:  # noqa: BLE001  # whatever an operator's implementation does with odd input
+        return None
+    arrays = tuple(np.asarray(item) for item in found)
+    return arrays if len(arrays) == len(node.outputs) else None
+
+
+# onnx's shape inference within bounds of time and memory.
+#
+# It runs in C++ without letting go of Python, so nothing stops it: neither a signal nor a clock.
+# It looks into a function once for each call, calls in calls included, so thirty functions of two
+# calls each take hours. It also keeps a message for each element of a vector that it takes for a
+# shape, so a constant of eight bytes can ask for all memory. Calls are therefore counted
+# beforehand, and memory is limited while it runs.
+
+
+INFERENCE_ERRORS = (
+    onnx.shape_inference.InferenceError,
+    onnx.defs.SchemaError,
+    onnx.checker.ValidationError,
+    MemoryError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+)
+"""What onnx raises where it cannot infer."""
+
+_MOST_NODES = 250_000
+_MOST_TIMES = 8
+_LEAST_MEMORY = 512 << 20
+_MEMORY_PER_BYTE = 64
+_UNITS = 1 << 20
+_LONG_VECTOR = 1 << 14
+_LENGTH = "dpl length "
+
+
+def most_nodes(stated: int) -> int:
+    """Return how many nodes inference may look at in a model whose file states so many.
+
+    What a file states is worth some time for each node. Where functions call functions, the rest
+    is out of proportion to what anybody wrote; a second or two are given to it.
+    """
+    return max(_MOST_NODES, _MOST_TIMES * stated)
+
+
+class Expansion:
+    """How many nodes a model stands for: each call counts as what it calls.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        """Count."""
+        functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        self.stated = self._outside = len(model.graph.node)
+        self.sizes: dict[FunctionKey, int] = {}
+        self.calls: dict[FunctionKey, int] = {}
+        if not functions:
+            return
+        self._outside, self.calls = _count(model.graph.node, functions)
+        counted = {key: _count(function.node, functions) for key, function in functions.items()}
+        self.sizes = expanded_sizes(
+            {key: count for key, (count, _) in counted.items()},
+            {key: calls for key, (_, calls) in counted.items()},
+        )
+        self.stated = self._outside + sum(count for count, _ in counted.values())
+
+    @property
+    def total(self) -> int:
+        """How many nodes the model stands for."""
+        return self._total_without(())
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether that is in proportion to the file."""
+        return self.total <= most_nodes(self.stated)
+
+    def too_large(self) -> set[FunctionKey]:
+        """Choose functions not to look into, largest first, so that the rest is in proportion."""
+        left_out: set[FunctionKey] = set()
+        total, most = self.total, most_nodes(self.stated)
+        for key in sorted(self.sizes, key=self.sizes.__getitem__, reverse=True):
+            if total <= most:
+                break
+            left_out.add(key)
+            if key in self.calls:
+                total = self._total_without(left_out)
+        return left_out
+
+    def _total_without(self, left_out: Container[FunctionKey]) -> int:
+        called = (n * self.sizes[key] for key, n in self.calls.items() if key not in left_out)
+        return min(self._outside + sum(called), MANY)
+
+
+def _count(
+    nodes: Iterable[NodeProto], functions: Mapping[FunctionKey, object]
+) -> tuple[int, dict[FunctionKey, int]]:
+    """Count nodes, and calls by function, bodies of nodes included."""
+    count = 0
+    calls: dict[FunctionKey, int] = {}
+    pending = [nodes]
+    while pending:
+        for node in pending.pop():
+            count += 1
+            key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type, node.overload)
+            if key in functions:
+                calls[key] = calls.get(key, 0) + 1
+            if node.attribute:
+                pending += [graph.node for _, graph in graphs_of(node)]
+    return count, calls
+
+
+def infer_shapes(model: ModelProto, *, data_prop: bool = False) -> tuple[ModelProto, str]:
+    """Infer types with onnx; of what would take too long or too much memory less is found.
+
+    Args:
+        model: The model; its large weights should be gone.
+        data_prop: Whether to follow the arithmetic that is done with shapes.
+
+    Returns:
+        The model with what was found, and a clause that says what was given up, or "".
+
+    Raises:
+        Exception: One of :data:`INFERENCE_ERRORS`.
+    """
+    problem = ""
+    expansion = Expansion(model)
+    if not expansion.is_bounded:
+        problem = beyond(expansion.total)
+        left_out = expansion.too_large()
+        kept = [f for f in model.functions if (f.domain, f.name, f.overload) not in left_out]
+        model = _with_functions(model, kept)
+    try:
+        return _infer_bounded(model, data_prop=data_prop), problem
+    except MemoryError:
+        given_up = f"shape inference was given up at {_megabytes(model.ByteSize())} MB"
+    if data_prop:
+        try:
+            return _infer_bounded(model, data_prop=False), problem or f"some of {given_up}"
+        except MemoryError:
+            pass
+    raise MemoryError(given_up)
+
+
+def without_length(shape: Sequence[Dim]) -> Sequence[Dim]:
+    """Name the length of a long vector by a symbol; :func:`with_length` undoes that.
+
+    Data propagation, and what is read as a shape, take a message for each element of a vector
+    whose length is a number.
+    """
+    if len(shape) != 1 or not isinstance(shape[0], int) or shape[0] <= _LONG_VECTOR:
+        return shape
+    return (f"{_LENGTH}{shape[0]}",)
+
+
+def with_length(found: TensorType) -> TensorType:
+    """Put numbers back into what was inferred from :func:`without_length`."""
+    if found.shape is None or not any(map(_is_length, found.shape)):
+        return found
+    shape = [int(str(dim)[len(_LENGTH) :]) if _is_length(dim) else dim for dim in found.shape]
+    return TensorType(found.dtype, tuple(shape))
+
+
+def _is_length(dim: Dim) -> bool:
+    """Tell our symbols from those that a file may have by chance or malice."""
+    return isinstance(dim, str) and dim.startswith(_LENGTH) and dim[len(_LENGTH) :].isdecimal()
+
+
+def beyond(total: int) -> str:
+    """Say that functions in functions are too much for inference."""
+    number = f"{total:,}" if total < MANY else "endlessly many"
+    return f"shape inference does not look into functions that stand for {number} nodes"
+
+
+def _with_functions(model: ModelProto, functions: Iterable[onnx.FunctionProto]) -> ModelProto:
+    copy = ModelProto(ir_version=model.ir_version)
+    copy.opset_import.extend(model.opset_import)
+    copy.graph.CopyFrom(model.graph)
+    copy.functions.extend(functions)
+    return copy
+
+
+def _infer_bounded(model: ModelProto, *, data_prop: bool) -> ModelProto:
+    with limited_memory(model.ByteSize()):
+        return onnx.shape_inference.infer_shapes(model, data_prop=data_prop)
+
+
+def _megabytes(size: int) -> int:
+    return (_LEAST_MEMORY + _MEMORY_PER_BYTE * size) // _UNITS
+
+
+@contextmanager
+def limited_memory(size: int) -> Iterator[None]:
+    """Let C++ raise MemoryError where it takes far more than a message of *size* bytes needs.
+
+    Linux alone can do that; elsewhere nothing is limited.
+    """
+    used = _address_space()
+    if used is None:
+        yield
+        return
+    import resource  # noqa: PLC0415  # not on Windows
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = used + _LEAST_MEMORY + _MEMORY_PER_BYTE * size
+    if soft != resource.RLIM_INFINITY and soft <= wanted:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _address_space() -> int | None:
+    """Return how many bytes of addresses this process has; None if the system does not say."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * _page_size()
+
+
+@lru_cache(maxsize=1)
+def _page_size() -> int:
+    import resource  # noqa: PLC0415  # not on Windows
+
+    return resource.getpagesize()
+
+
+# onnx's own checker, as a question with an answer.
+
+
+def check_model(path: Path) -> str:
+    """Run the full check of onnx on the file at *path*.
+
+    The check of types, which infers them, is left out where that would take too long or too much
+    memory (:mod:`dplcli.onnx_io.infer`).
+
+    Returns:
+        What the checker objects to, in one line; "" if nothing.
+    """
+    try:
+        _check(path)
+    except (
+        onnx.checker.ValidationError,
+        onnx.shape_inference.InferenceError,
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def _check(path: Path) -> None:
+    with text_path(path) as name:
+        if _is_bounded(path):
+            try:
+                with limited_memory(path.stat().st_size):
+                    onnx.checker.check_model(name, full_check=True)
+            except MemoryError:
+                pass
+            else:
+                return
+        onnx.checker.check_model(name)
+
+
+def _is_bounded(path: Path) -> bool:
+    try:
+        return Expansion(onnx.load(path, load_external_data=False)).is_bounded
+    except (OSError, DecodeError, ValueError):
+        return True  # the checker says it better
+
+
+# Types inside model-local functions, from their calls.
+#
+# A function of a model is called by that model alone. So its body is inferred like a graph of its
+# own, for each of its calls that differ, and what they agree on holds inside: an element type, a
+# rank, a dimension, or that two dimensions are equal. Callers come before what they call.
+
+
+_SHORT = 1024
+_SCALES = 8
+"""Most elements of a constant that inference may look at: of whole numbers, and of others."""
+
+
+def infer_in_functions(model: Model, types: Types) -> tuple[Types, str]:
+    """Add to *types* what is known inside the functions that *model* calls.
+
+    Args:
+        model: The model, as it is now.
+        types: What is known of values outside functions beyond what the model states.
+
+    Returns:
+        What functions state of values inside them and is not so at some call, and a clause that
+        says what was given up, or "".
+    """
+    refuted: Types = {}
+    if not model.functions:
+        return refuted, ""
+    calls = calls_in(model)
+    budget = _Budget(model)
+    for function in callers_first(calls):
+        if calls[function]:
+            refuted |= _infer_body(function, calls[function], types, budget)
+    return refuted, budget.problem
+
+
+class _Budget:
+    """How many nodes inference may still look at inside the functions that functions call.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._sizes = nodes_stood_for(model)
+        outside = [node for graph in model.graph.and_inner() for node in graph]
+        called = filter(None, map(called_function, outside))
+        self._total = len(outside) + sum(self._sizes[function] for function in called)
+        self._left = 2 * most_nodes(sum(graph.node_count for graph in model.graphs()))
+        self._encoded: dict[Function, FunctionProto] = {}
+        self.problem = ""
+
+    def called_by(self, function: Function, sites: int) -> list[FunctionProto]:
+        """Return the functions that *function* reaches, if that is not too much for *sites*."""
+        cost = self._sizes[function] * sites
+        if cost > self._left:
+            self.problem = beyond(self._total)
+            return []
+        reached = _reached(function)
+        self._left -= cost if reached else 0
+        for called in reached:
+            if called not in self._encoded:
+                self._encoded[called] = FunctionProto.FromString(encode_function(called))
+        return [self._encoded[called] for called in reached]
+
+
+def _infer_body(function: Function, calls: Sequence[Node], types: Types, budget: _Budget) -> Types:
+    """Infer the body of *function*, all of whose calls are typed as far as they will be."""
+    symbols = _Symbols(function)
+    given = [_site(function, node, types, symbols) for node in calls]
+    sites = [*{site.key: site for site in given}.values()]
+    if len(sites) > _MOST_SITES:
+        sites = [_common_site(function, sites, symbols)]
+    protos = budget.called_by(function, len(sites))
+    found = [_types_at(function, site, protos) for site in sites]
+    types.update(_join(found, symbols))
+    return {
+        value: stated
+        for at_site in found
+        for value, known in at_site.items()
+        if (stated := value.declared_type) is not None and contradicts(stated, known)
+    }
+
+
+class _Symbols:
+    """Names of dimensions inside a function: its own, those that calls bring, and new ones.
+
+    What the function declares is a name for itself at each call, so a symbol that a call brings
+    goes by another name where they would be one.
+
+    Args:
+        function: The function.
+    """
+
+    def __init__(self, function: Function) -> None:
+        values = (v for graph in function.body.and_inner() for v in graph.values.values())
+        declared = (value.declared_type for value in values)
+        shapes = [known.shape for known in declared if known is not None]
+        self._own = {dim for shape in shapes for dim in shape or () if isinstance(dim, str)}
+        self._names = (f"{function.name}:{number}" for number in count())
+        self._taken = set(self._own)
+        self._made: set[str] = set()
+        self._brought: dict[str, str] = {}
+
+    def brought(self, known: TensorType | None) -> TensorType | None:
+        """Return a type that a call brings, in names that mean nothing else inside."""
+        if known is None or known.shape is None:
+            return known
+        return TensorType(known.dtype, tuple(map(self._inside, known.shape)))
+
+    def _inside(self, dim: Dim) -> Dim:
+        if not isinstance(dim, str):
+            return dim
+        if dim in self._own or dim in self._made:
+            if dim not in self._brought:
+                self._brought[dim] = self.new()
+            return self._brought[dim]
+        self._taken.add(dim)
+        return dim
+
+    def take(self, types: Types) -> None:
+        """Let no new symbol be one of those in *types*."""
+        self._taken.update(
+            dim for known in types.values() for dim in known.shape or () if isinstance(dim, str)
+        )
+
+    def new(self) -> str:
+        """Return a symbol that is not in use."""
+        name = next(name for name in self._names if name not in self._taken)
+        self._taken.add(name)
+        self._made.add(name)
+        return name
+
+
+@dataclass
+class _Site:
+    """What a function is given by calls that are alike.
+
+    Attributes:
+        types: By input, its type.
+        constants: By input, its data, if it is short.
+        attributes: The attributes whose value is known.
+        unknown: The attributes that are given, though not known here.
+    """
+
+    types: Sequence[TensorType | None]
+    constants: Sequence[Tensor | None]
+    attributes: dict[str, Attribute]
+    unknown: frozenset[str]
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for calls that are alike."""
+        attributes = [
+            (name, item.kind, item.value if item.kind in _PLAIN_KINDS else id(item.value))
+            for name, item in self.attributes.items()
+        ]
+        return (*self.types, *map(_data_key, self.constants), *attributes, self.unknown)
+
+
+def _site(function: Function, call: Node, types: Types, symbols: _Symbols) -> _Site:
+    missing = len(function.body.inputs) - len(call.inputs)
+    given = [*call.inputs, *[None] * missing][: len(function.body.inputs)]
+    stated = {**function.defaults, **call.attributes}
+    attributes = {name: item for name, item in stated.items() if not item.ref}
+    known = [symbols.brought(_type_of(value, types)) for value in given]
+    constants = [_short_constant(value) for value in given]
+    return _Site(known, constants, attributes, frozenset(stated.keys() - attributes.keys()))
+
+
+def _common_site(function: Function, sites: Sequence[_Site], symbols: _Symbols) -> _Site:
+    """Return what many calls that differ have in common."""
+    formals = function.body.inputs
+    given = [
+        {formal: known for formal, known in zip(formals, site.types, strict=True) if known}
+        for site in sites
+    ]
+    known = _join(given, symbols)
+    attributes = {
+        name: item
+        for name, item in sites[0].attributes.items()
+        if item.kind in _PLAIN_KINDS and all(site.attributes.get(name) == item for site in sites)
+    }
+    given_somewhere = frozenset().union(*(site.attributes.keys() | site.unknown for site in sites))
+    return _Site(
+        [known.get(formal) for formal in formals],
+        [None] * len(formals),
+        attributes,
+        given_somewhere - attributes.keys(),
+    )
+
+
+def _join(found: Sequence[Types], symbols: _Symbols) -> Types:
+    """Return what holds at all sites.
+
+    Where dimensions differ between sites, those that are equal at each of them share a symbol.
+    """
+    if len(found) == 1:
+        return found[0]
+    for types in found:
+        symbols.take(types)
+    shared: dict[tuple[Dim, ...], str] = {}
+
+    def common(dims: tuple[Dim, ...]) -> Dim:
+        if len({*dims}) == 1:
+            return dims[0]
+        if None in dims:
+            return None
+        if dims not in shared:
+            shared[dims] = symbols.new()
+        return shared[dims]
+
+    joined = {}
+    for value in found[0]:
+        known = [types[value] for types in found if value in types]
+        if len(known) < len(found):
+            continue
+        dtypes, shapes = {item.dtype for item in known}, [item.shape for item in known]
+        ranks = {None if shape is None else len(shape) for shape in shapes}
+        shape = None
+        if len(ranks) == 1 and None not in ranks:
+            sizes = zip(*(shape or () for shape in shapes), strict=True)
+            shape = tuple([common(dims) for dims in sizes])
+        joined[value] = TensorType(dtypes.pop() if len(dtypes) == 1 else None, shape)
+    return joined
+
+
+def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) -> Types:
+    """Infer the body of *function* as *site* calls it."""
+    formals = zip(function.body.inputs, site.types, strict=True)
+    types = {formal: known for formal, known in formals if known is not None}
+    try:
+        model, nodes = _model_at(function, site, called)
+        inferred = infer_soundly(model).graph
+    except INFERENCE_ERRORS:
+        return types
+    _collect_body(function.body, inferred, nodes, types)
+    return types
+
+
+def _model_at(
+    function: Function, site: _Site, called: Iterable[FunctionProto]
+) -> tuple[ModelProto, list[Node]]:
+    """Write the body as a model of its own; return it with the nodes that are in it."""
+    body = function.body
+    model = ModelProto(ir_version=max(body.model.ir_version, _FIRST_IR_WITH_FUNCTIONS))
+    undeclared = {node.domain: 1 for inner in body.and_inner() for node in inner}
+    for domain, version in {**undeclared, **body.opset_imports}.items():
+        model.opset_import.add(domain=domain, version=version)
+    model.functions.extend(called)
+    graph = model.graph
+    graph.name = function.name
+    for formal, known, constant in zip(body.inputs, site.types, site.constants, strict=True):
+        if constant is not None:
+            graph.initializer.append(tensor_to_proto(constant, formal.name))
+        elif known is not None:
+            graph.input.append(encode_type(formal.name, known))
+        else:
+            graph.input.append(ValueInfoProto(name=formal.name))
+    if isinstance(function.source, FunctionProto):
+        graph.value_info.extend(function.source.value_info)
+    graph.output.extend(ValueInfoProto(name=value.name) for value in body.outputs)
+    return model, _add_nodes(graph, body, site)
+
+
+_MOST_SITES = 32
+"""Calls that differ, up to which each is looked at by itself."""
+
+_PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
+
+_FIRST_IR_WITH_FUNCTIONS = 8
+
+
+def _reached(function: Function) -> list[Function]:
+    """List what *function* calls, and what that calls, and so on."""
+    found: dict[Function, None] = {}
+    pending = callees(function)
+    while pending:
+        called = pending.pop()
+        if called not in found:
+            found[called] = None
+            pending += callees(called)
+    return [*found]
+
+
+def _type_of(value: Value | None, types: Types) -> TensorType | None:
+    """Return what is known of what a call gives: numbers rather than symbols."""
+    if value is None:
+        return None
+    declared, found = value.declared_type, types.get(value)
+    if found is not None and is_exact(found):
+        return found
+    if declared is not None and declared.dtype is not None and declared.shape is not None:
+        return declared
+    return found or declared
+
+
+def _short_constant(value: Value | None) -> ArrayTensor | None:
+    """Read data that shapes may be computed from: whole numbers, or the scales of a Resize."""
+    tensor = None if value is None else value.constant
+    if tensor is None or tensor.is_external or tensor.dtype == "string":
+        return None
+    most = _SHORT if tensor.dtype in {"int64", "int32"} else _SCALES
+    try:
+        return ArrayTensor(np.asarray(tensor.numpy())) if tensor.size <= most else None
+    except DplError:
+        return None  # it cannot be read, so no shape follows from it
+
+
+def _data_key(tensor: Tensor | None) -> Hashable:
+    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.numpy().tobytes())
+
+
+def _add_nodes(graph: GraphProto, body: Graph, site: _Site) -> list[Node]:
+    """Add the nodes of *body* all attributes of which are known; return them."""
+    added = []
+    for node in body:
+        proto = NodeProto.FromString(encode_node(node))
+        called = called_function(node)
+        if called is not None:
+            _drop_absent(proto, called, site)
+        if _resolve(proto, site.attributes):
+            graph.node.append(proto)
+            added.append(node)
+    return added
+
+
+def _drop_absent(proto: NodeProto, called: Function, site: _Site) -> None:
+    """Leave out of a call what refers to attributes that are not given, and has no default."""
+    given = site.attributes.keys() | site.unknown
+    kept = [
+        item
+        for item in proto.attribute
+        if not item.ref_attr_name or item.ref_attr_name in given or item.name in called.defaults
+    ]
+    if len(kept) < len(proto.attribute):
+        del proto.attribute[:]
+        proto.attribute.extend(kept)
+
+
+def _resolve(proto: NodeProto, known: Mapping[str, Attribute]) -> bool:
+    """Replace references to attributes of the function; tell whether all are known."""
+    for position, item in enumerate(proto.attribute):
+        name = item.ref_attr_name
+        if name and name not in known:
+            return False
+        if name:
+            proto.attribute[position].CopyFrom(encode_attribute(item.name, known[name]))
+    return all(_resolve(inner, known) for _, graph in graphs_of(proto) for inner in graph.node)
+
+
+def _collect_body(graph: Graph, inferred: GraphProto, nodes: Iterable[Node], types: Types) -> None:
+    """Note the types of what *nodes* make, whose messages *inferred* holds in the same order."""
+    for info in (*inferred.value_info, *inferred.output):
+        value = graph.values.get(info.name)
+        found = decode_type(info.type)
+        if value is not None and found is not None:
+            types[value] = found
+    for node, proto in zip(nodes, inferred.node, strict=True):
+        for name, inner in graphs_of(proto):
+            body = node.subgraphs.get(name)  # none where the caller gives it
+            if body is not None:
+                _collect_body(body, inner, body, types)
+
+
+# Types of what one node makes, by the inference of its schema.
+
+
+_BY_TYPES = (OP_KINDS["elementwise"] | OP_KINDS["broadcast"] | OP_KINDS["out-fusable"]) - {
+    "Expand",
+    "OneHot",
+    "Unsqueeze",
+}
+"""Operators whose inference looks at types alone, whatever is constant."""
+
+_INDICES = frozenset({"int32", "int64"})
+"""The types of what an operator may read as a shape."""
+
+
+def infer_node(
+    node: Node,
+    types: Mapping[Value, TensorType] | None = None,
+    data: Mapping[Value, NDArray[Any]] | None = None,
+) -> list[TensorType | None]:
+    """Infer the types of the outputs of *node* from those of its inputs; empty if unknown.
+
+    The schema's own inference is used; it sees short constant inputs.
+
+    Args:
+        node: The node.
+        types: What is known of values beyond what the model says.
+        data: Values that are known beyond the model's constants.
+    """
+    if node.has_references:
+        return []
+    try:
+        version = node.graph.opset_imports[node.domain]
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        proto = NodeProto.FromString(encode_node(node))
+        found = onnx.shape_inference.infer_node_outputs(
+            schema,
+            proto,
+            _input_types(node, types or {}),
+            _input_data(node, data or {}),
+            opset_imports=[helper.make_opsetid(*item) for item in node.graph.opset_imports.items()],
+            ir_version=max(node.graph.model.ir_version, 8),
+        )
+    except (*INFERENCE_ERRORS, KeyError):
+        return []
+    types_made = [
+        None if value is None or value.name not in found else decode_type(found[value.name])
+        for value in node.outputs
+    ]
+    return [None if known is None else with_length(known) for known in types_made]
+
+
+class NodeInference:
+    """Infers nodes, and asks onnx once for all that are alike.
+
+    Nodes are alike if they have the operator, the attributes and the types of inputs in common,
+    and the data of constants, where inference may look at it.
+    """
+
+    def __init__(self) -> None:
+        """Start with nothing known."""
+        self._found: dict[Hashable, list[TensorType | None]] = {}
+
+    def infer(
+        self,
+        node: Node,
+        types: Mapping[Value, TensorType],
+        data: Mapping[Value, NDArray[Any]],
+    ) -> list[TensorType | None]:
+        """Infer the types of the outputs of *node* as :func:`infer_node` does."""
+        key = None if node.subgraphs else _key(node, types, data)
+        if key is None:
+            return infer_node(node, types, data)
+        if key not in self._found:
+            self._found[key] = infer_node(node, types, data)
+        return self._found[key]
+
+
+def _key(
+    node: Node, types: Mapping[Value, TensorType], data: Mapping[Value, NDArray[Any]]
+) -> Hashable:
+    """Return what the types of the outputs depend on; None if it cannot be told."""
+    source = node.source
+    if not isinstance(source, NodeProto):
+        return None
+    read: list[Hashable] = []
+    looks_at_data = bool(node.domain) or node.op_type not in _BY_TYPES
+    for value in node.inputs:
+        if value is None:
+            read.append(None)
+            continue
+        read.append(types.get(value) or value.settled_type() or "unknown")
+        if not looks_at_data:
+            continue
+        tensor = value.constant if value.is_constant else None
+        if value in data:
+            read.append((data[value].dtype.str, data[value].shape, data[value].tobytes()))
+        elif tensor is not None and tensor.size <= _SHORT:
+            read.append((tensor.dtype, tensor.shape, tensor.numpy().tobytes()))
+    return (
+        node.op_type,
+        node.domain,
+        node.graph.opset_imports.get(node.domain),
+        tuple([attribute.SerializeToString() for attribute in source.attribute]),
+        tuple(read),
+        tuple([value is None for value in node.outputs]),
+    )
+
+
+def _input_types(node: Node, known_types: Mapping[Value, TensorType]) -> dict[str, TypeProto]:
+    types = {}
+    for slot, value in enumerate(node.inputs):
+        known = None if value is None else known_types.get(value) or value.settled_type()
+        if value is None or known is None or known.dtype is None:
+            continue
+        shape: Sequence[Dim] | None = known.shape
+        if shape is not None and known.dtype in _INDICES and (slot or len(node.inputs) == 1):
+            shape = without_length(shape)
+        types[value.name] = helper.make_tensor_type_proto(DTYPE_CODES[known.dtype], shape)
+    return types
+
+
+def _input_data(node: Node, known: Mapping[Value, NDArray[Any]]) -> dict[str, onnx.TensorProto]:
+    data = {}
+    for value in node.inputs:
+        if value is not None and value in known:
+            data[value.name] = numpy_helper.from_array(known[value], value.name)
+            continue
+        tensor = None if value is None else value.constant
+        if value is not None and tensor is not None and tensor.size <= _SHORT:
+            data[value.name] = numpy_helper.from_array(np.asarray(tensor.numpy()), value.name)
+    return data
+
+
+# What a file states of types, against what its graph computes.
+#
+# A statement that says more than inference finds is believed; one that contradicts it is not, and
+# neither is what would follow from it. onnx's own inference believes every statement and infers on
+# from it, so here it is asked without them first, and then with those that are left.
+
+
+IN_MEMORY_LIMIT = 1 << 30
+
+
+class Inference(NamedTuple):
+    """What onnx's inference finds.
+
+    Attributes:
+        graph: The main graph with types, those believed that the file states.
+        problem: A clause that says what was given up, or "".
+        believed: Names of the values of which more is stated than follows from the inputs.
+    """
+
+    graph: GraphProto
+    problem: str
+    believed: frozenset[str] = frozenset()
+
+
+def infer_soundly(
+    model: ModelProto, without: Container[str] = (), *, has_bodies: bool = True
+) -> Inference:
+    """Infer the types of a model without weights, and believe no statement that contradicts them.
+
+    Args:
+        model: The model, with what is stated of the values in its graphs. It is used up.
+        without: Names of values of which nothing that is stated is believed.
+        has_bodies: False if surely no node has a body.
+
+    Raises:
+        RuntimeError: onnx cannot do it; or another one of ``INFERENCE_ERRORS``.
+    """
+    stated = _Statements(model.graph, has_bodies=has_bodies)
+    found, problem = _infer(model)
+    if not stated.is_any:
+        return Inference(found, problem)
+    gaps = stated.beyond(found, without)
+    ends = gaps - {*stated.read()} if gaps else gaps
+    if stated.put_back(gaps - ends):
+        found, problem = _infer(model)
+    stated.complete(found, ends)
+    return Inference(found, problem, frozenset(name for _, name in gaps))
+
+
+def _infer(model: ModelProto) -> tuple[GraphProto, str]:
+    if model.ByteSize() < IN_MEMORY_LIMIT:
+        found, problem = infer_shapes(model, data_prop=True)
+        return found.graph, problem
+    with temporary_folder() as folder:
+        before, after = folder / "before.onnx", folder / "after.onnx"
+        onnx.save(model, before)
+        onnx.shape_inference.infer_shapes_path(before, after, data_prop=True)
+        return onnx.load(after, load_external_data=False).graph, ""
+
+
+class _Statements:
+    """What was stated in a graph, from which it is taken out.
+
+    Args:
+        graph: The graph.
+        has_bodies: Whether to look for bodies of its nodes.
+        is_body: Whether it is one; what the inputs of a main graph are stated to be is given.
+    """
+
+    def __init__(self, graph: GraphProto, *, has_bodies: bool, is_body: bool = False) -> None:
+        self.graph = graph
+        self.types: dict[str, TypeProto] = {info.name: info.type for info in graph.value_info[:]}
+        self.beside = [*graph.value_info[:]]
+        self.interface = [*graph.output, *(graph.input if is_body else ())]
+        del graph.value_info[:]
+        for info in self.interface:
+            if info.HasField("type"):
+                stated = self.types[info.name] = TypeProto()
+                stated.CopyFrom(info.type)
+                info.ClearField("type")
+        self.bodies: dict[tuple[int, str], _Statements] = {}
+        for number, node in enumerate(graph.node) if has_bodies else ():
+            for name, body in graphs_of(node) if node.attribute else ():
+                self.bodies[number, name] = _Statements(body, has_bodies=True, is_body=True)
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything was stated."""
+        return bool(self.types) or any(body.is_any for body in self.bodies.values())
+
+    def beyond(self, found: GraphProto, without: Container[str], place: Place = ()) -> set[Name]:
+        """Return the values of which more was stated than *found*, and nothing else."""
+        types = {info.name: info.type for info in (*found.input, *found.value_info, *found.output)}
+        stored = {tensor.name for tensor in self.graph.initializer}
+        names = {
+            (place, name)
+            for name, stated in self.types.items()
+            if name not in without and name not in stored and _says_more(stated, types.get(name))
+        }
+        for step, body in self.bodies.items():
+            names |= body.beyond(_body(found, step), without, (*place, step))
+        return names
+
+    def read(self) -> Iterator[Name]:
+        """Iterate over what is read; of a body anything may be."""
+        for node in self.graph.node:
+            for name in node.input:
+                yield (), name
+        for step, body in self.bodies.items():
+            for place, name in (*body.read(), *(((), name) for name in body.types)):
+                yield (), name
+                yield (step, *place), name
+
+    def put_back(self, names: AbstractSet[Name], place: Place = ()) -> bool:
+        """State again what was stated of *names*, numbers only; tell whether there is anything.
+
+        A symbol is what an exporter saw once. What follows from those of the inputs is found.
+        """
+        kept = {name for where, name in names if where == place}
+        self.graph.value_info.extend(info for info in self.beside if info.name in kept)
+        for info in self.interface:
+            if info.name in kept:
+                info.type.CopyFrom(self.types[info.name])
+        for info in (*self.graph.value_info, *self.interface):
+            for dim in info.type.tensor_type.shape.dim if info.name in kept else ():
+                dim.ClearField("dim_param")
+        for step, body in self.bodies.items():
+            body.put_back(names, (*place, step))
+        return bool(names)
+
+    def complete(self, found: GraphProto, names: AbstractSet[Name]) -> None:
+        """Add to the outputs of the main graph in *names* what is stated; nothing reads them."""
+        for info in found.output:
+            stated = self.types.get(info.name)
+            if stated is None or ((), info.name) not in names:
+                continue
+            said, known = _decoded_statement(stated), _decoded_statement(info.type)
+            if said is None or known is None:
+                info.type.CopyFrom(stated)
+            else:
+                info.type.CopyFrom(encode_type(info.name, _joined(said, known)).type)
+
+
+def _body(graph: GraphProto, step: tuple[int, str]) -> GraphProto:
+    number, name = step
+    return next(body for other, body in graphs_of(graph.node[number]) if other == name)
+
+
+def _says_more(stated: TypeProto, found: TypeProto | None) -> bool:
+    """Tell whether a statement adds more than symbols to what is found, and does not contradict."""
+    if found is None or found.WhichOneof("value") is None:
+        return True
+    said, known = _decoded_statement(stated), _decoded_statement(found)
+    if said is None or known is None or contradicts(said, known):
+        return False
+    numbers = said.shape and tuple([dim if isinstance(dim, int) else None for dim in said.shape])
+    return _joined(TensorType(said.dtype, numbers), known) != known
+
+
+def _decoded_statement(proto: TypeProto) -> TensorType | None:
+    return _read_type(proto.SerializeToString())
+
+
+@lru_cache(maxsize=1024)
+def _read_type(encoded: bytes) -> TensorType | None:
+    return decode_type(TypeProto.FromString(encoded))
+
+
+def _joined(said: TensorType, known: TensorType) -> TensorType:
+    """Add to what is known what is said beyond it."""
+    dtype = said.dtype if known.dtype is None else known.dtype
+    if known.shape is None or said.shape is None:
+        return TensorType(dtype, said.shape if known.shape is None else known.shape)
+    pairs = zip(said.shape, known.shape, strict=True)
+    return TensorType(dtype, tuple([_dim(said_dim, dim) for said_dim, dim in pairs]))
+
+
+def _dim(said: Dim, known: Dim) -> Dim:
+    is_open = known is None or (isinstance(known, str) and known.startswith(_MADE_UP))
+    return said if isinstance(said, int) or (is_open and said is not None) else known
+
+
+_MADE_UP = "unk__"
+"""How the symbols begin that onnx's inference makes up."""
+
+
+def settle(model: Model, types: dict[Value, TensorType], believed: Container[str]) -> None:
+    """Settle which of the statements to believe that contradict each other: the earlier ones.
+
+    onnx says nothing of them where a model has operators that it does not know.
+
+    Args:
+        model: The model.
+        types: What is known of the values outside functions, statements included; corrected here.
+        believed: Names of the values of which more is stated than follows from the inputs.
+    """
+    settling = _Settling(types, believed)
+    for graph in model.graph.and_inner():
+        for node in graph:
+            if not node.subgraphs:
+                settling.look_at(node)
+
+
+class _Settling:
+    """Infers node by node what rests on statements.
+
+    Args:
+        types: What is known, corrected here.
+        believed: Names of the values of which more is stated than follows from the inputs.
+    """
+
+    def __init__(self, types: dict[Value, TensorType], believed: Container[str]) -> None:
+        self.types = types
+        self.believed = believed
+        self.changed: set[Value] = set()
+        self.made: dict[Hashable, Sequence[TensorType | None]] = {}
+
+    def look_at(self, node: Node) -> None:
+        """Correct what *node* makes, if it contradicts what is known of what it reads."""
+        follows = any(value in self.changed for value in node.inputs)
+        inferred = self._found(node, follows=follows)
+        for value, found in zip(node.outputs, inferred, strict=False):
+            if value is not None:
+                self._learn(value, found, follows=follows)
+
+    def _learn(self, value: Value, found: TensorType | None, *, follows: bool) -> None:
+        before, stated = self.types.get(value), value.declared_type
+        known = found
+        if stated is not None and (found is None or not contradicts(stated, found)):
+            known = stated if found is None else _joined(stated, found)
+        if known == before:
+            return
+        if known is None:
+            del self.types[value]
+        elif follows or (before is not None and contradicts(before, known)):
+            self.types[value] = known
+        else:
+            return
+        self.changed.add(value)
+
+    def _found(self, node: Node, *, follows: bool) -> Sequence[TensorType | None]:
+        """Infer what *node* makes, if it may be in question; nodes that are alike once."""
+        if not follows and all(v is None or v.name not in self.believed for v in node.outputs):
+            return ()
+        read = [v if v is None or v.is_constant else self.types.get(v, v) for v in node.inputs]
+        key = (node.op_type, node.domain, id(node.attributes), len(node.outputs), *read)
+        if key not in self.made:
+            found = infer_node(node, self.types)
+            self.made[key] = [*found, *[None] * (len(node.outputs) - len(found))]
+        return self.made[key]
+
+
+def statements_hold(model: Model) -> bool:
+    """Tell whether all types are stated, as numbers, and each is what its node makes.
+
+    It is the quick answer for large models: nodes that are alike are inferred once, so a net of
+    100,000 nodes takes some tenths of a second where onnx takes seconds. It is never a wrong yes:
+    what holds at each node holds for all.
+    """
+    if model.graph.inner or model.functions:
+        return False
+    constants: set[Value] = set()
+    for value in model.graph.values.values():
+        if value.producer is not None:
+            break  # inputs and initializers come first
+        if not _is_given(value, constants):
+            return False
+    for value in model.graph.outputs:
+        value.declared_type  # noqa: B018  # types that are alike are one object from here on
+    seen: set[tuple[object, ...]] = set()
+    for node in model.graph:
+        inputs, outputs = node.inputs, node.outputs
+        key = (
+            node.op_type,
+            node.domain,
+            id(node.attributes),
+            len(outputs),
+            *[v if v is None or v in constants else id(v.type_source) for v in inputs + outputs],
+        )
+        if key not in seen:
+            if not _makes_what_is_stated(node):
+                return False
+            seen.add(key)
+        if node.op_type == "Constant":
+            constants.update(value for value in outputs if value is not None)
+    return True
+
+
+def _is_given(value: Value, constants: set[Value]) -> bool:
+    """Tell whether all is known of an input or initializer; note if shapes may depend on it."""
+    source, known = value.type_source, value.declared_type
+    if value.is_initializer and known is not None and known.dtype not in _FLOATS:
+        constants.add(value)
+    if value.is_initializer and value.is_graph_input:
+        return False  # others may be given in its place
+    if value.is_initializer and type(source) is TensorType:
+        return True  # it is the data's own
+    if known is None or not is_exact(known):
+        return False
+    if not value.is_initializer:
+        return True
+    tensor = value.graph.model.codec.tensor(value.initializer_source)
+    return (tensor.dtype, tensor.shape) == known
+
+
+_FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})
+
+
+def _makes_what_is_stated(node: Node) -> bool:
+    if node.source is None or node.subgraphs:
+        return False
+    made = [value for value in node.outputs if value is not None]
+    stated = [value.declared_type for value in made]
+    if any(known is None or not is_exact(known) for known in stated):
+        return False
+    found = dict(zip(node.outputs, infer_node(node), strict=False))
+    return [found.get(value) for value in made] == stated
+
+
+# Types by onnx's shape inference, without dragging the weights along.
+
+
+_SMALL_TENSOR_BYTES = 1024
+
+
+def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
+    """Infer the types of a loaded model's values.
+
+    Weights play no part in shape inference, so a copy of the model without them is inferred;
+    small tensors stay, because shapes are computed from them. A copy that is still too large for
+    one message goes through a file.
+
+    Returns:
+        Types that inference found for values of the main graph, of nested graphs and inside
+        functions, and a sentence that says why there are not more, or "".
+    """
+    source = model.source
+    if not isinstance(source, ModelProto):
+        return {}, ""
+    exact = _exact_types(model, {})
+    if exact is not None:
+        return exact, ""
+    types: dict[Value, TensorType] = {}
+    try:
+        found = infer_soundly(_without_weights(source), has_bodies=bool(model.graph.inner))
+    except INFERENCE_ERRORS as error:
+        reason = _explain(error)
+    else:
+        reason = found.problem
+        _collect(model.graph, source.graph, found.graph, types)
+        if found.believed:
+            settle(model, types, found.believed)
+        _refute(model, types)
+    refuted, in_functions = infer_in_functions(model, types)
+    for value, stated in refuted.items():
+        model.refute(value, stated, types.get(value))
+    return types, reason or in_functions
+
+
+def _refute(model: Model, types: Mapping[Value, TensorType]) -> None:
+    """Note what the model states of its values and is not so."""
+    for graph in model.graph.and_inner():
+        for value in graph.values.values():
+            if value.type_source is None:
+                continue
+            found = types.get(value)
+            if value.is_initializer:
+                if type(value.type_source) is TensorType:
+                    continue
+                tensor = model.codec.tensor(value.initializer_source)
+                found = TensorType(tensor.dtype, tensor.shape)
+            said = value.stated_type
+            stated = value.declared_type if said is None else said.known
+            if stated is not None and found is not None and contradicts(stated, found):
+                model.refute(value, stated, found)
+
+
+def inferred_graph(
+    source: ModelProto, sizes: Mapping[str, int] | None = None, without: Container[str] = ()
+) -> tuple[GraphProto | None, str]:
+    """Infer the types of a model's values.
+
+    Args:
+        source: The model.
+        sizes: Numbers for symbolic dimensions of the inputs, and for ``input:axis``.
+        without: Names of values of which nothing that is stated is believed.
+
+    Returns:
+        The main graph with its types and without its weights, None if there is none, and why
+        there is not more in it, or "". A long vector's length is a symbol in it.
+    """
+    skeleton = _without_weights(source)
+    if sizes:
+        _set_sizes(skeleton.graph, sizes)
+    try:
+        found = infer_soundly(skeleton, without)
+    except INFERENCE_ERRORS as error:
+        return None, _explain(error)
+    return found.graph, found.problem
+
+
+def infer_types_for_sizes(
+    model: Model, sizes: Mapping[str, int]
+) -> tuple[dict[Value, TensorType], str]:
+    """Infer the types of a loaded model's values, with numbers for symbolic dimensions.
+
+    Args:
+        model: The model, as it was loaded.
+        sizes: A number per symbol of the inputs, or per ``input:axis``.
+
+    Returns:
+        As :func:`infer_types`, inputs included.
+    """
+    types: dict[Value, TensorType] = {}
+    if not isinstance(model.source, ModelProto):
+        return types, ""
+    given = _inputs_of_sizes(model, sizes)
+    exact = _exact_types(model, given)
+    if exact is not None:
+        return {**given, **exact}, ""
+    inferred, reason = inferred_graph(model.source, sizes, _refuted_names(model))
+    if inferred is not None:
+        _collect(model.graph, model.source.graph, inferred, types)
+        _collect_values(model.graph, inferred.input, types)
+    return types, reason
+
+
+def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value, TensorType] | None:
+    """Infer a model node by node, each kind once, where all sizes are numbers.
+
+    That takes a third of the time of onnx's inference of a whole model, which copies it twice.
+
+    Args:
+        model: The model, as it was loaded.
+        given: Types of inputs that replace what is declared.
+
+    Returns:
+        What nodes make; None at the first output whose type does not follow, for which whoever
+        sees the whole model may know more.
+    """
+    if model.functions or model.graph.inner:
+        return None
+    known = {value: found for value, found in given.items() if is_exact(found)}
+    made: dict[Value, TensorType] = {}
+    nodes = NodeInference()
+    try:
+        for node in model.graph:
+            if not all(value is None or _is_typed(value, known) for value in node.inputs):
+                return None
+            found = nodes.infer(node, known, {})
+            if len(found) != len(node.outputs):
+                return None
+            for value, output in zip(node.outputs, found, strict=True):
+                if value is not None and not _is_settled(output, value.declared_type):
+                    return None
+                if value is not None and output is not None:
+                    known[value] = made[value] = output
+    except DplError:
+        return None  # a constant that cannot be read
+    return made
+
+
+def _is_typed(value: Value, known: dict[Value, TensorType]) -> bool:
+    """Tell whether the type of an input is known to the last number; add what is declared."""
+    if value in known:
+        return True
+    if value.is_initializer and type(value.type_source) is not TensorType:
+        return False  # a statement may contradict what is stored
+    declared = value.declared_type
+    if declared is None or declared.dtype is None or not is_exact(declared):
+        return False
+    known[value] = declared
+    return True
+
+
+def _is_settled(found: TensorType | None, declared: TensorType | None) -> bool:
+    """Tell whether a type is known to the last number, and not what a file contradicts."""
+    if found is None or found.dtype is None or found.shape is None or not is_exact(found):
+        return False
+    if declared is None or found == declared:
+        return True
+    if declared.dtype not in {None, found.dtype}:
+        return False
+    stated = found.shape if declared.shape is None else declared.shape
+    return len(stated) == len(found.shape) and all(
+        not isinstance(dim, int) or dim == size
+        for dim, size in zip(stated, found.shape, strict=True)
+    )
+
+
+def _inputs_of_sizes(model: Model, sizes: Mapping[str, int]) -> dict[Value, TensorType]:
+    """Return the types of the inputs with *sizes* in the place of their symbols."""
+    types: dict[Value, TensorType] = {}
+    for value in model.graph.inputs:
+        declared = value.declared_type
+        if declared is None or declared.shape is None or is_exact(declared):
+            continue
+        shape = tuple(
+            dim if isinstance(dim, int) else sizes.get(dim or f"{value.name}:{axis}", dim)
+            for axis, dim in enumerate(declared.shape)
+        )
+        types[value] = TensorType(declared.dtype, shape)
+    return types
+
+
+def _set_sizes(graph: GraphProto, sizes: Mapping[str, int]) -> None:
+    """Put numbers in the place of the inputs' symbols; what else is declared stays."""
+    for value in graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            size = sizes.get(dim.dim_param or f"{value.name}:{axis}")
+            if size is not None and dim.WhichOneof("value") != "dim_value":
+                dim.dim_value = size
+
+
+def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
+    """Infer the types of a model's values as it is now, edits included.
+
+    Returns:
+        As :func:`infer_types`.
+    """
+    if not isinstance(model.source, ModelProto) or model.source.ByteSize() > IN_MEMORY_LIMIT:
+        return {}, ""
+    inferred, reason = inferred_graph(to_proto(model), without=_refuted_names(model))
+    types: dict[Value, TensorType] = {}
+    if inferred is not None:
+        _collect_edited(model.graph, inferred, types)
+    _, in_functions = infer_in_functions(model, types)
+    return types, reason or in_functions
+
+
+def _refuted_names(model: Model) -> set[str]:
+    return {value.name for value in model.refuted}
+
+
+def _without_weights(source: ModelProto) -> ModelProto:
+    """Copy *source*, declaring large initializers as inputs instead of storing them."""
+    skeleton = ModelProto(ir_version=source.ir_version)
+    skeleton.opset_import.extend(source.opset_import)
+    skeleton.functions.extend(source.functions)
+    graph = skeleton.graph
+    graph.name = source.graph.name
+    graph.node.extend(source.graph.node)
+    graph.value_info.extend(source.graph.value_info)
+    graph.output.extend(source.graph.output)
+    graph.input.extend(source.graph.input)
+    declared = {value.name for value in source.graph.input}
+    large = [tensor for tensor in source.graph.initializer if not _is_small(tensor)]
+    graph.initializer.extend(tensor for tensor in source.graph.initializer if _is_small(tensor))
+    graph.input.extend(_declare(tensor for tensor in large if tensor.name not in declared))
+    graph.input.extend(
+        _declaration(s.values.name, s.values.data_type, s.dims)
+        for s in source.graph.sparse_initializer
+        if s.values.name not in declared
+    )
+    return skeleton
+
+
+def _is_small(tensor: TensorProto) -> bool:
+    return tensor.data_location != TensorProto.EXTERNAL and tensor.ByteSize() <= _SMALL_TENSOR_BYTES
+
+
+def _declare(tensors: Iterable[TensorProto]) -> Iterable[ValueInfoProto]:
+    for tensor in tensors:
+        yield _declaration(tensor.name, tensor.data_type, tensor.dims)
+
+
+def _declaration(name: str, dtype: int, dims: Sequence[int]) -> ValueInfoProto:
+    """Declare a tensor, a long vector by a symbol for its length."""
+    return onnx.helper.make_tensor_value_info(name, dtype, without_length(dims))
+
+
+@lru_cache(maxsize=1024)
+def _decoded(encoded: bytes) -> TensorType | None:
+    """Read a type; a long vector's length is a number again."""
+    found = decode_type(TypeProto.FromString(encoded))
+    return None if found is None else with_length(found)
+
+
+def _collect(
+    graph: Graph, source: GraphProto, inferred: GraphProto, types: dict[Value, TensorType]
+) -> None:
+    _collect_values(graph, (*inferred.value_info, *inferred.output), types)
+    by_source = {id(inner.source): inner for node in graph for inner in node.subgraphs.values()}
+    if not by_source:
+        return
+    for before, after in zip(source.node, inferred.node, strict=True):
+        for old, new in zip(before.attribute, after.attribute, strict=True):
+            inner = by_source.get(id(old.g)) if old.HasField("g") else None
+            if inner is not None:
+                _collect(inner, old.g, new.g, types)
+
+
+def _collect_edited(graph: Graph, inferred: GraphProto, types: dict[Value, TensorType]) -> None:
+    """Collect types from the graph as it was exported: its nodes are in the same order."""
+    _collect_values(graph, (*inferred.value_info, *inferred.output), types)
+    if not graph.inner:
+        return
+    for node, proto in zip(graph, inferred.node, strict=True):
+        for name, body in graphs_of(proto) if node.subgraphs else ():
+            _collect_edited(node.subgraphs[name], body, types)
+
+
+def _collect_values(
+    graph: Graph, infos: Iterable[ValueInfoProto], types: dict[Value, TensorType]
+) -> None:
+    for info in infos:
+        value = graph.values.get(info.name)
+        found = None if value is None else _decoded(info.type.SerializeToString())
+        if value is not None and found is not None:
+            types[value] = found
+
+
+def _explain(error: Exception) -> str:
+    reason = str(error).strip().splitlines()[-1]
+    return f"onnx shape inference failed, only declared types are known: {reason}"
+
+
+# Shapes as numbers: of inputs of given sizes, and of all that is computed from them.
+#
+# onnx's inference of a whole model follows some of the arithmetic that exporters do with shapes,
+# and gives up where it meets the rest (Div, Where, Range, …). Here the nodes are gone through in
+# order: what is computed from shapes and constants alone is evaluated, and what onnx left open is
+# inferred anew, node by node, with these values at hand.
+
+
+_MOST_EVALUATED = 1024
+"""Most elements of a value that is evaluated."""
+
+_MOST_WORK = 1_000_000
+"""Most operations for a value that is evaluated: a window may be huge, and a sum run forever."""
+
+_OPAQUE = frozenset({"If", "Loop", "Scan"})
+
+_BOUNDED = frozenset({"Compress", "NonZero", "Unique"})
+"""Operators whose result is as short as what they read, though no inference says so."""
+
+
+def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:
+    """Find the types of a loaded model's values, for inputs of given sizes.
+
+    Args:
+        model: The model, as it was loaded.
+        sizes: A number per symbolic dimension of the inputs, or per ``input:axis``.
+
+    Returns:
+        What is known of the values of the main graph, of graphs inside it and of functions, and
+        why there is not more ("" if nothing went wrong).
+
+    Raises:
+        UsageError: No input has such a dimension.
+    """
+    check_sizes(model, sizes)
+    types: dict[Value, TensorType] = {}
+    problem = ""
+    if sizes:
+        types, problem = infer_types_for_sizes(model, sizes)
+    elif not _are_exact(model, types):
+        types = dict(model.inferred_types())
+    walk = _Walk(types)
+    if model.functions or not _are_exact(model, types):
+        for graph in model.graph.and_inner():
+            walk.go_through(graph)
+    _, in_functions = infer_in_functions(model, types)
+    for function in model.functions.values():
+        for graph in function.body.and_inner():
+            walk.go_through(node for node in graph if not node.has_references)
+    return types, problem or in_functions
+
+
+def _are_exact(model: Model, types: Mapping[Value, TensorType]) -> bool:
+    """Tell whether all is known outside functions; then nothing is to be inferred."""
+    for graph in model.graph.and_inner():
+        for node in graph:
+            for value in node.outputs:
+                if value is None:
+                    continue
+                known = types.get(value) or value.declared_type
+                if known is None or not is_exact(known):
+                    return False
+    return True
+
+
+def open_sizes(model: Model) -> list[str]:
+    """Name the dimensions of the inputs that the model leaves open: by symbol, or input:axis."""
+    found: dict[str, None] = {}
+    for value in model.graph.inputs:
+        known = None if value.is_initializer else value.declared_type
+        for axis, dim in enumerate(known.shape or () if known is not None else ()):
+            if not isinstance(dim, int):
+                found[dim or f"{value.name}:{axis}"] = None
+    return list(found)
+
+
+def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes of what no input has.
+
+    Raises:
+        UsageError: No input has such a dimension.
+    """
+    known = open_sizes(model)
+    for name in sizes:
+        if name not in known and not _has_open_rank(model.graph, name):
+            there = ", ".join(sorted(known)) or "none"
+            raise UsageError(f"no input has a dimension {name!r}", hint=f"there are: {there}")
+
+
+def _has_open_rank(graph: Graph, name: str) -> bool:
+    """Tell whether *name* is an axis of an input whose rank is not declared."""
+    value = graph.values.get(name.rpartition(":")[0])
+    if value is None or not value.is_graph_input:
+        return False
+    return value.declared_type is None or value.declared_type.shape is None
+
+
+class _Walk:
+    """Goes through graphs, and adds to *types*.
+
+    Args:
+        types: What is known; nested graphs see what the graphs round them found.
+    """
+
+    def __init__(self, types: dict[Value, TensorType]) -> None:
+        self.types = types
+        self.data: dict[Value, NDArray[Any]] = {}
+        self._nodes = NodeInference()
+
+    def go_through(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            if node.op_type in _OPAQUE:
+                continue
+            try:
+                self._infer(node)
+                self._evaluate(node)
+            except Exception:  # noqa: BLE001, S112  # a broken node: what it makes stays unknown
+                continue
+
+    def _infer(self, node: Node) -> None:
+        """Infer what *node* makes, unless it is known, as far as its inputs are."""
+        if all(value is None or self._is_exact(value) for value in node.outputs):
+            return
+        if not all(value is None or self._is_known(value) for value in node.inputs):
+            return
+        made = self._nodes.infer(node, self.types, self.data)
+        for value, found in zip(node.outputs, made, strict=False):
+            if value is not None and found is not None and found.shape is not None:
+                self.types[value] = found
+
+    def _evaluate(self, node: Node) -> None:
+        """Compute a short value that depends on shapes and constants only."""
+        if node.op_type == "Shape" and not node.domain:
+            self._evaluate_shape(node)
+            return
+        inputs = []
+        for value in node.inputs:
+            array = None if value is None else self._value(value)
+            if value is not None and array is None:
+                return
+            inputs.append(array)
+        is_bounded = node.op_type in _BOUNDED or all(map(self._is_short, node.outputs))
+        if not inputs or not is_bounded or not self._is_cheap(node):
+            return
+        arrays = evaluate(node, inputs)
+        for value, made in zip(node.outputs, arrays or (), strict=False):
+            if value is not None and made.size <= _MOST_EVALUATED:
+                known = self._type(value)
+                dtype = made.dtype.name if known is None else known.dtype
+                self.data[value] = made
+                self.types[value] = TensorType(dtype, made.shape)
+
+    def _evaluate_shape(self, node: Node) -> None:
+        read, made = node.inputs[0], node.outputs[0]
+        known = None if read is None else self._type(read)
+        if made is None or known is None or known.shape is None or not is_exact(known):
+            return
+        stated = [node.attributes.get(name) for name in ("start", "end")]
+        ends = [None if end is None else end.value for end in stated]
+        part = slice(*(end if isinstance(end, int) else None for end in ends))
+        self.data[made] = np.array(known.shape[part], dtype=np.int64)
+
+    def _is_cheap(self, node: Node) -> bool:
+        """Tell whether *node* is not known to compute much though what it makes is short."""
+        cost = flops(node, self._shape)
+        return cost is None or cost <= _MOST_WORK
+
+    def _shape(self, value: Value) -> Shape | None:
+        known = self._type(value)
+        return None if known is None else known.shape
+
+    def _value(self, value: Value) -> NDArray[Any] | None:
+        known = self.data.get(value)
+        if known is not None:
+            return known
+        tensor = value.constant if value.is_constant else None
+        if tensor is None or tensor.is_external or tensor.size > _MOST_EVALUATED:
+            return None
+        array = np.asarray(tensor.numpy())
+        self.data[value] = array
+        return array
+
+    def _type(self, value: Value) -> TensorType | None:
+        return self.types.get(value) or value.declared_type
+
+    def _is_exact(self, value: Value) -> bool:
+        known = self._type(value)
+        return known is not None and is_exact(known)
+
+    def _is_known(self, value: Value) -> bool:
+        known = self._type(value)
+        return known is not None and known.shape is not None
+
+    def _is_short(self, value: Value | None) -> bool:
+        """Tell whether a value is known to be short."""
+        known = None if value is None else self._type(value)
+        if known is None or known.shape is None:
+            return False
+        sizes = [dim for dim in known.shape if isinstance(dim, int)]
+        return len(sizes) == len(known.shape) and prod(sizes) <= _MOST_EVALUATED

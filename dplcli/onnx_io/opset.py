@@ -1,0 +1,1356 @@
+"""Raise a model to a newer version of the standard operator set, or say why that cannot be done.
+
+This works on the message, before the IR is built over it. Whatever does not change is not even
+copied: nodes, weights, external data, metadata and fields that the installed onnx does not know.
+Every node is looked at by itself, in the main graph, in the bodies of control flow and in
+functions: if the schema of its operator is the same at both opsets, or changed in ways that keep
+the meaning, it stays; otherwise an adapter says what takes its place, which keeps the names of its
+outputs, its own name and its metadata; otherwise the model is refused, and is as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    helper,
+    numpy_helper,
+)
+from onnx.helper import make_attribute
+
+from dplcli.errors import OpsetError, UsageError
+from dplcli.ir import TensorType
+from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
+from dplcli.ir.types import DTYPE_CODES, dtype_name
+from dplcli.onnx_io.convert import UNREADABLE, decode_attribute, decode_type, graphs_of
+from dplcli.onnx_io.infer import inferred_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from onnx import ModelProto, OperatorSetIdProto
+
+    from dplcli.ir import Dim
+
+    IsGiven = Callable[[FunctionProto, str], bool]
+
+    Key = tuple[str, str, str]
+
+
+# Graphs and function bodies as their nodes see them, and the edits that are to come.
+
+
+STANDARD = ("", "ai.onnx")
+"""The names of the standard's domain."""
+
+Body: TypeAlias = tuple[int, str]
+"""Which body of which node: the node's index, the attribute's name."""
+
+
+class InferredTypes:
+    """The types that onnx infers for the values of the main graph and its bodies.
+
+    Args:
+        model: The model, which is not edited before the last question.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        """Infer nothing yet."""
+        self._model = model
+        self._root: GraphProto | None = None
+        self._tables: dict[tuple[Body, ...], dict[str, TensorType]] = {}
+
+    def table(self, path: tuple[Body, ...]) -> dict[str, TensorType]:
+        """Return what is known about the values of one graph.
+
+        Args:
+            path: The bodies to go through on the way from the main graph.
+        """
+        if path not in self._tables:
+            graph = self._inferred()
+            for number, name in path:
+                graph = dict(graphs_of(graph.node[number]))[name]
+            typed = [
+                (info.name, decode_type(info.type))
+                for info in (*graph.input, *graph.value_info, *graph.output)
+            ]
+            self._tables[path] = {name: found for name, found in typed if found is not None}
+        return self._tables[path]
+
+    def _inferred(self) -> GraphProto:
+        if self._root is None:
+            self._root = inferred_graph(self._model)[0] or self._model.graph
+        return self._root
+
+
+class ValueNames:
+    """The names in a main graph and its bodies, or in a function; gives out unused ones.
+
+    Args:
+        root: The main graph, or the function.
+    """
+
+    def __init__(self, root: GraphProto | FunctionProto) -> None:
+        """Look at nothing yet."""
+        self._root = root
+        self._taken: set[str] | None = None
+        self._read: set[str] | None = None
+
+    def is_read(self, name: str) -> bool:
+        """Tell whether any node or output reads a value of this name."""
+        if self._read is None:
+            self._read = set(_read_names(self._root))
+        return name in self._read
+
+    def new(self, wanted: str) -> str:
+        """Return *wanted*, or with a number behind it, for a new value or node."""
+        if self._taken is None:
+            self._taken = set(_all_names(self._root))
+        name, number = wanted, 0
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name
+
+
+def _all_names(root: GraphProto | FunctionProto) -> Iterator[str]:
+    for scope in all_scopes(root):
+        if isinstance(scope, FunctionProto):
+            yield from (*scope.input, *scope.output)
+        else:
+            yield from (info.name for info in (*scope.input, *scope.output))
+            yield from (tensor.name for tensor in scope.initializer)
+            yield from (sparse.values.name for sparse in scope.sparse_initializer)
+        for node in scope.node:
+            yield from (node.name, *node.input, *node.output)
+
+
+def _read_names(root: GraphProto | FunctionProto) -> Iterator[str]:
+    for scope in all_scopes(root):
+        if isinstance(scope, FunctionProto):
+            yield from scope.output
+        else:
+            yield from (info.name for info in scope.output)
+        for node in scope.node:
+            yield from node.input
+
+
+def all_scopes(root: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
+    """Iterate over a graph or function and every body in it, outer ones first."""
+    pending = [root]
+    while pending:
+        scope = pending.pop()
+        yield scope
+        for node in scope.node:
+            pending += [body for _, body in graphs_of(node)]
+
+
+def all_nodes(root: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """Iterate over the nodes of a graph or function and of every body in it."""
+    for scope in all_scopes(root):
+        yield from scope.node
+
+
+class Scope:
+    """A graph, or the body of a function, and what is to change in it.
+
+    Args:
+        proto: The message, which stays as it is until :meth:`apply`.
+        types: Types of the model's values.
+        outer: The graph round it, whose values it sees; None for a main graph or a function.
+        body: Which body of which node of *outer* it is.
+
+    Attributes:
+        proto: As given.
+        names: Free names, here and in whatever shares names with it.
+        function: The function that it is, or lies in, if any.
+        path: The bodies to go through on the way from the main graph or the function.
+        where: What to put behind a node's name in messages: "", or " in ...".
+        replaced: What to put into the places of nodes, by index.
+    """
+
+    def __init__(
+        self,
+        proto: GraphProto | FunctionProto,
+        types: InferredTypes,
+        outer: Scope | None = None,
+        body: Body = (0, ""),
+    ) -> None:
+        """Look at nothing yet."""
+        self.proto = proto
+        self.replaced: dict[int, list[NodeProto]] = {}
+        self.function: FunctionProto | None = None
+        self.path: tuple[Body, ...] = ()
+        self.where: str = ""
+        self.names: ValueNames = ValueNames(proto) if outer is None else outer.names
+        if outer is not None:
+            self.function = outer.function
+            self.path = (*outer.path, body)
+            self.where = f" in {body[1]} of {node_label(outer.proto.node[body[0]])}{outer.where}"
+        elif isinstance(proto, FunctionProto):
+            self.function = proto
+            self.where = f" in {proto.domain}::{proto.name}"
+        self._types = types
+        self._outer = outer
+        self._values: dict[str, TensorProto | None] | None = None
+        self._shared: dict[bytes, str] = {}
+        self._initializers: list[TensorProto] = []
+        self._first: list[NodeProto] = []
+
+    def type_of(self, name: str) -> TensorType | None:
+        """Return what is known about a value that is visible here."""
+        values = self._defined()
+        if name not in values:
+            return self._outer.type_of(name) if self._outer else None
+        tensor = values[name]
+        if tensor is not None:
+            return TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
+        return None if self.function else self._types.table(self.path).get(name)
+
+    def value_of(self, name: str) -> NDArray[Any] | None:
+        """Return the value of a constant that is visible here, unless it is external data."""
+        values = self._defined()
+        if name not in values:
+            return self._outer.value_of(name) if self._outer else None
+        tensor = values[name]
+        if tensor is None or tensor.data_location == TensorProto.EXTERNAL:
+            return None
+        try:
+            array: NDArray[Any] = numpy_helper.to_array(tensor)
+        except UNREADABLE:
+            return None
+        return array
+
+    def _defined(self) -> dict[str, TensorProto | None]:
+        """Return what this graph itself defines, with the tensors of constants."""
+        if self._values is None:
+            self._values = dict(_definitions(self.proto))
+        return self._values
+
+    def add_constant(self, tensor: TensorProto, wanted: str) -> str:
+        """Return the name of a value that is always *tensor*; equal constants are shared.
+
+        Args:
+            tensor: The constant, without a name.
+            wanted: What to call it if that is free.
+        """
+        key = tensor.SerializeToString()
+        if key in self._shared:
+            return self._shared[key]
+        name = self._shared[key] = self.names.new(wanted)
+        if isinstance(self.proto, FunctionProto):
+            self._first.append(helper.make_node("Constant", [], [name], value=tensor))
+        else:
+            tensor.name = name
+            self._initializers.append(tensor)
+        return name
+
+    def add_reference(self, attribute: AttributeProto, wanted: str) -> str:
+        """Return the name of a value that is what the function's caller gives for an attribute.
+
+        Args:
+            attribute: The attribute of the Constant node that is made, which refers to the
+                function's.
+            wanted: What to call the value if that is free.
+        """
+        key = attribute.SerializeToString()
+        if key not in self._shared:
+            name = self._shared[key] = self.names.new(wanted)
+            node = NodeProto(op_type="Constant", output=[name])
+            node.attribute.append(attribute)
+            self._first.append(node)
+        return self._shared[key]
+
+    def apply(self) -> None:
+        """Edit the message; bodies are edited before what is round them."""
+        nodes = self.proto.node
+        if self._first or any(len(new) != 1 for new in self.replaced.values()):
+            kept = list(nodes)
+            del nodes[:]
+            nodes.extend(self._first)
+            for number, node in enumerate(kept):
+                nodes.extend(self.replaced.get(number, [node]))
+        else:
+            for number, (new,) in self.replaced.items():
+                nodes[number].CopyFrom(new)
+        if isinstance(self.proto, GraphProto):
+            self.proto.initializer.extend(self._initializers)
+
+
+def node_label(node: NodeProto) -> str:
+    """Return how messages call a node: its operator, and its name or its first output."""
+    return f"{node.op_type} {node.name or next(filter(None, node.output), '')!r}"
+
+
+def _definitions(
+    proto: GraphProto | FunctionProto,
+) -> Iterator[tuple[str, TensorProto | None]]:
+    if isinstance(proto, GraphProto):
+        yield from ((tensor.name, tensor) for tensor in proto.initializer)
+        yield from ((sparse.values.name, None) for sparse in proto.sparse_initializer)
+        yield from ((info.name, None) for info in proto.input)
+    else:
+        yield from ((name, None) for name in proto.input)
+    for node in proto.node:
+        constant = _constant(node)
+        yield from ((name, constant) for name in node.output)
+
+
+def _constant(node: NodeProto) -> TensorProto | None:
+    if node.op_type != "Constant" or node.domain not in STANDARD:
+        return None
+    attribute = next(iter(node.attribute), None)
+    if attribute is None or attribute.name != "value" or attribute.ref_attr_name:
+        return None
+    tensor: TensorProto = attribute.t
+    return tensor
+
+
+# What an adapter sees of the node that it adapts, and says about what is to take its place.
+
+
+_FLOATS = {"float16", "float32", "float64"}
+_FIRST_CAST_LIKE = 15
+_FIRST_PLAIN_CONSTANT = 12
+
+
+class NotRaisableError(Exception):  # an answer, not an error, until all are collected
+    """A node cannot be raised; the message says why, without naming it.
+
+    Attributes:
+        version: The opset that it cannot be raised to, though to the one before; 0 if to none.
+    """
+
+    version = 0
+
+
+class Site:
+    """One node to be adapted to the schema of the next version of its operator.
+
+    An adapter asks, and then says what takes the node's place by :meth:`helper` and
+    :meth:`replace`; if it says nothing, the node stays as it is.
+
+    Args:
+        node: The node, which is not edited.
+        scope: The graph or function that it is in.
+        version: The opset whose schema the node is to fit.
+        target: The opset that the model is raised to.
+        is_given: Tells whether a function's attribute has a value at every call.
+
+    Attributes:
+        made: What takes the node's place, each with the opset that it is written for.
+    """
+
+    def __init__(
+        self, node: NodeProto, scope: Scope, version: int, target: int, is_given: IsGiven
+    ) -> None:
+        """Make nothing yet."""
+        self.node = node
+        self.version = version
+        self.target = target
+        self.made: list[tuple[NodeProto, int]] = []
+        self._scope = scope
+        self._is_given = is_given
+
+    def attribute(self, name: str) -> AttributeProto | None:
+        """Return an attribute as it stands."""
+        return next((found for found in self.node.attribute if found.name == name), None)
+
+    def known(self, name: str) -> AttributeProto | None:
+        """Return an attribute whose value is needed.
+
+        Raises:
+            Refusal: The value is whatever the function's caller gives.
+        """
+        found = self.attribute(name)
+        if found is not None and found.ref_attr_name:
+            raise NotRaisableError(
+                f"its attribute {name!r} is the function's {found.ref_attr_name!r}"
+            )
+        return found
+
+    def integer(self, name: str, default: int) -> int:
+        """Return the value of an integer attribute."""
+        found = self.known(name)
+        return default if found is None else found.i
+
+    def text(self, name: str, default: str) -> str:
+        """Return the value of a text attribute."""
+        found = self.known(name)
+        return default if found is None else found.s.decode(errors="replace")
+
+    def input(self, slot: int) -> str:
+        """Return the name of an input, "" if there is none."""
+        return self.node.input[slot] if slot < len(self.node.input) else ""
+
+    def is_output_read(self, slot: int) -> bool:
+        """Tell whether an output is there and read by anything."""
+        return slot < len(self.node.output) and self._scope.names.is_read(self.node.output[slot])
+
+    def dtype(self, slot: int) -> str | None:
+        """Return the element type of an input if it is known."""
+        found = self._scope.type_of(self.input(slot))
+        return None if found is None else found.dtype
+
+    def shape(self, slot: int) -> tuple[Dim, ...] | None:
+        """Return the shape of an input if its rank is known."""
+        found = self._scope.type_of(self.input(slot))
+        return None if found is None else found.shape
+
+    def value(self, slot: int) -> np.ndarray[Any, np.dtype[Any]] | None:
+        """Return the value of an input if it is a constant in the file."""
+        return self._scope.value_of(self.input(slot))
+
+    def constant(self, array: np.ndarray[Any, np.dtype[Any]], wanted: str) -> str:
+        """Return the name of a value that is always *array*."""
+        return self._scope.add_constant(numpy_helper.from_array(array), wanted)
+
+    def as_input(self, name: str, array: Callable[[Any], np.ndarray[Any, Any]], field: str) -> str:
+        """Return the name of a value that holds an attribute's, "" if the attribute is not there.
+
+        An empty list counts as not there: so the older operators treat it.
+
+        Args:
+            name: The attribute.
+            array: Makes the constant of the attribute's value.
+            field: The attribute of Constant that takes the value where it is the caller's.
+        """
+        found = self.attribute(name)
+        if found is None:
+            return ""
+        if not found.ref_attr_name:
+            value = decode_attribute(found, {}).value
+            return self.constant(array(value), name) if value != () else ""
+        if self.target < _FIRST_PLAIN_CONSTANT:
+            raise NotRaisableError(
+                f"its attribute {name!r} is the function's {found.ref_attr_name!r}, which only "
+                f"opset {_FIRST_PLAIN_CONSTANT} and later can turn into an input"
+            )
+        function = self._scope.function
+        if function is None or not self._is_given(function, found.ref_attr_name):
+            raise NotRaisableError(
+                f"its attribute {name!r} is the function's {found.ref_attr_name!r}, which not "
+                "every call gives"
+            )
+        reference = AttributeProto(name=field, type=found.type, ref_attr_name=found.ref_attr_name)
+        return self._scope.add_reference(reference, name)
+
+    def scalar_like_input(self, name: str) -> str:
+        """Return the name of a scalar of the first input's type that holds a float attribute's.
+
+        Returns:
+            "" if the attribute is not there.
+
+        Raises:
+            Refusal: The type is none of floats, or not known and the target has no CastLike.
+        """
+        found = self.attribute(name)
+        if found is None:
+            return ""
+        dtype = self.dtype(0)
+        if dtype is not None and dtype not in _FLOATS:
+            raise NotRaisableError(f"its input is of type {dtype}, which it did not take")
+        if dtype is not None and not found.ref_attr_name:
+            with np.errstate(over="ignore"):  # a bound beyond float16 is an infinite one
+                return self.as_input(name, lambda value: np.array(value, dtype), "")
+        if self.target < _FIRST_CAST_LIKE:
+            raise NotRaisableError(
+                f"the type of {self.input(0)!r}, which {name!r} must have, is not known, and only "
+                f"opset {_FIRST_CAST_LIKE} and later can do without"
+            )
+        number = self.as_input(name, lambda value: np.array(value, np.float32), "value_float")
+        return self.helper(
+            "CastLike", [number, self.input(0)], f"{name}_cast", version=_FIRST_CAST_LIKE
+        )
+
+    def helper(
+        self,
+        op_type: str,
+        inputs: Iterable[str],
+        wanted: str,
+        attributes: Iterable[AttributeProto] = (),
+        *,
+        version: int = 0,
+    ) -> str:
+        """Put a new node here, before or behind the adapted one in the order of the calls.
+
+        Args:
+            op_type: The operator, of the standard.
+            inputs: Names of values.
+            wanted: What to call its output if that is free; an output of the node is taken over.
+            attributes: The attributes.
+            version: The opset that the node is written for; that of the site if 0.
+
+        Returns:
+            The name of its output.
+        """
+        output = wanted if wanted in self.node.output else self._scope.names.new(wanted)
+        name = self.node.name and self._scope.names.new(f"{self.node.name}_{op_type}")
+        node = NodeProto(op_type=op_type, name=name, input=inputs, output=[output])
+        node.attribute.extend(attributes)
+        self.made.append((node, version or self.version))
+        return output
+
+    def replace(  # noqa: PLR0913  # all by keyword
+        self,
+        *,
+        op_type: str = "",
+        inputs: Sequence[str] = (),
+        output: str = "",
+        outputs: int = 0,
+        without: Iterable[str] = (),
+        attributes: Mapping[str, int | str | list[int]] = MappingProxyType({}),
+        version: int = 0,
+    ) -> str:
+        """Put the node itself here, changed; whatever is not named stays, as unknown fields do.
+
+        Args:
+            op_type: The new operator.
+            inputs: The new inputs; those at the end may be "".
+            output: What to call the first output, if that is free, where the name is taken over.
+            outputs: How many outputs to keep; all if 0.
+            without: Attributes to drop.
+            attributes: Attributes to add, or to give another value.
+            version: The opset that the node is written for; that of the site if 0.
+
+        Returns:
+            The name of its first output.
+        """
+        node = NodeProto()
+        node.CopyFrom(self.node)
+        node.op_type = op_type or node.op_type
+        if inputs:
+            del node.input[:]
+            node.input.extend(_trimmed(inputs))
+        if output:
+            node.output[0] = self._scope.names.new(output)
+        del node.output[outputs or len(node.output) :]
+        for number in reversed(range(len(node.attribute))):
+            if node.attribute[number].name in {*without, *attributes}:
+                del node.attribute[number]
+        node.attribute.extend(helper.make_attribute(*item) for item in attributes.items())
+        self.made.append((node, version or self.version))
+        return str(node.output[0])
+
+
+def _trimmed(names: Sequence[str]) -> Sequence[str]:
+    used = len(names)
+    while used and not names[used - 1]:
+        used -= 1
+    return names[:used]
+
+
+# Adapters for the bumps that turned attributes into inputs and left the meaning alone.
+
+
+_REDUCTIONS = (
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSumSquare",
+)
+
+
+def _integers(value: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401  # whatever the attribute holds
+    return np.array(value, np.int64)
+
+
+def _floats(value: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401
+    return np.array(value, np.float32)
+
+
+def _lists_to_inputs(*names: str) -> Callable[[Site], None]:
+    """Return an adapter that moves lists of integers behind the first input, in this order."""
+
+    def adapt(site: Site) -> None:
+        if any(site.attribute(name) is not None for name in names):
+            moved = [site.as_input(name, _integers, "value_ints") for name in names]
+            site.replace(inputs=[site.input(0), *moved], without=names)
+
+    return adapt
+
+
+def _unsqueeze_13(site: Site) -> None:
+    """Move the axes, which must be there, even where the list of them is empty."""
+    axes = site.as_input("axes", _integers, "value_ints") or site.constant(_integers([]), "axes")
+    site.replace(inputs=[site.input(0), axes], without=["axes"])
+
+
+def _upsample_9(site: Site) -> None:
+    scales = site.as_input("scales", _floats, "value_floats")
+    site.replace(inputs=[site.input(0), scales], without=["scales"])
+
+
+def _top_k_10(site: Site) -> None:
+    """Move the number of elements, which became a vector of one."""
+    count = site.constant(_integers([site.integer("k", 1)]), "k")
+    site.replace(inputs=[site.input(0), count], without=["k"])
+
+
+def _dft_20(site: Site) -> None:
+    """Move the axis, whose default changed from 1 to the last but one."""
+    axis = site.as_input("axis", _integers, "value_int") or site.constant(_integers(1), "axis")
+    site.replace(inputs=[site.input(0), site.input(1), axis], without=["axis"])
+
+
+def _clip_11(site: Site) -> None:
+    """Move the bounds, which became scalars of the input's type."""
+    if site.attribute("min") is None and site.attribute("max") is None:
+        return
+    bounds = [site.scalar_like_input("min"), site.scalar_like_input("max")]
+    site.replace(inputs=[site.input(0), *bounds], without=["min", "max"])
+
+
+def _pad_11(site: Site) -> None:
+    """Move the widths, and the value where it is used and not the default."""
+    value = ""
+    found = site.attribute("value")
+    if found is not None and (found.ref_attr_name or found.f):
+        value = site.scalar_like_input("value")
+    pads = site.as_input("pads", _integers, "value_ints") or site.constant(_integers([]), "pads")
+    site.replace(inputs=[site.input(0), pads, value], without=["pads", "value"])
+
+
+ATTRIBUTE_INPUTS = {
+    ("Clip", 11): _clip_11,
+    ("DFT", 20): _dft_20,
+    ("Pad", 11): _pad_11,
+    ("ReduceSum", 13): _lists_to_inputs("axes"),
+    ("Slice", 10): _lists_to_inputs("starts", "ends", "axes"),
+    ("Split", 13): _lists_to_inputs("split"),
+    ("Squeeze", 13): _lists_to_inputs("axes"),
+    ("TopK", 10): _top_k_10,
+    ("Unsqueeze", 13): _unsqueeze_13,
+    ("Upsample", 9): _upsample_9,
+    **{(op_type, 18): _lists_to_inputs("axes") for op_type in _REDUCTIONS},
+}
+
+
+# Adapters for the bumps that changed what a node means, and guards where only some nodes did.
+
+
+_FIRST_OPTIONAL_ROI = 13
+_FIRST_ALLOWZERO = 14
+_INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+
+
+def _softmax_13(site: Site) -> None:
+    """Keep normalising over all dimensions from the axis on; since 13 it is over one only.
+
+    Where the dimensions behind the axis are all 1 that is the same. Elsewhere the input is made a
+    matrix for the time being, which is how the older schema described it.
+    """
+    found = site.attribute("axis")
+    if found is None or not found.ref_attr_name:
+        axis = 1 if found is None else found.i
+        if axis == -1 or _ends_at(site, axis):
+            if found is None and len(site.shape(0) or ()) != axis + 1:
+                site.replace(attributes={"axis": axis})
+            return
+    name = site.node.output[0]
+    if site.target < _FIRST_ALLOWZERO and 0 in (site.shape(0) or ()):
+        raise NotRaisableError(f"its input is empty, which opset {_FIRST_ALLOWZERO} is needed for")
+    flat = site.helper("Flatten", [site.input(0)], f"{name}_flat", [found] if found else [])
+    normal = site.replace(inputs=[flat], output=f"{name}_matrix", attributes={"axis": -1})
+    shape = site.helper("Shape", [site.input(0)], f"{name}_shape")
+    if site.target < _FIRST_ALLOWZERO:
+        site.helper("Reshape", [normal, shape], name)
+    else:
+        zeros = make_attribute("allowzero", 1)
+        site.helper("Reshape", [normal, shape], name, [zeros], version=_FIRST_ALLOWZERO)
+
+
+def _ends_at(site: Site, axis: int) -> bool:
+    """Tell whether all dimensions of the input behind *axis* are known to be 1."""
+    shape = site.shape(0)
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return False
+    return all(dim == 1 for dim in shape[axis % len(shape) + 1 :])
+
+
+def _resize_11(site: Site) -> None:
+    """Say how coordinates are computed, whose default became another.
+
+    Before 11 the nearest element was the one before it where an axis grows and the one behind it
+    where it shrinks: that is what onnxruntime does, the schema does not say.
+    """
+    rounding = {}
+    if site.text("mode", "nearest") == "nearest":
+        scales = site.value(1)
+        if scales is None:
+            raise NotRaisableError(
+                "which element is nearest depends on its scales, which are no constant"
+            )
+        if (scales >= 1).all():
+            rounding["nearest_mode"] = "floor"
+        elif (scales <= 1).all():
+            rounding["nearest_mode"] = "ceil"
+        else:
+            raise NotRaisableError(
+                "it grows along one axis and shrinks along another, rounding differently"
+            )
+    _resize_asymmetrically(site, rounding)
+
+
+def _upsample_10(site: Site) -> None:
+    """Make it a Resize; an axis can only grow."""
+    if site.target == site.version:
+        site.replace(op_type="Resize")
+        return
+    is_nearest = site.text("mode", "nearest") == "nearest"
+    _resize_asymmetrically(site, {"nearest_mode": "floor"} if is_nearest else {})
+
+
+def _resize_asymmetrically(site: Site, rounding: dict[str, str]) -> None:
+    """Make it a Resize of opset 11."""
+    roi = ""
+    if site.target < _FIRST_OPTIONAL_ROI:
+        roi = site.constant(np.zeros(0, np.float32), "roi")
+    site.replace(
+        op_type="Resize",
+        inputs=[site.input(0), roi, site.input(1)],
+        version=11,
+        attributes={"coordinate_transformation_mode": "asymmetric", **rounding},
+    )
+
+
+def _resize_13(site: Site) -> None:
+    """Leave out the scales where there are sizes, instead of giving an empty tensor."""
+    mode = site.text("coordinate_transformation_mode", "half_pixel")
+    if mode == "tf_half_pixel_for_nn":
+        raise NotRaisableError(
+            f"its coordinate_transformation_mode {mode!r} was taken out in opset 13"
+        )
+    if site.input(2) and site.input(3):
+        site.replace(inputs=[site.input(0), site.input(1), "", site.input(3)])
+
+
+def _dropout_10(site: Site) -> None:
+    """Leave the mask out, whose type changed, and in opset 12 its value."""
+    if site.is_output_read(1):
+        raise NotRaisableError(
+            "its output 'mask' is read, which became another in opsets 10 and 12"
+        )
+    if len(site.node.output) > 1:
+        site.replace(outputs=1)
+
+
+def _dropout_12(site: Site) -> None:
+    """Move the ratio as well."""
+    _dropout_10(site)
+    ratio = site.as_input("ratio", lambda value: np.array(value, np.float32), "value_float")
+    if ratio:
+        site.made.clear()
+        site.replace(inputs=[site.input(0), ratio], outputs=1, without=["ratio"])
+
+
+def _batch_normalization_9(site: Site) -> None:
+    if not site.integer("spatial", 1):
+        raise NotRaisableError(
+            "its attribute 'spatial' is 0: per-activation statistics ended with opset 9"
+        )
+    if site.attribute("spatial") is not None:
+        site.replace(without=["spatial"])
+
+
+def _batch_normalization_14(site: Site) -> None:
+    if any(site.node.output[1:]):
+        raise NotRaisableError("it is in training mode, whose outputs changed in opset 14")
+
+
+def _mean_variance_normalization_13(site: Site) -> None:
+    """State the default of the axes, without which onnx.checker stumbles over the newer schema."""
+    if site.attribute("axes") is None:
+        site.replace(attributes={"axes": [0, 2, 3]})
+
+
+def _grid_sample_20(site: Site) -> None:
+    """Rename the modes; the default is the same by its new name."""
+    renamed = {"bilinear": "linear", "bicubic": "cubic"}
+    mode = site.text("mode", "")
+    if mode in renamed:
+        site.replace(attributes={"mode": renamed[mode]})
+
+
+def _group_normalization_21(site: Site) -> None:
+    """Repeat scale and bias for each channel of a group, and keep the precision."""
+    shape, dtype, groups = site.shape(0), site.dtype(0), site.integer("num_groups", 0)
+    channels = None if shape is None or len(shape) < 2 else shape[1]  # noqa: PLR2004  # N and C
+    if not isinstance(channels, int) or dtype is None or not groups or channels % groups:
+        raise NotRaisableError(
+            "scale and bias are per channel since opset 21, and those are not known"
+        )
+    inputs = [site.input(0), site.input(1), site.input(2)]
+    if channels != groups:
+        inputs[1:] = [_repeated(site, name, channels // groups) for name in inputs[1:]]
+    if dtype != "float32":
+        site.replace(inputs=inputs, attributes={"stash_type": DTYPE_CODES[dtype]})
+    elif channels != groups:
+        site.replace(inputs=inputs)
+
+
+def _repeated(site: Site, name: str, times: int) -> str:
+    """Return the name of the vector *name* with each element repeated."""
+    column = site.constant(np.array([-1, 1]), "column")
+    widths = site.constant(np.array([1, times]), "widths")
+    vector = site.constant(np.array([-1]), "vector")
+    tall = site.helper("Reshape", [name, column], f"{name}_column")
+    wide = site.helper("Expand", [tall, widths], f"{name}_repeated")
+    return site.helper("Reshape", [wide, vector], f"{name}_per_channel")
+
+
+def _without_integers(site: Site) -> None:
+    """Refuse integers, which are no longer taken.
+
+    An unknown type passes: if it is one of integers after all, the result is an invalid model and
+    not a wrong one.
+    """
+    dtype = site.dtype(0)
+    if dtype in _INTEGERS:
+        raise NotRaisableError(f"it takes no {dtype} since opset {site.version}")
+
+
+def _roi_align_16(site: Site) -> None:
+    """Say that coordinates are not shifted, whose default became another."""
+    site.replace(attributes={"coordinate_transformation_mode": "output_half_pixel"})
+
+
+def _scatter_11(site: Site) -> None:
+    """Give it the name that it has since."""
+    site.replace(op_type="ScatterElements")
+
+
+def _split_18(site: Site) -> None:
+    """Say into how many parts to split where the lengths are not given."""
+    if not site.input(1):
+        site.replace(attributes={"num_outputs": len(site.node.output)})
+
+
+MEANINGS: dict[tuple[str, int], Callable[[Site], None]] = {
+    ("BatchNormalization", 9): _batch_normalization_9,
+    ("BatchNormalization", 14): _batch_normalization_14,
+    ("Dropout", 10): _dropout_10,
+    ("Dropout", 12): _dropout_12,
+    ("Erf", 13): _without_integers,
+    ("GridSample", 20): _grid_sample_20,
+    ("GroupNormalization", 21): _group_normalization_21,
+    ("Hardmax", 13): _softmax_13,
+    ("LogSoftmax", 13): _softmax_13,
+    ("MeanVarianceNormalization", 13): _mean_variance_normalization_13,
+    ("ReduceLogSum", 28): _without_integers,
+    ("ReduceLogSumExp", 28): _without_integers,
+    ("Resize", 11): _resize_11,
+    ("Resize", 13): _resize_13,
+    ("RoiAlign", 16): _roi_align_16,
+    ("Scatter", 11): _scatter_11,
+    ("Softmax", 13): _softmax_13,
+    ("Split", 18): _split_18,
+    ("Upsample", 10): _upsample_10,
+}
+
+
+# What happened to each operator of the standard between two opsets.
+#
+# An operator's schema is in force from the opset it names until the next version of the schema: a
+# *bump*. Every bump from opset 8 to 28 has been read and put into one of three classes: it keeps
+# the meaning of every node that was valid before (KEEPS_MEANING), there is an adapter for it, or
+# it is refused. A bump that is in none of them, of an onnx yet to come, is refused as unknown.
+
+
+Adapter: TypeAlias = Callable[[Site], None]
+"""Hands what a node becomes to its site; nothing if the node may stay as it is."""
+
+OLDEST_COVERED = 7
+
+KEEPS_MEANING = {
+    8: "Max MaxPool Mean Min Sum",
+    9: "Cast Constant Flatten Gemm Greater Less MatMul PRelu",
+    10: "AveragePool MaxPool",
+    11: """
+        ArgMax ArgMin AveragePool Compress Concat Constant Conv ConvTranspose DepthToSpace
+        Equal Flatten Gather Gemm Hardmax If LogSoftmax Loop LpPool MaxPool MaxUnpool
+        NonMaxSuppression OneHot ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
+        ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Scan Slice Softmax Split
+        Squeeze TopK Unsqueeze
+    """,
+    12: "ArgMax ArgMin Clip Constant GatherND Max MaxPool Min Pow ReduceMax ReduceMin",
+    13: """
+        Abs Add ArgMax ArgMin Cast Ceil Clip Concat Constant DepthToSpace DequantizeLinear
+        Div Dropout Equal Exp Expand Flatten Floor Gather GatherElements GatherND Gemm
+        Greater Identity If IsNaN LRN Less Log Loop MatMul Max Mean Min Mod Mul Neg
+        NegativeLogLikelihoodLoss NonZero Pad Pow QuantizeLinear Reciprocal ReduceL1
+        ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+        ReduceSumSquare Relu Reshape ScatterElements ScatterND Shape Sigmoid Sign Size Slice
+        SoftmaxCrossEntropyLoss SpaceToDepth Sqrt Sub Sum Tanh Tile Transpose
+    """,
+    14: "Add CumSum Div GRU Identity LSTM Mul RNN Relu Reshape Sub",
+    15: "BatchNormalization Pow Shape",
+    16: """
+        GreaterOrEqual Identity If LeakyRelu LessOrEqual Loop PRelu Scan ScatterElements
+        ScatterND Where
+    """,
+    18: "LpPool OptionalGetElement OptionalHasElement Pad Resize ScatterElements ScatterND",
+    19: """
+        AveragePool Cast CastLike Constant DequantizeLinear Equal Identity If Loop Pad
+        QuantizeLinear Reshape Resize Scan Shape Size
+    """,
+    20: "ConstantOfShape IsInf IsNaN ReduceMax ReduceMin",
+    21: """
+        Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad
+        QLinearMatMul QuantizeLinear Reshape Scan Shape Size Squeeze Transpose Unsqueeze
+    """,
+    22: """
+        Acos Acosh Asin Asinh Atan Atanh AveragePool Bernoulli Conv ConvTranspose Cos Cosh
+        DeformConv Det Dropout Elu EyeLike GRU GlobalAveragePool GlobalLpPool GlobalMaxPool
+        GridSample HardSigmoid HardSwish InstanceNormalization LSTM LpNormalization LpPool
+        MaxPool MaxRoiPool MaxUnpool Mish Multinomial NegativeLogLikelihoodLoss RNN
+        RandomNormal RandomNormalLike RandomUniform RandomUniformLike RoiAlign Round Selu
+        Sin Sinh Softplus Softsign Tan ThresholdedRelu
+    """,
+    23: """
+        Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad
+        QuantizeLinear Reshape Scan Shape Size Squeeze Transpose Unsqueeze
+    """,
+    24: """
+        Attention Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity
+        If Loop Pad QuantizeLinear Reshape Scan Shape Size SplitToSequence Squeeze TopK
+        Transpose Unsqueeze
+    """,
+    25: """
+        Attention Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity
+        If Loop Pad QuantizeLinear Reshape Scan Shape Size Squeeze Transpose Unsqueeze
+    """,
+    27: "Range",
+    28: """
+        BitShift Cast Celu Compress DepthToSpace DequantizeLinear Einsum Mod OneHot Optional
+        OptionalGetElement OptionalHasElement QuantizeLinear ReverseSequence SpaceToDepth
+        Unique
+    """,
+}
+"""Bumps that need nothing: more types, optional inputs and attributes whose default is the old way.
+
+In a few the wording changed as well, to what onnxruntime and onnx's reference evaluator had been
+computing for the older version all along, which is how models use it: where ConvTranspose 11 puts
+the odd element of the padding, what OneHot 11 makes of negative indices, that AveragePool 22 and
+MaxPool 22 drop windows that begin in the padding, and how Cast 24 and CastLike 24 round infinity
+to the finite eight-bit floats.
+"""
+
+REFUSED = {
+    ("Scan", 9): "Scan before opset 9 runs over a batch, which later ones do not",
+}
+
+ADAPTERS: dict[tuple[str, int], Adapter] = {**ATTRIBUTE_INPUTS, **MEANINGS}
+
+
+def rule_for(op_type: str, version: int) -> Adapter | None:
+    """Return what makes a node fit the schema of *version*; None if it fits as it is.
+
+    Raises:
+        Refusal: Nothing does.
+    """
+    key = (op_type, version)
+    if key in ADAPTERS:
+        return ADAPTERS[key]
+    if op_type in _keeping(version):
+        return None
+    if version <= OLDEST_COVERED:
+        raise NotRaisableError(
+            f"{op_type} changed in opset {version}, and only changes after 7 are covered"
+        )
+    reason = f"{op_type} changed in opset {version} in a way that dpl does not know"
+    raise NotRaisableError(REFUSED.get(key, reason))
+
+
+@cache
+def _keeping(version: int) -> frozenset[str]:
+    return frozenset(KEEPS_MEANING.get(version, "").split())
+
+
+@cache
+def bumps(op_type: str, old: int, new: int) -> tuple[int, ...]:
+    """Return the versions at which an operator's schema changed after *old*, up to *new*.
+
+    Raises:
+        Refusal: The operator is not in the standard at *old*.
+    """
+    start = _since(op_type, old)
+    if start is None:
+        raise NotRaisableError(f"{op_type} is no operator of the standard at opset {old}")
+    found: list[int] = []
+    version = _since(op_type, new)
+    while version is not None and version > start:
+        found.insert(0, version)
+        version = _since(op_type, version - 1)
+    return tuple(found)
+
+
+def _since(op_type: str, version: int) -> int | None:
+    try:
+        return onnx.defs.get_schema(op_type, version, "").since_version
+    except (onnx.defs.SchemaError, TypeError):
+        return None  # TypeError: a name that is no text, or a version beyond 32 bits
+
+
+# What raising a model's opset would change, worked out before anything is changed.
+
+
+class AdaptedNode(NamedTuple):
+    """One node that did not fit the new opset as it was.
+
+    Attributes:
+        op_type: Its operator before.
+        name: Its name, or its first output where it has none.
+        where: "" in the main graph, or " in ..." a body or a function.
+    """
+
+    op_type: str
+    name: str
+    where: str
+
+
+class RefusedNode(NamedTuple):
+    """One node that cannot be raised.
+
+    Attributes:
+        what: What it is and where.
+        version: The opset that it cannot be raised to, though to the one before.
+        reason: Why not.
+    """
+
+    what: str
+    version: int
+    reason: str
+
+
+class OpsetPlan:
+    """The changes that raise a model to another opset.
+
+    Args:
+        model: The model, which stays as it is until :meth:`apply`.
+        target: The opset to raise it to.
+        types: Types of its values.
+
+    Attributes:
+        target: As given.
+        adapted: The nodes to change.
+        refused: The nodes that cannot be raised; if there are any, the plan is void.
+        raised_functions: The functions that import the standard at an older opset.
+    """
+
+    def __init__(self, model: ModelProto, target: int, types: InferredTypes) -> None:
+        """Look at every node."""
+        self.adapted: list[AdaptedNode] = []
+        self.refused: list[RefusedNode] = []
+        self._model = model
+        self.target = target
+        self._types = types
+        self._functions = {_key_of_function(item): item for item in model.functions}
+        self._calls = _Calls(model, self._functions)
+        self._scopes: list[Scope] = []
+        self.raised_functions: list[FunctionProto] = []
+        before = imported_standard(model.opset_import)
+        self._visit(Scope(model.graph, types), before)
+        for function in model.functions:
+            own = imported_standard(function.opset_import)
+            if own is None and not function.opset_import:
+                self._visit(Scope(function, types), before)
+            elif own is None:
+                self._visit(Scope(function, types), own)
+            elif own < target:
+                self.raised_functions.append(function)
+                self._visit(Scope(function, types), own)
+
+    def apply(self) -> None:
+        """Edit the model."""
+        for scope in reversed(self._scopes):
+            scope.apply()
+        imports = chain(
+            self._model.opset_import, *(item.opset_import for item in self.raised_functions)
+        )
+        for entry in imports:
+            if entry.domain in STANDARD:
+                entry.version = self.target
+
+    def _visit(self, root: Scope, version: int | None) -> None:
+        """Look at the nodes of a graph, and of the bodies in it, outer ones first."""
+        pending = deque([root])
+        while pending:
+            scope = pending.popleft()
+            self._scopes.append(scope)
+            for number, node in enumerate(scope.proto.node):
+                if node.domain in STANDARD:
+                    self._visit_node(node, version, scope, number)
+                pending.extend(
+                    Scope(body, self._types, scope, (number, name))
+                    for name, body in graphs_of(node)
+                )
+
+    def _visit_node(self, node: NodeProto, version: int | None, scope: Scope, number: int) -> None:
+        try:
+            new = self._raised(node, version, scope)
+        except NotRaisableError as refusal:
+            what = f"{node_label(node)}{scope.where}"
+            self.refused.append(RefusedNode(what, refusal.version, str(refusal)))
+            return
+        if new is not None:
+            scope.replaced[number] = new
+            name = node.name or next(filter(None, node.output), "")
+            self.adapted.append(AdaptedNode(node.op_type, name, scope.where))
+
+    def _raised(self, node: NodeProto, version: int | None, scope: Scope) -> list[NodeProto] | None:
+        """Return what takes a node's place, None if it stays.
+
+        Raises:
+            Refusal: It cannot be raised.
+        """
+        if version is None:
+            raise NotRaisableError("it is of the standard, of which no version is imported")
+        try:
+            steps = bumps(node.op_type, version, self.target)
+        except NotRaisableError:
+            if _key_of_call(node) in self._functions:
+                return None
+            raise
+        for step in steps:
+            try:
+                adapted = self._adapted(node, step, scope)
+            except NotRaisableError as refusal:
+                refusal.version = step
+                raise
+            if adapted:
+                return [
+                    made
+                    for new, written_for in adapted
+                    for made in self._raised(new, written_for, scope) or [new]
+                ]
+        return None
+
+    def _adapted(self, node: NodeProto, step: int, scope: Scope) -> Sequence[tuple[NodeProto, int]]:
+        """Return what fits the schema of *step* in a node's place, nothing if it fits itself.
+
+        Raises:
+            Refusal: Nothing does, as far as dpl knows.
+        """
+        rule = rule_for(node.op_type, step)
+        if rule is None:
+            return ()
+        if _key_of_call(node) in self._functions:
+            raise NotRaisableError("a function of the model has the name of its operator")
+        if not node.output:
+            raise NotRaisableError("it has no output")
+        site = Site(node, scope, step, self.target, self._calls.always_give)
+        rule(site)
+        return site.made
+
+
+class _Calls:
+    """The calls of a model's functions, looked up when first asked about."""
+
+    def __init__(self, model: ModelProto, functions: Mapping[Key, FunctionProto]) -> None:
+        """Look at nothing yet."""
+        self._model = model
+        self._functions = functions
+        self._given: dict[tuple[Key, str], bool] = {}
+        self._known: dict[Key, list[tuple[FunctionProto | None, dict[str, str]]]] | None = None
+
+    def always_give(self, function: FunctionProto, attribute: str) -> bool:
+        """Tell whether an attribute of a function has a value whenever it is called."""
+        asked = (_key_of_function(function), attribute)
+        if asked not in self._given:
+            self._given[asked] = True  # should functions call each other in a circle
+            declared = any(default.name == attribute for default in function.attribute_proto)
+            self._given[asked] = declared or all(
+                self._gives(caller, given, attribute) for caller, given in self._of(asked[0])
+            )
+        return self._given[asked]
+
+    def _gives(
+        self, caller: FunctionProto | None, given: Mapping[str, str], attribute: str
+    ) -> bool:
+        if attribute not in given:
+            return False
+        passed_on = given[attribute]
+        return not passed_on or (caller is not None and self.always_give(caller, passed_on))
+
+    def _of(self, key: Key) -> list[tuple[FunctionProto | None, dict[str, str]]]:
+        """Return for each call who calls, and which attributes, referring to which of its own."""
+        if self._known is None:
+            self._known = {}
+            for caller in (None, *self._functions.values()):
+                for node in all_nodes(self._model.graph if caller is None else caller):
+                    callee = _key_of_call(node)
+                    if callee in self._functions:
+                        given = {item.name: item.ref_attr_name for item in node.attribute}
+                        self._known.setdefault(callee, []).append((caller, given))
+        return self._known.get(key, [])
+
+
+def imported_standard(imports: Iterable[OperatorSetIdProto]) -> int | None:
+    """Return the version of the standard that is imported, the last one if there are several."""
+    versions = [entry.version for entry in imports if entry.domain in STANDARD]
+    return versions[-1] if versions else None
+
+
+def _key_of_function(function: FunctionProto) -> Key:
+    domain = "" if function.domain in STANDARD else function.domain
+    return (domain, function.name, function.overload)
+
+
+def _key_of_call(node: NodeProto) -> Key:
+    domain = "" if node.domain in STANDARD else node.domain
+    return (domain, node.op_type, node.overload)
+
+
+@dataclass(frozen=True)
+class RaisedOpset:
+    """What :func:`raise_opset` did.
+
+    Attributes:
+        before: The model's opset before; None if it imported none, having no standard nodes.
+        after: Its opset now.
+        ir_versions: The IR version before and now.
+        adapted: The nodes that were changed.
+        functions: The functions that were raised, as ``domain::name``.
+    """
+
+    before: int | None
+    after: int
+    ir_versions: tuple[int, int]
+    adapted: tuple[AdaptedNode, ...]
+    functions: tuple[str, ...]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the model differs from what it was."""
+        return self.before != self.after or bool(self.adapted or self.functions)
+
+    def __str__(self) -> str:
+        """Read as ``raised from opset 12 to 18; adapted: Clip 2, Squeeze``."""
+        counts = Counter(node.op_type for node in self.adapted)
+        parts = [f"{name} {count}" if count > 1 else name for name, count in sorted(counts.items())]
+        adapted = ", ".join(parts) or "no node"
+        return f"raised from opset {self.before or 'none'} to {self.after}; adapted: {adapted}"
+
+
+def raise_opset(proto: ModelProto, version: int, label: str = "the model") -> RaisedOpset:
+    """Raise a model and its functions to opset *version* of the standard.
+
+    The message is edited in place; if this raises an error it is as it was. The IR version goes
+    up to what the opset needs; if it was below 4, initializers are taken off the graph inputs, as
+    onnxruntime does not fold those that could be overridden. Other domains stay as they are, and
+    so do functions that are newer already.
+
+    Args:
+        proto: The model, of which an IR can be built; external data is neither read nor needed.
+        version: The opset to raise it to.
+        label: What to call the model in messages.
+
+    Raises:
+        UsageError: The model is newer than *version*, or *version* than the installed onnx.
+        OpsetError: A node cannot be expressed at *version*, as far as dpl knows.
+    """
+    before = _checked_opset(proto, version, label)
+    ir_version = proto.ir_version
+    types = InferredTypes(proto)
+    plan = OpsetPlan(proto, version, types)
+    if plan.refused:
+        raise _refusal(plan, proto, label, types)
+    plan.apply()
+    if before is None:
+        proto.opset_import.add(domain="", version=version)
+    if before != version:
+        _raise_ir_version(proto, version)
+    return RaisedOpset(
+        before,
+        version,
+        (ir_version, proto.ir_version),
+        tuple(plan.adapted),
+        tuple(f"{function.domain}::{function.name}" for function in plan.raised_functions),
+    )
+
+
+def _checked_opset(proto: ModelProto, version: int, label: str) -> int | None:
+    """Return the model's opset; refuse what makes no sense.
+
+    Raises:
+        UsageError: The version cannot be raised to.
+        OpsetError: The model cannot be raised at all.
+    """
+    newest = onnx.defs.onnx_opset_version()
+    if not 1 <= version <= newest:
+        raise UsageError(
+            f"there is no opset {version} in the installed onnx {onnx.__version__}",
+            hint=f"ask for {newest} at most, or install a newer onnx",
+        )
+    if len({entry.version for entry in proto.opset_import if entry.domain in STANDARD}) > 1:
+        raise OpsetError(f"{label}: imports the standard more than once, in different versions")
+    if proto.training_info:
+        raise OpsetError(f"{label}: holds training graphs, which cannot be raised")
+    before = imported_standard(proto.opset_import)
+    if before is not None and before > version:
+        raise UsageError(
+            f"{label}: is of opset {before}, which cannot be lowered to {version}",
+            hint=f"ask for {before} or a newer one",
+        )
+    return before
+
+
+def _refusal(plan: OpsetPlan, proto: ModelProto, label: str, types: InferredTypes) -> OpsetError:
+    """Say which nodes stand in the way, and how far the model can be raised."""
+    before = imported_standard(proto.opset_import) or 0
+    first = plan.refused[0]
+    others = len(plan.refused) - 1
+    more = f"; {others} more such node{'s' * (others > 1)}" if others else ""
+    possible = before
+    refused = plan.refused
+    while refused:
+        possible = min(node.version for node in refused) - 1
+        refused = OpsetPlan(proto, possible, types).refused if possible > before else []
+    stay = f"raise it to {possible}" if possible > before else f"keep it at opset {before}"
+    return OpsetError(
+        f"{label}: cannot be raised from opset {before or 'none'} to {plan.target}: {first.what}: "
+        f"{first.reason}{more}",
+        hint=f"{stay}, or export it anew at opset {plan.target}" if before else None,
+    )
+
+
+def _raise_ir_version(proto: ModelProto, version: int) -> None:
+    needed = helper.find_min_ir_version_for([helper.make_opsetid("", version)])
+    needed = max(needed, FIRST_IR_WITH_PLAIN_INITIALIZERS)
+    if proto.ir_version >= needed:
+        return
+    if proto.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS:
+        for graph in all_scopes(proto.graph):
+            assert isinstance(graph, GraphProto)  # noqa: S101  # bodies are never functions
+            _take_initializers_off_inputs(graph)
+    proto.ir_version = needed
+
+
+def _take_initializers_off_inputs(graph: GraphProto) -> None:
+    stored = {tensor.name for tensor in graph.initializer}
+    stored.update(sparse.values.name for sparse in graph.sparse_initializer)
+    kept = [info for info in graph.input if info.name not in stored]
+    if len(kept) < len(graph.input):
+        del graph.input[:]
+        graph.input.extend(kept)

@@ -1,0 +1,883 @@
+"""Learn a rule from a subgraph that somebody points at."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dplcli.dpl.conditions import FUNCTIONS, Condition
+from dplcli.dpl.matcher import StepBudgetExceededError
+from dplcli.dpl.pattern import (
+    ConstantPattern,
+    absent,
+    is_call,
+    is_const,
+    is_op,
+    outputs,
+    spelled_attributes,
+    wildcard,
+)
+from dplcli.dpl.rule import Match, PatternRule, read_match
+from dplcli.dpl.text import all_parts, parse_pattern
+from dplcli.errors import PassError, PatternSyntaxError, UsageError
+from dplcli.ir import Node
+from dplcli.ir.operators import MOVED, inputs_of, parameter_of, schema_of, slot_of
+from dplcli.ir.traversal import behind_identities, is_identity, path_through_outside, users
+from dplcli.ir.types import DTYPE_NAMES
+from dplcli.passes.partition import unique
+from dplcli.passes.select import describe_escape, judge, matchable_graphs, select_matches
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from dplcli.dpl.pattern import AttributeValue, CallPattern, DFPattern, OpPattern, Scalar
+    from dplcli.ir import Attribute, Graph, Model, Shape, Value
+    from dplcli.passes.select import Selection
+
+
+# The nodes that a rule is learned from: one connected, convex piece of one graph.
+
+
+_MOST_NAMED = 8
+"""Most nodes that a message names."""
+
+
+class LearningRegion(NamedTuple):
+    """A subgraph that a rule can be learned from.
+
+    Attributes:
+        nodes: Its nodes in topological order, without Identity and Constant nodes.
+        roots: Those whose outputs are needed outside, or nowhere; each but the first has something
+            in common with those before it.
+    """
+
+    nodes: tuple[Node, ...]
+    roots: tuple[Node, ...]
+
+
+def read_region(nodes: Sequence[Node]) -> LearningRegion:
+    """Check that a rule can be learned from *nodes*.
+
+    Raises:
+        UsageError: They are in different graphs, not connected or not convex, or no function can
+            hold them; says which nodes are concerned, and what to do.
+    """
+    _check_one_graph(nodes)
+    members = sorted(
+        {node for node in nodes if not is_identity(node) and not _is_constant(node)},
+        key=lambda node: node.position,
+    )
+    if not members:
+        raise UsageError(
+            "there is nothing to learn from Identity and Constant nodes alone",
+            hint="add the nodes that read them",
+        )
+    for node in members:
+        if node.subgraphs:
+            raise UsageError(f"{say(node)} has a body of its own, which a function cannot hold")
+    copies = _copies_between(members)
+    whole = sorted({*members, *copies}, key=lambda node: node.position)
+    leaving = _read_outside(whole)
+    _check_convex(whole, leaving)
+    _check_connected(members)
+    _check_copies(copies, leaving, whole)
+    return LearningRegion(tuple(members), tuple(_ordered_roots(members, whole, leaving)))
+
+
+def say(node: Node) -> str:
+    """Name *node* in a message."""
+    return f"{node.qualified_op} {node.label!r}"
+
+
+def list_nodes(nodes: Sequence[Node], most: int = _MOST_NAMED) -> str:
+    """Name some nodes, and say how many more there are."""
+    texts = [say(node) for node in nodes[:most]]
+    if len(nodes) > most:
+        texts.append(f"and {len(nodes) - most} more")
+    return ", ".join(texts)
+
+
+def _is_constant(node: Node) -> bool:
+    return node.op_type == "Constant" and not node.domain
+
+
+def _check_one_graph(nodes: Sequence[Node]) -> None:
+    if not nodes:
+        raise UsageError("no node is named", hint="pass the names of the nodes to learn from")
+    first = nodes[0]
+    stray = next((node for node in nodes if node.graph is not first.graph), None)
+    if stray is not None:
+        raise UsageError(
+            f"{say(first)} is in {_scope(first.graph)} and {say(stray)} in {_scope(stray.graph)}: "
+            "a pattern never spans two graphs"
+        )
+
+
+def _scope(graph: Graph) -> str:
+    if graph.owner is not None:
+        return f"a body of {say(graph.owner)}"
+    functions = graph.model.functions.values()
+    function = next((item for item in functions if item.body is graph), None)
+    return "the main graph" if function is None else f"the function {function.name!r}"
+
+
+def _copies_between(members: Sequence[Node]) -> list[Node]:
+    """Return the Identity nodes that lie between two of *members*."""
+    known = set(members)
+    copies: dict[Node, None] = {}
+    for node in members:
+        for value in node.inputs:
+            if value is None or behind_identities(value).producer not in known:
+                continue
+            producer = value.producer
+            while producer is not None and producer not in known:
+                copies[producer] = None
+                copied = producer.inputs[0]
+                producer = None if copied is None else copied.producer
+    return list(copies)
+
+
+def _read_outside(whole: Sequence[Node]) -> list[Value]:
+    """Return the values made by *whole* that the graph returns or that others read."""
+    inside = set(whole)
+    made = [output for node in whole for output in node.outputs if output is not None]
+    return [v for v in made if v.is_graph_output or any(user not in inside for user in users(v))]
+
+
+def _check_convex(whole: Sequence[Node], leaving: Sequence[Value]) -> None:
+    """Refuse nodes with others between them, and name the first few of those."""
+    extended, values = list(whole), list(leaving)
+    missing: list[Node] = []
+    while len(missing) <= _MOST_NAMED:
+        outside = path_through_outside(extended, values)
+        if outside is None:
+            break
+        missing.append(outside)
+        extended.append(outside)
+        values += [output for output in outside.outputs if output is not None]
+    missing = sorted(
+        (node for node in missing if not is_identity(node)), key=lambda node: node.position
+    )
+    if not missing:
+        return
+    more = ", and more" if len(missing) > _MOST_NAMED else ""
+    shown = ", ".join(say(node) for node in missing[:_MOST_NAMED])
+    is_one = len(missing) == 1
+    raise UsageError(
+        f"{shown}{more} {'lies' if is_one else 'lie'} between the nodes named",
+        hint=f"add {'it' if is_one else 'them'} to the nodes",
+    )
+
+
+def _check_connected(members: Sequence[Node]) -> None:
+    """Refuse nodes that neither feed one another nor read the same value."""
+    known = set(members)
+    neighbours: dict[object, list[object]] = {}
+    for node in members:
+        neighbours.setdefault(node, [])
+        for other in _read_by(node, known):
+            neighbours[node].append(other)
+            neighbours.setdefault(other, []).append(node)
+    reached: set[object] = {members[0]}
+    pending: list[object] = [members[0]]
+    while pending:
+        fresh = [other for other in neighbours[pending.pop()] if other not in reached]
+        reached.update(fresh)
+        pending += fresh
+    apart = [node for node in members if node not in reached]
+    if apart:
+        joined = [node for node in members if node in reached]
+        raise UsageError(
+            f"the nodes are not connected: {list_nodes(joined)} on one side, "
+            f"{list_nodes(apart)} on the other",
+            hint="add the nodes between them, or learn a rule for each side",
+        )
+
+
+def _read_by(node: Node, members: AbstractSet[Node | None]) -> Iterator[Node | Value]:
+    """Yield what *node* reads: members, or values that come from outside; constants join nothing.
+
+    Identity nodes are looked through.
+    """
+    for value in inputs_of(node):
+        origin = None if value is None else behind_identities(value)
+        if origin is not None and not origin.is_constant:
+            maker = origin.producer
+            yield maker if maker is not None and maker in members else origin
+
+
+def _check_copies(copies: Sequence[Node], leaving: Sequence[Value], whole: Sequence[Node]) -> None:
+    """Refuse an inner Identity node with readers outside: a match has none of those as output."""
+    for value in leaving:
+        producer = value.producer
+        if producer is not None and producer in copies:
+            outside = describe_escape(value, whole)
+            raise UsageError(
+                f"{say(producer)} lies between the nodes named, but {outside}",
+                hint="add what reads it, or remove the Identity node from the model",
+            )
+
+
+def _ordered_roots(
+    members: Sequence[Node], whole: Sequence[Node], leaving: Sequence[Value]
+) -> Iterator[Node]:
+    """Yield the nodes that make the outputs, each with something above it in common with others.
+
+    So whoever has matched the first ones need not search the whole graph for the next.
+    """
+    inside = set(whole)
+    escaping = {value.producer for value in leaving}
+    roots = [node for node in members if node in escaping or not _is_read_in(node, inside)]
+    cones = {root: _cone(root, inside) for root in roots}
+    seen = set(cones[roots[0]])
+    while roots:
+        following = next(root for root in roots if not seen.isdisjoint(cones[root]))
+        seen |= cones[following]
+        roots.remove(following)
+        yield following
+
+
+def _is_read_in(node: Node, inside: AbstractSet[Node]) -> bool:
+    made = [output for output in node.outputs if output is not None]
+    return any(user in inside for output in made for user in users(output))
+
+
+def _cone(root: Node, inside: AbstractSet[Node | None]) -> set[Node | Value]:
+    """Return *root* with everything above it that is inside, and the values read from outside."""
+    cone: set[Node | Value] = {root}
+    pending = [root]
+    while pending:
+        for other in _read_by(pending.pop(), inside):
+            if other not in cone:
+                cone.add(other)
+                if isinstance(other, Node):
+                    pending.append(other)
+    return cone
+
+
+# What a learned rule keeps of the example it is learned from; everything else it leaves free.
+#
+# A rule is to find the example's kin: the same operators wired the same way, for which one kernel
+# can stand in. Attributes that a pattern does not name travel into the function and are given at
+# each call, so a kernel can handle any value of them.
+
+
+_KEPT_BY_REASON = {
+    "which axes, in what order, and which element type": """
+        axes axis batch_axis batch_dims dtype equation perm time_axis to
+    """,
+    "operands that are transposed, grouped or laid out in another way": """
+        group layout storage_order transA transB
+    """,
+    "which way, which half, which end": """
+        direction end exclusive inverse largest onesided reverse select_last_index start upper
+    """,
+    "another formula under the same name": """
+        activation activations approximate detect_negative detect_positive fmod input_forget
+        interleaved is_causal linear_before_reset mode p post_transform reduction training_mode
+        unidirectional update_rule
+    """,
+    "where a window or a sample falls, and what counts in it": """
+        align_corners auto_pad ceil_mode coordinate_transformation_mode count_include_pad
+        nearest_mode padding_mode
+    """,
+    "what the result looks like": """
+        allowzero keepdims new_axis noop_with_empty_axes
+    """,
+}
+
+KEPT_ATTRIBUTES = frozenset(" ".join(_KEPT_BY_REASON.values()).split())
+"""Attributes that say what a node computes, rather than on how much or how finely.
+
+A rule names them where they differ from the schema's default. It leaves all others free: strides,
+pads, dilations, kernel_shape, epsilon, alpha, momentum, hidden_size and so on. What an opset keeps
+in an input (``axes`` of Squeeze) counts as an attribute if it is constant.
+"""
+
+NUMBER_SLOTS = MappingProxyType(
+    {
+        **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Mod"), (0, 1)),
+        **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (0, 1)),
+        **dict.fromkeys(("Max", "Min", "Sum", "Mean"), None),
+        "Clip": (1, 2),
+        "Gather": (1,),
+        "Range": (0, 1, 2),
+        "Trilu": (1,),
+        "Where": (1, 2),
+    }
+)
+"""By standard operator, the inputs (None: all) in which a single number says what is computed.
+
+``Div(x, 1.4142135)`` is a step of Gelu and ``Clip(x, 0, 6)`` is ReLU6; a scale of
+QuantizeLinear is a parameter, as weights are.
+"""
+
+BIASED = frozenset({"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger"})
+"""Standard operators to whose result a constant of rank 1 or more is added as a bias.
+
+Even if it has one element, it is a weight and no number.
+"""
+
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+"""Standard operators whose bias has one number per channel."""
+
+RANKED_SLOTS = MappingProxyType(
+    {
+        **dict.fromkeys(("Conv", "ConvTranspose", "ConvInteger", "DeformConv"), (1, 0)),
+        "QLinearConv": (3, 0),
+        **dict.fromkeys(("AveragePool", "LpPool", "MaxPool", "MaxUnpool"), (0,)),
+        **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), (0,)),
+    }
+)
+"""By standard operator, the inputs that show over how many dimensions a window runs."""
+
+LEAF_NAMES = MappingProxyType(
+    {
+        **dict.fromkeys(("data", "data_0", "input", "input_data", "inputs", "tensor"), "x"),
+        "input_mean": "mean",
+        "input_var": "var",
+        "max": "high",
+        "min": "low",
+    }
+)
+"""Better names for some formal inputs, after the shipped catalogues."""
+
+
+# Names for the parts of a learned rule, and for the rule itself.
+
+
+_TAKEN = frozenset(
+    {*keyword.kwlist, *FUNCTIONS, "const", "input", "is_value", "repeat", "dominates"}
+    | {"optional", "unordered", "call", "function", "op"}
+)
+"""Words that mean something in a pattern or a condition already."""
+
+_MOST_OPERATORS = 6
+"""Most operators in the name of a rule."""
+
+
+class PatternNames:
+    """Names for the parts of one pattern, each given once.
+
+    Args:
+        reserved: Words that no part may have as its name.
+    """
+
+    def __init__(self, reserved: Iterable[str]) -> None:
+        """Start with no names given."""
+        self.taken = {*_TAKEN, *reserved}
+
+    def new(self, word: str) -> str:
+        """Return *word*, or something like it if it is taken."""
+        name = unique(word, self.taken.__contains__)
+        self.taken.add(name)
+        return name
+
+
+def node_word(node: Node) -> str:
+    """Write the operator in snake case: ``mat_mul``."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", node.op_type)
+    return _identifier(spaced, "node")
+
+
+def leaf_word(node: Node, slot: int) -> str:
+    """Return what the standard calls input *slot* of *node*, in lower case."""
+    moved = () if node.domain else MOVED.get(node.op_type, ())
+    formal = {item.slot: item.name for item in moved}
+    schema = schema_of(node)
+    if schema is not None and schema.inputs:
+        last = len(schema.inputs) - 1
+        formal = dict(enumerate(schema.inputs)) | {k: v for k, v in formal.items() if k > last}
+        formal.setdefault(slot, schema.inputs[last])
+    word = _identifier(formal.get(slot, "x"), "x")
+    return LEAF_NAMES.get(word, word)
+
+
+def rule_name(nodes: Sequence[Node]) -> str:
+    """Name a rule after its operators: ``conv_add_relu``."""
+    words = [node_word(node) for node in nodes]
+    if len(words) > _MOST_OPERATORS:
+        return f"{words[0]}_to_{words[-1]}"
+    return "_".join(words)
+
+
+def _identifier(text: str, otherwise: str) -> str:
+    """Make a name in lower case of what *text* has of letters, digits and underscores."""
+    word = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()
+    return word if word.isidentifier() else otherwise
+
+
+# What comes into a region: values that may be anything, constants, and numbers that matter.
+
+
+_LARGEST_PLAIN = 1024
+_FINEST_PLAIN = 16
+"""Plain numbers are multiples of its reciprocal, as a person would choose them."""
+
+_TOLERANCE = 5e-4
+"""How near the digits of a number must be to it; ``is_close`` allows twice as much."""
+
+
+class Leaves:
+    """The leaves of one pattern: one per value, but one per use for a number.
+
+    Args:
+        names: Where their names come from.
+        any_values: Whether a leaf for a constant, numbers aside, takes any value.
+    """
+
+    def __init__(self, names: PatternNames, *, any_values: bool) -> None:
+        """Start with no leaves."""
+        self._names = names
+        self._any_values = any_values
+        self._known: dict[Value, DFPattern] = {}
+
+    def leaf(self, node: Node, slot: int, value: Value) -> DFPattern:
+        """Return the leaf for *value*, which *node* reads in input *slot*."""
+        origin = behind_identities(value)
+        if origin not in self._known:
+            name = self._names.new(leaf_word(node, slot))
+            is_weight = origin.is_constant and not self._any_values
+            self._known[origin] = is_const(name) if is_weight else wildcard(name)
+        return self._known[origin]
+
+    def name_of(self, value: Value) -> str:
+        """Return the name of the leaf for *value*, "" if there is none."""
+        leaf = self._known.get(behind_identities(value))
+        return "" if leaf is None else leaf.name
+
+    def number(self, node: Node, slot: int, number: float) -> tuple[DFPattern, list[Condition]]:
+        """Return a leaf for a constant, and what must hold for it to be *number*."""
+        if isinstance(number, int) or _is_plain(number):
+            return is_const(value=number), []
+        name = self._names.new(leaf_word(node, slot))
+        return is_const(name), [Condition(f"is_close({name}, {number!r})")]
+
+
+def number_at(node: Node, slot: int, value: Value) -> int | float | None:
+    """Return the number that input *slot* of *node* is, if it says what the node computes."""
+    slots = () if node.domain else NUMBER_SLOTS.get(node.op_type, ())
+    tensor = behind_identities(value).constant
+    if tensor is None or tensor.size != 1 or (slots is not None and slot not in slots):
+        return None
+    scalar = tensor.numpy().reshape(-1)[0]
+    if scalar.dtype.kind in "iub":
+        return int(scalar)
+    if "float" not in scalar.dtype.name:
+        return None
+    number = shortest(scalar)
+    if not math.isclose(number, float(scalar), rel_tol=_TOLERANCE):
+        number = float(scalar)  # so small that its dtype has few digits left
+    return None if math.isnan(number) else number
+
+
+def shortest(scalar: np.generic) -> float:
+    """Return the number of fewest digits that is *scalar* in its own dtype."""
+    return float(str(scalar))
+
+
+def _is_plain(number: float) -> bool:
+    if math.isinf(number):
+        return True
+    return abs(number) <= _LARGEST_PLAIN and (number * _FINEST_PLAIN).is_integer()
+
+
+# Which attributes of a node a learned rule names.
+
+
+_ELEMENT_TYPES = frozenset({"to", "dtype"})
+"""Attributes that hold the number of an element type; a pattern names it."""
+
+_AXES = frozenset({"axes", "axis"})
+"""What some operators take as an input and others as an attribute."""
+
+
+def named_attributes(node: Node, *, exact: bool) -> dict[str, AttributeValue]:
+    """Return what a pattern should demand of the attributes of *node*.
+
+    Args:
+        node: The node.
+        exact: Whether to demand every attribute that the file states.
+    """
+    named: dict[str, AttributeValue] = {}
+    for name in _known_names(node):
+        is_stated = exact and name in node.attributes
+        if not is_stated and name not in KEPT_ATTRIBUTES:
+            continue
+        attribute = parameter_of(node, name)
+        if attribute is None or attribute.ref:
+            continue
+        if not is_stated and attribute.value == _default_of(node, name):
+            continue
+        value = _as_written(name, attribute)
+        if value is not None:
+            named[name] = value
+    return named
+
+
+def free_attributes(node: Node, named: Container[str]) -> list[str]:
+    """List the attributes that the file states and a pattern neither names nor has as inputs."""
+    return [name for name in node.attributes if name not in named and slot_of(node, name) is None]
+
+
+def _known_names(node: Node) -> list[str]:
+    """List the names that may mean an attribute of *node*, or an input that was one."""
+    schema = schema_of(node)
+    names = dict.fromkeys(node.attributes)
+    if schema is not None:
+        names |= dict.fromkeys(schema.attributes)
+        names |= dict.fromkeys(name for name in schema.inputs if name in _AXES)
+    return list(names)
+
+
+def _default_of(node: Node, name: str) -> object:
+    schema = schema_of(node)
+    default = None if schema is None else schema.defaults.get(name)
+    return None if default is None else default.value
+
+
+def _as_written(name: str, attribute: Attribute) -> AttributeValue | None:
+    """Return the value as a pattern's text writes it; None if no text can."""
+    value = attribute.value
+    if attribute.kind == "int" and name in _ELEMENT_TYPES and type(value) is int:
+        return DTYPE_NAMES[value] if 0 <= value < len(DTYPE_NAMES) else value
+    if not isinstance(value, tuple):
+        return _scalar(value)
+    items = [_scalar(item) for item in value]
+    return tuple(item for item in items if item is not None) if None not in items else None
+
+
+def _scalar(value: object) -> Scalar | None:
+    if isinstance(value, float):
+        return shortest(np.float32(value)) if math.isfinite(value) else None
+    return value if isinstance(value, (int, str)) and not isinstance(value, bool) else None
+
+
+# Build the pattern of a region: exact in operators and wiring, free in nearly everything else.
+
+
+@dataclass(frozen=True)
+class LearnedPattern:
+    """What :func:`build_pattern` makes.
+
+    Attributes:
+        pattern: The pattern.
+        where: Conditions over its names.
+        notes: What it keeps of the example and what it leaves free, a line per node.
+    """
+
+    pattern: DFPattern
+    where: tuple[Condition, ...]
+    notes: tuple[str, ...]
+
+
+def build_pattern(
+    region: LearningRegion, *, exact: bool = False, any_values: bool = False
+) -> LearnedPattern:
+    """Describe *region*, as generally as is safe.
+
+    Args:
+        region: The nodes.
+        exact: Whether to demand every attribute that the file states.
+        any_values: Whether weights may be computed, too.
+    """
+    builder = _Builder(region, exact=exact, any_values=any_values)
+    for node in region.nodes:
+        builder.add(node)
+    roots = [builder.first_output(root) for root in region.roots]
+    pattern = roots[0] if len(roots) == 1 else outputs(*roots)
+    return LearnedPattern(pattern, tuple(builder.where), tuple(builder.notes))
+
+
+class _Builder:
+    """Makes one node pattern after the other, producers first.
+
+    Attributes:
+        where: The conditions so far.
+        notes: What was kept and left free so far.
+    """
+
+    def __init__(self, region: LearningRegion, *, exact: bool, any_values: bool) -> None:
+        self.where: list[Condition] = []
+        self.notes: list[str] = []
+        self._kept: list[str] = []
+        self._exact = exact
+        self._only_root = region.roots[0] if len(region.roots) == 1 else None
+        self._names = PatternNames({node.domain for node in region.nodes})
+        self._leaves = Leaves(self._names, any_values=any_values)
+        self._nodes: dict[Node, CallPattern] = {}
+
+    def first_output(self, node: Node) -> DFPattern:
+        """Return the pattern of the first output that *node* has."""
+        index = next(i for i, output in enumerate(node.outputs) if output is not None)
+        return self._output(node, index)
+
+    def add(self, node: Node) -> None:
+        """Describe one node whose producers are described."""
+        self._kept = []
+        name = self._names.new(node_word(node))
+        named = named_attributes(node, exact=self._exact)
+        free = free_attributes(node, named)
+        args = self._args(node, named)
+        is_depthwise = not self._exact and "group" in named and self._is_depthwise(node, name)
+        if is_depthwise:
+            del named["group"]
+        call = _callee(node)(*args).has_attr(named)
+        is_named = is_depthwise or node is not self._only_root
+        self._nodes[node] = call.named(name) if is_named else call
+        self._kept += spelled_attributes(call.attributes)
+        self._note(node, free)
+
+    def _note(self, node: Node, free: Sequence[str]) -> None:
+        parts = [f"keeps {', '.join(self._kept)}"] if self._kept else []
+        parts += [f"leaves {', '.join(free)} free"] if free else []
+        if parts:
+            self.notes.append(f"{say(node)} {' and '.join(parts)}")
+
+    def _output(self, node: Node, index: int) -> DFPattern:
+        return self._nodes[node][index] if index else self._nodes[node]
+
+    def _args(self, node: Node, named: Iterable[str]) -> list[DFPattern]:
+        """Describe the inputs, but for those that are given by name."""
+        given = {slot_of(node, name) for name in named}
+        inputs = {slot: v for slot, v in enumerate(inputs_of(node)) if slot not in given}
+        args = {slot: self._arg(node, slot, value) for slot, value in inputs.items()}
+        for slot, rank in self._rank_to_keep(node, inputs):
+            self._kept.append(f"rank {rank} of input {slot}")
+            args[slot] = args[slot].has_rank(rank)
+        return list(args.values())
+
+    def _arg(self, node: Node, slot: int, value: Value | None) -> DFPattern:
+        if value is None:
+            return absent()
+        origin = behind_identities(value)
+        if origin.producer is not None and origin.producer in self._nodes:
+            return self._output(origin.producer, origin.index)
+        product = self._product_biased_by(node, slot, origin)
+        if product is not None:
+            return self._bias(node, slot, origin, product)
+        number = number_at(node, slot, origin)
+        if number is None:
+            return self._leaves.leaf(node, slot, origin)
+        self._kept.append(f"input {slot} = {number}")
+        leaf, where = self._leaves.number(node, slot, number)
+        self.where += where
+        return leaf
+
+    def _product_biased_by(self, node: Node, slot: int, value: Value) -> Node | None:
+        """Return the node inside to whose result *node* adds the constant *value*, if it does."""
+        tensor = value.constant
+        if node.op_type != "Add" or node.domain or tensor is None or not tensor.shape:
+            return None
+        other = node.inputs[1 - slot]
+        maker = None if other is None else behind_identities(other).producer
+        if maker is None or maker not in self._nodes or maker.domain:
+            return None
+        return maker if maker.op_type in BIASED else None
+
+    def _bias(self, node: Node, slot: int, value: Value, product: Node) -> DFPattern:
+        leaf = self._leaves.leaf(node, slot, value)
+        output = product.outputs[0]
+        if product.op_type in CONVOLUTIONS and output is not None:
+            name = self._nodes[product].name
+            condition = Condition(f"per_channel({leaf.name}, {name})")
+            if not condition.reason_against({leaf.name: value, name: output}):
+                self.where.append(condition)
+                self._kept.append(f"one number per channel in input {slot}")
+        return leaf
+
+    def _rank_to_keep(
+        self, node: Node, inputs: Mapping[int, Value | None]
+    ) -> list[tuple[int, int]]:
+        """Choose an input whose rank is known: a leaf, else the weight of a convolution."""
+        slots = () if node.domain else RANKED_SLOTS.get(node.op_type, ())
+        leaves = [slot for slot in slots if not self._is_inside(inputs.get(slot))]
+        for slot in (*leaves, *slots[:-1]):
+            shape = _shape_of(inputs.get(slot))
+            if shape is not None:
+                return [(slot, len(shape))]
+        return []
+
+    def _is_inside(self, value: Value | None) -> bool:
+        return value is not None and behind_identities(value).producer in self._nodes
+
+    def _is_depthwise(self, node: Node, name: str) -> bool:
+        """Keep of a convolution with a group per channel that it is one, for any number of them."""
+        weight = node.inputs[1]
+        shape = _shape_of(weight)
+        leaf = "" if weight is None else self._leaves.name_of(weight)
+        if node.op_type != "Conv" or node.domain or not leaf or shape is None or shape[1] != 1:
+            return False
+        self.where += [Condition(f"{name}.attrs.group > 1"), Condition(f"{leaf}.shape[1] == 1")]
+        self._kept.append("a group for each channel")
+        return True
+
+
+def _callee(node: Node) -> OpPattern:
+    """Name the operator; a model-local function may have a name that only fits in quotes."""
+    function = node.graph.model.functions.get((node.domain, node.op_type, node.overload))
+    if function is None or all(map(str.isidentifier, node.qualified_op.split("."))):
+        return is_op(node.op_type, node.domain)
+    return is_call(f"{node.domain}::{node.op_type}")
+
+
+def _shape_of(value: Value | None) -> Shape | None:
+    known = None if value is None else value.known_type()
+    return None if known is None else known.shape
+
+
+# Learn a rule from a subgraph: check the nodes, build the pattern, prove that it matches them.
+
+
+DEFAULT_TARGET = "custom"
+
+
+@dataclass(frozen=True)
+class LearnedRule:
+    """A rule made from an example.
+
+    Attributes:
+        rule: The rule.
+        text: The text of its pattern.
+        nodes: The nodes it was learned from, in topological order.
+        notes: What it keeps of the example and what it leaves free.
+        matches: How many matches it has in the model.
+    """
+
+    rule: PatternRule
+    text: str
+    nodes: tuple[Node, ...]
+    notes: tuple[str, ...]
+    matches: int
+
+
+def learn_rule(
+    model: Model,
+    nodes: Sequence[Node],
+    *,
+    name: str = "",
+    target: str = DEFAULT_TARGET,
+    exact: bool = False,
+) -> LearnedRule:
+    """Make a rule that matches *nodes* and all that is like them; the model is not changed.
+
+    Args:
+        model: The model.
+        nodes: Nodes of one of its graphs, connected and convex. Identity and Constant nodes among
+            them do not count.
+        name: What to call the rule; "" for a name made from the operators.
+        target: Target of the rule.
+        exact: Whether to demand every attribute that the file states.
+
+    Raises:
+        UsageError: The nodes make no subgraph that a rule can describe.
+        PassError: The rule does not match the nodes it was learned from.
+    """
+    region = read_region(nodes)
+    if region.nodes[0].graph not in matchable_graphs(model):
+        raise UsageError(
+            f"{say(region.nodes[0])} is in a function that dpl partition wrote",
+            hint="learn from the model that was partitioned",
+        )
+    learned = build_pattern(region, exact=exact)
+    text = _readable_text(learned.pattern, model)
+    rule = PatternRule(
+        target=target,
+        name=name or rule_name(region.nodes),
+        pattern=learned.pattern,
+        where=learned.where,
+        constants="lift",
+        doc=_doc(region, model),
+    )
+    _prove(rule, region)
+    selection = select_matches(model, [rule])
+    notes = [*learned.notes, *_notes_on_search(selection, region)]
+    if not _given_up(selection) and _has_constants(rule):
+        looser = build_pattern(region, exact=exact, any_values=True)
+        notes += _notes_on_constants(model, replace(rule, pattern=looser.pattern), selection)
+    return LearnedRule(rule, text, region.nodes, tuple(notes), len(selection.matches))
+
+
+def _doc(region: LearningRegion, model: Model) -> str:
+    count = len(region.nodes)
+    label = "a model" if model.path is None else model.path.name
+    what = "1 node" if count == 1 else f"{count} nodes"
+    return f"Learned from {what} of {label}: {list_nodes(region.nodes)}."
+
+
+def _notes_on_search(selection: Selection, region: LearningRegion) -> Iterator[str]:
+    if not any(_core(match) == set(region.nodes) for match in selection.matches):
+        yield "another match of the rule takes some of the nodes it was learned from"
+    count = _given_up(selection)
+    if count:
+        where = "1 node" if count == 1 else f"{count} nodes"
+        yield f"the search was given up at {where}: too much in the model is like these nodes"
+
+
+def _given_up(selection: Selection) -> int:
+    return sum(item.stage == "budget" for item in selection.refused)
+
+
+def _has_constants(rule: PatternRule) -> bool:
+    return any(isinstance(part, ConstantPattern) for part in all_parts(rule.pattern))
+
+
+def _notes_on_constants(model: Model, looser: PatternRule, selection: Selection) -> Iterator[str]:
+    more = len(select_matches(model, [looser]).matches) - len(selection.matches)
+    if more > 0:
+        yield f"{more} more would match if constants might be computed: x instead of const(x)"
+
+
+def _readable_text(pattern: DFPattern, model: Model) -> str:
+    """Write the pattern's text, which reads as an equal pattern."""
+    text = repr(pattern)
+    try:
+        read = parse_pattern(text, model.codec.schemas)
+    except PatternSyntaxError as error:
+        raise UsageError(
+            f"no pattern can describe these nodes: {error.message}", hint=error.hint
+        ) from error
+    if read != pattern:
+        raise PassError(f"the pattern does not read as it was written:\n{text}")
+    return text
+
+
+def _prove(rule: PatternRule, region: LearningRegion) -> None:
+    """Check that the rule may match exactly *region*, as far as no other match is concerned."""
+    try:
+        reasons = list(_objections(rule, region))
+    except StepBudgetExceededError as error:
+        raise PassError(
+            f"too much in the model is like these nodes: {error.message}",
+            hint="name fewer nodes, or those as well that tell them from the others",
+        ) from error
+    if "" not in reasons:
+        why = "; ".join(dict.fromkeys(reasons)) or "its pattern does not fit"
+        raise PassError(
+            f"the rule learned does not match the nodes it was learned from: {why}",
+            hint=f"this is a bug in dpl; the pattern is\n{rule.pattern!r}",
+        )
+
+
+def _objections(rule: PatternRule, region: LearningRegion) -> Iterator[str]:
+    """Yield for each way to match exactly *region* why it is refused; last "" if one is not."""
+    members, root = set(region.nodes), region.roots[0]
+    for state in rule.matcher.solutions(root):
+        match = read_match(rule, root, state)
+        if match is None or _core(match) != members:
+            continue
+        verdict = judge(match)
+        yield "" if isinstance(verdict, Match) else f"{verdict.stage}: {verdict.reason}"
+        if isinstance(verdict, Match):
+            return
+
+
+def _core(match: Match) -> set[Node]:
+    return {node for node in match.nodes if not is_identity(node)}

@@ -1,0 +1,325 @@
+"""What calls and functions that dpl wrote say of what they took the place of."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, StatedType, called_function
+from dplcli.ir.types import DTYPE_CODES, TensorType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dplcli.ir import Function, Graph, Node
+
+
+# Read what a call says of the nodes that it took the place of.
+#
+# Files come from anywhere, so everything is checked; what does not read, or does not fit the
+# function, is as good as missing.
+
+
+UNDO_KEY = "dpl.undo"
+"""Metadata key of a call: what else it takes to put them back (:mod:`dplcli.passes.partition`)."""
+
+_LONGEST_DISTANCE = 1 << 31
+
+
+class RecordEntry(NamedTuple):
+    """One node that a call stands for.
+
+    Attributes:
+        op: Its operator, with the domain.
+        name: Its name.
+        outputs: Names of its outputs, "" where one is omitted.
+        defaulted: The attributes that the file left to their defaults.
+    """
+
+    op: str
+    name: str
+    outputs: tuple[str, ...]
+    defaulted: frozenset[str]
+
+
+@dataclass(frozen=True)
+class ConstantRecord:
+    """What made a constant that is embedded in a function.
+
+    Attributes:
+        up: How many graphs outside the call's it was.
+        node: Name of the node that made it; None for an initializer.
+        attribute: The attribute that held the number.
+        reads: What an Identity node copied; "" for other nodes.
+        at: How many nodes before the last one it lay; None if that is not known.
+        known: The type that the file stated of it.
+        remarks: What the node carried for readers and tools.
+    """
+
+    up: int = 0
+    node: str | None = None
+    attribute: str = "value"
+    reads: str = ""
+    at: int | None = None
+    known: StatedType | None = None
+    remarks: Remarks = NO_REMARKS
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """What a call stands for; :mod:`dplcli.passes.partition` explains the parts."""
+
+    entries: tuple[RecordEntry, ...]
+    run: int = 0
+    offsets: tuple[int, ...] = ()
+    moved: Mapping[str, int] = field(default_factory=dict)
+    reads: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
+    constants: Mapping[str, ConstantRecord] = field(default_factory=dict)
+    types: Mapping[tuple[int, int], StatedType] = field(default_factory=dict)
+    remarks: Mapping[int, Remarks] = field(default_factory=dict)
+    repeated: frozenset[int] = frozenset()
+
+    @property
+    def has_places(self) -> bool:
+        """Whether it says where in the graph something was."""
+        return bool(self.offsets or self.moved) or any(
+            constant.at is not None for constant in self.constants.values()
+        )
+
+    @property
+    def last(self) -> int:
+        """Which of the nodes was the last one."""
+        return self.offsets.index(0) if self.offsets else len(self.entries) - 1
+
+    def offset(self, number: int) -> int:
+        """Return how many nodes before the last one a node lay."""
+        return self.offsets[number] if self.offsets else len(self.entries) - 1 - number
+
+
+class _UnreadableError(Exception):
+    """The metadata are not what dpl writes."""
+
+
+def read_call(call: Node) -> CallRecord | None:
+    """Return what a call stands for; None if it does not say, or cannot be understood."""
+    metadata = call.remarks.metadata
+    if NODES_KEY not in metadata:
+        return None
+    try:
+        entries = tuple(map(_entry, _list(_parsed(metadata[NODES_KEY]))))
+        if not entries:
+            return None
+        return _record(entries, _dict(_parsed(metadata.get(UNDO_KEY, "{}"))))
+    except _UnreadableError:
+        return None
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _UnreadableError from error
+
+
+def _record(entries: tuple[RecordEntry, ...], rest: Mapping[str, Any]) -> CallRecord:
+    count = len(entries)
+    offsets = tuple(_distance(item) for item in _list(rest.get("offsets", [])))
+    if offsets and (len(set(offsets)) != count or len(offsets) != count or min(offsets)):
+        raise _UnreadableError
+    return CallRecord(
+        entries,
+        _distance(rest.get("run", 0)),
+        offsets,
+        {name: _distance(item) for name, item in _dict(rest.get("moved", {})).items()},
+        {
+            _number(key): {_number(slot): _text(name) for slot, name in _dict(slots).items()}
+            for key, slots in _dict(rest.get("reads", {})).items()
+        },
+        {name: _constant(_dict(i)) for name, i in _dict(rest.get("constants", {})).items()},
+        {_output(key): _type(item) for key, item in _dict(rest.get("types", {})).items()},
+        {_number(key): _remarks(i) for key, i in _dict(rest.get("remarks", {})).items()},
+        frozenset(_distance(item) for item in _list(rest.get("repeated", []))),
+    )
+
+
+def _entry(item: object) -> RecordEntry:
+    parts = _list(item)
+    if len(parts) not in {3, 4}:
+        raise _UnreadableError
+    op, name, outputs, *defaulted = parts
+    names = tuple(map(_text, _list(outputs)))
+    left_out = frozenset(_text(part) for given in defaulted for part in _list(given))
+    return RecordEntry(_text(op), _text(name), names, left_out)
+
+
+def _constant(item: Mapping[str, Any]) -> ConstantRecord:
+    node, at, known = item.get("node"), item.get("at"), item.get("type")
+    return ConstantRecord(
+        _distance(item.get("up", 0)),
+        None if node is None else _text(node),
+        _text(item.get("attribute", "value")),
+        _text(item.get("reads", "")),
+        None if at is None else _distance(at),
+        None if known is None else _type(known),
+        _remarks(item.get("remarks", {})),
+    )
+
+
+def _type(item: object) -> StatedType:
+    if isinstance(item, str):
+        return StatedType(None, encoded=_bytes(item))
+    parts = _list(item)
+    if len(parts) not in {2, 3}:
+        raise _UnreadableError
+    dtype, shape, *remarks = parts
+    if dtype is not None and (not isinstance(dtype, str) or dtype not in DTYPE_CODES):
+        raise _UnreadableError
+    dims = None if shape is None else tuple(map(_dim, _list(shape)))
+    return StatedType(TensorType(dtype, dims), _remarks(remarks[0]) if remarks else NO_REMARKS)
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except ValueError as error:
+        raise _UnreadableError from error
+
+
+def _dim(item: object) -> int | str | None:
+    if item is None or isinstance(item, str):
+        return item
+    if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 1 << 63:
+        return item
+    raise _UnreadableError
+
+
+def _remarks(item: object) -> Remarks:
+    parts = _dict(item)
+    metadata = {key: _text(value) for key, value in _dict(parts.get("metadata", {})).items()}
+    return Remarks(_text(parts.get("doc", "")), metadata)
+
+
+def _output(key: str) -> tuple[int, int]:
+    number, _, index = key.partition(".")
+    return _number(number), _number(index or "0")
+
+
+def _number(key: str) -> int:
+    if not (key.isascii() and key.isdigit() and len(key) < 10):  # noqa: PLR2004  # a short number
+        raise _UnreadableError
+    return int(key)
+
+
+def _distance(item: object) -> int:
+    if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < _LONGEST_DISTANCE:
+        return item
+    raise _UnreadableError
+
+
+def _text(item: object) -> str:
+    if not isinstance(item, str):
+        raise _UnreadableError
+    return item
+
+
+def _list(item: object) -> list[Any]:
+    if not isinstance(item, list):
+        raise _UnreadableError
+    return item
+
+
+def _dict(item: object) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise _UnreadableError
+    return item
+
+
+def align(record: CallRecord, body: Graph) -> dict[Node, int | None] | None:
+    """Find the entry of each node of a function's body.
+
+    Returns:
+        The entry's number, None for a constant that was embedded; or None if the body is not what
+        the record describes.
+    """
+    entries = record.entries
+    spare = body.node_count - len(entries)
+    found: dict[Node, int | None] = {}
+    number = 0
+    for node in body:
+        fits = number < len(entries) and _fits(node, entries[number])
+        if spare and _is_constant(node) and not (fits and node.name == f"Constant_{number}"):
+            found[node] = None
+            spare -= 1
+            continue
+        if not fits:
+            return None
+        found[node] = number
+        number += 1
+    return found if number == len(entries) and not spare else None
+
+
+def _is_constant(node: Node) -> bool:
+    return node.op_type == "Constant" and not node.domain
+
+
+def _fits(node: Node, entry: RecordEntry) -> bool:
+    if node.qualified_op != entry.op or len(node.outputs) != len(entry.outputs):
+        return False
+    pairs = zip(node.outputs, entry.outputs, strict=True)
+    return all((value is None) == (not name) for value, name in pairs)
+
+
+# Tell the functions that partitions and merges have written from others.
+
+
+COMPOSITE_KEY = "Composite"
+"""Metadata key of a function that stands for the nodes of a match: the rule's name."""
+
+CODEGEN_KEY = "Codegen"
+"""Metadata key of a function that is handed to a target: the target's name."""
+
+REPEAT_DOMAIN = "repeat"
+"""Domain of the functions that stand for repeated blocks: no target, which supplies kernels."""
+
+
+def is_partition(function: Function) -> bool:
+    """Tell whether *function* stands for the nodes of one match."""
+    return COMPOSITE_KEY in function.metadata
+
+
+def is_region(function: Function) -> bool:
+    """Tell whether *function* makes calls of such functions, and nothing else."""
+    metadata = function.metadata
+    if COMPOSITE_KEY in metadata or metadata.get(CODEGEN_KEY) != function.domain:
+        return False
+    outputs = function.body.outputs
+    if len(set(outputs)) < len(outputs) or any(value.producer is None for value in outputs):
+        return False
+    called = [partition_called(node) for node in function.body]
+    return all(inner is not None and inner.domain == function.domain for inner in called)
+
+
+def is_written(function: Function) -> bool:
+    """Tell whether a partition or a merge wrote *function*."""
+    return is_partition(function) or is_region(function)
+
+
+def call_of_written(node: Node) -> Function | None:
+    """Return the function that *node* calls, if a partition or a merge wrote it."""
+    if not node.domain:
+        return None
+    function = called_function(node)
+    return function if function is not None and is_written(function) else None
+
+
+def is_for_target(function: Function) -> bool:
+    """Tell whether a target is handed calls of *function*, which a partition or a merge wrote."""
+    return function.domain != REPEAT_DOMAIN
+
+
+def partition_called(node: Node) -> Function | None:
+    """Return the function of a match that *node* calls, if it does."""
+    function = called_function(node)
+    return function if function is not None and is_partition(function) else None

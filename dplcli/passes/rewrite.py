@@ -1,0 +1,1843 @@
+"""Apply rewrite rules until nothing changes, or do again what a plan lists."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
+
+from dplcli.dpl.explain import Tracer
+from dplcli.dpl.matcher import StepBudgetExceededError
+from dplcli.dpl.rule import (
+    Draft,
+    DraftConstant,
+    DraftNode,
+    DraftOutput,
+    Match,
+    Rejection,
+    draft_replacement,
+    operands_of,
+    read_match,
+    takes_unread,
+)
+from dplcli.errors import PassError
+from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
+from dplcli.ir.model import (
+    FIRST_IR_WITH_PLAIN_INITIALIZERS,
+    ORIGIN_KEY,
+    RULE_KEY,
+    called_function,
+    record_uses,
+    scope_of,
+)
+from dplcli.ir.traversal import (
+    captured_values,
+    dependents_before,
+    enclosing_node,
+    is_identity,
+    needed_within,
+)
+from dplcli.passes.partition import unique
+from dplcli.passes.rewriter import GraphRewriter, erase_unread, is_read, raise_ir_version
+from dplcli.passes.select import judge, matchable_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from dplcli.catalog.plan import PlanEntry
+    from dplcli.dpl.rule import Operand, RewriteRule
+    from dplcli.ir import Model
+    from dplcli.passes.rewriter import RewriteListener
+
+    Callees: TypeAlias = dict[Function, Function]
+
+    Form: TypeAlias = tuple[object, ...]
+
+    Pairs = Sequence[tuple[Operand, Value]]
+
+    Outputs: TypeAlias = tuple[Value | None, ...]
+
+    Event: TypeAlias = "Application | Refusal"
+
+    OpKey: TypeAlias = tuple[str, str]
+
+    Seen: TypeAlias = tuple[dict[OpKey, int], ...]
+
+
+# Functions that a replacement brings along: each is put into the model once.
+
+
+BROUGHT_KEY = "dpl.brought"
+"""Metadata key of a function that a replacement brought along: what it was then."""
+
+
+class BroughtFunctions:
+    """Knows which functions of other models are in this one already.
+
+    Args:
+        model: The model that gets them.
+        announce: Told of the body of each function that is put in.
+    """
+
+    def __init__(self, model: Model, announce: Callable[[Graph], None] | None = None) -> None:
+        """Begin with none."""
+        self.model = model
+        self.announce = announce
+        self._known: dict[Function, Function] = {}
+
+    def bring(self, function: Function) -> Function:
+        """Return the model's own copy of *function*, which is made if it has none.
+
+        Another function of that name stays; the copy's name then has a number behind it. What it
+        calls comes along.
+        """
+        own = self._find(function)
+        if own is None:
+            own = self._known[function] = self._copy(function)
+        return own
+
+    def leads_into(self, function: Function, graph: Graph) -> bool:
+        """Tell whether a call of *function* would run *graph*, which is to hold the call."""
+        while graph.owner is not None:
+            graph = graph.owner.graph
+        own = self._find(function)
+        pending = [] if own is None else [own]
+        seen = set(pending)
+        while pending:
+            body = pending.pop().body
+            if body is graph:
+                return True
+            callees = set(_callees(body)) - seen
+            pending += callees
+            seen |= callees
+        return False
+
+    def _find(self, function: Function) -> Function | None:
+        """Return the copy, or a function of the model's own that is the same."""
+        if function not in self._known:
+            wanted = _digest(function)
+            for found in self.model.functions.values():
+                mark = found.metadata.get(BROUGHT_KEY) or _digest(found)
+                if found.domain == function.domain and mark == wanted:
+                    self._known[function] = found
+                    break
+        return self._known.get(function)
+
+    def _copy(self, function: Function) -> Function:
+        model = self.model
+        raise_ir_version(model)
+        callees = {callee: self.bring(callee) for callee in _callees(function.body)}
+        taken = {found.name for found in model.functions.values()}
+        name = unique(function.name, taken.__contains__)
+        model.opset_imports.setdefault(function.domain, 1)
+        imports = {
+            domain: model.opset_imports.setdefault(domain, version)
+            for domain, version in function.body.opset_imports.items()
+        }
+        copy = Function(function.domain, name, _copy_body(function, model, imports, callees))
+        copy.attributes = function.attributes
+        copy.metadata = {**function.metadata, BROUGHT_KEY: _digest(function)}
+        model.functions[copy.key] = copy
+        if self.announce is not None:
+            self.announce(copy.body)
+        return copy
+
+
+def _callees(body: Graph) -> list[Function]:
+    """List the functions that are called in *body*, each once."""
+    nodes = (node for graph in body.and_inner() for node in graph)
+    found = (called_function(node) for node in nodes)
+    return list(dict.fromkeys(callee for callee in found if callee is not None))
+
+
+def _copy_body(
+    function: Function, model: Model, imports: dict[str, int], callees: Callees
+) -> Graph:
+    source = function.body
+    body = Graph(model, imports)
+    body.name = source.name
+    body.modified = True
+    values: dict[Value, Value] = {}
+    for value in source.inputs:
+        formal = values[value] = Value(value.name, body)
+        formal.is_graph_input = True
+        body.values[formal.name] = formal
+        body.inputs.append(formal)
+    for node in source:
+        callee = called_function(node)
+        op_type = node.op_type if callee is None else callees[callee].name
+        copy = Node(body, op_type, node.domain, node.name)
+        copy.attributes = node.attributes
+        copy.inputs = tuple([None if value is None else values[value] for value in node.inputs])
+        record_uses(copy)
+        for index, output in enumerate(node.outputs):
+            if output is not None:
+                made = values[output] = Value(output.name, body, copy, index)
+                body.values[made.name] = made
+        copy.outputs = tuple([None if value is None else values[value] for value in node.outputs])
+        body.append(copy)
+    for value in source.outputs:
+        body.add_output(values[value])
+    return body
+
+
+def _digest(function: Function) -> str:
+    """Say in short what a function is, all but its name; what it calls is part of it."""
+    parts = [repr(function.attributes)]
+    pending = [function]
+    seen = {function}
+    while pending:
+        body = pending.pop().body
+        callees = _callees(body)
+        parts += [_names(body.inputs), _names(body.outputs)]
+        for node in body:
+            callee = called_function(node)
+            op_type = node.op_type if callee is None else f"callee {callees.index(callee)}"
+            attributes = sorted((key, _describe(item)) for key, item in node.attributes.items())
+            what = f"{node.domain} {op_type} {attributes}"
+            parts += [what, _names(node.inputs), _names(node.outputs)]
+        new = [callee for callee in callees if callee not in seen]
+        pending += new
+        seen.update(new)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _names(values: Iterable[Value | None]) -> str:
+    return repr(["" if value is None else value.name for value in values])
+
+
+def _describe(attribute: Attribute) -> str:
+    value = attribute.value
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {value.shape} {value.numpy().tolist()}"
+    return f"{attribute.kind} {attribute.ref} {value!r}"
+
+
+# Tell rules that go on for ever from rules that take long.
+
+
+_GROWTH = 10
+_FREE = 1000
+"""A model may become ten times as large, and some; a rule may be applied as often as that."""
+
+_PATIENCE = 4
+"""A value may be replaced so often before its forms are compared."""
+
+_DEPTH = 6
+_SMALL = 64
+
+
+class RewriteLimitError(PassError):
+    """Rules were applied again and again without an end."""
+
+
+class Birth(NamedTuple):
+    """How a node came to be.
+
+    Attributes:
+        generation: Of how many applications it is the fruit, each of what the last one made.
+        rule: The rule that made it.
+        parent: The same of the youngest node that the rule matched, if a rule had made that.
+    """
+
+    generation: int
+    rule: str
+    parent: Birth | None
+
+
+class LoopDetector:
+    """Remembers what became of values that are replaced again and again.
+
+    Two rules that undo each other bring a value back to a form it has had; a rule that feeds
+    itself has descendants of more generations than the model has places for.
+    """
+
+    def __init__(self, model: Model, most: int | None = None) -> None:
+        """Measure *model*; *most* is how often a rule may be applied."""
+        self.model = model
+        self.largest = _GROWTH * (_size(model) + _FREE)
+        self.most = self.largest if most is None else most
+        self.oldest = _size(model) + _inputs(model) + _FREE
+        self._births: dict[Node, Birth] = {}
+        self._replaced: dict[Value, int] = {}
+        self._forms: dict[Value, dict[Form, str]] = {}
+
+    def note(self, match: Match, draft: Draft) -> None:
+        """Look at what *draft* is about to replace of *match*; an output may stay as it is.
+
+        Raises:
+            RewriteLimitError: The value has had this form before; names the rules between.
+        """
+        for value, new in zip(match.outputs, draft.outputs, strict=True):
+            if new is value:
+                continue
+            count = self._replaced[value] = self._replaced.get(value, 0) + 1
+            if count > _PATIENCE:
+                self._compare(value, match.rule.qualified_name)
+
+    def note_birth(self, match: Match, nodes: Iterable[Node]) -> None:
+        """Remember that *nodes* were made from *match*.
+
+        Raises:
+            RewriteLimitError: They have too many forebears; names the rules that made those.
+        """
+        parent = self._youngest(match)
+        generation = 1 if parent is None else parent.generation + 1
+        birth = Birth(generation, match.rule.qualified_name, parent)
+        for node in nodes:
+            self._births[node] = birth
+        if generation > self.oldest:
+            self._refuse(birth, match)
+
+    def _youngest(self, match: Match) -> Birth | None:
+        youngest: Birth | None = None
+        for node in match.nodes:
+            birth = self._births.get(node)
+            if birth is not None and (youngest is None or birth.generation > youngest.generation):
+                youngest = birth
+        return youngest
+
+    def _refuse(self, birth: Birth | None, match: Match) -> NoReturn:
+        names: dict[str, None] = {}
+        while birth is not None:
+            names[birth.rule] = None
+            birth = birth.parent
+        raise RewriteLimitError(
+            f"{_named(names)} applied {self.oldest:,} times in a row to what came of it, "
+            f"last at {match.root.label!r}",
+            hint=_HINT,
+        )
+
+    def _compare(self, value: Value, rule: str) -> None:
+        form = _form(value, _DEPTH)
+        history = self._forms.setdefault(value, {})
+        if form in history:
+            names = list(history.values())[list(history).index(form) :]
+            raise RewriteLimitError(_cycle(names, value), hint=_HINT)
+        history[form] = rule
+
+    def check(self, rule: str, count: int) -> None:
+        """Refuse to apply a rule more often than a model of this size has places for it.
+
+        Raises:
+            RewriteLimitError: Names the rule.
+        """
+        if count > self.most:
+            raise RewriteLimitError(
+                f"the rule {rule} was applied {count:,} times and still matches", hint=_HINT
+            )
+
+    def check_size(self, rules: Iterable[str]) -> None:
+        """Refuse to let *rules* make the model grow without an end.
+
+        Raises:
+            RewriteLimitError: It has become more than ten times as large.
+        """
+        size = _size(self.model)
+        if size > self.largest:
+            names = ", ".join(rules)
+            raise RewriteLimitError(
+                f"the rules {names} made the model grow to {size:,} nodes", hint=_HINT
+            )
+
+
+_HINT = "a rule matches what it or another rule makes; narrow its pattern, or say once: true"
+
+
+def _named(rules: Iterable[str]) -> str:
+    names = list(rules)
+    return f"the rule {names[0]} was" if len(names) == 1 else f"the rules {', '.join(names)} were"
+
+
+def _cycle(names: list[str], value: Value) -> str:
+    if len(set(names)) == 1:
+        return f"the rule {names[0]} feeds itself at {value.name!r}"
+    return f"the rules {' -> '.join([*names, names[0]])} undo each other at {value.name!r}"
+
+
+def _form(value: Value, depth: int) -> Form:
+    """Describe how *value* is made, as far as passes have made it."""
+    node = value.producer
+    if node is None:
+        tensor = value.constant
+        if tensor is None or tensor.size > _SMALL or tensor.is_external:
+            return ("value", value)
+        return ("constant", tensor.dtype, tensor.shape, tensor.numpy().tobytes())
+    if depth == 0 or (node.source is not None and not node.rewired and depth < _DEPTH):
+        return ("value", value)
+    attributes = tuple((name, repr(item)) for name, item in sorted(node.attributes.items()))
+    inputs = tuple(None if item is None else _form(item, depth - 1) for item in node.inputs)
+    return (node.qualified_op, value.index, attributes, inputs)
+
+
+def _size(model: Model) -> int:
+    return sum(graph.node_count for graph in model.graphs())
+
+
+def _inputs(model: Model) -> int:
+    return sum(len(node.inputs) for graph in model.graphs() for node in graph)
+
+
+# New names: each is used once, and says what it came from.
+
+
+class NewNames:
+    """Names for the nodes and values that passes make in one model.
+
+    Args:
+        model: The model.
+        announce: Told of the body of each function that a replacement brings along.
+
+    Attributes:
+        functions: The functions that replacements bring along, by their names here.
+    """
+
+    def __init__(self, model: Model, announce: Callable[[Graph], None] | None = None) -> None:
+        """Look at *model*; node names are listed when the first new one is wanted."""
+        self.model = model
+        self.functions = BroughtFunctions(model, announce)
+        self._nodes: set[str] | None = None
+        self._numbers: dict[str, int] = {}
+        self._origins: dict[str, str] = {}
+
+    def node(self, wanted: str, free: Container[str] = ()) -> str:
+        """Return *wanted*, or with a number behind it if a node has it that is not going.
+
+        Args:
+            wanted: The name that the node should have.
+            free: Names of nodes that are about to go.
+        """
+        if self._nodes is None:
+            self._nodes = {node.name for graph in self.model.graphs() for node in graph}
+        taken = self._nodes
+        name = wanted if wanted in free else self._numbered(wanted, taken.__contains__)
+        taken.add(name)
+        return name
+
+    def node_from(self, source: str, op_type: str) -> str:
+        """Return a name for a node of *op_type* that is made from the one called *source*.
+
+        What is made from something made is named after the same source.
+        """
+        origin = self._origins.get(f"node {source}", source)
+        name = self.node(f"{origin}/{op_type}")
+        self._origins[f"node {name}"] = origin
+        return name
+
+    def value(self, graph: Graph, source: str, what: str) -> str:
+        """Return a name for a value of *graph*: that of *source*, and *what* it is.
+
+        What is made from something made is named after the same source.
+        """
+        origin = self._origins.get(source, source)
+        scopes = _scopes_round(graph)
+        name = self._numbered(
+            f"{origin}_{what}",
+            lambda found: any(found in scope.values or found in scope.erased for scope in scopes),
+        )
+        self._origins[name] = origin
+        return name
+
+    def _numbered(self, wanted: str, is_taken: Callable[[str], bool]) -> str:
+        name = wanted
+        number = self._numbers.get(wanted, 0)
+        while number or is_taken(name):
+            number += 1
+            name = f"{wanted}_{number}"
+            if not is_taken(name):
+                break
+        if number:
+            self._numbers[wanted] = number
+        return name
+
+
+def _scopes_round(graph: Graph) -> list[Graph]:
+    """List the graphs in which names may clash with those of *graph*: outside it and inside."""
+    graphs = [*graph.and_inner()] if graph.inner else [graph]
+    owner = graph.owner
+    while owner is not None:
+        graphs.append(owner.graph)
+        owner = owner.graph.owner
+    return graphs
+
+
+# Why what a rule describes cannot take the place of a match.
+
+
+def object_to_draft(
+    match: Match, draft: Draft, read: Sequence[Value], kept: AbstractSet[Node]
+) -> str:
+    """Say why *draft* cannot take the place of *match*, or "".
+
+    Args:
+        match: The match.
+        draft: What is to take its place.
+        read: The existing values that *draft* reads or returns.
+        kept: The nodes of the match that those need.
+    """
+    every = zip(draft.outputs, match.outputs, strict=True)
+    pairs = [(new, old) for new, old in every if new is not old]
+    return (
+        _object_to_operands(match, pairs, read)
+        or _object_to_kept_nodes(match, draft, pairs, kept)
+        or _object_to_copies(match, pairs)
+    )
+
+
+def _object_to_operands(match: Match, pairs: Pairs, read: Sequence[Value]) -> str:
+    """Refuse to read what is replaced, and what is there only later."""
+    replaced = {old for _, old in pairs}
+    anchor = match.nodes[-1]
+    for value in read:
+        if value in replaced:
+            return f"the replacement reads {value.name!r}, which it replaces"
+        if not _is_defined_before(value, anchor):
+            return f"the replacement reads {value.name!r}, which is not made before it"
+    if len(match.outputs) > 1:
+        moved = dependents_before(anchor, match.outputs, match.nodes)
+        late = {output for node in moved for output in node.outputs}
+        for value in read:
+            if value in late:
+                return f"the replacement reads {value.name!r}, which needs what it replaces"
+    return ""
+
+
+def _is_defined_before(value: Value, anchor: Node) -> bool:
+    if value.graph.values.get(value.name) is not value:
+        return False
+    here = enclosing_node(anchor, value.graph)
+    if here is None:
+        return False
+    maker = value.producer
+    return maker is None or maker is anchor or maker.position < here.position
+
+
+def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, kept: AbstractSet[Node]) -> str:
+    """Refuse to keep a node that makes what is replaced, and to put something before its maker."""
+    for _, old in pairs:
+        maker = old.producer
+        if maker is not None and maker in kept:
+            return f"the replacement needs {maker.op_type} {maker.label!r}, which it replaces"
+    anchor = match.nodes[-1]
+    if anchor not in kept:
+        return ""
+    copies = any(isinstance(new, Value) and old.returned_by for new, old in pairs)
+    if copies or any(isinstance(part, DraftNode) for part in draft.parts):
+        return f"the replacement reads {anchor.label!r}, the last node of the match"
+    return ""
+
+
+def _object_to_copies(match: Match, pairs: Pairs) -> str:
+    """Refuse to put a copy in the place of the same copy."""
+    for new, old in pairs:
+        if match.nodes == (old.producer,) and _is_copy(new, old):
+            return f"{old.name!r} is returned, and must be a copy"
+    return ""
+
+
+def _is_copy(new: Operand, old: Value) -> bool:
+    """Tell whether *old* is a copy of *new* already, and would be one afterwards."""
+    node = old.producer
+    return (
+        isinstance(new, Value)
+        and node is not None
+        and is_identity(node)
+        and node.inputs == (new,)
+        and bool(old.returned_by)
+        and not can_be_renamed(new, old)
+    )
+
+
+def can_be_renamed(value: Value, old: Value) -> bool:
+    """Tell whether the node that makes *value* can make it under the name of *old*."""
+    maker = value.producer
+    return (
+        maker is not None
+        and value.graph is old.graph
+        and not value.returned_by
+        and not value.is_graph_input
+    )
+
+
+# Put what a rule describes in the place of one match.
+
+
+_LONGEST_ORIGIN = 200
+
+
+class Change(NamedTuple):
+    """What became of one match.
+
+    Attributes:
+        match: The match, whose nodes are no longer in the graph but for those still read.
+        added: The nodes made.
+        removed: The nodes taken out: those of the match, and those that only they needed.
+    """
+
+    match: Match
+    added: tuple[Node, ...]
+    removed: tuple[Node, ...]
+
+
+def replace_match(
+    match: Match, draft: Draft, names: NewNames, listener: RewriteListener | None = None
+) -> Change | Rejection:
+    """Replace *match* by what *draft* describes; outputs keep their names where they are returned.
+
+    Returns:
+        What was done; or why it cannot be done here, and then nothing has been changed.
+    """
+    read = operands_of(draft)
+    kept = needed_within(match.nodes, read)
+    objection = object_to_draft(match, draft, read, kept) or _object_to_calls(match, draft, names)
+    if objection:
+        return match.reject(objection)
+    return _Replacer(match, draft, kept, names, listener).replace(read)
+
+
+def _object_to_calls(match: Match, draft: Draft, names: NewNames) -> str:
+    """Refuse to let a function call itself."""
+    for part in draft.parts:
+        function = part.function if isinstance(part, DraftNode) else None
+        if function is not None and names.functions.leads_into(function, match.root.graph):
+            return f"{function.domain}::{function.name} would call itself"
+    return ""
+
+
+class _Replacer:
+    def __init__(
+        self,
+        match: Match,
+        draft: Draft,
+        kept: set[Node],
+        names: NewNames,
+        listener: RewriteListener | None,
+    ) -> None:
+        self.match = match
+        self.draft = draft
+        self.names = names
+        self.graph: Graph = match.root.graph
+        self.rewriter = GraphRewriter(self.graph, listener)
+        self.anchor = match.nodes[-1]
+        self.kept = kept
+        self.made: dict[int, Value | Node] = {}
+        self.added: list[Node] = []
+        self.origin = self._origin()
+        self.gone = {node.name: node.op_type for node in match.nodes if node not in kept}
+        self.gone.pop("", None)
+        self.source = next(reversed(self.gone), "")
+
+    def replace(self, operands: Sequence[Value]) -> Change:
+        outputs = list(zip(self.draft.outputs, self.match.outputs, strict=True))
+        if len(outputs) > 1:
+            moved = dependents_before(self.anchor, self.match.outputs, self.match.nodes)
+            self.rewriter.move_behind(self.anchor, moved)
+        self.rewriter.graph.modified = True
+        taken_over = self._taken_over(outputs)
+        for part in self.draft.parts:
+            if isinstance(part, DraftConstant):
+                self._make_constant(part, taken_over)
+            else:
+                self._make_node(part, taken_over)
+        for new, old in outputs:
+            if new is not old and taken_over.get(_key(new)) is not old:
+                self._stand_in(self._value(new), old)
+        gone = [node for node in self.match.nodes if node not in self.kept]
+        read = [value for node in gone for value in node.inputs if value is not None]
+        self.rewriter.erase(gone)
+        read += [value for value in operands if value.graph is self.graph]
+        dead = erase_unread(read, self.rewriter.listener)
+        return Change(self.match, tuple(self.added), (*gone, *dead))
+
+    def _taken_over(self, outputs: Sequence[tuple[Operand, Value]]) -> dict[object, Value]:
+        """Say which new values become which values of the match, names and all."""
+        taken: dict[object, Value] = {}
+        for new, old in outputs:
+            if not isinstance(new, Value):
+                taken.setdefault(_key(new), old)
+        return taken
+
+    def _make_constant(self, part: DraftConstant, taken_over: dict[object, Value]) -> None:
+        old = taken_over.get(_key(part))
+        if self._keeps_initializers() and (old is None or not old.returned_by):
+            if old is None:
+                name = self._fresh_name("Constant")
+                self.made[id(part)] = self.rewriter.add_initializer(name, part.tensor)
+            else:
+                self.rewriter.make_initializer(old, part.tensor)
+                self.made[id(part)] = old
+            return
+        value = Attribute("tensor", part.tensor)
+        node = self.rewriter.insert(
+            self.anchor, "Constant", (), attributes={"value": value}, metadata=self.origin
+        )
+        self._note(node, "Constant")
+        self._give_outputs(node, [old])
+        made = node.outputs[0]
+        assert made is not None  # noqa: S101  # it was just given
+        self.made[id(part)] = made
+
+    def _keeps_initializers(self) -> bool:
+        """Tell whether this graph can store data: function bodies cannot.
+
+        Before IR version 4 an initializer had to be a graph input as well.
+        """
+        graph = self.graph
+        while graph.owner is not None:
+            graph = graph.owner.graph
+        model = graph.model
+        return graph is model.graph and model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
+
+    def _make_node(self, part: DraftNode, taken_over: dict[object, Value]) -> None:
+        op_type = part.op_type
+        if part.function is not None:
+            op_type = self.names.functions.bring(part.function).name
+        if part.domain:
+            version = self.graph.model.opset_imports.setdefault(part.domain, part.version)
+            self.graph.opset_imports.setdefault(part.domain, version)
+        inputs = [None if item is None else self._value(item) for item in part.inputs]
+        node = self.rewriter.insert(
+            self.anchor,
+            op_type,
+            inputs,
+            domain=part.domain,
+            attributes=part.attributes,
+            metadata=self.origin,
+        )
+        self._note(node, op_type)
+        count = range(part.output_count)
+        self._give_outputs(node, [taken_over.get((id(part), index)) for index in count])
+        self.made[id(part)] = node
+
+    def _give_outputs(self, node: Node, taken: Sequence[Value | None]) -> None:
+        outputs = [
+            self.rewriter.make_value(self._fresh_name(node.op_type), node, index)
+            if old is None
+            else old
+            for index, old in enumerate(taken)
+        ]
+        self.rewriter.take_over_outputs(node, outputs)
+
+    def _note(self, node: Node, op_type: str) -> None:
+        """Name the node after one of the match that it takes the place of."""
+        gone = self.gone
+        wanted = next((name for name, other in gone.items() if other == op_type), "")
+        if wanted:
+            node.name = self.names.node(wanted, gone)
+            del gone[wanted]
+        elif self.source:
+            node.name = self.names.node_from(self.source, op_type)
+        self.added.append(node)
+
+    def _stand_in(self, value: Value, old: Value) -> None:
+        """Let *value* be read wherever *old* was; where *old* is returned, it keeps its name."""
+        if not old.returned_by:
+            self.rewriter.replace_uses(old, value)
+            return
+        if can_be_renamed(value, old):
+            self.rewriter.rename_source(value, old)
+            return
+        copy = self.rewriter.insert(self.anchor, "Identity", [value], metadata=self.origin)
+        self._note(copy, "Identity")
+        self.rewriter.take_over_outputs(copy, [old])
+
+    def _fresh_name(self, op_type: str) -> str:
+        base = self.match.outputs[0].name if self.match.outputs else self.anchor.label
+        return self.names.value(self.graph, base, op_type)
+
+    def _value(self, operand: Operand) -> Value:
+        if isinstance(operand, Value):
+            return operand
+        made = self.made[id(operand if isinstance(operand, DraftConstant) else operand.node)]
+        if isinstance(made, Value):
+            return made
+        index = operand.index if isinstance(operand, DraftOutput) else 0
+        output = made.outputs[index]
+        assert output is not None  # noqa: S101  # every output was made
+        return output
+
+    def _origin(self) -> dict[str, str]:
+        origin = {RULE_KEY: self.match.rule.qualified_name}
+        names = ", ".join(node.name for node in self.match.nodes if node.name)
+        if names:
+            cut = f"{names[: _LONGEST_ORIGIN - 1]}…"
+            origin[ORIGIN_KEY] = names if len(names) <= _LONGEST_ORIGIN else cut
+        return origin
+
+
+def _key(operand: Operand) -> object:
+    if isinstance(operand, DraftOutput):
+        return (id(operand.node), operand.index)
+    return id(operand)
+
+
+# What was rewritten, in words that stay true after further edits.
+
+
+class NodeIdentity(NamedTuple):
+    """What identifies a node to a reader; the output's name does so even without node names."""
+
+    op_type: str
+    domain: str
+    name: str
+    output: str
+
+    @property
+    def qualified_op(self) -> str:
+        """``Conv``, or ``com.microsoft.Gelu`` outside the standard domain."""
+        return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def label(self) -> str:
+        """The node's name, else its first output's."""
+        return self.name or self.output
+
+
+class Application:
+    """One application of a rule.
+
+    Attributes:
+        number: Counts from 1.
+        round: The round it was made in.
+        rule: The rule's name.
+        scope: The graph, as :func:`dplcli.ir.model.scope_of` names it.
+    """
+
+    __slots__ = ("_added", "_removed", "_root", "number", "round", "rule", "scope")
+
+    def __init__(self, number: int, turn: int, root: tuple[Node, Outputs], change: Change) -> None:
+        """Note *change*, made in round *turn* at *root* as it was before."""
+        match = change.match
+        self.number = number
+        self.round = turn
+        self.rule = match.rule.qualified_name
+        self.scope = scope_of(match.root.graph)
+        self._root = root
+        self._removed = [(node, node.outputs) for node in change.removed]
+        self._added = [(node, node.outputs) for node in change.added]
+
+    @property
+    def root(self) -> NodeIdentity:
+        """The node that made the first output."""
+        return identify(*self._root)
+
+    @property
+    def removed(self) -> tuple[NodeIdentity, ...]:
+        """The nodes taken out."""
+        return tuple(identify(*item) for item in self._removed)
+
+    @property
+    def added(self) -> tuple[NodeIdentity, ...]:
+        """The nodes put in."""
+        return tuple(identify(*item) for item in self._added)
+
+
+def identify(node: Node, outputs: Outputs) -> NodeIdentity:
+    """Say which node *node* was when these were its outputs."""
+    output = next((output.name for output in outputs if output is not None), "")
+    return NodeIdentity(node.op_type, node.domain, node.name, output)
+
+
+def list_nodes(nodes: Sequence[NodeIdentity], most: int = 8) -> str:
+    """Name nodes for a reader: ``Conv 'c', Relu 'r' and 3 more``."""
+    shown = ", ".join(f"{node.qualified_op} {node.label!r}" for node in nodes[:most])
+    return f"{shown} and {len(nodes) - most} more" if len(nodes) > most else shown
+
+
+# Who watches a rewrite, and may narrow it.
+
+
+class RewriteObserver:
+    """Told of every turn, application and refusal; this one does nothing and admits all."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more should be done."""
+        return False
+
+    def admits(self, rule: RewriteRule, root: Node) -> bool:  # noqa: ARG002  # for overriding
+        """Tell whether *rule* may be tried at *root*."""
+        return True
+
+    def wants(self, match: Match) -> bool:  # noqa: ARG002  # for overriding
+        """Tell whether *match*, which could be replaced, is to be."""
+        return True
+
+    def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
+        """In round *number* it is the turn of *rule*, which has so many nodes to look at."""
+
+    def applied(self, application: Application) -> None:
+        """A rule was applied."""
+
+    def refused(self, rejection: Rejection) -> None:
+        """A pattern fits, but is refused."""
+
+    def turn_ended(self, rule: RewriteRule, count: int) -> None:
+        """The turn of *rule* is over; it was applied so often in it."""
+
+
+class Observers(RewriteObserver):
+    """Several observers as one: over if one of them says so, and only what all admit is done.
+
+    Args:
+        members: Who is told, in this order.
+    """
+
+    def __init__(self, members: Sequence[RewriteObserver]) -> None:
+        """Stand for *members*."""
+        self.members = tuple(members)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether one of them wants no more."""
+        return any(member.is_over for member in self.members)
+
+    def admits(self, rule: RewriteRule, root: Node) -> bool:
+        """Tell whether all of them do."""
+        return all(member.admits(rule, root) for member in self.members)
+
+    def wants(self, match: Match) -> bool:
+        """Tell whether all of them do."""
+        return all(member.wants(match) for member in self.members)
+
+    def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
+        """Tell all of them."""
+        for member in self.members:
+            member.turn_started(number, rule, candidates)
+
+    def applied(self, application: Application) -> None:
+        """Tell all of them."""
+        for member in self.members:
+            member.applied(application)
+
+    def refused(self, rejection: Rejection) -> None:
+        """Tell all of them."""
+        for member in self.members:
+            member.refused(rejection)
+
+    def turn_ended(self, rule: RewriteRule, count: int) -> None:
+        """Tell all of them."""
+        for member in self.members:
+            member.turn_ended(rule, count)
+
+
+# A record of a rewrite: every turn, what was done in it, and what was refused.
+
+
+class Refusal(NamedTuple):
+    """A match that was not replaced, in words that stay true after further edits.
+
+    Attributes:
+        scope: The graph, as :func:`dplcli.ir.model.scope_of` names it.
+        root: The node that the pattern fits at.
+        stage: Which test it failed.
+        reason: What the test found.
+    """
+
+    scope: str
+    root: NodeIdentity
+    stage: str
+    reason: str
+
+
+@dataclass
+class TracedTurn:
+    """What one rule did in one round.
+
+    Attributes:
+        round: The round.
+        rule: The rule's name.
+        candidates: How many nodes it had to look at.
+        events: What it did and why it did no more, in order.
+    """
+
+    round: int
+    rule: str
+    candidates: int
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def applied(self) -> int:
+        """How often the rule was applied."""
+        return sum(isinstance(event, Application) for event in self.events)
+
+
+class Trace(RewriteObserver):
+    """Writes down what happens; complete also where the rewrite ends with an error."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.turns: list[TracedTurn] = []
+
+    def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
+        """Begin a turn."""
+        self.turns.append(TracedTurn(number, rule.qualified_name, candidates))
+
+    def applied(self, application: Application) -> None:
+        """Note an application."""
+        self.turns[-1].events.append(application)
+
+    def refused(self, rejection: Rejection) -> None:
+        """Note a refusal."""
+        root = rejection.root
+        self.turns[-1].events.append(
+            Refusal(
+                scope_of(root.graph),
+                identify(root, root.outputs),
+                rejection.stage,
+                rejection.reason,
+            )
+        )
+
+
+# What each rule has not looked at yet: so that a round costs what has changed.
+#
+# The nodes of a model by operator, kept up to date by edits, and a journal of the nodes at which
+# something may match that did not before. MLIR's greedy driver keeps one work-list for all patterns
+# (``mlir/lib/Transforms/Utils/GreedyPatternRewriteDriver.cpp``); here each rule has its own place
+# in the journal, since rules take turns in listed order.
+
+
+_POSITION = attrgetter("position")
+
+
+_MOST_SIZES = 64
+
+
+class Concern(NamedTuple):
+    """What of a graph a list of rules can see from the nodes that it looks at.
+
+    Attributes:
+        heads: The operators of those nodes; None for all.
+        inner: The operators of the nodes above them that a match may have; None for all.
+        reach: How many nodes lie one above the other in a match, at most.
+        largest: How many nodes a match has, at most.
+        counts_uses: Whether it matters to some rule how often its leaves are read.
+    """
+
+    heads: frozenset[OpKey] | None
+    inner: frozenset[OpKey] | None
+    reach: int
+    largest: int
+    counts_uses: bool
+
+    @classmethod
+    def of(cls, rules: Sequence[RewriteRule]) -> Concern:
+        """Sum up *rules*; those that look further are not asked how far."""
+        local = [rule for rule in rules if rule.reach is not None]
+        return cls(
+            _union([rule.heads for rule in rules]),
+            _union([rule.inner_operators for rule in local]),
+            max((rule.reach or 0 for rule in local), default=0),
+            max((rule.largest_match for rule in rules), default=0),
+            any(rule.counts_uses for rule in rules),
+        )
+
+
+def _union(sets: Sequence[frozenset[OpKey] | None]) -> frozenset[OpKey] | None:
+    known = [ops for ops in sets if ops is not None]
+    return frozenset().union(*known) if len(known) == len(sets) else None
+
+
+class Journal:
+    """Nodes to look at again, by operator, in the order in which they were noted."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._entries: dict[OpKey, list[Node]] = {}
+
+    def add(self, node: Node) -> None:
+        """Note *node*."""
+        self._entries.setdefault((node.domain, node.op_type), []).append(node)
+
+    def end(self) -> dict[OpKey, int]:
+        """Return the place behind which everything is new from now on."""
+        return {key: len(entries) for key, entries in self._entries.items()}
+
+    def since(self, seen: dict[OpKey, int], heads: AbstractSet[OpKey] | None) -> Iterator[Node]:
+        """Yield what was noted behind *seen*, which is brought up to date."""
+        keys = list(self._entries) if heads is None else self._entries.keys() & heads
+        for key in keys:
+            entries = self._entries[key]
+            yield from entries[seen.get(key, 0) :]
+            seen[key] = len(entries)
+
+
+class Worklist:
+    """A listener that knows, for each rule, the candidates that are new to it.
+
+    What follows from other readers of a value is kept apart: most rules do not care how often
+    their leaves are read, and a weight may have very many readers.
+
+    Args:
+        model: The model that is being edited.
+        concern: What the rules can see.
+    """
+
+    def __init__(self, model: Model, concern: Concern) -> None:
+        """List the nodes of *model*."""
+        self.concern = concern
+        self.graphs = matchable_graphs(model)
+        self._nodes: dict[Graph, dict[OpKey, dict[Node, None]]] = {}
+        self._journals = (Journal(), Journal())
+        self._changed: dict[Value, None] = {}
+        self._rewired: dict[Node, None] = {}
+        self._recounted: dict[Value, None] = {}
+        self.has_new_sizes = False
+        self.edits = 0
+        for graph in self.graphs:
+            self._list(graph)
+
+    def _list(self, graph: Graph) -> None:
+        of_graph = self._nodes[graph] = {}
+        for node in graph:
+            of_graph.setdefault((node.domain, node.op_type), {})[node] = None
+
+    # -- listening -----------------------------------------------------------------------------
+
+    def node_inserted(self, node: Node) -> None:
+        """List a new node, and let every rule look at it."""
+        key = (node.domain, node.op_type)
+        self._nodes[node.graph].setdefault(key, {})[node] = None
+        self._journals[0].add(node)
+        self._recount(node)
+        self.edits += 1
+
+    def node_erased(self, node: Node) -> None:
+        """Strike a node that has gone."""
+        self._nodes[node.graph][node.domain, node.op_type].pop(node, None)
+        for body in node.subgraphs.values():
+            for graph in body.and_inner():
+                self._nodes.pop(graph, None)
+        self._recount(node)
+        self.edits += 1
+
+    def _recount(self, node: Node) -> None:
+        """Remember that what *node* reads has other readers."""
+        recounted = self._recounted
+        for value in node.inputs:
+            if value is not None:
+                recounted[value] = None
+        if node.subgraphs:
+            recounted.update(dict.fromkeys(captured_values(node)))
+
+    def graph_added(self, graph: Graph) -> None:
+        """List a new function's body, and let every rule look at it."""
+        self.graphs.append(graph)
+        self._list(graph)
+        for node in graph:
+            self._journals[0].add(node)
+        self.edits += 1
+
+    def value_changed(self, value: Value) -> None:
+        """Remember that what lies below *value* must be looked at again."""
+        self._changed[value] = None
+
+    def inputs_changed(self, node: Node) -> None:
+        """Remember that *node* must be looked at again, and what lies below it."""
+        self._rewired[node] = None
+
+    def readers_changed(self, value: Value) -> None:
+        """Remember that what depends on how often *value* is read must be looked at again."""
+        self._recounted[value] = None
+
+    def constant_made(self, value: Value) -> None:
+        """Remember that shapes may be known that were not, if *value* can be a size."""
+        self.has_new_sizes = self.has_new_sizes or _is_size(value)
+
+    def takes_new_sizes(self) -> bool:
+        """Tell whether constants that may be sizes were made since this was asked last."""
+        answer, self.has_new_sizes = self.has_new_sizes, False
+        return answer
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def is_listed(self, node: Node) -> bool:
+        """Tell whether *node* is still in its graph."""
+        of_graph = self._nodes.get(node.graph)
+        return of_graph is not None and node in of_graph.get((node.domain, node.op_type), ())
+
+    def has_any(self, graph: Graph, ops: Iterable[OpKey]) -> bool:
+        """Tell whether *graph* has a node of one of the operators."""
+        of_graph = self._nodes.get(graph, {})
+        return any(of_graph.get(op) for op in ops)
+
+    def all_of(self, graph: Graph, heads: Iterable[OpKey] | None) -> list[Node]:
+        """Return the nodes of *graph* of the operators *heads*, in topological order."""
+        of_graph = self._nodes.get(graph, {})
+        keys = of_graph.keys() if heads is None else heads
+        nodes = [node for key in keys for node in of_graph.get(key, ())]
+        nodes.sort(key=_POSITION)
+        return nodes
+
+    def new_since(
+        self, seen: Seen, heads: AbstractSet[OpKey] | None, *, counts_uses: bool = True
+    ) -> dict[Graph, list[Node]]:
+        """Return the nodes to look at again, by graph, in topological order.
+
+        Args:
+            seen: How much of the journals was read before; it is brought up to date.
+            heads: The operators of interest; None for all.
+            counts_uses: Whether it matters how often leaves are read.
+        """
+        self._note_what_lies_below()
+        found: dict[Graph, dict[Node, None]] = {}
+        journals = self._journals if counts_uses else self._journals[:1]
+        for journal, place in zip(journals, seen, strict=False):
+            for node in journal.since(place, heads):
+                if self.is_listed(node):
+                    found.setdefault(node.graph, {})[node] = None
+        return {
+            graph: sorted(found[graph], key=_POSITION) for graph in self.graphs if graph in found
+        }
+
+    def forget_before(self) -> Seen:
+        """Return a place in the journals from which nothing that is in them now is new."""
+        self._note_what_lies_below()
+        return tuple(journal.end() for journal in self._journals)
+
+    def _note_what_lies_below(self) -> None:
+        """Enter in the journals the nodes that edits may concern."""
+        changed, self._changed = self._changed, {}
+        rewired, self._rewired = self._rewired, {}
+        recounted, self._recounted = self._recounted, {}
+        inner = [value for value in recounted if self._may_be_inner(value)]
+        self._note_below([*changed, *inner], rewired, self._journals[0])
+        if self.concern.counts_uses:
+            self._note_below([*recounted], (), self._journals[1])
+
+    def _may_be_inner(self, value: Value) -> bool:
+        """Tell whether all that read *value* may lie in one match: it has not too many readers."""
+        if value.producer is None or value.returned_by:
+            return False
+        if value.use_count <= self.concern.largest:
+            return True
+        readers: set[Node | None] = set()
+        for node, _slot in value.iter_uses():
+            if not is_identity(node):
+                readers.add(enclosing_node(node, value.graph))
+                if len(readers) > self.concern.largest:
+                    return False
+        return True
+
+    def _note_below(
+        self, values: Sequence[Value], readers: Iterable[Node], journal: Journal
+    ) -> None:
+        """Note what makes *values* and their *readers*, and what lies within reach below."""
+        seen = dict.fromkeys(values)
+        noted: set[Node] = set()
+        for value in values:
+            if value.producer is not None:
+                self._note(value.producer, noted, journal)
+                seen.update((out, None) for out in value.producer.outputs if out is not None)
+        level: list[Value] = list(seen)
+        below: list[Value] = []
+        for node in readers:
+            self._note(node, noted, journal)
+            self._pass(node, seen, level, below)
+        for _ in range(self.concern.reach):
+            while level:
+                for node, _slot in level.pop().iter_uses():
+                    if node not in noted:
+                        self._note(node, noted, journal)
+                        self._pass(node, seen, level, below)
+            level, below = below, []
+
+    def _note(self, node: Node, noted: set[Node], journal: Journal) -> None:
+        noted.add(node)
+        heads = self.concern.heads
+        if (heads is None or (node.domain, node.op_type) in heads) and node.graph in self._nodes:
+            journal.add(node)
+
+    def _pass(
+        self, node: Node, seen: dict[Value, None], level: list[Value], below: list[Value]
+    ) -> None:
+        """Go on from *node* to what reads it, if a match can hold both."""
+        inner = self.concern.inner
+        if is_identity(node):
+            level += _new_outputs(node, seen)
+        elif inner is None or (node.domain, node.op_type) in inner:
+            below += _new_outputs(node, seen)
+
+
+def _new_outputs(node: Node, seen: dict[Value, None]) -> list[Value]:
+    """List the outputs of *node* that are not in *seen*, and enter them."""
+    made = [output for output in node.outputs if output is not None and output not in seen]
+    seen.update(dict.fromkeys(made))
+    return made
+
+
+def _is_size(value: Value) -> bool:
+    """Tell whether *value* is a constant that a pass made and that shapes may depend on."""
+    tensor = value.initializer_source
+    if not isinstance(tensor, Tensor) or not tensor.dtype.startswith("int"):
+        return False
+    return tensor.size <= _MOST_SIZES
+
+
+# Apply rewrite rules, in turns, until nothing changes.
+#
+# In each round every rule has one turn, in listed order. In its turn a rule looks at the nodes that
+# are new to it: at first all, later those that edits may concern (worklist).
+
+
+_INFERENCES = 4
+"""How often types are inferred again after the rules have settled."""
+
+
+class Turn:
+    """One rule, and how far it has read the journal.
+
+    Attributes:
+        rule: The rule.
+        heads: The operators its matches may be rooted in; None for all.
+        follows_shapes: Whether it depends on what is known of shapes.
+        is_local: Whether it depends on nothing but what lies within reach of its root.
+        looks_afar: Whether it asks a function that may depend on more than the pattern's reach.
+        seen: Its place in the journal.
+        edits: How much had been edited when it last looked at everything.
+    """
+
+    def __init__(self, rule: RewriteRule) -> None:
+        """Begin with everything new to *rule*."""
+        self.rule = rule
+        self.heads = rule.heads
+        self.is_local = rule.reach is not None
+        self.seen: Seen = ()
+        self.follows_shapes = rule.is_nodewise and (rule.reach or 0) > 1
+        self.has_begun = False
+        self.edits = -1
+        self.function = rule.instance()
+        own = rule.check if self.function is None or rule.is_nodewise else self.function
+        self.looks_afar = own is not None and not rule.once
+
+    def candidates(self, worklist: Worklist) -> dict[Graph, list[Node]]:
+        """Return the nodes to look at, by graph, in topological order."""
+        if self.has_begun and (self.is_local or worklist.edits == self.edits):
+            counts = self.rule.counts_uses
+            return worklist.new_since(self.seen, self.heads, counts_uses=counts)
+        self.has_begun = True
+        self.seen = worklist.forget_before()
+        self.edits = worklist.edits
+        return {graph: self._all(graph, worklist) for graph in worklist.graphs}
+
+    def _all(self, graph: Graph, worklist: Worklist) -> list[Node]:
+        needed = self.rule.matcher.program.root.required
+        ops = (item for item in needed if isinstance(item, frozenset))
+        if any(not worklist.has_any(graph, item) for item in ops):
+            return []
+        return worklist.all_of(graph, self.heads)
+
+
+class RewriteDriver:
+    """Applies rules to one model.
+
+    Args:
+        model: The model, which is edited in place.
+        rules: The rules, in order of priority.
+        observer: Told of everything; may narrow what is done.
+        loops: Ends what has no end.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        rules: Sequence[RewriteRule],
+        observer: RewriteObserver,
+        loops: LoopDetector,
+    ) -> None:
+        """List what there is to look at."""
+        self.model = model
+        self.observer = observer
+        self.turns = [Turn(rule) for rule in rules]
+        self.worklist = Worklist(model, Concern.of(rules))
+        self.names = NewNames(model, self.worklist.graph_added)
+        self.loops = loops
+        self.counts = {rule.qualified_name: 0 for rule in rules}
+        self.applied = 0
+        self.refused: dict[tuple[str, Node], Rejection] = {}
+        self.round = 0
+        self.made: set[Node] = set()
+
+    def run(self) -> int:
+        """Apply the rules until none matches; return how many rounds changed something.
+
+        Raises:
+            RewriteLimitError: They would go on without an end.
+        """
+        rounds = 0
+        inferences = 0
+        while not self.observer.is_over:
+            self.round += 1
+            before, counts = self.applied, dict(self.counts)
+            for turn in self.turns:
+                self._take(turn)
+                if self.observer.is_over:
+                    break
+            if self.applied > before:
+                rounds += 1
+                self.loops.check_size(self._active(counts))
+                self._look_again_at_shapes()
+                continue
+            if not rounds:
+                break
+            if inferences < _INFERENCES and self.learn():
+                inferences += 1
+            elif not self._look_everywhere():
+                break
+        return rounds
+
+    def _active(self, before: dict[str, int]) -> list[str]:
+        return [name for name, count in self.counts.items() if count > before[name]]
+
+    def _look_again_at_shapes(self) -> None:
+        """Let rules that follow shapes start anew if what was unknown to them no longer is."""
+        if self.worklist.takes_new_sizes() and self.model.forget():
+            for turn in self.turns:
+                turn.has_begun = turn.has_begun and not turn.follows_shapes
+
+    def learn(self) -> bool:
+        """Infer types again if rules asked for some; tell whether more is known now."""
+        found = self.model.infer_again()
+        if found:
+            self.model.forget()
+        for value in found:
+            self.worklist.value_changed(value)
+        return bool(found)
+
+    def _look_everywhere(self) -> bool:
+        """Let rules that may depend on anything look at all nodes again; tell if there are any."""
+        due = [turn for turn in self.turns if turn.looks_afar]
+        due = [turn for turn in due if turn.edits != self.worklist.edits]
+        for turn in due:
+            turn.has_begun = False
+        return bool(due)
+
+    def remaining(self) -> tuple[Rejection, ...]:
+        """Return why matches of the last look were refused, where their root still stands."""
+        order = {turn.rule.qualified_name: rank for rank, turn in enumerate(self.turns)}
+        graphs = {graph: rank for rank, graph in enumerate(self.worklist.graphs)}
+        left = [item for item in self.refused.values() if self.worklist.is_listed(item.root)]
+        return tuple(
+            sorted(
+                left,
+                key=lambda item: (
+                    order[item.rule.qualified_name],
+                    graphs[item.root.graph],
+                    item.root.position,
+                ),
+            )
+        )
+
+    def _take(self, turn: Turn) -> None:
+        rule = turn.rule
+        if rule.once and turn.has_begun:
+            return
+        self.made = set()
+        found = turn.candidates(self.worklist)
+        count = sum(map(len, found.values()))
+        if not count:
+            return
+        self.observer.turn_started(self.round, rule, count)
+        before = self.applied
+        self._visit(turn, found)
+        self.observer.turn_ended(rule, self.applied - before)
+
+    def _visit(self, turn: Turn, found: dict[Graph, list[Node]]) -> None:
+        rule = turn.rule
+        for graph, roots in found.items():
+            if not rule.holds_for(graph):
+                continue
+            for root in roots if rule.producers_first else reversed(roots):
+                if not self.worklist.is_listed(root) or not self.observer.admits(rule, root):
+                    continue
+                if self._rewrite_at(turn, root) and self.observer.is_over:
+                    return
+
+    def apply_at(self, rule: RewriteRule, root: Node) -> bool:
+        """Try one of the rules at one node, out of turn; tell whether it was applied."""
+        turn = next(turn for turn in self.turns if turn.rule is rule)
+        self.made = set()
+        self.observer.turn_started(self.round, rule, 1)
+        applied = self._rewrite_at(turn, root)
+        self.observer.turn_ended(rule, int(applied))
+        return applied
+
+    def _rewrite_at(self, turn: Turn, root: Node) -> bool:
+        rule = turn.rule
+        key = (rule.qualified_name, root)
+        self.refused.pop(key, None)
+        first: Rejection | None = None
+        was = (root, root.outputs)
+        try:
+            for match in self._matches(rule, root):
+                outcome = self._attempt(turn, match)
+                if isinstance(outcome, Change):
+                    self._note(Application(self.applied + 1, self.round, was, outcome), outcome)
+                    return True
+                first = first or outcome
+        except StepBudgetExceededError as error:
+            first = Rejection(rule, root, "budget", error.message, root)
+        if first is not None:
+            self.refused[key] = first
+            self.observer.refused(first)
+        return False
+
+    def _matches(self, rule: RewriteRule, root: Node) -> Iterator[Match]:
+        if rule.is_nodewise:
+            alone = whole_node(rule, root)
+            if alone is not None:
+                yield alone
+            return
+        for state in rule.matcher.solutions(root):
+            match = read_match(rule, root, state)
+            if match is not None:
+                yield match
+
+    def _attempt(self, turn: Turn, match: Match) -> Change | Rejection | None:
+        rule = turn.rule
+        if rule.once and not self.made.isdisjoint(match.nodes):
+            return None
+        if not rule.is_nodewise:
+            verdict = judge(match)
+            if isinstance(verdict, Rejection):
+                return verdict
+        draft = draft_replacement(match, turn.function or rule.replacement)
+        if not isinstance(draft, Draft):
+            return draft
+        if not self.observer.wants(match):
+            return None
+        self.loops.note(match, draft)
+        outcome = replace_match(match, draft, self.names, self.worklist)
+        if isinstance(outcome, Change):
+            self.made.update(outcome.added)
+            self.loops.note_birth(match, outcome.added)
+        return outcome
+
+    def _note(self, application: Application, change: Change) -> None:
+        self.applied += 1
+        rule = change.match.rule
+        self.counts[rule.qualified_name] += 1
+        self.observer.applied(application)
+        self.loops.check(rule.qualified_name, self.counts[rule.qualified_name])
+
+
+def whole_node(rule: RewriteRule, node: Node) -> Match | None:
+    """Match *node* by itself; its outputs are those that somebody reads.
+
+    None if there are none of them, unless the rule is for such nodes: nothing can take the place
+    of what nobody reads.
+    """
+    read = tuple(output for output in node.outputs if output is not None and is_read(output))
+    if not read and not takes_unread(rule.replacement):
+        return None
+    return Match(rule, node, (node,), {}, (), {}, read)
+
+
+# Apply rewrite rules until nothing changes: the front of the driver.
+
+
+class Rewriting(NamedTuple):
+    """What rules did to a model.
+
+    Attributes:
+        counts: How often each rule was applied.
+        rounds: How many rounds changed something.
+        refused: Why other matches, at nodes that are still there, were not replaced.
+        applications: What was done, in order.
+    """
+
+    counts: dict[str, int]
+    rounds: int
+    refused: tuple[Rejection, ...]
+    applications: tuple[Application, ...]
+
+
+class Restriction(NamedTuple):
+    """A rule, perhaps at one node only.
+
+    Attributes:
+        rule: The rule's name; "" for all.
+        node: Name of a node or of a value that it makes; "" for all.
+    """
+
+    rule: str
+    node: str = ""
+
+    def covers(self, rule: RewriteRule, root: Node) -> bool:
+        """Tell whether it speaks of *rule* at *root*."""
+        if self.rule not in ("", rule.name, rule.qualified_name):
+            return False
+        names = [root.name, *(output.name for output in root.outputs if output is not None)]
+        return not self.node or self.node in names
+
+
+class Narrowed(RewriteObserver):
+    """Keeps a log, and restricts where rules are tried and how often they are applied.
+
+    Args:
+        only: If not empty, nothing else is tried.
+        skip: What is not tried.
+        limit: After so many applications no more is done; None for no limit.
+    """
+
+    def __init__(
+        self,
+        only: Sequence[Restriction] = (),
+        skip: Sequence[Restriction] = (),
+        limit: int | None = None,
+    ) -> None:
+        """Restrict a rewrite."""
+        self.only = tuple(only)
+        self.skip = tuple(skip)
+        self.limit = limit
+        self.log: list[Application] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the limit is reached."""
+        return self.limit is not None and len(self.log) >= self.limit
+
+    def admits(self, rule: RewriteRule, root: Node) -> bool:
+        """Tell whether the restrictions let *rule* be tried at *root*."""
+        if self.only and not any(item.covers(rule, root) for item in self.only):
+            return False
+        return not self.skip or not any(item.covers(rule, root) for item in self.skip)
+
+    def applied(self, application: Application) -> None:
+        """Keep the log."""
+        self.log.append(application)
+
+
+def rewrite(
+    model: Model,
+    rules: Sequence[RewriteRule],
+    observer: Narrowed | None = None,
+    *,
+    watchers: Sequence[RewriteObserver] = (),
+    most: int | None = None,
+) -> Rewriting:
+    """Apply *rules*, in listed order, until none matches; the model is edited in place.
+
+    Args:
+        model: The model.
+        rules: The rules; those listed first have their turn first in every round.
+        observer: Who keeps the log, and may narrow what is done.
+        watchers: Who else is told; they may end it.
+        most: After so many applications a rule is taken to have no end; None: ten times as many
+            as the model has nodes, and some.
+
+    Raises:
+        RewriteLimitError: They would go on without an end; names the rules.
+    """
+    observer = observer or Narrowed()
+    told = Observers([observer, *watchers]) if watchers else observer
+    driver = RewriteDriver(model, rules, told, LoopDetector(model, most))
+    rounds = driver.run()
+    return Rewriting(driver.counts, rounds, driver.remaining(), tuple(observer.log))
+
+
+# Do again what a plan lists, in its order, and nothing else.
+#
+# The driver takes its turns as it would anyway, and rules are tried wherever they would be, so that
+# whatever they remember is the same; but nothing is done that is not the next entry of the plan.
+# What the driver does not come to by itself, because the plan was edited, is tried out of turn.
+
+
+class Missing(NamedTuple):
+    """An entry of a plan that does not fit."""
+
+    entry: PlanEntry
+    reason: str
+
+
+class Replayed(NamedTuple):
+    """What a plan did to a model.
+
+    Attributes:
+        rewriting: What was done; matches that the plan does not list count as neither.
+        missing: The entries that did not fit.
+    """
+
+    rewriting: Rewriting
+    missing: tuple[Missing, ...]
+
+
+def replay(
+    model: Model,
+    rules: Sequence[RewriteRule],
+    *,
+    entries: Sequence[PlanEntry],
+    skip_missing: bool = False,
+    watchers: Sequence[RewriteObserver] = (),
+) -> Replayed:
+    """Apply what *entries* list, each once and in order; the model is edited in place.
+
+    Args:
+        model: The model.
+        rules: The rules that the entries name, and others.
+        entries: What to do.
+        skip_missing: Whether to go on after an entry that does not fit.
+        watchers: Who is told, and may end it.
+
+    Raises:
+        RewriteLimitError: The entries undo each other again and again.
+    """
+    guide = _Guide(entries)
+    told = Observers([guide, *watchers])
+    driver = RewriteDriver(model, rules, told, LoopDetector(model))
+    return _Replay(driver, guide, skip_missing=skip_missing).run()
+
+
+class _Guide(Narrowed):
+    """Lets happen what is next in a plan.
+
+    Attributes:
+        position: How many entries are behind.
+        rejection: What was last said against the next one.
+    """
+
+    def __init__(self, entries: Sequence[PlanEntry]) -> None:
+        super().__init__()
+        self.entries = entries
+        self.position = 0
+        self.rejection: Rejection | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the plan is done."""
+        return self.position >= len(self.entries)
+
+    @property
+    def next(self) -> PlanEntry:
+        """The entry that is next; there is one unless it is over."""
+        return self.entries[self.position]
+
+    def wants(self, match: Match) -> bool:
+        """Tell whether *match* is next."""
+        entry, root = self.next, match.root
+        if match.rule.qualified_name != entry.rule or not _makes(root, entry):
+            return False
+        return scope_of(root.graph) == entry.scope
+
+    def applied(self, application: Application) -> None:
+        """Go on to the next entry."""
+        super().applied(application)
+        self.position += 1
+
+    def refused(self, rejection: Rejection) -> None:
+        """Remember why."""
+        self.rejection = rejection
+
+
+class _Replay:
+    def __init__(self, driver: RewriteDriver, guide: _Guide, *, skip_missing: bool) -> None:
+        self.driver = driver
+        self.guide = guide
+        self.skip_missing = skip_missing
+        self.rules = {turn.rule.qualified_name: turn.rule for turn in driver.turns}
+        self.missing: list[Missing] = []
+        self.learned: set[int] = set()
+
+    def run(self) -> Replayed:
+        """Go through the plan."""
+        rounds = 0
+        while not self.is_over:
+            rounds += self.driver.run()
+            if self.is_over:
+                break
+            self.driver.round += 1
+            if self._step_out_of_turn():
+                rounds += 1
+            elif not self._learn() and not self._give_up():
+                break
+        done = Rewriting(self.driver.counts, rounds, (), tuple(self.guide.log))
+        return Replayed(done, tuple(self.missing))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the plan is done, or somebody wants no more."""
+        return self.driver.observer.is_over
+
+    def _step_out_of_turn(self) -> bool:
+        """Do what is next, and what follows as far as it fits; tell whether anything was done."""
+        before = self.guide.position
+        while not self.is_over and not self._try(self.guide.next):
+            pass
+        return self.guide.position > before
+
+    def _learn(self) -> bool:
+        """Infer types again, and let rules forget; once for each entry that does not fit.
+
+        A rule may remember what was done in its name and is not in the plan.
+
+        Returns:
+            Whether that was not tried before.
+        """
+        is_new = self.guide.position not in self.learned
+        self.learned.add(self.guide.position)
+        if is_new:
+            self.driver.learn()
+            self.driver.model.forget()
+        return is_new
+
+    def _give_up(self) -> bool:
+        """Note that the next entry does not fit; tell whether to go on with those behind it."""
+        entry = self.guide.next
+        self.missing.append(Missing(entry, self._try(entry)))
+        self.guide.position += self.skip_missing
+        return self.skip_missing
+
+    def _try(self, entry: PlanEntry) -> str:
+        """Apply *entry*; return "" or why it does not fit."""
+        rule = self.rules.get(entry.rule)
+        if rule is None:
+            return f"there is no rule {entry.rule!r}"
+        graphs = [graph for graph in self.driver.worklist.graphs if scope_of(graph) == entry.scope]
+        reason = f"the model has no graph {entry.scope!r}"
+        for graph in graphs:
+            node, reason = _find(graph, entry)
+            if node is None:
+                continue
+            if not rule.holds_for(graph):
+                reason = f"the rule does not hold for opset {graph.opset_imports.get('', 0)}"
+                continue
+            self.guide.rejection = None
+            if self.driver.apply_at(rule, node):
+                return ""
+            reason = _explain(rule, node, self.guide.rejection)
+        return reason
+
+
+def _find(graph: Graph, entry: PlanEntry) -> tuple[Node | None, str]:
+    """Return the node that *entry* speaks of; or None, and why there is none."""
+    value = graph.values.get(entry.output)
+    if value is None:
+        return None, f"{entry.output!r} does not exist there"
+    if value.producer is None:
+        return None, f"{entry.output!r} is not made by a node"
+    if value.producer.qualified_op != entry.op_type:
+        maker = f"{value.producer.qualified_op} {value.producer.label!r}"
+        return None, f"{entry.output!r} is made by {maker}, not by {entry.op_type}"
+    return value.producer, ""
+
+
+def _makes(node: Node, entry: PlanEntry) -> bool:
+    if node.qualified_op != entry.op_type:
+        return False
+    return any(output is not None and output.name == entry.output for output in node.outputs)
+
+
+def _explain(rule: RewriteRule, node: Node, rejection: Rejection | None) -> str:
+    """Say why *rule* was not applied at *node*."""
+    if rejection is not None:
+        return f"refused by {rejection.stage}: {rejection.reason}"
+    if rule.is_nodewise:
+        is_dead = whole_node(rule, node) is None
+        return "nobody reads what it makes" if is_dead else "the rule's function leaves it"
+    trace = Tracer(rule).trace(node)
+    if trace.mismatch is not None:
+        return f"the pattern expects {trace.mismatch.expected}, there is {trace.mismatch.found}"
+    return "the rule's function leaves it" if trace.fits else "the pattern does not match"

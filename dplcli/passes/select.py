@@ -1,0 +1,1023 @@
+"""Which matches of a list of rules are taken, why others are not, and how much they cover."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from dplcli.dpl.explain import Tracer, headline
+from dplcli.dpl.matcher import Matcher, OpIndex, StepBudgetExceededError
+from dplcli.dpl.pattern import (
+    CallPattern,
+    FunctionName,
+    FunctionPattern,
+    OpKind,
+    OpName,
+    RepeatPattern,
+)
+from dplcli.dpl.rule import (
+    Draft,
+    Match,
+    PatternRule,
+    Rejection,
+    RewriteRule,
+    draft_replacement,
+    read_match,
+)
+from dplcli.dpl.text import all_parts
+from dplcli.errors import DplError, PassError
+from dplcli.ir.cost import flops
+from dplcli.ir.model import called_function, callers_first, calls_in
+from dplcli.ir.operators import draws_random, kind_of
+from dplcli.ir.traversal import (
+    behind_identities,
+    enclosing_node,
+    needed_within,
+    path_through_outside,
+    users,
+)
+from dplcli.passes.records import call_of_written, is_for_target, is_written
+from dplcli.passes.rewriter import is_read
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from dplcli.dpl.explain import MatchTrace
+    from dplcli.dpl.matcher import Ops
+    from dplcli.dpl.pattern import DFPattern
+    from dplcli.dpl.rule import Check, Rule
+    from dplcli.ir import Function, Graph, Model, Node, Value
+    from dplcli.ir.cost import Shapes
+
+    Verdict: TypeAlias = Literal["matched", "inside", "refused", "mismatch", "taken", "skipped"]
+
+
+# Calls of functions that a partition wrote: leaves, to rules that do not name them.
+
+
+def is_leaf_call(node: Node, rule: Rule) -> bool:
+    """Tell whether *node* calls a function that a partition wrote and *rule* does not name.
+
+    ``op()`` and ``call("")`` mean the operators and functions of the model as its author wrote it;
+    else a second run would outline the calls of the first.
+    """
+    function = call_of_written(node)
+    return function is not None and not _names(rule, function)
+
+
+def _names(rule: Rule, function: Function) -> bool:
+    """Tell whether the pattern of *rule* asks for *function* by name or by metadata."""
+    for part in all_parts(rule.pattern):
+        for callee in part.op.choices if isinstance(part, CallPattern) else ():
+            match callee:
+                case OpName(op_type, domain):
+                    named = (domain, op_type) == (function.domain, function.name)
+                case FunctionName(name):
+                    named = bool(name) and callee.accepts(function.domain, function.name)
+                case FunctionPattern():
+                    named = bool(callee.metadata)
+                case _:
+                    named = False
+            if named:
+                return True
+    return False
+
+
+# Whether a match may be taken: overlap, escaping values, conditions, convexity.
+
+
+@dataclass
+class Taken:
+    """The matches taken so far, as far as a further one must mind them.
+
+    Attributes:
+        claimed: By node, the match whose call takes its place.
+        copying: By node that stays, the matches whose functions compute it again.
+        contracted: By graph and node of a wide match (:func:`is_wide`), what the match makes.
+    """
+
+    claimed: dict[Node, Match] = field(default_factory=dict)
+    copying: dict[Node, list[Match]] = field(default_factory=dict)
+    contracted: dict[Graph, dict[Node, list[Value]]] = field(default_factory=dict)
+
+    def add(self, match: Match, absorbed: Iterable[Match] = ()) -> None:
+        """Take *match*, in the place of those *absorbed*."""
+        for smaller in absorbed:
+            for node in smaller.nodes:
+                if smaller in self.copying.get(node, ()):
+                    self.copying[node].remove(smaller)
+        replaced = replaced_nodes(match)
+        for node in replaced:
+            self.claimed[node] = match
+        if len(replaced) < len(match.nodes):
+            for node in set(match.nodes).difference(replaced):
+                self.copying.setdefault(node, []).append(match)
+        if is_wide(match):
+            made = leaving_values(match)
+            of_graph = self.contracted.setdefault(match.root.graph, {})
+            of_graph.update((node, made) for node in match.nodes)
+
+    def readers(self, value: Value, user: Node) -> list[Match]:
+        """Return the matches that copy *user* but not what makes *value*: their calls read it."""
+        copying = self.copying.get(user, ())
+        return [match for match in copying if value.producer not in match.nodes]
+
+
+def judge(
+    match: Match, taken: Taken | None = None, absorbed: Sequence[Match] = ()
+) -> Match | Rejection:
+    """Return *match* as it may be taken, or why it must be refused.
+
+    Args:
+        match: What was found.
+        taken: The matches taken before.
+        absorbed: Those of them that it takes the place of.
+    """
+    taken = taken or Taken()
+    if isinstance(match.rule, RewriteRule) and not any(map(is_read, match.outputs)):
+        return Rejection(match.rule, match.root, "check", "nobody reads what it makes", match.root)
+    objection = _object_to_nodes(match, taken.claimed, absorbed)
+    if objection is not None:
+        return objection
+    escaping = escaping_values(match, taken)
+    if escaping:
+        objection = _object_to_escape(match, escaping, taken)
+        match = match.with_escaping(tuple(escaping))
+    objection = objection or _object_to_facts(match)
+    if objection is not None:
+        return objection
+    return _object_to_shape(match, taken.contracted.get(match.root.graph, {})) or match
+
+
+def _object_to_nodes(
+    match: Match, claimed: Mapping[Node, Match], absorbed: Sequence[Match]
+) -> Rejection | None:
+    rule, root = match.rule, match.root
+    is_inner = root.graph.owner is not None
+    for node in match.nodes:
+        owner = claimed.get(node)
+        if owner is not None and all(owner is not match for match in absorbed):
+            reason = f"{node.label!r} is in another match, of {owner.rule.qualified_name}"
+            return Rejection(rule, root, "overlap", reason, node)
+        if is_inner or node.domain or node.subgraphs:
+            reason = _object_to_member(node, rule)
+            if reason:
+                return Rejection(rule, root, "check", reason, node)
+    if "" not in root.graph.opset_imports and not all(node.domain for node in match.nodes):
+        reason = "the model does not say which opset of the standard operators it uses"
+        return Rejection(rule, root, "check", reason, root)
+    return None
+
+
+def _object_to_member(node: Node, rule: Rule) -> str:
+    """Say why *node* cannot go into a function; "" if it can, or if *rule* is to replace it."""
+    if not isinstance(rule, PatternRule):
+        return ""
+    if node.subgraphs:
+        return f"{node.label!r} has a body of its own, which a function cannot take along"
+    if node.overload:
+        return f"{node.label!r} calls an overload, which onnxruntime does not find in a function"
+    if is_leaf_call(node, rule):
+        return f"{node.label!r} calls a function that a partition wrote"
+    value = _ambiguous_input(node)
+    if value is not None:
+        return f"{node.label!r} reads {value.name!r}, which is the name of two values there"
+    return ""
+
+
+def _ambiguous_input(node: Node) -> Value | None:
+    """Return what *node*, in a body, reads by a name that another value has inside or round it.
+
+    The standard forbids such names, and runtimes differ in which value they take. What a value is
+    a copy of counts as well, since that is what a call reads.
+    """
+    read = [value for value in node.inputs if value is not None]
+    read += [origin for value in read if (origin := behind_identities(value)) is not value]
+    graph: Graph | None = node.graph if node.graph.owner is not None else None
+    while graph is not None:
+        for value in read:
+            if graph.values.get(value.name, value) is not value:
+                return value
+        graph = None if graph.owner is None else graph.owner.graph
+    return None
+
+
+def escaping_values(match: Match, taken: Taken) -> list[Value]:
+    """Return the values made inside *match* that something outside reads, outputs excepted.
+
+    A function may return all that the nodes of the outputs make; a replacement makes the outputs
+    alone.
+    """
+    members = set(match.nodes)
+    roots = match.roots if isinstance(match.rule, PatternRule) else ()
+    return [
+        output
+        for node in match.nodes
+        if node not in roots
+        for output in node.outputs
+        if output is not None
+        and _is_read_outside(output, members, taken)
+        and output not in match.outputs
+    ]
+
+
+def _is_read_outside(value: Value, members: AbstractSet[Node], taken: Taken) -> bool:
+    if value.returned_by:
+        return True
+    for user, _ in value.iter_uses():
+        if taken.copying and any(other.root not in members for other in taken.readers(value, user)):
+            return True
+        if user in members or _has_own_copy(taken.claimed.get(user), value):
+            continue
+        if enclosing_node(user, value.graph) not in members:
+            return True
+    return False
+
+
+def _has_own_copy(owner: Match | None, value: Value) -> bool:
+    """Tell whether what reads *value* is in a match that computes it again by itself."""
+    return owner is not None and owner.rule.escape == "duplicate" and value.producer in owner.nodes
+
+
+def describe_escape(value: Value, nodes: Iterable[Node], taken: Taken | None = None) -> str:
+    """Say who reads *value* besides *nodes*."""
+    if value.is_graph_output:
+        return f"{value.name!r} is a graph output"
+    members = set(nodes)
+    readers = list(users(value))
+    outside = next((user for user in readers if user not in members), None)
+    if outside is not None:
+        return f"{value.name!r} is also read by {outside.op_type} {outside.label!r}"
+    assert taken is not None  # noqa: S101  # somebody reads it
+    user, other = next((user, match) for user in readers for match in taken.readers(value, user))
+    return (
+        f"{value.name!r} is also read by the match of {other.rule.qualified_name} at "
+        f"{other.root.label!r}, which computes {user.label!r} again"
+    )
+
+
+def _object_to_escape(match: Match, escaping: Sequence[Value], taken: Taken) -> Rejection | None:
+    if match.rule.escape == "refuse":
+        return _escape(match, escaping[0], describe_escape(escaping[0], match.nodes, taken))
+    if match.rule.escape == "duplicate":
+        for value in escaping:
+            if not _leads_into(value, match, taken):
+                who = describe_escape(value, match.nodes, taken)
+                return _escape(match, value, f"{who}, which does not lead to the root")
+        for node in needed_within(match.nodes, escaping):
+            if draws_random(node):
+                reason = f"{node.label!r} draws random numbers, which would be drawn twice"
+                return Rejection(match.rule, match.root, "escape", reason, node)
+    return None
+
+
+def _object_to_facts(match: Match) -> Rejection | None:
+    for condition in match.rule.where:
+        reason = condition.reason_against(match.bindings)
+        if reason:
+            return Rejection(match.rule, match.root, "where", reason, match.root)
+    return None if match.rule.check is None else _checked(match, match.rule.check)
+
+
+def _checked(match: Match, check: Check) -> Rejection | None:
+    """Ask the rule's own function.
+
+    Raises:
+        PassError: It fails, or answers with something else than it may.
+    """
+    label = f"the check of the rule {match.rule.qualified_name!r}"
+    where = f"at {match.root.op_type} {match.root.label!r}"
+    try:
+        answer = check(match)
+    except DplError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split())
+        raise PassError(f"{label} failed {where} with {type(error).__name__}: {reason}") from error
+    if answer is None or isinstance(answer, Rejection):
+        return answer
+    raise PassError(
+        f"{label} answered {answer!r} {where}", hint="return None, or match.reject(reason)"
+    )
+
+
+def _escape(match: Match, value: Value, reason: str) -> Rejection:
+    return Rejection(match.rule, match.root, "escape", reason, value)
+
+
+def _leads_into(value: Value, match: Match, taken: Taken) -> bool:
+    """Tell whether what reads *value* outside only serves the match: Relay's dominated case."""
+    members = set(match.nodes)
+    last = match.nodes[-1].position
+    if value.returned_by:
+        return False
+    readers = list(users(value))
+    pending = [
+        user
+        for user in readers
+        if user not in members and not _has_own_copy(taken.claimed.get(user), value)
+    ]
+    pending += [other.root for user in readers for other in taken.readers(value, user)]
+    seen: set[Node] = set()
+    while pending:
+        node = pending.pop()
+        if node in seen or node in members:
+            continue
+        seen.add(node)
+        made = [output for output in node.outputs if output is not None]
+        readers = [user for output in made for user in users(output)]
+        if node.position > last or not readers or any(output.returned_by for output in made):
+            return False
+        pending += [user for user in readers if user not in members]
+    return True
+
+
+def is_wide(match: Match) -> bool:
+    """Tell whether values leave *match* from elsewhere than its last node.
+
+    Only such matches can form a cycle with the rest: in others every node leads to the one that
+    values leave from.
+    """
+    last = match.nodes[-1]
+    if len(match.outputs) == 1 and not match.escaping:
+        return match.root is not last
+    return any(value.producer is not last for value in leaving_values(match))
+
+
+def leaving_values(match: Match) -> list[Value]:
+    """Return the values that a call in the place of *match* would make."""
+    made = [value for root in match.roots for value in root.outputs if value is not None]
+    return made + list(match.escaping if match.rule.escape == "outputs" else ())
+
+
+def _object_to_shape(match: Match, contracted: Mapping[Node, Sequence[Value]]) -> Rejection | None:
+    """Refuse a match that would form a cycle with the rest of its graph, or with other matches."""
+    if not is_wide(match):
+        return None
+    outside = path_through_outside(match.nodes, leaving_values(match), contracted)
+    if outside is None:
+        return None
+    reason = f"{outside.label!r} lies outside but between two nodes of the match"
+    return Rejection(match.rule, match.root, "convexity", reason, outside)
+
+
+def replaced_nodes(match: Match) -> Sequence[Node]:
+    """Return the nodes that a call takes the place of: all but those that others still need."""
+    if not match.escaping or match.rule.escape != "duplicate":
+        return match.nodes
+    needed = needed_within(match.nodes, match.escaping)
+    return [node for node in match.nodes if node not in needed]
+
+
+# Decide which matches of a list of rules are taken, and say why the others are not.
+#
+# Rules in listed order over the whole model, earlier wins everywhere. Within a rule, consumers
+# before producers (Relay's ``pattern.partition``), or producers first with absorption (Relax's
+# ``FuseOpsByPattern``), as the rule says. A match that is refused leaves its nodes free, and
+# another way to match at the same root is tried before the root is given up.
+
+
+_MANY_RULES = 24
+
+
+@dataclass
+class Selection:
+    """What the rules found.
+
+    Attributes:
+        matches: The matches taken; no node is in two of them.
+        refused: The first attempt of each rule at every root where its pattern fits but was
+            refused, unless another match took the root.
+        totals: How many nodes of each operator were looked at.
+        rules: The rules that were tried.
+        candidates: By rule, at how many nodes its pattern was tried.
+        outlined: How many nodes of each operator are calls of what dpl outlined before.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    matches: list[Match] = field(default_factory=list)
+    refused: list[Rejection] = field(default_factory=list)
+    totals: dict[str, int] = field(default_factory=dict)
+    candidates: dict[str, int] = field(default_factory=dict)
+    outlined: dict[str, int] = field(default_factory=dict)
+
+
+def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
+    """Match *rules* against every graph of *model*; nothing is edited."""
+    selection = Selection(rules=tuple(rules))
+    indexes = [OpIndex(graph) for graph in matchable_graphs(model)]
+    for index in indexes:
+        for (domain, op_type), count in index.counts.items():
+            op = f"{domain}.{op_type}" if domain else op_type
+            selection.totals[op] = selection.totals.get(op, 0) + count
+            function = model.functions.get((domain, op_type, ""))
+            if function is not None and is_written(function) and is_for_target(function):
+                selection.outlined[op] = selection.totals[op]
+    selector = _Selector(selection)
+    by_edges = len(rules) >= _MANY_RULES
+    for rule in rules:
+        selector.begin(rule)
+        for index in indexes:
+            if rule.holds_for(index.graph):
+                selector.select(index.candidates(rule.matcher.program, by_edges=by_edges))
+    selector.try_again()
+    claimed = selector.taken.claimed
+    selection.refused = [item for item in selection.refused if item.root not in claimed]
+    selection.matches = [match for match in selection.matches if id(match) not in selector.absorbed]
+    return selection
+
+
+def in_program_order(matches: Iterable[Match]) -> list[Match]:
+    """Sort matches by their roots: graph by graph, in topological order."""
+    matches = list(matches)
+    if not matches:
+        return []
+    ranks = {graph: rank for rank, graph in enumerate(matches[0].root.graph.model.graphs())}
+    return sorted(matches, key=lambda found: (ranks[found.root.graph], found.root.position))
+
+
+def matchable_graphs(model: Model) -> list[Graph]:
+    """Return every graph but the bodies of functions that a partition or a merge wrote."""
+    written = {f.body for f in model.functions.values() if is_written(f)}
+    return [graph for graph in model.graphs() if graph not in written]
+
+
+class _Selector:
+    """Takes matches of one rule after the other."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self.taken = Taken()
+        self.absorbed: set[int] = set()
+        self.rule: Rule | None = None
+
+    def begin(self, rule: Rule) -> None:
+        self.rule = rule
+        self.selection.candidates[rule.qualified_name] = 0
+
+    def select(self, roots: Sequence[Node]) -> None:
+        rule = self.rule
+        assert rule is not None  # noqa: S101  # see begin
+        self.selection.candidates[rule.qualified_name] += len(roots)
+        absorbs = rule.order == "program"
+        claimed = self.taken.claimed
+        for root in roots if rule.producers_first else reversed(roots):
+            if absorbs or root not in claimed:
+                refused = self._select_at(root, rule)
+                if refused is not None:
+                    self.selection.refused.append(refused)
+
+    def try_again(self) -> None:
+        """Try what was refused again, as long as that finds something.
+
+        Where a match computes a node again by itself, what that node reads has fewer readers in
+        the end than when an earlier root was looked at.
+        """
+        found = -1
+        while self.taken.copying and found < len(self.selection.matches):
+            found = len(self.selection.matches)
+            for item in self.selection.refused:
+                if item.stage != "budget" and item.root not in self.taken.claimed:
+                    self._select_at(item.root, item.rule)
+
+    def _select_at(self, root: Node, rule: Rule) -> Rejection | None:
+        """Take the first match at *root* that may be taken; say why not if none may."""
+        first: Rejection | None = None
+        try:
+            claimed = self.taken.claimed
+            for state in rule.matcher.solutions(root, () if rule.order == "program" else claimed):
+                match = read_match(rule, root, state)
+                if match is None:
+                    continue
+                inside = _contained(match, claimed) if rule.order == "program" else []
+                verdict = judge(match, self.taken, inside)
+                if isinstance(rule, RewriteRule) and isinstance(verdict, Match):
+                    verdict = _object_to_replacement(verdict, rule) or verdict
+                if isinstance(verdict, Match):
+                    self._take(verdict, inside)
+                    return None
+                first = first or verdict
+        except StepBudgetExceededError as error:
+            first = Rejection(rule, root, "budget", error.message, root)
+        return first
+
+    def _take(self, match: Match, inside: Iterable[Match]) -> None:
+        self.absorbed.update(id(smaller) for smaller in inside)
+        self.taken.add(match, inside)
+        self.selection.matches.append(match)
+
+
+def _object_to_replacement(match: Match, rule: RewriteRule) -> Rejection | None:
+    """Say why nothing can take the place of *match*."""
+    draft = draft_replacement(match, rule.instance() or rule.replacement)
+    if isinstance(draft, Draft):
+        return None
+    return match.reject("the rule's function leaves it") if draft is None else draft
+
+
+def _contained(match: Match, claimed: Mapping[Node, Match]) -> list[Match]:
+    """Return the earlier matches of the same rule that *match* contains whole and outgrows."""
+    members = set(match.nodes)
+    touched = {id(found): found for node in match.nodes if (found := claimed.get(node)) is not None}
+    return [
+        found
+        for found in touched.values()
+        if found.rule is match.rule
+        and len(found.nodes) < len(members)
+        and members.issuperset(found.nodes)
+    ]
+
+
+# Why rules match where they do, and why not elsewhere.
+
+
+_MOST_NAMED = 4
+_NEAREST_BUDGET = 20_000
+MOST_TRACED = 1000
+"""Most nodes to look at for the nearest miss of one rule."""
+
+
+class PartFit(NamedTuple):
+    """A part of a pattern that fits though the whole does not.
+
+    Attributes:
+        part: The part.
+        place: Where it is written, or "".
+        nodes: At how many nodes it fits.
+        example: The first of them.
+        readers: What reads its value there: operators, most frequent first.
+    """
+
+    part: DFPattern
+    place: str
+    nodes: int
+    example: Node
+    readers: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class RuleExplanation:
+    """What became of one rule.
+
+    Attributes:
+        rule: The rule.
+        candidates: How many nodes have an operator that the pattern's root may have.
+        matched: How many matches were taken.
+        taken: How many candidates lie in matches of other rules, or inside its own.
+        refused: How many fits were refused, by stage.
+        examples: The first refusal of each stage.
+        missing: Operators that every match needs and the model does not have.
+        nearest: The furthest attempt among the candidates that do not fit, or None.
+        part: The largest part that fits somewhere, if the model has no candidate at all.
+        opset_holds: Whether the rule holds for the model's opset.
+    """
+
+    rule: Rule
+    candidates: int
+    matched: int
+    taken: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    examples: tuple[Rejection, ...] = ()
+    missing: tuple[str, ...] = ()
+    nearest: MatchTrace | None = None
+    part: PartFit | None = None
+    opset_holds: bool = True
+
+
+class NodeExplanation(NamedTuple):
+    """What one rule says of one node as the root of a match.
+
+    Attributes:
+        rule: The rule.
+        node: The node.
+        verdict: "matched" (it is the root of a match), "inside" (it is another node of one),
+            "taken" (another rule's match has it), "refused", "mismatch", or "skipped" (it lies in
+            a function that a partition wrote, or the rule does not hold for its opset).
+        match: The match that has the node.
+        rejection: Why a fit was refused.
+        trace: How far the pattern got.
+    """
+
+    rule: Rule
+    node: Node
+    verdict: Verdict
+    match: Match | None = None
+    rejection: Rejection | None = None
+    trace: MatchTrace | None = None
+
+
+class Explainer:
+    """Answers questions about one model and a list of rules.
+
+    Args:
+        model: The model.
+        rules: All rules of the run, since earlier ones take nodes from later ones.
+    """
+
+    def __init__(self, model: Model, rules: Sequence[Rule]) -> None:
+        """Select matches as a partition would."""
+        self.model = model
+        self.selection: Selection = select_matches(model, rules)
+        self.indexes = [OpIndex(graph) for graph in matchable_graphs(model)]
+        self.owners = {node: match for match in self.selection.matches for node in match.nodes}
+
+    def rule(self, rule: Rule) -> RuleExplanation:
+        """Explain what became of *rule*."""
+        matched = sum(match.rule is rule for match in self.selection.matches)
+        rejections = [item for item in self.selection.refused if item.rule is rule]
+        first: dict[str, Rejection] = {}
+        for item in rejections:
+            first.setdefault(item.stage, item)
+        roots = self._roots(rule)
+        found = RuleExplanation(
+            rule,
+            candidates=len(roots),
+            matched=matched,
+            taken=sum(root in self.owners for root in roots) - matched,
+            refused=dict(Counter(item.stage for item in rejections)),
+            examples=tuple(first.values()),
+            missing=self._missing(rule),
+            opset_holds=any(rule.holds_for(index.graph) for index in self.indexes),
+        )
+        if not roots:
+            return replace(found, part=self._largest_part(rule))
+        settled = {item.root for item in rejections} | self.owners.keys()
+        return replace(found, nearest=_nearest(rule, [r for r in roots if r not in settled]))
+
+    def node(self, rule: Rule, node: Node) -> NodeExplanation:
+        """Explain what *rule* says of *node*."""
+        tried = any(node.graph is index.graph for index in self.indexes)
+        if not tried or not rule.holds_for(node.graph):
+            return NodeExplanation(rule, node, "skipped")
+        owner = self.owners.get(node)
+        trace = Tracer(rule).trace(node)
+        if owner is not None and owner.rule is rule:
+            verdict: Verdict = "matched" if owner.root is node else "inside"
+            return NodeExplanation(rule, node, verdict, owner, trace=trace)
+        for item in self.selection.refused:
+            if item.rule is rule and item.root is node:
+                return NodeExplanation(rule, node, "refused", rejection=item, trace=trace)
+        if owner is not None and trace.fits:
+            return NodeExplanation(rule, node, "taken", owner, trace=trace)
+        return NodeExplanation(rule, node, "mismatch", owner, trace=trace)
+
+    def _roots(self, rule: Rule) -> list[Node]:
+        heads = rule.matcher.program.root.heads
+        return [node for index in self.indexes for node in index.of(heads)]
+
+    def _missing(self, rule: Rule) -> tuple[str, ...]:
+        required = rule.matcher.program.root.required
+        absent = [need for need in required if all(index.lacks(need) for index in self.indexes)]
+        ops = [need for need in absent if isinstance(need, frozenset)]
+        if ops:
+            least = [need for need in ops if not any(other < need for other in ops)]
+            return tuple(sorted(map(_named, least)))
+        edges = (need for need in absent if not isinstance(need, frozenset))
+        return tuple(sorted(f"{_named(b)} that reads a {_named(a)}" for a, b in edges))
+
+    def _largest_part(self, rule: Rule) -> PartFit | None:
+        for part in reversed(all_parts(rule.pattern)[:-1]):
+            if not isinstance(part, CallPattern):
+                continue
+            fits = self._fits(Matcher(part))
+            if fits:
+                readers = Counter(
+                    user.qualified_op
+                    for node in fits
+                    for output in node.outputs
+                    if output is not None
+                    for user in users(output)
+                )
+                place = rule.place(part)
+                return PartFit(part, place, len(fits), fits[0], tuple(readers.most_common(3)))
+        return None
+
+    def _fits(self, matcher: Matcher) -> list[Node]:
+        found = []
+        for index in self.indexes:
+            for node in index.candidates(matcher.program):
+                try:
+                    fits = any(node in state.claimed for state in matcher.solutions(node))
+                except StepBudgetExceededError:
+                    fits = False
+                if fits:
+                    found.append(node)
+        return found
+
+
+def _named(ops: Ops) -> str:
+    """Name operators to choose from: ``Add or Sum``."""
+    names = sorted(f"{domain}.{op_type}" if domain else op_type for domain, op_type in ops)
+    shown = names if len(names) <= _MOST_NAMED else [*names[:_MOST_NAMED], "another of its class"]
+    return " or ".join(shown)
+
+
+def _nearest(rule: Rule, roots: Sequence[Node]) -> MatchTrace | None:
+    """Return the attempt that matched most nodes, the first of several."""
+    tracer = Tracer(rule, budget=_NEAREST_BUDGET)
+    best: MatchTrace | None = None
+    for root in roots[:MOST_TRACED]:
+        trace = tracer.trace(root)
+        if not trace.fits and (best is None or trace.matched > best.matched):
+            best = trace
+    return best
+
+
+def describe_part(fit: PartFit) -> str:
+    """Say where a part fits, and what reads it there."""
+    readers = ", ".join(f"{count} {op}" for op, count in fit.readers) or "nothing"
+    times = "1 node" if fit.nodes == 1 else f"{fit.nodes} nodes"
+    return f"{headline(fit.part)} fits at {times}, such as {fit.example.label!r}; read by {readers}"
+
+
+# How much of a model's work is inside matches, and what was left out and why.
+
+
+NO_RULE = "no rule has this operator"
+NO_ROOT = "no rule is rooted at this operator"
+NO_FIT = "no rule fits here"
+REPEATED = "dpl does not look into the repeated block that it stands for"
+
+
+@dataclass
+class Work:
+    """Some nodes, and what they compute.
+
+    Attributes:
+        nodes: How many they are.
+        flops: Floating-point operations of those whose cost is known.
+        unknown: How many have a cost that is not known.
+    """
+
+    nodes: int = 0
+    flops: int = 0
+    unknown: int = 0
+
+    def add(self, cost: int | None, count: int = 1) -> None:
+        """Count more nodes that cost the same."""
+        self.nodes += count
+        if cost is None:
+            self.unknown += count
+        else:
+            self.flops += cost * count
+
+
+class Share(NamedTuple):
+    """What is inside matches, of how much.
+
+    Attributes:
+        inside: The part inside.
+        whole: All of it.
+    """
+
+    inside: Work
+    whole: Work
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Nodes of one operator that were left out for one reason.
+
+    Attributes:
+        op: The operator.
+        reason: Why, in one sentence; of several refusals, the first one's.
+        rule: The rule that refused them, or "".
+        stage: The stage at which it did, or "".
+        work: The nodes.
+    """
+
+    op: str
+    reason: str
+    rule: str
+    stage: str
+    work: Work
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of a model is inside matches.
+
+    Attributes:
+        total: All nodes.
+        by_op: The nodes by operator.
+        by_target: What is inside, by target.
+        left_out: What is not, biggest first.
+        symbols: The dimensions of inputs that are not known: what makes costs unknown.
+        problem: Why shape inference found nothing, or not all, or "".
+        sizes: The dimensions of inputs that were counted with.
+        chosen: Those of them that nobody asked for: the check chose them.
+    """
+
+    total: Share
+    by_op: Mapping[str, Share]
+    by_target: Mapping[str, Work]
+    left_out: tuple[LeftOut, ...]
+    symbols: tuple[str, ...] = ()
+    problem: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
+
+
+@dataclass
+class _Tally:
+    """Counts under way."""
+
+    total: Share = field(default_factory=lambda: Share(Work(), Work()))
+    by_op: dict[str, Share] = field(default_factory=dict)
+    by_target: dict[str, Work] = field(default_factory=dict)
+    left_out: dict[tuple[str, str, str, str], LeftOut] = field(default_factory=dict)
+
+
+class GapCause(NamedTuple):
+    """Why a node was left out.
+
+    Attributes:
+        rule: The rule that refused it, or "".
+        stage: The stage at which it did, or "".
+        reason: Why, in one sentence.
+    """
+
+    rule: str
+    stage: str
+    reason: str
+
+
+def fates(model: Model, selection: Selection) -> list[str | GapCause]:
+    """Say of each node of *model* which target has it, or why none; before they are outlined.
+
+    Returns:
+        One item for each node that :func:`measure` counts, in its order.
+    """
+    targets = _targets(selection)
+    refused = {item.root: item for item in reversed(selection.refused)}
+    mentions = _Mentions(selection.rules)
+    no_rule: dict[tuple[str, str, str], GapCause] = {}
+    found: list[str | GapCause] = []
+    for node in _counted(matchable_graphs(model)):
+        target = targets.get(node)
+        if target is None:
+            target = _target_before(node)
+        if target is not None:
+            found.append(target)
+        elif (refusal := refused.get(node)) is not None:
+            found.append(GapCause(refusal.rule.qualified_name, refusal.stage, refusal.reason))
+        else:
+            key = (node.domain, node.op_type, node.overload)
+            if key not in no_rule:
+                no_rule[key] = GapCause("", "", mentions.reason(node))
+            found.append(no_rule[key])
+    return found
+
+
+def _counted(graphs: Iterable[Graph]) -> Iterator[Node]:
+    """Yield the nodes that do something: a Constant is data that stands in a node."""
+    for graph in graphs:
+        for node in graph:
+            if node.op_type != "Constant" or node.domain:
+                yield node
+
+
+def measure(
+    model: Model,
+    outcome: Iterable[str | GapCause],
+    shapes: Shapes,
+    symbols: tuple[str, ...] = (),
+) -> Coverage:
+    """Say how much of *model* is inside matches.
+
+    Args:
+        model: The model that was matched, or the same one read again.
+        outcome: What became of each node (:func:`fates`).
+        shapes: Tells the shape of a value.
+        symbols: The dimensions of inputs whose sizes are not known.
+    """
+    tally = _Tally()
+    alike: dict[tuple[str, str, str | GapCause, int | None], int] = {}
+    graphs = matchable_graphs(model)
+    runs = _runs_of(model)
+    times = {graph: runs[_outermost(graph)] for graph in graphs}
+    bodies = set(graphs)
+    for node, fate in zip(_counted(graphs), outcome, strict=True):
+        cost = _cost_of(node, shapes, bodies)
+        cost = None if cost is None else cost * times[node.graph]
+        key = (node.domain, node.op_type, fate, cost)
+        alike[key] = alike.get(key, 0) + 1
+    for (domain, op_type, fate, cost), count in alike.items():
+        op = f"{domain}.{op_type}" if domain else op_type
+        _count(tally, op, fate if isinstance(fate, str) else None, cost, count)
+        if isinstance(fate, GapCause):
+            _leave_out(tally, op, fate, cost, count)
+    left = sorted(tally.left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))
+    return Coverage(tally.total, tally.by_op, tally.by_target, tuple(left), symbols)
+
+
+def _runs_of(model: Model) -> dict[Graph, int]:
+    """Count how often each outermost graph is run for once through *model*, by calls.
+
+    That a body may be run more or less often than once is not counted.
+    """
+    runs = dict.fromkeys([function.body for function in model.functions.values()], 0)
+    runs[model.graph] = 1
+    calls = calls_in(model)
+    for function in callers_first(calls):
+        runs[function.body] = sum(runs[_outermost(node.graph)] for node in calls[function])
+    return runs
+
+
+def _outermost(graph: Graph) -> Graph:
+    while graph.owner is not None:
+        graph = graph.owner.graph
+    return graph
+
+
+def _cost_of(node: Node, shapes: Shapes, bodies: Container[Graph]) -> int | None:
+    """Estimate what *node* computes; what a call costs is counted inside the function."""
+    function = called_function(node)
+    return 0 if function is not None and function.body in bodies else flops(node, shapes)
+
+
+def _count(tally: _Tally, op: str, target: str | None, cost: int | None, count: int) -> None:
+    """Count *count* nodes of one operator that cost the same; without a target they are outside."""
+    of_op = tally.by_op.setdefault(op, Share(Work(), Work()))
+    for share in (of_op, tally.total):
+        share.whole.add(cost, count)
+        if target is not None:
+            share.inside.add(cost, count)
+    if target is not None:
+        tally.by_target.setdefault(target, Work()).add(cost, count)
+
+
+def _targets(selection: Selection) -> dict[Node, str]:
+    """Return the target of each node that is in a match."""
+    return {
+        node: found.rule.target if isinstance(found.rule, PatternRule) else ""
+        for found in selection.matches
+        for node in found.nodes
+    }
+
+
+def _target_before(node: Node) -> str | None:
+    """Return the target that a call was outlined for before; None if *node* is no such call."""
+    function = call_of_written(node)
+    return function.domain if function is not None and is_for_target(function) else None
+
+
+def _leave_out(tally: _Tally, op: str, cause: GapCause, cost: int | None, count: int) -> None:
+    """Count *count* nodes that were left out; of several refusals by one rule the first speaks."""
+    rule, stage, reason = cause
+    key = (op, rule, stage, "" if rule else reason)
+    if key not in tally.left_out:
+        tally.left_out[key] = LeftOut(op, reason, rule, stage, Work())
+    tally.left_out[key].work.add(cost, count)
+
+
+def _weight(item: LeftOut, *, by_nodes: bool) -> tuple[object, ...]:
+    """Order what is left out: by cost; where sizes are missing, heavy operators come first."""
+    work = item.work
+    sizes: tuple[object, ...] = (-work.flops, -work.unknown)
+    if by_nodes:
+        sizes = (kind_of(item.op) != "out-fusable", -work.unknown)
+    return (*sizes, -work.nodes, item.op, item.rule, item.stage, item.reason)
+
+
+class _Mentions:
+    """Which operators the rules are rooted at, and which they have anywhere.
+
+    Args:
+        rules: The rules.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.roots: set[tuple[str, str]] = set()
+        self.names: set[tuple[str, str]] = set()
+        self.kinds: set[str] = set()
+        self.has_open_root = False
+        for rule in rules:
+            heads = rule.matcher.program.root.heads
+            self.has_open_root |= heads is None
+            self.roots |= heads or set()
+            for callee in _callees(rule):
+                if isinstance(callee, OpName):
+                    self.names.add((callee.domain, callee.op_type))
+                elif isinstance(callee, OpKind):
+                    self.kinds.add(callee.kind)
+
+    def reason(self, node: Node) -> str:
+        """Say why no rule took *node*, though none refused it."""
+        key = (node.domain, node.op_type)
+        if call_of_written(node) is not None:
+            return REPEATED
+        if key in self.roots or self.has_open_root:
+            return NO_FIT
+        of_kind = not node.domain and kind_of(node.op_type) in self.kinds
+        return NO_ROOT if key in self.names or of_kind or "" in self.kinds else NO_RULE
+
+
+def _callees(rule: Rule) -> Iterable[object]:
+    for part in all_parts(rule.pattern):
+        call = part.step if isinstance(part, RepeatPattern) else part
+        if isinstance(call, CallPattern):
+            yield from call.op.choices

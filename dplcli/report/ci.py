@@ -1,0 +1,309 @@
+"""Reports for CI services and code hosts: JUnit XML, SARIF and Markdown."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
+
+from dplcli.report.document import Case, chosen_layers, versions
+from dplcli.report.escaping import code, markdown, one_line, visible
+from dplcli.report.tables import comparisons, number, percent, ranked, share_of_tolerance, value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from dplcli.report.document import Document, Finding, SourceLocation
+    from dplcli.verify import OutputComparison, VerificationResult
+
+    Json = dict[str, Any]
+
+
+# Reports as JUnit XML, which CI services show as tests: one for each output, level and seed.
+
+
+def junit_xml(document: Document) -> str:
+    """Return *document* as JUnit XML.
+
+    The first suite has one case, which passes if the command's answer is yes; so the file is never
+    without one. Times are left out: the same run gives the same bytes.
+    """
+    suites = {f"{document.command}: {document.subject}": [_verdict(document)]}
+    if document.verification is not None:
+        for output in comparisons(document.verification):
+            suites.setdefault(f"level {output.level}", []).append(_comparison(output))
+    for case in document.cases:
+        suites.setdefault(case.group, []).append(case)
+    cases = [case for suite in suites.values() for case in suite]
+    root = ET.Element("testsuites", {"name": one_line(document.command)} | _counts(cases))
+    for position, (name, of_suite) in enumerate(suites.items()):
+        _suite(root, name, of_suite, is_first=not position)
+    ET.indent(root, " ")
+    text = ET.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _counts(cases: Sequence[Case]) -> dict[str, str]:
+    count = Counter(case.status for case in cases)
+    return {"tests": str(len(cases)), "failures": str(count["failed"]), "errors": "0"}
+
+
+def _suite(root: ET.Element, name: str, cases: Sequence[Case], *, is_first: bool) -> None:
+    skipped = str(sum(case.status == "skipped" for case in cases))
+    attributes = {"name": one_line(name)} | _counts(cases) | {"skipped": skipped}
+    suite = ET.SubElement(root, "testsuite", attributes)
+    if is_first:
+        properties = ET.SubElement(suite, "properties")
+        for package, version in versions().items():
+            ET.SubElement(properties, "property", name=f"version.{package}", value=version)
+    for case in cases:
+        attributes = {"name": one_line(case.name), "classname": one_line(case.group)}
+        element = ET.SubElement(suite, "testcase", attributes)
+        if case.status == "passed":
+            continue
+        tag = "failure" if case.status == "failed" else "skipped"
+        message = one_line(case.message.partition("\n")[0])
+        outcome = ET.SubElement(element, tag, message=message)
+        if case.status == "failed":
+            outcome.set("type", "dpl")
+            outcome.text = visible(case.message)
+
+
+def _verdict(document: Document) -> Case:
+    lines = [document.verdict, *document.failures]
+    if document.ok:
+        return Case(document.command, "verdict", "passed")
+    return Case(document.command, "verdict", "failed", "\n".join(lines))
+
+
+def _comparison(output: OutputComparison) -> Case:
+    group = f"level {output.level}"
+    name = f"{output.name}, seed {output.seed}"
+    if output.ok:
+        return Case(group, name, "passed")
+    figures = {
+        "type": f"{output.dtype} {list(output.shape)}",
+        "max abs": number(output.max_abs),
+        "max rel": number(output.max_rel),
+        "max ulp": "" if output.max_ulp is None else str(output.max_ulp),
+        "rtol": number(output.rtol),
+        "atol": number(output.atol),
+        "error of tolerance": percent(share_of_tolerance(output)),
+        "elements outside": str(output.mismatches),
+    }
+    lines = [output.reason or "it differs"]
+    lines += [f"{label}: {figure}" for label, figure in figures.items() if figure]
+    return Case(group, name, "failed", "\n".join(lines))
+
+
+# Findings as SARIF 2.1.0, which code hosts show at the lines of a catalogue.
+
+
+_SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+_KINDS = {
+    "catalogue": "A mistake in a catalogue",
+    "equivalence": "A rule changes what a model computes",
+    "example": "An example of a rule turns out differently",
+    "made-up-graph": "A rule fails on a graph made up for its pattern",
+}
+
+
+def sarif_record(document: Document) -> Json:
+    """Return the findings of *document* that have a place in a file.
+
+    What has none becomes a notification of the run, and so does a verdict of no: it would be lost.
+    """
+    placed = [finding for finding in document.findings if finding.place is not None]
+    others = [finding for finding in document.findings if finding.place is None]
+    kinds = sorted({finding.kind for finding in placed})
+    said = [_notification(f"{f.rule}: {f.message}", f.severity) for f in others]
+    if not document.ok:
+        lines = [f"{document.verdict}.", *document.failures]
+        said.append(_notification("\n".join(lines), "error"))
+    return {
+        "$schema": _SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "dpl",
+                        "version": versions()["dpl"],
+                        "rules": [
+                            {
+                                "id": kind,
+                                "shortDescription": {"text": _KINDS.get(kind, kind)},
+                            }
+                            for kind in kinds
+                        ],
+                    }
+                },
+                "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": said}],
+                "columnKind": "unicodeCodePoints",
+                "results": [_result(finding, kinds) for finding in placed],
+            }
+        ],
+    }
+
+
+def _notification(text: str, severity: str) -> Json:
+    return {"level": severity, "message": {"text": visible(text)}}
+
+
+def _result(finding: Finding, kinds: list[str]) -> Json:
+    assert finding.place is not None  # noqa: S101  # the caller sorted them
+    return {
+        "ruleId": finding.kind,
+        "ruleIndex": kinds.index(finding.kind),
+        "level": finding.severity,
+        "message": {"text": visible(f"{finding.rule}: {finding.message}")},
+        "locations": [
+            {
+                "physicalLocation": _location(finding.place),
+                "logicalLocations": [{"fullyQualifiedName": one_line(finding.rule)}],
+            }
+        ],
+    }
+
+
+def _location(place: SourceLocation) -> Json:
+    region: Json = {"startLine": max(place.line, 1)}
+    if place.column is not None:
+        region["startColumn"] = max(place.column, 1)
+    return {"artifactLocation": {"uri": _uri(place.file)}, "region": region}
+
+
+def _uri(file: str) -> str:
+    """Return a reference relative to the working directory, which code hosts need, if it is below.
+
+    A file elsewhere is named in full: there is no other way to find it.
+    """
+    path = Path(file)
+    if path.is_absolute():
+        here = Path.cwd()
+        if not path.is_relative_to(here):
+            return path.as_uri()
+        path = path.relative_to(here)
+    return quote(Path(os.path.normpath(path)).as_posix(), errors="surrogatepass")
+
+
+# Reports as Markdown, for the summaries that CI services show beside a run.
+
+
+_MOST_ROWS = 50
+_SYMBOLS = {"passed": "✅", "failed": "❌", "skipped": "▫️"}
+_LEVELS = {"error": "❌", "warning": "⚠️", "note": "▫️"}
+
+
+def markdown_text(document: Document) -> str:
+    """Return *document* as Markdown; of long tables the rows that need looking at come first."""
+    return "\n".join(_lines(document)) + "\n"
+
+
+def _lines(document: Document) -> Iterator[str]:
+    yield "<!-- dpl report -->"  # tells dpl that it may replace the file
+    yield f"## {_SYMBOLS['passed' if document.ok else 'failed']} {markdown(document.verdict)}"
+    yield ""
+    yield f"{code(document.command)} of {code(document.subject)}"
+    yield from _bullets(document)
+    if document.verification is not None:
+        yield from _outputs(document.verification)
+        yield from _inputs(document.verification)
+    yield from _layers(document)
+    for section in document.sections:
+        lines = [(code(mark), code(text)) for mark, text in section.rows]
+        yield from _table(markdown(section.title), ("", "what"), lines)
+    if document.rules:
+        rows = [(code(rule.name), str(rule.used), str(rule.refused)) for rule in document.rules]
+        yield from _table("Rules", ("rule", "-applied", "-refused"), rows)
+    yield from _findings(document)
+    said = ", ".join(f"{name} {version}" for name, version in versions().items())
+    yield from ("", f"<sub>{markdown(said)}</sub>")
+
+
+def _bullets(document: Document) -> Iterator[str]:
+    """List what is wrong, then what weakens the verdict, then facts."""
+    lines = [f"- {_LEVELS['error']} {markdown(line)}" for line in document.failures]
+    lines += [f"- {_LEVELS['warning']} {markdown(line)}" for line in document.notes]
+    lines += [f"- {markdown(name)}: {markdown(value)}" for name, value in document.facts]
+    if lines:
+        yield from ("", *lines)
+
+
+def _outputs(result: VerificationResult) -> Iterator[str]:
+    columns = ("", "output", "level", "-max abs", "-max rel", "-max ulp", "-of tolerance", "why")
+    rows = [_output(output) for output in ranked(result.outputs)]
+    yield from _table("Outputs", columns, rows)
+    yield from ("", f"Of the inputs ({markdown(result.fed)}) those that give the worst are shown.")
+
+
+def _output(output: OutputComparison) -> tuple[str, ...]:
+    return (
+        _SYMBOLS["passed" if output.ok else "failed"],
+        code(output.name),
+        output.level,
+        number(output.max_abs),
+        number(output.max_rel),
+        "" if output.max_ulp is None else str(output.max_ulp),
+        percent(share_of_tolerance(output)),
+        markdown(output.reason or ""),
+    )
+
+
+def _inputs(result: VerificationResult) -> Iterator[str]:
+    rows = [
+        (
+            code(choice.name),
+            markdown(f"{choice.dtype} {list(choice.shape)}"),
+            f"{value(choice.low)} to {value(choice.high)}" if choice.low is not None else "",
+            markdown(choice.how),
+        )
+        for choice in result.inputs
+    ]
+    yield from _table("Inputs", ("input", "type", "range", "how"), rows)
+
+
+def _layers(document: Document) -> Iterator[str]:
+    rows = [
+        (
+            _SYMBOLS["passed" if layer.ok else "failed"],
+            code(layer.name),
+            code(layer.op_type),
+            percent(layer.share),
+        )
+        for layer in chosen_layers(document.layers, _MOST_ROWS)
+    ]
+    yield from _table("Values on the way", ("", "value", "operator", "-of tolerance"), rows)
+    if len(document.layers) > _MOST_ROWS:
+        yield from ("", f"and {len(document.layers) - _MOST_ROWS} more.")
+
+
+def _findings(document: Document) -> Iterator[str]:
+    rows = [
+        (
+            _LEVELS[finding.severity],
+            code(finding.rule),
+            "" if finding.place is None else code(f"{finding.place.file}:{finding.place.line}"),
+            markdown(finding.message),
+        )
+        for finding in document.findings
+    ]
+    yield from _table("Findings", ("", "rule", "place", "what"), rows)
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Iterable[str]]) -> Iterator[str]:
+    """Return a table under a heading, if it has a row; columns with a dash hold numbers."""
+    if not rows:
+        return
+    yield from ("", f"### {title}", "")
+    yield f"| {' | '.join(column.removeprefix('-') for column in columns)} |"
+    yield f"| {' | '.join('---:' if column.startswith('-') else '---' for column in columns)} |"
+    for row in rows[:_MOST_ROWS]:
+        yield f"| {' | '.join(row)} |"
+    if len(rows) > _MOST_ROWS:
+        yield from ("", f"and {len(rows) - _MOST_ROWS} more.")

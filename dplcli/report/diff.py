@@ -1,0 +1,637 @@
+"""Differences of models and the findings of a bisection: as text and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from dplcli.diff import FACETS
+from dplcli.ir.model import scope_of
+from dplcli.ir.printer import print_attribute, print_node
+from dplcli.ir.types import Tensor
+from dplcli.report.document import Document, Section
+from dplcli.report.json import node_record
+from dplcli.report.layout import Group, Text
+from dplcli.report.tables import layer_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dplcli.diff import GraphDiff, ModelDiff, NodeChange, Remark
+    from dplcli.diff.pairing import Distance, FunctionChange, SignatureChange, WeightChange
+    from dplcli.ir import Attribute, Function, Node, Value
+    from dplcli.report.layout import Part
+    from dplcli.verify.bisect import (
+        BisectOutcome,
+        BisectStep,
+        Cause,
+        Divergence,
+        ModelsOutcome,
+        Reproduced,
+    )
+
+
+# Structural differences as JSON.
+
+
+Json: TypeAlias = dict[str, Any]
+
+
+def diff_record(labels: tuple[str, str], difference: ModelDiff) -> Json:
+    """Return ``dpl.diff/1``: all differences, in a stable order."""
+    graphs = difference.graphs
+    ignored = [facet for facet in FACETS if facet in difference.ignored]
+    counts = dict.fromkeys(FACETS, 0)
+    for remark in difference.all_remarks:
+        counts[remark.facet] += 1
+    return {
+        "schema": "dpl.diff/1",
+        "models": list(labels),
+        "equal": difference.is_equal,
+        "ignored": ignored,
+        "counts": diff_counts(difference),
+        "not_counted": {facet: counts[facet] for facet in ignored},
+        "opsets": [
+            {"domain": item.domain, "before": item.before, "after": item.after}
+            for item in difference.opsets
+        ],
+        "functions": [_function_change(item) for item in difference.functions],
+        "graphs": [_graph(graph) for graph in graphs],
+        "remarks": [_remark(remark) for remark in difference.counted],
+    }
+
+
+def diff_counts(difference: ModelDiff) -> dict[str, int]:
+    """Count the differences by kind."""
+    graphs = difference.graphs
+    changes = [change for graph in graphs for change in graph.changes]
+    return {
+        "added": sum(len(graph.added) for graph in graphs),
+        "removed": sum(len(graph.removed) for graph in graphs),
+        "changed": len(changes),
+        "replaced": sum(change.is_other_op for change in changes),
+        "attributes": sum(len(change.attributes) for change in changes),
+        "rewired": sum(len(change.inputs) for change in changes),
+        "weights": sum(len(graph.weights) for graph in graphs),
+        "signature": sum(len(graph.signature) for graph in graphs),
+        "functions": len(difference.functions),
+        "opsets": len(difference.opsets),
+        "remarks": len(difference.counted),
+    }
+
+
+def _graph(graph: GraphDiff) -> Json:
+    return {
+        "scope": {"before": scope_of(graph.before), "after": scope_of(graph.after)},
+        "nodes": {
+            "before": graph.paired + len(graph.removed),
+            "after": graph.paired + len(graph.added),
+            "paired": graph.paired,
+        },
+        "signature": [_signature(item) for item in graph.signature],
+        "removed": [node_record(node) for node in graph.removed],
+        "added": [node_record(node) for node in graph.added],
+        "changed": [_change(change) for change in graph.changes],
+        "weights": [_weight(change) for change in graph.weights],
+    }
+
+
+def _change(change: NodeChange) -> Json:
+    return {
+        "before": node_record(change.before),
+        "after": node_record(change.after),
+        "attributes": [
+            {
+                "name": a.name,
+                "before": _attribute_record(a.before),
+                "after": _attribute_record(a.after),
+            }
+            for a in change.attributes
+        ],
+        "inputs": [
+            {"slot": i.slot, "before": _name(i.before), "after": _name(i.after)}
+            for i in change.inputs
+        ],
+        "outputs": list(change.outputs),
+    }
+
+
+def _attribute_record(attribute: Attribute | None) -> object:
+    """Return a value that JSON has, else as text; null where there is no such attribute."""
+    if attribute is None:
+        return None
+    value = attribute.value
+    items = value if isinstance(value, tuple) else (value,)
+    is_plain = all(isinstance(item, (int, str)) or _is_finite(item) for item in items)
+    if attribute.ref or isinstance(value, Tensor) or not is_plain:
+        return print_attribute(attribute)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _is_finite(item: object) -> bool:
+    return isinstance(item, float) and math.isfinite(item)
+
+
+def _signature(item: SignatureChange) -> Json:
+    return {
+        "side": item.side,
+        "what": item.what,
+        "before": _typed_record(item.before),
+        "after": _typed_record(item.after),
+    }
+
+
+def _typed_record(value: Value | None) -> Json | None:
+    if value is None:
+        return None
+    known = value.declared_type
+    return {"name": value.name, "type": None if known is None else str(known)}
+
+
+def _weight(change: WeightChange) -> Json:
+    return {
+        "before": _typed_record(change.before),
+        "after": _typed_record(change.after),
+        "distance": None if change.distance is None else _distance(change.distance),
+    }
+
+
+def _distance(found: Distance) -> Json:
+    return {
+        "changed": found.changed,
+        "size": found.size,
+        "max_abs": _number(found.max_abs),
+        "max_rel": _number(found.max_rel),
+    }
+
+
+def _number(number: float | None) -> float | str | None:
+    """Return *number*; infinity and NaN, which JSON lacks, as text."""
+    return number if number is None or math.isfinite(number) else str(number)
+
+
+def _function_change(item: FunctionChange) -> Json:
+    return {
+        "what": item.what,
+        "before": _function_record(item.before),
+        "after": _function_record(item.after),
+    }
+
+
+def _function_record(function: Function | None) -> Json | None:
+    return None if function is None else {"domain": function.domain, "name": function.name}
+
+
+def _remark(remark: Remark) -> Json:
+    return {
+        "facet": remark.facet,
+        "where": remark.where,
+        "before": remark.before,
+        "after": remark.after,
+    }
+
+
+def _name(value: Value | None) -> str | None:
+    return None if value is None else value.name
+
+
+# What a bisection found: in sentences, and as JSON.
+
+
+BISECT_SCHEMA = "dpl.bisect/1"
+
+
+def rules_report(outcome: BisectOutcome, *, verbose: bool) -> Part:
+    """Say which applications of rules break the model."""
+    what = _counted(len(outcome.steps), outcome.kind)
+    lines = []
+    for number, cause in enumerate(outcome.causes, 1):
+        lines += [*_cause(number, cause, outcome.kind), Text()]
+    if outcome.unjudged:
+        count = _counted(len(outcome.unjudged), outcome.kind)
+        lines.append(
+            Text(f"Not judged: {count} that build on those of a rule found wrong.", style="yellow")
+        )
+        lines += [Text(f"  {step.label}") for step in outcome.unjudged if verbose]
+    if not outcome.is_complete:
+        text = "More is wrong; --most looks for more."
+        lines.append(Text(text, style="yellow"))
+    if outcome.is_equivalent:
+        text = f"Equivalent: {what}, none of them changes what {outcome.label} computes."
+        if not outcome.steps:
+            text = f"Equivalent: no rule applies to {outcome.label}."
+        return Group(*lines, Text(text, style="bold green"))
+    causes = "1 cause" if len(outcome.causes) == 1 else f"{len(outcome.causes)} causes"
+    rest = "; the rest is equivalent" if outcome.is_complete else ""
+    text = f"NOT equivalent: {causes} in {what}{rest} ({outcome.trials} trials)."
+    return Group(*lines, Text(text, style="bold red"))
+
+
+def _cause(number: int, cause: Cause, kind: str) -> list[Text]:
+    names = ", ".join(dict.fromkeys(step.rule for step in cause.culprits))
+    title = f"{number}. {names}"
+    if cause.alike > len(cause.culprits):
+        title += f" ({_counted(cause.alike, kind)} in all, this one breaks it by itself)"
+    lines = [Text(title, style="bold red")]
+    lines += [Text(f"   {step.label}: {step.text}") for step in cause.culprits]
+    lines += [Text(f"   builds on {step.label}: {step.text}") for step in cause.needed]
+    lines.append(Text(f"   {cause.trial.reason}"))
+    if cause.reproducer is not None:
+        size = f"{cause.nodes[0]:,} of {cause.nodes[1]:,} nodes"
+        lines.append(Text(f"   reproduce: dpl bisect --reproduce {cause.reproducer} ({size})"))
+    elif cause.is_hidden:
+        lines.append(Text("   no reproducer: it does not show on what the model is fed there"))
+    return lines
+
+
+def _counted(number: int, kind: str) -> str:
+    noun = "application" if kind == "rewrite" else "partition"
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def bisect_rules_record(outcome: BisectOutcome) -> Json:
+    """Return the record ``dpl.bisect/1`` of a bisection over rules."""
+    return {
+        "schema": BISECT_SCHEMA,
+        "model": outcome.label,
+        "over": outcome.kind,
+        "equivalent": outcome.is_equivalent,
+        "applications": len(outcome.steps),
+        "trials": outcome.trials,
+        "complete": outcome.is_complete,
+        "causes": [
+            {
+                "culprits": [_step(step) for step in cause.culprits],
+                "needed": [_step(step) for step in cause.needed],
+                "reason": cause.trial.reason,
+                "levels": list(cause.trial.levels),
+                "seed": cause.trial.seed,
+                "alike": cause.alike,
+                "reproducer": None if cause.reproducer is None else cause.reproducer.name,
+                "nodes": list(cause.nodes),
+            }
+            for cause in outcome.causes
+        ],
+        "unjudged": [_step(step) for step in outcome.unjudged],
+    }
+
+
+def _step(step: BisectStep) -> Json:
+    return {
+        "rule": step.rule,
+        "scope": step.scope,
+        "root": {"op_type": step.op_type, "output": step.output},
+        "change": step.text,
+    }
+
+
+def reproduced_report(result: Reproduced) -> Part:
+    """Say whether a reproducer still shows its fault."""
+    if not result.fitted:
+        text = "The rules do not apply there any more: the fault is gone, or hidden."
+        return Text(text, style="bold green")
+    lines = [
+        Text(f"{output.name} at level {output.level}: {output.reason}", style="red")
+        for output in result.outputs
+        if not output.ok
+    ]
+    if result.reason:
+        lines.append(Text(result.reason, style="red"))
+    if result.differs:
+        return Group(*lines, Text("NOT equivalent: the fault is still there.", style="bold red"))
+    return Text("Equivalent: the fault is gone.", style="bold green")
+
+
+def reproduced_record(result: Reproduced) -> Json:
+    """Return the record ``dpl.reproduced/1``."""
+    return {
+        "schema": "dpl.reproduced/1",
+        "reproducer": result.label,
+        "equivalent": not result.differs,
+        "applies": result.fitted,
+        "reason": result.reason,
+        "outputs": [output.to_json() for output in result.outputs],
+    }
+
+
+def models_report(outcome: ModelsOutcome, *, verbose: bool) -> Part:
+    """Say where one model leaves another."""
+    result = outcome.verification
+    if result.equivalent:
+        text = f"Equivalent: {outcome.labels[1]} computes what {outcome.labels[0]} does."
+        return Text(text, style="bold green")
+    lines: list[Part] = []
+    if verbose and outcome.layers is not None:
+        lines += [layer_table(outcome.layers), Text()]
+    lines += [
+        Text(f"{output.name} at level {output.level}: {output.reason}")
+        for output in result.outputs
+        if not output.ok
+    ]
+    lines += [Text(reason) for reason in result.reasons]
+    if outcome.place is not None:
+        lines += [Text(), *_place(outcome.place), Text()]
+    if outcome.remark:
+        lines.append(Text(outcome.remark, style="yellow"))
+    return Group(*lines, Text("NOT equivalent.", style="bold red"))
+
+
+def _place(place: Divergence) -> list[Text]:
+    layer = place.layer
+    partner = "" if layer.candidate == layer.original else f" (candidate: {layer.candidate!r})"
+    lines = [
+        Text(f"They part at {layer.original!r}{partner}", style="bold red"),
+        Text(f"   aligned by {layer.how}; all that flows into it agrees"),
+        Text(f"   original:  {_listed(place.original)}"),
+        Text(f"   candidate: {_listed(place.candidate)}"),
+        Text(f"   {layer.comparison.reason}"),
+    ]
+    if place.level != "disable":
+        lines.append(Text(f"   only at optimisation level {place.level}"))
+    if place.reproducer is not None:
+        size = f"{len(place.original)} and {len(place.candidate)} nodes"
+        lines.append(Text(f"   reproduce: dpl bisect --reproduce {place.reproducer} ({size})"))
+    return lines
+
+
+def _listed(nodes: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
+    return ", ".join(nodes[:most]) + more
+
+
+def models_record(outcome: ModelsOutcome) -> Json:
+    """Return the record ``dpl.bisect/1`` of a bisection over the nodes of two models."""
+    place = outcome.place
+    return {
+        "schema": BISECT_SCHEMA,
+        "model": outcome.labels[0],
+        "candidate": outcome.labels[1],
+        "over": "nodes",
+        "equivalent": outcome.is_equivalent,
+        "remark": outcome.remark,
+        "place": None
+        if place is None
+        else {
+            "original": place.layer.original,
+            "candidate": place.layer.candidate,
+            "aligned_by": place.layer.how,
+            "reason": place.layer.comparison.reason,
+            "level": place.level,
+            "nodes": {"original": list(place.original), "candidate": list(place.candidate)},
+            "reproducer": None if place.reproducer is None else place.reproducer.name,
+        },
+        "layers": None if outcome.layers is None else outcome.layers.to_json(),
+        "verification": outcome.verification.to_json(),
+    }
+
+
+# Structural differences for a terminal and for reports: a block per graph, a line per difference.
+#
+# ``+`` is only in the second model, ``-`` only in the first, ``~`` in both but not the same.
+
+
+_SHOWN = 12
+"""Lines of one kind that are shown unless the reader wants all."""
+_STYLES = {"+": "green", "-": "red", "~": "yellow"}
+_WORDS = {
+    "added": ("node added", "nodes added"),
+    "removed": ("node removed", "nodes removed"),
+    "changed": ("node changed", "nodes changed"),
+    "weights": ("weight changed", "weights changed"),
+    "signature": ("change of inputs or outputs", "changes of inputs or outputs"),
+    "functions": ("change of functions", "changes of functions"),
+    "opsets": ("change of opsets", "changes of opsets"),
+    "remarks": ("other difference", "other differences"),
+}
+
+
+def diff_report(labels: tuple[str, str], difference: ModelDiff, *, verbose: bool) -> Part:
+    """Return the verdict, what differs by graph, and what differs but does not count."""
+    shown = None if verbose else _SHOWN
+    verdict, style = _verdict(difference), "green" if difference.is_equal else "bold"
+    joined = " and " if difference.is_equal else " -> "
+    said = f" are {verdict}." if difference.is_equal else f": {verdict}."
+    parts: list[Part] = [Text(f"{joined.join(labels)}{said}", style=style)]
+    for place in _places(difference):
+        title = Text(place.title, style="bold")
+        if place.size:
+            title.append(f"  {place.size}", style="dim not bold")
+        parts += [Text(), title]
+        for lines, nodes in place.kinds:
+            parts += _shortened(lines, shown, nodes)
+    if remark := _not_counted(difference):
+        parts += [Text(), Text(remark, style="dim")]
+    return Group(*parts)
+
+
+def diff_document(labels: tuple[str, str], difference: ModelDiff) -> Document:
+    """Report on two models whose structures were compared."""
+    counts = diff_counts(difference)
+    remark = _not_counted(difference)
+    return Document(
+        command="dpl diff",
+        subject=" and ".join(labels),
+        ok=difference.is_equal,
+        verdict="Structurally equal" if difference.is_equal else "Different",
+        facts=tuple(
+            (words[True], f"{counts[kind]:,}") for kind, words in _WORDS.items() if counts[kind]
+        ),
+        notes=(remark,) if remark else (),
+        sections=tuple(map(_section, _places(difference))),
+    )
+
+
+class Line(NamedTuple):
+    """One difference: ``+``, ``-`` or ``~``, and what."""
+
+    mark: str
+    text: str
+
+
+class DiffKind(NamedTuple):
+    """Differences of one kind, and the nodes that they are about, if there are any."""
+
+    lines: Sequence[Line]
+    nodes: Sequence[Node] = ()
+
+
+class DiffSection(NamedTuple):
+    """Where models differ: what it is called, how large it is, and in what."""
+
+    title: str
+    size: str
+    kinds: Sequence[DiffKind]
+
+
+def _section(place: DiffSection) -> Section:
+    title = f"{place.title}: {place.size}" if place.size else place.title
+    return Section(title, tuple(line for kind in place.kinds for line in kind.lines))
+
+
+def _places(difference: ModelDiff) -> Iterator[DiffSection]:
+    """Yield the places with differences: the model as such, its graphs, what is beside them."""
+    model = [*_opsets(difference), *map(_function_line, difference.functions)]
+    if model:
+        yield DiffSection("model", "", (DiffKind(model),))
+    yield from (_graph_place(graph) for graph in difference.graphs if graph.count)
+    counted = [
+        Line("~", f"{r.facet}: {r.where}: {r.before!r} -> {r.after!r}") for r in difference.counted
+    ]
+    if counted:
+        yield DiffSection("beside the dataflow", "", (DiffKind(counted),))
+
+
+def _verdict(difference: ModelDiff) -> str:
+    if difference.is_equal:
+        return "structurally equal"
+    counts = diff_counts(difference)
+    return ", ".join(
+        f"{counts[kind]} {words[counts[kind] != 1]}"
+        for kind, words in _WORDS.items()
+        if counts[kind]
+    )
+
+
+def _graph_place(graph: GraphDiff) -> DiffSection:
+    before, after = scope_of(graph.before), scope_of(graph.after)
+    title = before if before == after else f"{before} -> {after}"
+    old, new = graph.paired + len(graph.removed), graph.paired + len(graph.added)
+    kinds = (
+        DiffKind([_signature_line(item) for item in graph.signature]),
+        DiffKind([Line("-", print_node(node)) for node in graph.removed], graph.removed),
+        DiffKind([Line("+", print_node(node)) for node in graph.added], graph.added),
+        DiffKind([Line("~", _change_text(change)) for change in graph.changes]),
+        DiffKind([Line("~", _weight_text(change)) for change in graph.weights]),
+    )
+    return DiffSection(title, f"{old} nodes -> {new}, {graph.paired} in both", kinds)
+
+
+def _shortened(
+    lines: Sequence[Line], shown: int | None, nodes: Sequence[Node] = ()
+) -> Iterator[Text]:
+    """Yield the first lines, and how many more there are; of nodes, which operators."""
+    if shown is None or len(lines) <= shown + 1:
+        yield from map(_styled, lines)
+        return
+    yield from map(_styled, lines[:shown])
+    counts = Counter(node.qualified_op for node in nodes[shown:]).most_common(6)
+    which = ", ".join(f"{count} {op}" for op, count in counts)
+    more = f"  … {len(lines) - shown} more" + (f": {which}" if which else "")
+    yield Text(f"{more}{', …' if len(counts) > 5 else ''} (--verbose)", style="dim")  # noqa: PLR2004
+
+
+def _styled(line: Line) -> Text:
+    mark = Text(f"  {line.mark} ", style=_STYLES[line.mark], whole=True)
+    return mark.append(line.text)
+
+
+def _change_text(change: NodeChange) -> str:
+    parts = [
+        f"{item.name} {_attribute_text(item.before)} -> {_attribute_text(item.after)}"
+        for item in change.attributes
+    ]
+    parts += [
+        f"input {item.slot} {_value(item.before)} -> {_value(item.after)}" for item in change.inputs
+    ]
+    made = change.after.outputs
+    parts += [
+        f"output {index} {'added' if any(made[index : index + 1]) else 'removed'}"
+        for index in change.outputs
+    ]
+    return f"{_both(change.before, change.after)}: {'; '.join(parts) or 'another operator'}"
+
+
+def _both(before: Node, after: Node) -> str:
+    """Name a node of both models, once if it is called the same in both."""
+    old, new = (f"{node.qualified_op} {node.label}" for node in (before, after))
+    if old == new:
+        return old
+    if before.qualified_op == after.qualified_op:
+        return f"{old} ({after.label})"
+    return f"{old} -> {new}"
+
+
+def _attribute_text(attribute: Attribute | None) -> str:
+    return "(none)" if attribute is None else print_attribute(attribute)
+
+
+def _value(value: Value | None) -> str:
+    if value is None:
+        return "(none)"
+    if value.is_constant:
+        return f"{value.name} (constant {value.declared_type or ''})".replace(" )", ")")
+    return value.name if value.producer is None else f"{value.name} ({value.producer.qualified_op})"
+
+
+def _weight_text(change: WeightChange) -> str:
+    names = {change.before.name: None, change.after.name: None}
+    name = "weight " + " -> ".join(names)
+    old, new = change.before.declared_type, change.after.declared_type
+    found = change.distance
+    if found is None:
+        return f"{name}: {old} -> {new}" if old != new else f"{name}: stored in one model only"
+    text = f"{name} {old}: {found.changed} of {found.size} elements differ"
+    if found.max_abs is None or found.max_rel is None:
+        return text
+    return f"{text}, by at most {found.max_abs:.3g}, relative {found.max_rel:.3g}"
+
+
+def _signature_line(item: SignatureChange) -> Line:
+    before, after = item.before, item.after
+    if before is None or after is None:
+        value = before or after
+        assert value is not None  # noqa: S101  # one of them is there
+        return Line("-" if after is None else "+", f"{item.side} {_typed_text(value)}")
+    text = f"{item.side} {before.name}"
+    if item.what == "renamed":
+        return Line("~", f"{text} -> {after.name}: renamed")
+    if item.what == "moved":
+        return Line("~", f"{text}: at another place among the {item.side}s")
+    if item.what == "retyped":
+        return Line("~", f"{text}: {before.declared_type} -> {after.declared_type}")
+    return Line("~", f"{text}: made by {_maker(before)} -> {_maker(after)}")
+
+
+def _typed_text(value: Value) -> str:
+    return f"{value.name} {value.declared_type or ''}".rstrip()
+
+
+def _maker(value: Value) -> str:
+    maker = value.producer
+    return value.name if maker is None else f"{maker.qualified_op} {maker.label}"
+
+
+def _opsets(difference: ModelDiff) -> list[Line]:
+    return [
+        Line(
+            "~", f"opset of {item.domain or 'ai.onnx'}: {item.before or '-'} -> {item.after or '-'}"
+        )
+        for item in difference.opsets
+    ]
+
+
+def _function_line(item: FunctionChange) -> Line:
+    before, after = item.before, item.after
+    if before is None or after is None:
+        function = before or after
+        assert function is not None  # noqa: S101  # one of them is there
+        size = f"{function.body.node_count} node{'s' if function.body.node_count != 1 else ''}"
+        return Line("-" if after is None else "+", f"function {_function_text(function)} ({size})")
+    if item.what == "renamed":
+        return Line("~", f"function {_function_text(before)} -> {_function_text(after)}: renamed")
+    return Line("~", f"function {_function_text(before)}: declares other attributes")
+
+
+def _function_text(function: Function) -> str:
+    overload = f":{function.overload}" if function.overload else ""
+    return f"{function.domain}::{function.name}{overload}"
+
+
+def _not_counted(difference: ModelDiff) -> str:
+    """Say what differs but does not count, and how to make it count."""
+    counts = Counter(r.facet for r in difference.all_remarks if r.facet in difference.ignored)
+    if not counts:
+        return ""
+    found = ", ".join(f"{facet} {counts[facet]}" for facet in FACETS if counts[facet])
+    return f"Not counted: {found} (--ignore nothing counts and lists them)."

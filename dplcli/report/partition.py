@@ -1,0 +1,328 @@
+"""Partitions, regions, repeated blocks, and how much of a model they hold: tables and JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dplcli.ir.model import scope_of
+from dplcli.report.json import coverage, node_record
+from dplcli.report.layout import Group, Table, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dplcli.ir import Function
+    from dplcli.passes.merge import Region
+    from dplcli.passes.repeat import Family
+    from dplcli.passes.select import Coverage, LeftOut, Selection, Share, Work
+    from dplcli.report.layout import Part
+
+    Json = dict[str, Any]
+
+
+# How much of a model is inside partitions: JSON, and tables for a terminal.
+
+
+_TOP = 5
+_MOST_SIZES = 4
+_UNITS = ("", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
+_STEP = 1000
+
+
+def coverage_record(selection: Selection, measured: Coverage | None) -> Json:
+    """Return the part ``coverage`` of ``dpl.partition/1``, with costs where they were measured."""
+    record = coverage(selection)
+    if measured is None:
+        return record
+    by_op = record["by_op"]
+    for op, share in measured.by_op.items():
+        by_op[op]["flops"] = _share(share)
+    record["flops"] = _share(measured.total)
+    record["symbols"] = list(measured.symbols)
+    record["sizes"] = {
+        "given": {n: s for n, s in measured.sizes.items() if n not in measured.chosen},
+        "chosen": {name: measured.sizes[name] for name in measured.chosen},
+    }
+    record["by_target"] = {
+        target: {"nodes": work.nodes, "flops": work.flops, "unknown": work.unknown}
+        for target, work in sorted(measured.by_target.items())
+    }
+    record["left_out"] = [
+        {
+            "op": item.op,
+            "nodes": item.work.nodes,
+            "flops": item.work.flops,
+            "unknown": item.work.unknown,
+            "rule": item.rule,
+            "stage": item.stage,
+            "reason": item.reason,
+        }
+        for item in measured.left_out
+    ]
+    return record
+
+
+def _share(share: Share) -> Json:
+    return {
+        "covered": share.inside.flops,
+        "of": share.whole.flops,
+        "unknown": {"covered": share.inside.unknown, "of": share.whole.unknown},
+    }
+
+
+def coverage_report(measured: Coverage, *, verbose: bool = False) -> Part:
+    """Return the share of the work that is inside, and the biggest of what is not.
+
+    Args:
+        measured: What was measured.
+        verbose: Whether to list everything, by operator, too.
+    """
+    parts: list[Part] = [Text(sentence) for sentence in _sentences(measured)]
+    heavy = [item for item in measured.left_out if item.work.flops or item.work.unknown]
+    shown = list(measured.left_out) if verbose else heavy[:_TOP]
+    if verbose:
+        parts += [Text(), _op_table(measured)]
+    if shown:
+        parts += [Text(), _left_table(shown, measured)]
+    if rest := (0 if verbose else len(heavy) - len(shown)):
+        more = "kind of node is" if rest == 1 else "kinds of node are"
+        parts.append(Text(f"{rest} more {more} left out (--verbose).", style="dim"))
+    return Group(*parts)
+
+
+def _sentences(measured: Coverage) -> list[str]:
+    inside, whole = measured.total
+    if not whole.nodes:
+        return []
+    lines = []
+    misses_much = whole.unknown and (measured.symbols or measured.problem)
+    if whole.flops and not _is_blind(measured) and not misses_much:
+        of_whole = f"{_amount(inside.flops)} of {_amount(whole.flops)}"
+        targets = measured.by_target
+        each = "; ".join(
+            f"{name} {_percent(w.flops, whole)}" for name, w in sorted(targets.items())
+        )
+        by_target = f": {each}" if len(targets) > 1 else ""
+        share = _percent(inside.flops, whole)
+        lines.append(f"They do {share} of the work, {of_whole}{by_target}{_at(measured)}.")
+    if whole.unknown:
+        lines.append(_about_unknown(measured))
+    return lines
+
+
+def _at(measured: Coverage) -> str:
+    """Say at which sizes the work was counted, where nobody gave them."""
+    names = measured.chosen
+    if not names:
+        return ""
+    sizes = ", ".join(f"{name}={measured.sizes[name]}" for name in names[:_MOST_SIZES])
+    options = " ".join(f"--shape {name}=N" for name in names[:_MOST_SIZES])
+    more = f" and {len(names) - _MOST_SIZES} more" if len(names) > _MOST_SIZES else ""
+    return f", at {sizes}{more} (chosen by the check; {options} for yours)"
+
+
+def _is_blind(measured: Coverage) -> bool:
+    """Tell whether nothing is known of what is inside: calls that were there before, say."""
+    inside = measured.total.inside
+    return bool(inside.unknown and not inside.flops)
+
+
+def _about_unknown(measured: Coverage) -> str:
+    inside, whole = measured.total
+    nodes = "1 node" if whole.unknown == 1 else f"{whole.unknown:,} nodes"
+    text = f"What {nodes} cost{'s' if whole.unknown == 1 else ''} is not known"
+    text += f" ({inside.unknown:,} inside functions)"
+    if measured.problem:
+        return f"{text}: {measured.problem}."
+    if measured.symbols:
+        sizes = " ".join(f"--shape {symbol}=N" for symbol in measured.symbols)
+        return f"{text}; give the sizes of the inputs: {sizes}"
+    return f"{text}."
+
+
+def _op_table(measured: Coverage) -> Part:
+    columns = ("nodes", "inside", "FLOP", "share", "inside by FLOP", "unknown")
+    table = Table("operator", *columns, right=columns)
+    whole = measured.total.whole
+    order = sorted(
+        measured.by_op.items(), key=lambda i: (-i[1].whole.flops, -i[1].whole.nodes, i[0])
+    )
+    for op, share in order:
+        table.add_row(
+            op,
+            f"{share.whole.nodes:,}",
+            f"{share.inside.nodes:,}",
+            _amount(share.whole.flops),
+            _percent(share.whole.flops, whole),
+            _percent(share.inside.flops, share.whole),
+            f"{share.whole.unknown:,}" if share.whole.unknown else "",
+        )
+    return table
+
+
+def _left_table(items: list[LeftOut], measured: Coverage) -> Part:
+    is_known = not (measured.symbols and measured.total.whole.unknown)
+    columns = ("nodes", "FLOP", "share") if is_known else ("nodes",)
+    table = Table("left out", *columns, "reason", right=columns, prose=("reason",))
+    for item in items:
+        work = item.work
+        if not is_known:
+            table.add_row(item.op, f"{work.nodes:,}", _reason(item))
+            continue
+        cost = _amount(work.flops) if work.flops or not work.unknown else "unknown"
+        is_share = work.flops and not _is_blind(measured)
+        share = _percent(work.flops, measured.total.whole) if is_share else ""
+        table.add_row(item.op, f"{work.nodes:,}", cost, share, _reason(item))
+    return table
+
+
+def _reason(item: LeftOut) -> str:
+    if not item.rule:
+        return item.reason
+    others = f" (and {item.work.nodes - 1:,} like it)" if item.work.nodes > 1 else ""
+    return f"{item.rule}: {item.stage}: {item.reason}{others}"
+
+
+def _percent(part: int, whole: Work) -> str:
+    if not whole.flops:
+        return ""
+    share = 100 * part / whole.flops
+    if 0 < share < 1:
+        return "<1 %"
+    return ">99 %" if 99 < share < 100 else f"{share:.0f} %"  # noqa: PLR2004  # not all of it
+
+
+def _amount(flops: int) -> str:
+    """Write a number of operations with three digits and a unit."""
+    if flops < _STEP:
+        return f"{flops} FLOP" if flops else "0"
+    amount, unit = float(flops), 0
+    while amount >= _STEP - 0.5 and unit < len(_UNITS) - 1:
+        amount, unit = amount / _STEP, unit + 1
+    digits = 2 if amount < 10 else 1 if amount < 100 else 0  # noqa: PLR2004  # three digits
+    return f"{amount:.{digits}f} {_UNITS[unit]}"
+
+
+# Regions as a table and as JSON.
+
+
+def regions_record(regions: Sequence[Region] | None) -> dict[str, Any]:
+    """Return what ``dpl.partition/1`` says of regions; null if none were to be made."""
+    return {"regions": None if regions is None else [_region(region) for region in regions]}
+
+
+def _region(region: Region) -> dict[str, Any]:
+    call, function = region.call, region.function
+    return {
+        "target": function.domain,
+        "function": {"domain": function.domain, "name": function.name},
+        "call": call.name,
+        "scope": scope_of(call.graph),
+        "partitions": list(region.partitions),
+        "inputs": [value.name for value in call.inputs if value is not None],
+        "outputs": [value.name for value in call.outputs if value is not None],
+    }
+
+
+def region_table(regions: Sequence[Region]) -> Part:
+    """Return one row per function that holds several partitions, and how many are left alone."""
+    if not regions:
+        return Text("There are no partitions to merge.")
+    calls: dict[Function, list[Region]] = {}
+    for region in regions:
+        if len(region.partitions) > 1:
+            calls.setdefault(region.function, []).append(region)
+    alone = sum(len(region.partitions) == 1 for region in regions)
+    rest = Text(_without_neighbour(alone), style="dim")
+    if not calls:
+        return rest
+    columns = ("calls", "partitions each", "inputs", "outputs")
+    table = Table("region", *columns, right=columns)
+    for function, of_function in calls.items():
+        body = function.body
+        sizes = (len(of_function), body.node_count, len(body.inputs), len(body.outputs))
+        table.add_row(f"{function.domain}::{function.name}", *map(str, sizes))
+    return Group(table, rest) if alone else table
+
+
+def _without_neighbour(count: int) -> str:
+    if count == 1:
+        return "1 partition has no neighbour that it can be merged with."
+    return f"{count} partitions have no neighbours that they can be merged with."
+
+
+# Repeated blocks as a table and as JSON.
+
+
+_NUMBERS = ("calls", "nodes each", "share", "inputs", "outputs")
+_FEW_NAMES = 4
+
+
+def repeat_table(families: Sequence[Family], total: int) -> Part:
+    """Return one row per kind of block: how often it is called, how large it is, what differs.
+
+    Args:
+        families: The kinds of blocks.
+        total: How many nodes were looked at.
+    """
+    if not families:
+        return Text("No block repeats often enough, or saves enough.")
+    table = Table("block", *_NUMBERS, "calls differ in", right=_NUMBERS, prose=("calls differ in",))
+    for family in families:
+        calls = len(family.partitions)
+        share = "" if family.is_nested else f"{100 * calls * family.size / total:.0f} %"
+        first = family.partitions[0].call
+        counts = map(str, (calls, family.size))
+        width = map(str, (len(first.inputs), len(first.outputs)))
+        name = f"{family.function.domain}::{family.function.name}"
+        label = f"  {name}" if family.is_nested else name
+        table.add_row(label, *counts, share, *width, _difference(family))
+    return table
+
+
+def _difference(family: Family) -> str:
+    parts = []
+    if family.differing:
+        few = ", ".join(family.differing[:_FEW_NAMES])
+        more = len(family.differing) - _FEW_NAMES
+        parts.append(f"attributes {few}" + (f" and {more} more" if more > 0 else ""))
+    if family.reshaped:
+        plural = "s" if family.reshaped > 1 else ""
+        parts.append(f"shape of {family.reshaped} weight{plural}")
+    return "; ".join(parts) or "inputs alone"
+
+
+def size_line(size: tuple[int, int]) -> Text:
+    """Say what became of the file."""
+    before, after = size
+    change = 100 * (after - before) / before if before else 0
+    return Text(f"The file went from {before:,} to {after:,} bytes ({change:+.1f} %).")
+
+
+def block_list(families: Sequence[Family]) -> Part:
+    """Return one row per call: what is called, and the nodes that it stands for."""
+    table = Table("call", "block", "from", "to", "nodes")
+    for family in families:
+        for partition in family.partitions:
+            nodes = partition.match.nodes
+            label = f"{nodes[0].op_type}:{nodes[0].label}", f"{nodes[-1].op_type}:{nodes[-1].label}"
+            table.add_row(partition.call.name, family.function.name, *label, str(len(nodes)))
+    return table
+
+
+def family_records(families: Sequence[Family]) -> list[dict[str, Any]]:
+    """Return one record per kind of block."""
+    return [
+        {
+            "rule": family.rule.qualified_name,
+            "function": {"domain": family.function.domain, "name": family.function.name},
+            "calls": len(family.partitions),
+            "nodes": family.size,
+            "nested": family.is_nested,
+            "inputs": [value.name for value in family.function.body.inputs],
+            "outputs": [value.name for value in family.function.body.outputs],
+            "differing": {"attributes": list(family.differing), "weight_shapes": family.reshaped},
+            "first": [node_record(node) for node in family.partitions[0].match.nodes[:1]],
+        }
+        for family in families
+    ]

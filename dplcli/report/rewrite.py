@@ -1,0 +1,578 @@
+"""What rewriting and inlining did: as tables, as sentences on why the answer is no, and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dplcli.dpl.matcher import reach_of
+from dplcli.ir.model import scope_of
+from dplcli.passes.rewrite import Application, list_nodes
+from dplcli.report.document import Document, broken_rule, result_document, rule_uses
+from dplcli.report.json import node_record, refusals
+from dplcli.report.layout import Group, Table, Text
+from dplcli.report.tables import check_failure, ending, refusal_list, rule_table, whereabouts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from dplcli.catalog.plan import Plan
+    from dplcli.dpl import Rejection, RewriteRule
+    from dplcli.ir import Function
+    from dplcli.passes.inline import InlinedCall, Inlining, RefusedCall
+    from dplcli.passes.rewrite import Missing, NodeIdentity, Refusal, Trace, TracedTurn
+    from dplcli.report.layout import Part
+    from dplcli.verify import VerificationResult
+
+    Json = dict[str, Any]
+
+
+# What inlining did, as a table and as JSON.
+
+
+def inline_record(
+    label: str,
+    inlining: Inlining,
+    nodes: tuple[int, int],
+    verification: VerificationResult | None,
+    *,
+    objection: str,
+) -> Json:
+    """Return the record ``dpl.inline/1``."""
+    return {
+        "schema": "dpl.inline/1",
+        "model": label,
+        "counts": _counts(inlining),
+        "calls": [_call(item) for item in inlining.calls],
+        "refused": [_refusal(item) for item in inlining.refused],
+        "removed": [_function(function) for function in inlining.removed],
+        "nodes": {"before": nodes[0], "after": nodes[1]},
+        "objection": objection,
+        "verification": None if verification is None else verification.to_json(),
+    }
+
+
+def _call(item: InlinedCall) -> Json:
+    return {
+        "function": _function(item.function),
+        "call": node_record(item.call),
+        "scope": item.scope,
+        "nodes": [node_record(node) for node in item.nodes],
+        "restored": item.is_restored,
+    }
+
+
+def _refusal(item: RefusedCall) -> Json:
+    return {
+        "function": _function(item.function),
+        "call": node_record(item.call),
+        "scope": scope_of(item.call.graph),
+        "reason": item.reason,
+    }
+
+
+def _function(function: Function) -> Json:
+    found = {"domain": function.domain, "name": function.name}
+    return {**found, "overload": function.overload} if function.overload else found
+
+
+def _counts(inlining: Inlining) -> dict[str, int]:
+    counts = {_name(function): 0 for function in inlining.functions}
+    for item in inlining.calls:
+        counts[_name(item.function)] += 1
+    return counts
+
+
+def _name(function: Function) -> str:
+    overload = f":{function.overload}" if function.overload else ""
+    return f"{function.domain}::{function.name}{overload}"
+
+
+def inline_table(inlining: Inlining) -> Part:
+    """Return one row per function: its calls replaced, nodes put in, calls that stay and why."""
+    if not inlining.functions:
+        return Text("There is no function to inline.")
+    columns = ("calls inlined", "nodes")
+    refused = {_name(item.function): item.reason for item in reversed(inlining.refused)}
+    more = ("calls kept", "why") if refused else ()
+    table = Table("function", *columns, *more, right=(*columns, "calls kept"), prose=("why",))
+    nodes = dict.fromkeys(_counts(inlining), 0)
+    for item in inlining.calls:
+        nodes[_name(item.function)] += len(item.nodes)
+    for name, count in _counts(inlining).items():
+        stay = sum(_name(item.function) == name for item in inlining.refused)
+        reasons = (str(stay), refused.get(name, "")) if refused else ()
+        table.add_row(name, str(count), str(nodes[name]), *reasons)
+    return table
+
+
+def call_list(inlining: Inlining) -> Part:
+    """Return one row per call that was replaced, and per call that stays."""
+    table = Table("call", "function", "scope", "nodes", prose=("nodes",))
+    for item in inlining.calls:
+        made = " ".join(f"{node.op_type}:{node.label}" for node in item.nodes)
+        table.add_row(item.call.label, _name(item.function), item.scope, made)
+    for refused in inlining.refused:
+        scope = scope_of(refused.call.graph)
+        table.add_row(refused.call.label, _name(refused.function), scope, refused.reason)
+    return table
+
+
+def inline_summary(inlining: Inlining, nodes: tuple[int, int]) -> Part:
+    """Say what is gone, how the main graph has grown, and what got new names."""
+    count = len(inlining.removed)
+    gone = "1 function was" if count == 1 else f"{count} functions were"
+    before, after = nodes
+    lines = [Text(f"{gone} removed; the main graph went from {before} to {after} nodes.")]
+    new = sum(not item.is_restored for item in inlining.calls)
+    if new:
+        what = "1 call does" if new == 1 else f"{new} calls do"
+        lines.append(Text(f"{what} not say what was there before; the nodes got new names."))
+    return Group(*lines)
+
+
+# What the reports on a rewrite read; the outcomes of the pipeline have it all.
+
+
+class Judged(Protocol):
+    """What was said of a result, and where it is."""
+
+    @property
+    def objection(self) -> str:
+        """What onnx.checker objects to."""
+
+    @property
+    def verification(self) -> VerificationResult | None:
+        """The numerical check."""
+
+    @property
+    def output(self) -> Path | None:
+        """The file written."""
+
+    @property
+    def kept(self) -> Path | None:
+        """Where a failed result was kept."""
+
+
+class Broken(Protocol):
+    """The turn that broke a model."""
+
+    @property
+    def rule(self) -> str:
+        """The rule's name."""
+
+    @property
+    def round(self) -> int:
+        """The round."""
+
+    @property
+    def applications(self) -> tuple[Application, ...]:
+        """What it did."""
+
+    @property
+    def reason(self) -> str:
+        """What is wrong."""
+
+
+class Rewritten(Protocol):
+    """What a rewrite did."""
+
+    @property
+    def label(self) -> str:
+        """The model's file name."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Applications by rule."""
+
+    @property
+    def untried(self) -> frozenset[str]:
+        """The rules that were not to be tried."""
+
+    @property
+    def applications(self) -> tuple[Application, ...]:
+        """What was done."""
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds changed something."""
+
+    @property
+    def refused(self) -> tuple[Rejection, ...]:
+        """What was not replaced."""
+
+    @property
+    def ops(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Nodes by operator, before and after."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Bytes before and after."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader should know."""
+
+    @property
+    def unmet(self) -> Sequence[str]:
+        """Expectations that were not met."""
+
+    @property
+    def growth(self) -> str:
+        """Why it grew too much."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that was applied."""
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """Entries of the plan that did not fit."""
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether such entries are left out."""
+
+    @property
+    def broken(self) -> Broken | None:
+        """The turn that broke the model."""
+
+    @property
+    def verdict(self) -> Judged:
+        """What is said of the result."""
+
+    @property
+    def rules(self) -> tuple[RewriteRule, ...]:
+        """The rules, in listed order."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything was done."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the answer is yes."""
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether nothing was to be written."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a limit ended it."""
+
+
+# What a rewrite did, turn by turn: as a tree to read, and as JSON.
+
+
+def trace_lines(trace: Trace) -> Iterator[str]:
+    """Yield a tree: rounds, the rules that had a turn in them, what each did and did not do."""
+    number = 0
+    for turn in trace.turns:
+        if turn.round != number:
+            number = turn.round
+            yield f"round {number}"
+        yield f"  {turn.rule}: {_counted(turn.candidates, 'candidate')}{_outcome(turn)}"
+        for event in turn.events:
+            yield f"    {_told(event)}"
+    if not trace.turns:
+        yield "no rule has anything to look at"
+
+
+def _outcome(turn: TracedTurn) -> str:
+    return f", applied {_times(turn.applied)}" if turn.applied else ""
+
+
+def _told(event: Application | Refusal) -> str:
+    if isinstance(event, Application):
+        return f"{event.number}. {sentence(event)}"
+    return (
+        f"refused at {list_nodes([event.root])}{_place(event.scope)} by {event.stage}: "
+        f"{event.reason}"
+    )
+
+
+def sentence(application: Application) -> str:
+    """Say what an application did: ``replaced Conv 'c', Relu 'r' by FusedConv 'c'``."""
+    removed, added = list_nodes(application.removed), list_nodes(application.added)
+    if not removed:
+        done = f"added {added}" if added else f"changed {list_nodes([application.root])}"
+    else:
+        done = f"replaced {removed} by {added}" if added else f"removed {removed}"
+    return f"{done}{_place(application.scope)}"
+
+
+def _place(scope: str) -> str:
+    return "" if scope == "main" else f" in {scope}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def trace_record(trace: Trace, label: str) -> Json:
+    """Return the record ``dpl.trace/1``."""
+    return {
+        "schema": "dpl.trace/1",
+        "model": label,
+        "turns": [
+            {
+                "round": turn.round,
+                "rule": turn.rule,
+                "candidates": turn.candidates,
+                "applied": turn.applied,
+                "events": [_event(event) for event in turn.events],
+            }
+            for turn in trace.turns
+        ],
+    }
+
+
+def _event(event: Application | Refusal) -> Json:
+    if isinstance(event, Application):
+        return {"event": "applied", **application_record(event)}
+    return {
+        "event": "refused",
+        "scope": event.scope,
+        "root": identity_record(event.root),
+        "stage": event.stage,
+        "reason": event.reason,
+    }
+
+
+def application_record(item: Application) -> Json:
+    """Return what identifies one application, and what it did."""
+    return {
+        "id": item.number,
+        "rule": item.rule,
+        "scope": item.scope,
+        "root": identity_record(item.root),
+        "removed": [identity_record(node) for node in item.removed],
+        "added": [identity_record(node) for node in item.added],
+    }
+
+
+def identity_record(node: NodeIdentity) -> Json:
+    """Identify a node that may be gone."""
+    return node._asdict()
+
+
+# What a rewrite did: as tables, as sentences on why the answer is no, and as JSON.
+
+
+_MOST_NAMED = 10
+
+
+def rewrite_report(outcome: Rewritten, *, is_verified: bool, verbose: bool) -> list[Part]:
+    """Return the tables: rules, what changed, the check; then what was written.
+
+    Args:
+        outcome: What was done.
+        is_verified: Whether the result was to be verified.
+        verbose: Whether to list every application and refusal.
+    """
+    parts: list[Part] = [_rules(outcome, verbose=verbose)]
+    if verbose:
+        parts += _listing(outcome)
+    is_whole = outcome.broken is None and (outcome.may_miss or not outcome.missing)
+    if outcome.is_changed and is_whole:
+        parts += [Text(), *_changes(outcome)]
+    parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
+    if outcome.may_miss:
+        parts += [Text(f"left out: {line}", style="yellow") for line in missing_lines(outcome)]
+    return parts + _ending(outcome, is_verified=is_verified)
+
+
+def _rules(outcome: Rewritten, *, verbose: bool) -> Part:
+    """Return one row per rule; where a plan is applied only of the rules that it names."""
+    plan = outcome.plan
+    if plan is None:
+        counts = {r: count for r, count in outcome.counts.items() if r not in outcome.untried}
+        if not counts:
+            return Text("No rule was to be tried.")
+        if outcome.is_stopped:  # of rules that were not reached nothing is known
+            met = {item.rule.qualified_name for item in outcome.refused}
+            counts = {rule: count for rule, count in counts.items() if count or rule in met}
+        if not counts:
+            return Text("Stopped before any rule was applied.")
+        hidden = set() if verbose else _unremarkable(outcome) & counts.keys()
+        return rule_table(counts, outcome.refused, counted="applied", hidden=hidden)
+    named = {entry.rule for entry in plan.entries}
+    if not named:
+        return Text("The plan lists nothing.")
+    table = Table("rule", "listed", "applied", right=("listed", "applied"))
+    for rule, count in outcome.counts.items():
+        if rule in named:
+            listed = sum(entry.rule == rule for entry in plan.entries)
+            table.add_row(rule, str(listed), str(count))
+    return table
+
+
+def _unremarkable(outcome: Rewritten) -> set[str]:
+    """Name the rules that did nothing, and fit nowhere.
+
+    A pattern of one node is found at every node of its operator: what its conditions refuse is no
+    match that almost was, as it is with a pattern of several nodes.
+    """
+    rules = {item.rule.qualified_name: item.rule for item in outcome.refused}
+    others = {item.rule.qualified_name for item in outcome.refused if item.stage != "where"}
+    return {
+        name
+        for name, rule in rules.items()
+        if name not in others and not outcome.counts[name] and reach_of(rule.pattern) == 1
+    }
+
+
+def _listing(outcome: Rewritten) -> list[Part]:
+    parts: list[Part] = []
+    if outcome.applications:
+        table = Table(
+            "", "rule", "scope", "removed", "added", right=("",), prose=("removed", "added")
+        )
+        for item in outcome.applications:
+            removed, added = list_nodes(item.removed), list_nodes(item.added)
+            table.add_row(str(item.number), item.rule, item.scope, removed, added)
+        parts += [Text(), table]
+    if outcome.refused:
+        parts += [Text(), refusal_list(outcome.refused)]
+    return parts
+
+
+def _changes(outcome: Rewritten) -> list[Part]:
+    """Return the operators whose number changed, the totals, and how many rounds it took."""
+    before, after = outcome.ops
+    table = Table("operator", "before", "after", right=("before", "after"))
+    for op in sorted(before.keys() | after.keys()):
+        old, new = before.get(op, 0), after.get(op, 0)
+        if old != new:
+            table.add_row(op, f"{old:,}", f"{new:,}")
+    table.add_row("all nodes", f"{sum(before.values()):,}", f"{sum(after.values()):,}")
+    table.add_row("bytes", *(f"{size:,}" for size in outcome.size))
+    count = len(outcome.applications)
+    if not count:
+        return [table]
+    done = "1 application" if count == 1 else f"{count:,} applications"
+    rounds = "1 round" if outcome.rounds == 1 else f"{outcome.rounds} rounds"
+    stopped = ", then stopped as asked" if outcome.is_stopped else ""
+    return [table, Text(f"{done} in {rounds}{stopped}.")]
+
+
+def _ending(outcome: Rewritten, *, is_verified: bool) -> list[Part]:
+    if outcome.is_dry:
+        return [Text("Nothing was verified or written, as asked.", style="yellow")]
+    return ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
+
+
+def rewrite_failures(outcome: Rewritten) -> list[str]:
+    """Say why the answer is no, a sentence a line, and where the result is."""
+    where = [] if outcome.is_dry else [whereabouts(outcome.verdict)]
+    return [*_reasons(outcome), *where]
+
+
+def _reasons(outcome: Rewritten) -> list[str]:
+    lines = list(outcome.unmet)
+    if outcome.missing and not outcome.may_miss:
+        lines += missing_lines(outcome)
+    if outcome.growth:
+        lines.append(outcome.growth)
+    if outcome.broken is not None:
+        lines += _blame(outcome.broken)
+    else:
+        lines += check_failure(outcome.verdict)
+    return lines
+
+
+def rewrite_document(
+    command: str, outcome: Rewritten, catalogues: Iterable[Path | str]
+) -> Document:
+    """Return what the other forms of report say.
+
+    Args:
+        command: What was run.
+        outcome: What was done.
+        catalogues: What was named on the command line.
+    """
+    verdict, broken = outcome.verdict, outcome.broken
+    before, after = outcome.ops
+    blamed = None if broken is None else broken.rule
+    return result_document(
+        command,
+        outcome.label,
+        verdict.verification,
+        ok=outcome.is_success,
+        failures=[] if outcome.is_success else _reasons(outcome),
+        notes=outcome.notes,
+        facts=[
+            ("nodes before", f"{sum(before.values()):,}"),
+            ("nodes after", f"{sum(after.values()):,}"),
+            ("applications", f"{len(outcome.applications):,}"),
+        ],
+        rules=rule_uses(outcome.counts, outcome.refused),
+        findings=broken_rule(
+            outcome.rules,
+            outcome.counts,
+            verdict.verification,
+            catalogues=catalogues,
+            blamed=blamed,
+            reason="" if broken is None else broken.reason,
+        ),
+    )
+
+
+def missing_lines(outcome: Rewritten) -> list[str]:
+    """Say of each entry of the plan that does not fit where it stands, and why."""
+    if outcome.plan is None:
+        return []
+    place = outcome.plan.place
+    return [
+        f"{place(entry)}: {entry.rule} does not fit at {entry.output!r} in {entry.scope}: {reason}"
+        for entry, reason in outcome.missing
+    ]
+
+
+def _blame(broken: Broken) -> list[str]:
+    done = [f"  {item.number}. {sentence(item)}" for item in broken.applications]
+    if len(done) > _MOST_NAMED:
+        done = [*done[:_MOST_NAMED], f"  and {len(done) - _MOST_NAMED} more"]
+    culprit = f"the rule {broken.rule}" if broken.rule else "raising the opset"
+    when = f" in round {broken.round}" if broken.rule else ""
+    return [f"{culprit} breaks the model{when}: {broken.reason}", *done]
+
+
+def rewrite_record(outcome: Rewritten) -> Json:
+    """Return the record ``dpl.rewrite/1``."""
+    verdict, broken = outcome.verdict, outcome.broken
+    before, after = outcome.ops
+    return {
+        "schema": "dpl.rewrite/1",
+        "counts": dict(outcome.counts),
+        "unmet": list(outcome.unmet),
+        "applications": [application_record(item) for item in outcome.applications],
+        "rounds": outcome.rounds,
+        "refused": refusals(outcome.refused),
+        "missing": missing_lines(outcome),
+        "broken": None
+        if broken is None
+        else {
+            "rule": broken.rule,
+            "round": broken.round,
+            "applications": [item.number for item in broken.applications],
+            "reason": broken.reason,
+        },
+        "nodes": {
+            "before": sum(before.values()),
+            "after": sum(after.values()),
+            "by_op": {
+                op: {"before": before.get(op, 0), "after": after.get(op, 0)}
+                for op in sorted(before.keys() | after.keys())
+            },
+        },
+        "bytes": {"before": outcome.size[0], "after": outcome.size[1]},
+        "growth": outcome.growth,
+        "objection": verdict.objection,
+        "verification": None if verdict.verification is None else verdict.verification.to_json(),
+    }

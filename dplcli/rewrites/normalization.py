@@ -1,0 +1,406 @@
+"""Normalisations and reductions that are written out, as one operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dplcli.ir.operators import attribute_of, inputs_of, parameter_of
+from dplcli.ir.traversal import behind_identities
+from dplcli.rewrites.operands import size_of, static_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dplcli.dpl.rule import GraphBuilder, Match, NewValue, Operand, Rejection
+    from dplcli.ir import Node, Value
+
+
+# Normalisations written in parts: layer, instance and root-mean-square normalisation.
+#
+# The patterns name what is normalised ``x``, the reductions ``mean`` and ``square_mean`` or
+# ``variance``, and where they are there ``scale``, ``bias`` and ``eps``; ``y`` is the result.
+
+
+_DTYPES = ("float32", "float16")
+"""Element types whose statistics the standard takes in float32, as the operators do."""
+
+_FIRST_SPATIAL_AXIS = 2
+_IMAGE_RANK = 4
+
+
+class _Normalized(NamedTuple):
+    """What is normalised, and along which of its axes.
+
+    Attributes:
+        x: The value.
+        dtype: Its element type.
+        shape: Its dimensions; None are those not known as numbers.
+        axes: The axes that the statistics are taken along, in order, from 0 on.
+        epsilon: What is added to the variance.
+    """
+
+    x: Value
+    dtype: str
+    shape: tuple[int | None, ...]
+    axes: tuple[int, ...]
+    epsilon: float
+
+    def number(self, number: float) -> np.generic:
+        """Return *number* in the element type."""
+        made: np.generic = np.dtype(self.dtype).type(number)
+        return made
+
+    @property
+    def is_suffix(self) -> bool:
+        """Whether the axes are the last ones."""
+        rank = len(self.shape)
+        return self.axes == tuple(range(rank - len(self.axes), rank))
+
+    @property
+    def dims(self) -> tuple[int, ...] | None:
+        """The dimensions of those axes; None if one is not known."""
+        dims = tuple(dim for axis in self.axes if (dim := self.shape[axis]) is not None)
+        return dims if len(dims) == len(self.axes) else None
+
+
+def layer_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection:
+    """Normalise along the last axes, and scale and shift there."""
+    found = _normalized(match)
+    if isinstance(found, str):
+        return match.reject(found)
+    scale, bias = match.value("scale"), match.value("bias")
+    if not found.is_suffix:
+        return match.reject("the axes are not the last ones", at=found.x)
+    is_plain = scale is None and bias is None
+    if is_plain and len(found.shape) >= _IMAGE_RANK and found.axes[0] == _FIRST_SPATIAL_AXIS:
+        return match.reject("InstanceNormalization says the same", at=found.x)
+    dims = found.dims
+    if dims is None:
+        return match.reject("a dimension that is normalised is not known", at=found.x)
+    given = _fitted(build, scale, dims, found.number(1))
+    shift = None if bias is None else _fitted(build, bias, dims, found.number(0))
+    if given is None or (bias is not None and shift is None):
+        return match.reject(f"scale and bias must fit into {list(dims)}", at=found.x)
+    axis, epsilon = -len(dims), found.epsilon
+    return build.op("LayerNormalization", found.x, given, shift, axis=axis, epsilon=epsilon)
+
+
+def rms_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection:
+    """Divide by the root mean square along the last axes, and scale there."""
+    found = _normalized(match)
+    if isinstance(found, str):
+        return match.reject(found)
+    if not found.is_suffix:
+        return match.reject("the axes are not the last ones", at=found.x)
+    dims = found.dims
+    if dims is None:
+        return match.reject("a dimension that is normalised is not known", at=found.x)
+    scale = _fitted(build, match.value("scale"), dims, found.number(1))
+    if scale is None:
+        return match.reject(f"the scale must fit into {list(dims)}", at=found.x)
+    axis, epsilon = -len(dims), found.epsilon
+    return build.op("RMSNormalization", found.x, scale, axis=axis, epsilon=epsilon)
+
+
+def instance_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection:
+    """Normalise along the spatial axes, and scale and shift each channel."""
+    found = _normalized(match)
+    if isinstance(found, str):
+        return match.reject(found)
+    if not found.is_suffix or found.axes[0] != _FIRST_SPATIAL_AXIS:
+        return match.reject("the axes are not the spatial ones", at=found.x)
+    channels = found.shape[1]
+    if channels is None:
+        return match.reject("the number of channels is not known", at=found.x)
+    rank = len(found.shape)
+    is_plain = match.value("scale") is None and match.value("bias") is None
+    if is_plain and rank < _IMAGE_RANK:
+        return match.reject("LayerNormalization says the same of a sequence", at=found.x)
+    scale = per_channel(build, match.value("scale"), channels, rank, found.number(1))
+    bias = per_channel(build, match.value("bias"), channels, rank, found.number(0))
+    if scale is None or bias is None:
+        return match.reject("scale and bias must be constants, one number per channel", at=found.x)
+    return build.op("InstanceNormalization", found.x, scale, bias, epsilon=found.epsilon)
+
+
+def _normalized(match: Match) -> _Normalized | str:
+    """Read the match; return what stands against it if it cannot be used."""
+    x, y, eps = match.value("x"), match.value("y"), match.value("eps")
+    assert x is not None  # noqa: S101  # the patterns name all three
+    assert y is not None  # noqa: S101
+    assert eps is not None  # noqa: S101
+    known, made, shape = x.known_type(), y.known_type(), static_shape(x)
+    if known is None or known.dtype is None or shape is None:
+        return "the element type or the rank is not known"
+    if known.dtype not in _DTYPES:
+        return f"statistics of {known.dtype} would be taken in float32"
+    others = [made, *(v.known_type() for name in ("scale", "bias") if (v := match.value(name)))]
+    if any(other is None or other.dtype != known.dtype for other in others):
+        return f"scale, bias or result are not known to be {known.dtype}, as the input is"
+    axes = _axes(match, len(shape))
+    if axes is None:
+        return "the statistics are not taken along the same known axes"
+    epsilon = eps.constant
+    if epsilon is None or epsilon.size != 1:
+        return "epsilon is not one number"
+    number = float(epsilon.numpy().reshape(()).item())
+    return _Normalized(x, known.dtype, shape, axes, number)
+
+
+def _axes(match: Match, rank: int) -> tuple[int, ...] | None:
+    """Return the axes of all reductions; None if they differ, or are not known or not there."""
+    found: set[tuple[int, ...]] = set()
+    for name in ("mean", "variance", "square_mean"):
+        node = match.node(name)
+        if node is None or node.op_type != "ReduceMean":
+            continue
+        axes = parameter_of(node, "axes")
+        if axes is None or axes.ref or not isinstance(axes.value, tuple):
+            return None
+        numbers = [axis + rank if axis < 0 else axis for axis in axes.value]
+        found.add(tuple(sorted(numbers)))
+    if len(found) != 1:
+        return None
+    (numbers_of_all,) = found
+    is_sound = bool(numbers_of_all) and len(set(numbers_of_all)) == len(numbers_of_all)
+    return numbers_of_all if is_sound else None
+
+
+def _fitted(
+    build: GraphBuilder, given: Value | None, dims: tuple[int, ...], neutral: np.generic
+) -> Operand | None:
+    """Return scale or bias in exactly the shape *dims*; None if it cannot have it.
+
+    What is missing becomes a constant of the *neutral* number; a constant that broadcasts is
+    spread out.
+    """
+    if given is None:
+        return build.constant(np.full(dims, neutral))
+    if static_shape(given) == dims:
+        return given
+    tensor = given.constant
+    if tensor is None:
+        return None
+    data = tensor.numpy()
+    extra = max(data.ndim - len(dims), 0)
+    if any(dim != 1 for dim in data.shape[:extra]):
+        return None
+    data = data.reshape(data.shape[extra:])
+    wanted = dims[len(dims) - data.ndim :]
+    if any(data.shape[axis] not in (1, dim) for axis, dim in enumerate(wanted)):
+        return None
+    return build.constant(np.broadcast_to(data, dims).copy())
+
+
+def per_channel(
+    build: GraphBuilder, given: Value | None, channels: int, rank: int, neutral: np.generic
+) -> Operand | None:
+    """Return scale or bias as a vector over the channels (axis 1 of *rank*); None if it is none.
+
+    What is missing becomes a constant of the *neutral* number.
+    """
+    if given is None:
+        return build.constant(np.full((channels,), neutral))
+    tensor = given.constant
+    if tensor is None or len(tensor.shape) > rank:
+        return None
+    full = (1,) * (rank - len(tensor.shape)) + tensor.shape
+    if full[1] not in (1, channels) or any(dim != 1 for dim in (full[0], *full[2:])):
+        return None
+    return build.constant(np.broadcast_to(tensor.numpy().reshape(-1), (channels,)).copy())
+
+
+def layer_normalization_of_rows(match: Match, build: GraphBuilder) -> Operand:
+    """Normalise along the dimensions that the scale has."""
+    return _rows(match, build, 1)[0]
+
+
+def layer_normalization_of_rows_with_statistics(
+    match: Match, build: GraphBuilder
+) -> Sequence[Operand]:
+    """Normalise along the dimensions that the scale has, and return the statistics, too."""
+    return _rows(match, build, 3)
+
+
+def _rows(match: Match, build: GraphBuilder, outputs: int) -> Sequence[Operand]:
+    """Describe a LayerNormalization whose conditions the rule has made sure of."""
+    x, scale, eps = (match.value(name) for name in ("x", "scale", "eps"))
+    assert x is not None  # noqa: S101  # the patterns name all three
+    assert scale is not None  # noqa: S101
+    assert eps is not None  # noqa: S101
+    known, epsilon = scale.known_type(), eps.constant
+    assert known is not None  # noqa: S101  # the conditions ask for its shape
+    assert known.shape is not None  # noqa: S101
+    assert epsilon is not None  # noqa: S101  # a constant leaf
+    return build.ops(
+        "LayerNormalization",
+        x,
+        scale,
+        match.value("bias"),
+        outputs=outputs,
+        axis=-len(known.shape),
+        epsilon=float(epsilon.numpy().reshape(()).item()),
+    )
+
+
+# Group normalisation written as instance normalisation of a reshaped value.
+#
+# Before: ``Reshape(InstanceNormalization(Reshape(x, [0, G, -1]), ones, zeros), Shape(x))``, times a
+# scale and plus a bias for each channel.
+# After: ``GroupNormalization(x, scale, bias, num_groups=G)``
+# Holds when: the first Reshape keeps the batch and makes G groups of whole channels, the second one
+# gives x its shape back, and scale and bias are constants of one number per channel.
+# Numerics: statistics are in float32, also where float16 had its own before.
+
+
+_LEAST_RANK = 3
+
+
+def group_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection:
+    """Normalise groups of channels; see the module."""
+    x, groups, whole, ones = (match.value(name) for name in ("x", "groups", "whole", "ones"))
+    assert x is not None  # noqa: S101  # the pattern names all four
+    assert groups is not None  # noqa: S101
+    assert whole is not None  # noqa: S101
+    assert ones is not None  # noqa: S101
+    known, shape, count = x.known_type(), static_shape(x), ones.constant
+    if known is None or shape is None or len(shape) < _LEAST_RANK or count is None:
+        return match.reject("the input is not known to have channels and more", at=x)
+    channels, rank = shape[1], len(shape)
+    if channels is None or channels % count.size:
+        return match.reject(f"the channels are not known to make {count.size} groups", at=x)
+    if not _keeps_batch(x, groups, count.size):
+        return match.reject("the batch is not known to stay one dimension", at=groups)
+    if not _restores(x, whole):
+        return match.reject("the shape is not known to come back", at=whole)
+    one, zero = np.dtype(known.dtype).type(1), np.dtype(known.dtype).type(0)
+    scale = per_channel(build, match.value("scale"), channels, rank, one)
+    bias = per_channel(build, match.value("bias"), channels, rank, zero)
+    if scale is None or bias is None:
+        return match.reject("scale and bias must be constants, one number per channel", at=x)
+    norm = match.node("norm")
+    epsilon = None if norm is None else attribute_of(norm, "epsilon")
+    return build.op("GroupNormalization", x, scale, bias, num_groups=count.size, epsilon=epsilon)
+
+
+def _keeps_batch(x: Value, groups: Value, count: int) -> bool:
+    """Tell whether the reshaped value begins with the batch and the groups."""
+    target = _target(groups)
+    if target is not None and len(target) >= _LEAST_RANK and target[:2] == [0, count]:
+        return True
+    before, after = static_shape(x), static_shape(groups)
+    if before is None or after is None or len(after) < _LEAST_RANK or after[1] != count:
+        return False
+    if after[0] is not None and after[0] == before[0]:
+        return True
+    size = size_of(before[1:])
+    return size is not None and size == size_of(after[1:])
+
+
+def _restores(x: Value, whole: Value) -> bool:
+    """Tell whether *whole*, whose batch and size are those of *x*, provably has its shape.
+
+    If all dimensions but one are equal, so is the last.
+    """
+    if _takes_shape_of(x, whole):
+        return True
+    before, after = static_shape(x), static_shape(whole)
+    if before is None or after is None or len(before) != len(after) or 0 in before:
+        return False
+    equal = [old is not None and old == new for old, new in zip(before, after, strict=True)]
+    target = _target(whole)
+    equal[0] = equal[0] or (target is not None and target[0] == 0)
+    return equal.count(False) <= 1
+
+
+def _takes_shape_of(x: Value, whole: Value) -> bool:
+    """Tell whether *whole* is reshaped to ``Shape(x)``."""
+    node = whole.producer
+    shape = None if node is None or len(node.inputs) < 2 else node.inputs[1]  # noqa: PLR2004  # data, shape
+    source = None if shape is None else behind_identities(shape).producer
+    if source is None or source.op_type != "Shape" or source.domain or source.inputs[0] is None:
+        return False
+    start = attribute_of(source, "start")
+    is_part = "end" in source.attributes or (start is not None and (start.ref or start.value))
+    return not is_part and behind_identities(source.inputs[0]) is behind_identities(x)
+
+
+def _target(reshaped: Value) -> list[int] | None:
+    """Return the constant that a Reshape is told to make, where 0 means to copy."""
+    node = reshaped.producer
+    if node is None or len(node.inputs) < 2 or node.inputs[1] is None:  # noqa: PLR2004  # data, shape
+        return None
+    allowzero = attribute_of(node, "allowzero")
+    tensor = behind_identities(node.inputs[1]).constant
+    if tensor is None or (allowzero is not None and (allowzero.ref or allowzero.value)):
+        return None
+    numbers: list[int] = tensor.numpy().tolist()
+    return numbers
+
+
+# Reductions of something computed element by element, in one operator.
+#
+# The patterns name the sum ``sum``; the axes may be an attribute or an input, or missing.
+
+
+_AXES_ARE_INPUTS = 18
+"""First opset in which every reduction has its axes as an input; a sum has from 13 on."""
+
+
+def reduce_l1(match: Match, build: GraphBuilder) -> NewValue | Rejection:
+    """Sum absolute values."""
+    return _reduction("ReduceL1", match, build)
+
+
+def reduce_l2(match: Match, build: GraphBuilder) -> NewValue | Rejection:
+    """Take the root of a sum of squares."""
+    return _reduction("ReduceL2", match, build)
+
+
+def reduce_log_sum(match: Match, build: GraphBuilder) -> NewValue | Rejection:
+    """Take the logarithm of a sum."""
+    return _reduction("ReduceLogSum", match, build)
+
+
+def reduce_log_sum_exp(match: Match, build: GraphBuilder) -> NewValue | Rejection:
+    """Take the logarithm of a sum of exponentials."""
+    return _reduction("ReduceLogSumExp", match, build)
+
+
+def reduce_sum_square(match: Match, build: GraphBuilder) -> NewValue | Rejection:
+    """Sum squares."""
+    return _reduction("ReduceSumSquare", match, build)
+
+
+def _reduction(op_type: str, match: Match, build: GraphBuilder) -> NewValue | Rejection:
+    """Reduce ``x`` by *op_type* as ``sum`` reduces what is computed from it.
+
+    Refused where the sum may reduce nothing (``noop_with_empty_axes``), and where the axes would
+    have to become an attribute and are not constant.
+    """
+    total, reduced = match.node("sum"), match.value("x")
+    assert total is not None  # noqa: S101  # the patterns name both
+    assert reduced is not None  # noqa: S101
+    inputs = inputs_of(total)
+    axes = inputs[1] if len(inputs) > 1 else None
+    if _may_do_nothing(total, axes):
+        return match.reject("a sum without axes that sums nothing", at=total)
+    keepdims = attribute_of(total, "keepdims")
+    if build.opset >= _AXES_ARE_INPUTS or axes is None:
+        return build.op(op_type, reduced, axes, keepdims=keepdims)
+    listed = axes.constant
+    if listed is None:
+        reason = f"opset {build.opset} keeps the axes of {op_type} in an attribute"
+        return match.reject(f"{reason}, and these are computed", at=axes)
+    numbers = listed.numpy().tolist() or None
+    return build.op(op_type, reduced, axes=numbers, keepdims=keepdims)
+
+
+def _may_do_nothing(total: Node, axes: Value | None) -> bool:
+    """Tell whether empty axes may mean that nothing is summed."""
+    noop = attribute_of(total, "noop_with_empty_axes")
+    if noop is None or (noop.value == 0 and not noop.ref):
+        return False
+    return axes is None or axes.constant is None or axes.constant.size == 0

@@ -1,0 +1,433 @@
+"""What the rewrites share: where operands come from, parts of values, heads, nodes like others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dplcli.dpl.rule import DraftOutput
+from dplcli.ir import Value
+from dplcli.ir.operators import attribute_of, inputs_of
+from dplcli.ir.traversal import behind_identities
+from dplcli.shapes import Knowledge, items_of, shape_of
+from dplcli.shapes.terms import multiply
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from dplcli.dpl.rule import GraphBuilder, Operand
+    from dplcli.ir import Node
+    from dplcli.shapes.rules import Dims
+    from dplcli.shapes.terms import Number
+
+    Perm = tuple[int, ...]
+
+
+# Where an operand comes from: the value behind scalings, transpositions and idle nodes.
+#
+# A rewrite may read any value above its match. So an operand of a matrix product is followed
+# upwards through nodes that only scale it by a number or put its axes in another order; what is
+# found is read instead, and whatever nobody reads any more goes away.
+
+
+_MOST_STEPS = 16
+_FLOATS = frozenset({"bfloat16", "float16", "float32", "float64"})
+
+
+class Origin(NamedTuple):
+    """One value that an operand is made from: ``operand = transpose(value, perm) * scale``.
+
+    Attributes:
+        value: The value.
+        perm: The axis of *value* that each axis of the operand is.
+        scale: The number it is multiplied by.
+    """
+
+    value: Value
+    perm: Perm
+    scale: float
+
+
+class Followed(NamedTuple):
+    """An operand and all it can be made from, nearest first.
+
+    Attributes:
+        value: The operand itself.
+        shape: Its dimensions.
+        origins: The operand, and what is above it.
+    """
+
+    value: Value
+    shape: Dims
+    origins: tuple[Origin, ...]
+
+    @property
+    def rank(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def scale(self) -> float:
+        """All numbers on the way, multiplied."""
+        return self.origins[-1].scale
+
+    def without_scaling(self) -> Followed:
+        """Return what is left if scalings are not looked through."""
+        kept = tuple(origin for origin in self.origins if origin.scale == 1)
+        return self._replace(origins=kept)
+
+    def source_of(self, axis: int) -> tuple[Value, int]:
+        """Return the furthest value that has one of the operand's axes, and which axis it is."""
+        last = self.origins[-1]
+        return last.value, last.perm[axis]
+
+    def seen_as(self, perm: Perm) -> Origin | None:
+        """Return the nearest value, free of scalings, that has the axes in the order *perm*.
+
+        *perm* says which axis of the operand each axis of that value is.
+        """
+        for origin in self.origins:
+            if origin.scale == self.scale and _inverse(origin.perm) == perm:
+                return origin
+        return None
+
+    def build(self, build: GraphBuilder, perm: Perm) -> Operand:
+        """Return the operand without scalings, its axes in the order *perm*."""
+        found = self.seen_as(perm)
+        if found is not None:
+            return found.value
+        last = self.origins[-1]
+        return build.op("Transpose", last.value, perm=[last.perm[axis] for axis in perm])
+
+
+def follow(value: Value) -> Followed | None:
+    """Follow an operand upwards; None if not even its rank is known."""
+    shape = shape_of(value)
+    if shape is None:
+        return None
+    origins = [Origin(behind_identities(value), tuple(range(len(shape))), 1.0)]
+    while len(origins) < _MOST_STEPS:
+        above = _above(origins[-1])
+        if above is None:
+            break
+        origins.append(above)
+    return Followed(value, shape, tuple(origins))
+
+
+def number_of(value: Value | None) -> float | None:
+    """Return the only element of a tensor that holds one known float."""
+    items = None if value is None else items_of(value)
+    if items is None and value is not None:
+        items = _converted(value)
+    item = items.reshape(-1)[0] if items is not None and items.size == 1 else None
+    return item if isinstance(item, float) else None
+
+
+def _converted(value: Value) -> NDArray[Any] | None:
+    """Return numbers that are converted to the type of a value which is not known itself."""
+    node = behind_identities(value).producer
+    known = value.known_type()
+    if node is None or node.op_type != "CastLike" or node.domain or node.inputs[0] is None:
+        return None
+    items = items_of(node.inputs[0])
+    if items is None or known is None or known.dtype not in _FLOATS:
+        return None
+    return items.astype(np.dtype(known.dtype)).astype(np.float64).astype(object)
+
+
+def _above(origin: Origin) -> Origin | None:
+    node = origin.value.producer
+    if node is None or node.domain:
+        return None
+    if node.op_type in {"Mul", "Div"}:
+        return _behind_scaling(node, origin)
+    if node.op_type == "Transpose":
+        return _behind_transpose(node, origin)
+    if node.op_type == "Reshape":
+        return _behind_reshape(node, origin)
+    if node.op_type in {"Cast", "CastLike"}:
+        return _behind_cast(node, origin)
+    return None
+
+
+def _behind_scaling(node: Node, origin: Origin) -> Origin | None:
+    left, right = node.inputs
+    number, other = number_of(right), left
+    if number is None and node.op_type == "Mul":
+        number, other = number_of(left), right
+    if number is None or other is None or number == 0:
+        return None
+    shape, scaled = shape_of(other), shape_of(origin.value)
+    if shape is None or scaled is None or len(shape) != len(scaled):
+        return None  # the number has more dimensions than what it scales
+    by = 1 / number if node.op_type == "Div" else number
+    return Origin(behind_identities(other), origin.perm, origin.scale * by)
+
+
+def _behind_transpose(node: Node, origin: Origin) -> Origin | None:
+    perm = attribute_of(node, "perm")
+    source = node.inputs[0]
+    if perm is None or perm.ref or not isinstance(perm.value, tuple) or source is None:
+        return None
+    composed = tuple(int(perm.value[axis]) for axis in origin.perm)
+    return Origin(behind_identities(source), composed, origin.scale)
+
+
+def _behind_cast(node: Node, origin: Origin) -> Origin | None:
+    """Pass a conversion to the type that it has already."""
+    source = node.inputs[0]
+    before = None if source is None else source.known_type()
+    after = origin.value.known_type()
+    if source is None or before is None or after is None or before.dtype is None:
+        return None
+    return origin._replace(value=behind_identities(source)) if before.dtype == after.dtype else None
+
+
+def _behind_reshape(node: Node, origin: Origin) -> Origin | None:
+    """Pass a Reshape that changes nothing, and a transposition with leading axes merged."""
+    source = node.inputs[0]
+    shape = shape_of(origin.value)
+    if source is None or shape is None:
+        return None
+    if shape_of(source) == shape:
+        return origin._replace(value=behind_identities(source))
+    flipped = _unmerged_transpose(behind_identities(source).producer)
+    if flipped is None or len(shape) < 2:  # noqa: PLR2004  # there is nothing to flip
+        return None
+    swap = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    if shape_of(flipped) != tuple(shape[axis] for axis in swap):
+        return None
+    composed = tuple(swap[axis] for axis in origin.perm)
+    return Origin(flipped, composed, origin.scale)
+
+
+def _unmerged_transpose(node: Node | None) -> Value | None:
+    """Return x, where *node* is ``Transpose(Reshape(x, [-1, m, n]), perm=[0, 2, 1])``."""
+    if node is None or node.op_type != "Transpose" or node.domain:
+        return None
+    perm = attribute_of(node, "perm")
+    merged = None if node.inputs[0] is None else behind_identities(node.inputs[0])
+    if perm is None or perm.value != (0, 2, 1) or merged is None or merged.producer is None:
+        return None
+    if merged.producer.op_type != "Reshape" or merged.producer.domain:
+        return None
+    source = merged.producer.inputs[0]
+    before = None if source is None else shape_of(source)
+    after = shape_of(merged)
+    if source is None or before is None or after is None or before[-2:] != after[-2:]:
+        return None
+    return behind_identities(source)
+
+
+def _inverse(perm: Perm) -> Perm:
+    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
+
+
+def ungrouped(value: Value, axis: int) -> tuple[Value, int] | None:
+    """Return what a value's slices along *axis* were repeated from, and how often each.
+
+    That is, x of ``Reshape(Expand(Unsqueeze(x, axis + 1), …), …)``, where each head of x stands
+    for several; the repetition may be a Tile, and the Unsqueeze a Reshape.
+    """
+    merging = value.producer
+    spread = None if merging is None else _first_input(merging, {"Reshape"})
+    repeating = None if spread is None else spread.producer
+    single = None if repeating is None else _first_input(repeating, {"Expand", "Tile"})
+    adding = None if single is None else single.producer
+    source = None if adding is None else _first_input(adding, {"Unsqueeze", "Reshape"})
+    if spread is None or single is None or source is None:
+        return None
+    shapes = [shape_of(item) for item in (source, single, spread, value)]
+    few, one, many, merged = shapes
+    if few is None or one is None or many is None or merged is None:
+        return None
+    times = many[axis + 1] if len(many) > axis + 1 else None
+    if not isinstance(times, int):
+        return None
+    before, after = few[: axis + 1], few[axis + 1 :]
+    expected = [(*before, 1, *after), (*before, times, *after)]
+    joined = (*few[:axis], multiply(few[axis], times), *after)
+    return (source, times) if [one, many, merged] == [*expected, joined] else None
+
+
+def _first_input(node: Node, op_types: set[str]) -> Value | None:
+    if node.domain or node.op_type not in op_types or node.inputs[0] is None:
+        return None
+    return behind_identities(node.inputs[0])
+
+
+# Parts of a value along its last axis, cut out by Slice or Split.
+
+
+class SlicePiece(NamedTuple):
+    """``source[..., start:stop:step]``.
+
+    Attributes:
+        source: What it is a part of.
+        start: Its first place.
+        stop: The place after its last one, at most the source's length.
+        step: How far apart its places are.
+        whole: The length of the source's last axis.
+    """
+
+    source: Value
+    start: int
+    stop: int
+    step: int
+    whole: int
+
+    @property
+    def span(self) -> tuple[int, int, int]:
+        """Start, stop and step."""
+        return (self.start, self.stop, self.step)
+
+
+def piece_of(value: Value) -> SlicePiece | None:
+    """Say which part of which value *value* is; None if it is no known part."""
+    value = behind_identities(value)
+    node = value.producer
+    if node is None or node.domain or node.inputs[0] is None:
+        return None
+    source = behind_identities(node.inputs[0])
+    shape = shape_of(source)
+    if not shape or not isinstance(shape[-1], int):
+        return None
+    span = None
+    if node.op_type == "Slice":
+        span = _span_of_slice(node, len(shape), shape[-1])
+    elif node.op_type == "Split":
+        span = _span_of_split(node, value.index, len(shape), shape[-1])
+    return None if span is None else SlicePiece(source, *span, shape[-1])
+
+
+def _span_of_slice(node: Node, rank: int, whole: int) -> tuple[int, int, int] | None:
+    inputs = [*inputs_of(node), None, None][:5]
+    found = [_number(value) for value in inputs[1:]]
+    start, end, axis, step = found
+    if inputs[3] is None:
+        axis = 0
+    if inputs[4] is None:
+        step = 1
+    if start is None or end is None or axis is None or step is None or step < 1:
+        return None
+    if axis % rank != rank - 1:
+        return None
+    places = range(whole)[start:end:step]
+    # as a slice that ends where the source ends is written in many ways, count it from the places
+    is_to_the_end = not places or places[-1] + step >= whole
+    return (places.start, whole if is_to_the_end else places.stop, step)
+
+
+def _number(value: Value | None) -> int | None:
+    items = None if value is None else items_of(value)
+    if items is None or items.size != 1:
+        return None
+    item = items.reshape(-1)[0]
+    return item if type(item) is int else None
+
+
+def _span_of_split(node: Node, index: int, rank: int, whole: int) -> tuple[int, int, int] | None:
+    axis = attribute_of(node, "axis")
+    if axis is None or not isinstance(axis.value, int) or axis.value % rank != rank - 1:
+        return None
+    inputs = inputs_of(node)
+    sizes = items_of(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else None
+    if sizes is None:
+        count = len(node.outputs)
+        if len(inputs) > 1 or whole % count:
+            return None
+        part = whole // count
+        return (index * part, (index + 1) * part, 1)
+    if not all(type(size) is int for size in sizes):
+        return None
+    start = sum(sizes[:index])
+    return (start, start + sizes[index], 1)
+
+
+# Nodes like others, with something changed.
+
+
+def remade(
+    build: GraphBuilder, node: Node, inputs: Sequence[Operand | None], **changed: object
+) -> list[DraftOutput]:
+    """Describe a node of the same operator over other *inputs*; return all its outputs.
+
+    Args:
+        build: Who describes it.
+        node: The node that it is like, attributes included.
+        inputs: What it reads.
+        changed: Attributes that it has instead of, or besides, those of *node*.
+    """
+    attributes: dict[str, object] = {**node.attributes, **changed}
+    count = len(node.outputs)
+    made = build.node(node.op_type, node.domain, inputs, attributes, count)
+    return [DraftOutput(made, index) for index in range(count)]
+
+
+# Shapes as numbers, for functions that must know them.
+
+
+def static_shape(value: Value) -> tuple[int | None, ...] | None:
+    """Return the dimensions of *value* that are known as numbers, and None for the others.
+
+    None in all if even the rank is unknown. Symbols are what a file claims, and count as unknown.
+    """
+    dims = value.graph.model.memory(Knowledge).shape(value)
+    return None if dims is None else tuple(dim if isinstance(dim, int) else None for dim in dims)
+
+
+def size_of(dims: Sequence[int | None]) -> int | None:
+    """Multiply dimensions; None if one is unknown or zero."""
+    size = 1
+    for dim in dims:
+        if not dim:
+            return None
+        size *= dim
+    return size
+
+
+# Heads as an axis of their own, and heads side by side in the last axis.
+
+
+_HEADS_RANK = 4
+_FIRST_WITH_BOUNDS = 15
+"""The first opset whose Shape can be asked for one dimension."""
+
+
+def merged_heads(build: GraphBuilder, value: Operand, width: Number | None = None) -> Operand:
+    """Return ``(batch, length, heads, size)`` as ``(batch, length, heads * size)``.
+
+    That is what it was reshaped from, or a Reshape of it.
+
+    Args:
+        build: Who makes nodes.
+        value: The value.
+        width: ``heads * size``, where it is known.
+    """
+    node = value.producer if isinstance(value, Value) else None
+    shape = shape_of(value) if isinstance(value, Value) else None
+    if shape is not None and len(shape) == _HEADS_RANK:
+        width = multiply(shape[2], shape[3])
+    if shape is not None and node is not None and node.op_type == "Reshape" and not node.domain:
+        source = node.inputs[0]
+        if source is not None and shape_of(source) == (*shape[:2], width):
+            return behind_identities(source)
+    last = width if isinstance(width, int) else -1
+    return build.op("Reshape", value, build.constant(np.array([0, 0, last])))
+
+
+def split_heads(build: GraphBuilder, value: Operand, heads: Number) -> Operand:
+    """Return ``(batch, length, heads * size)`` as ``(batch, length, heads, size)``."""
+    return build.op("Reshape", value, build.constant(np.array([0, 0, heads, -1])))
+
+
+def length_of(build: GraphBuilder, value: Operand, axis: int) -> Operand:
+    """Return one dimension of a value as a vector with one element."""
+    if build.opset >= _FIRST_WITH_BOUNDS:
+        end = axis + 1 if axis != -1 else None
+        return build.op("Shape", value, start=axis, end=end)
+    return build.op("Gather", build.op("Shape", value), build.constant(np.array([axis])))

@@ -1,0 +1,1059 @@
+"""Rewrites that leave out nodes: folded, computed once, undone or continued by the node before."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from dplcli.dpl.conditions import widens
+from dplcli.dpl.rule import nodewise
+from dplcli.ir import ArrayTensor, Tensor
+from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, is_placeholder
+from dplcli.ir.operators import RANDOM_OPS, attribute_of
+from dplcli.ir.traversal import behind_identities
+from dplcli.ir.types import DTYPE_CODES
+from dplcli.rewrites.operands import remade
+from dplcli.shapes import Knowledge
+from dplcli.shapes.rules import CONTENT_RULES, FOLDABLE, MEASURING, WHOLE
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Sequence
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from dplcli.dpl.rule import GraphBuilder, Match, NewValue, Operand, Rejection
+    from dplcli.ir import Attribute, Graph, Model, Node, Value
+    from dplcli.shapes.rules import Dims
+
+    Bound: TypeAlias = NDArray[Any] | None
+
+    Bounds: TypeAlias = tuple[Bound, Bound]
+
+    Signature: TypeAlias = tuple[Hashable, ...]
+
+    Key: TypeAlias = tuple[Hashable, ...]
+
+
+# Casts to the element type of another value, where that is known.
+
+
+_CAST_FLOATS = frozenset({"float16", "float32", "float64"})
+_MOST_CAST_ELEMENTS = 1024
+"""Constants beyond it are left to whoever folds constants, within a budget."""
+
+
+@nodewise("CastLike")
+def resolve_cast_like(match: Match, build: GraphBuilder) -> NewValue | None:
+    """Cast to the type that the other value has; the result is a constant if it is a short one."""
+    node = match.root
+    data, like = node.inputs
+    known = None if like is None else like.known_type()
+    if data is None or known is None or known.dtype not in DTYPE_CODES:
+        return None
+    tensor = data.constant
+    is_short = tensor is not None and tensor.size <= _MOST_CAST_ELEMENTS
+    if tensor is not None and is_short and {tensor.dtype, known.dtype} <= _CAST_FLOATS:
+        with np.errstate(over="ignore"):
+            return build.constant(tensor.numpy().astype(known.dtype))
+    saturate = node.attributes.get("saturate")
+    return build.op("Cast", data, to=DTYPE_CODES[known.dtype], saturate=saturate)
+
+
+# Nodes that undo, repeat or continue what the node before them does.
+
+
+_CHAIN_REACH = 2
+_REPEATABLE = ("Relu", "Abs", "Floor", "Ceil", "Round", "Sign")
+
+
+@nodewise("Identity")
+def drop_identity(match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG001  # nothing is made
+    """Read what an Identity copies.
+
+    Holds when: the copy is not returned; or what it copies is made in the same graph and not
+    returned, too, so that its maker can make the result under the result's name.
+    """
+    node = match.root
+    source = node.inputs[0]
+    if source is None or len(match.outputs) != 1:
+        return None
+    if not match.outputs[0].returned_by:
+        return source
+    is_made_here = source.producer is not None and source.graph is node.graph
+    return source if is_made_here and not source.returned_by else None
+
+
+@nodewise(*_REPEATABLE, reach=_CHAIN_REACH)
+def drop_repeated(match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG001  # nothing is made
+    """Read the input of a node that does nothing more to what the same operator has made."""
+    inner = inner_node(match.root)
+    return (
+        match.root.inputs[0] if inner is not None and inner.op_type == match.root.op_type else None
+    )
+
+
+@nodewise("Transpose", reach=_CHAIN_REACH)
+def merge_transposes(match: Match, build: GraphBuilder) -> Operand | None:
+    """Transpose once what is transposed twice, or not at all.
+
+    Before: ``y = Transpose(Transpose(x, perm=p), perm=q)``
+    After:  ``y = Transpose(x, perm=[p[i] for i in q])``
+    """
+    inner = inner_node(match.root)
+    if inner is None or inner.op_type != "Transpose":
+        return None
+    source, first, second = inner.inputs[0], _perm(inner), _perm(match.root)
+    if source is None or first is None or second is None or len(first) != len(second):
+        return None
+    perm = [first[axis] for axis in second]
+    return source if perm == sorted(perm) else build.op("Transpose", source, perm=perm)
+
+
+def _perm(node: Node) -> tuple[int, ...] | None:
+    perm = attribute_of(node, "perm")
+    if perm is None or perm.ref or not isinstance(perm.value, tuple):
+        return None
+    numbers = perm.value
+    return numbers if sorted(numbers) == [*range(len(numbers))] else None
+
+
+@nodewise("Cast", reach=_CHAIN_REACH)
+def merge_casts(match: Match, build: GraphBuilder) -> Operand | None:
+    """Convert once what is converted twice, if the first conversion keeps every number.
+
+    Before: ``y = Cast(Cast(x, to=float64), to=float32)`` with *x* float16
+    After:  ``y = Cast(x, to=float32)``
+    """
+    inner = inner_node(match.root)
+    if inner is None or inner.op_type != "Cast":
+        return None
+    source, middle = inner.inputs[0], match.root.inputs[0]
+    if source is None or middle is None:
+        return None
+    first, second, last = (_dtype(value) for value in (source, middle, match.root.outputs[0]))
+    if first is None or second is None or last is None or not widens(first, second):
+        return None
+    if first == last:
+        return source
+    return remade(build, match.root, [source])[0]
+
+
+def _dtype(value: Value | None) -> str | None:
+    known = None if value is None else value.known_type()
+    return None if known is None else known.dtype
+
+
+def inner_node(node: Node) -> Node | None:
+    """Return the standard operator's node of the same graph that makes the first input."""
+    value = node.inputs[0] if node.inputs else None
+    inner = None if value is None else value.producer
+    if inner is None or inner.domain or inner.graph is not node.graph:
+        return None
+    return inner
+
+
+@nodewise("Concat", reach=_CHAIN_REACH)
+def merge_concats(match: Match, build: GraphBuilder) -> Operand | None:
+    """Join at once what is joined in steps, along one axis.
+
+    Before: ``y = Concat(a, Concat(b, c, axis=1), axis=1)``
+    After:  ``y = Concat(a, b, c, axis=1)``
+    Holds when: nothing else reads the inner result.
+    """
+    node = match.root
+    parts: list[Value | None] = []
+    for value in node.inputs:
+        inner = None if value is None else value.producer
+        if value is not None and inner is not None and _continues(node, inner, value):
+            parts += inner.inputs
+        else:
+            parts.append(value)
+    return None if len(parts) == len(node.inputs) else remade(build, node, parts)[0]
+
+
+def _continues(node: Node, inner: Node, value: Value) -> bool:
+    if inner.op_type != "Concat" or inner.domain or inner.graph is not node.graph:
+        return False
+    is_read_here_only = value.use_count == 1 and not value.returned_by
+    return is_read_here_only and inner.attributes.get("axis") == node.attributes.get("axis")
+
+
+# Clips and Relus in a row.
+
+
+_RELU: Bounds = (np.array(0), None)
+
+
+@nodewise("Clip", "Relu", reach=2)
+def merge_clips(match: Match, build: GraphBuilder) -> Operand | None:
+    """Clip once what is clipped twice; a Relu is a Clip at 0.
+
+    Before: ``y = Clip(Relu(x), low, high)``
+    After:  ``y = Clip(x, max(low, 0), max(high, 0))``
+    Holds when: all bounds are constant.
+    Numerics: none, but for what is not a number where an implementation tells the two apart.
+    """
+    outer, inner = match.root, inner_node(match.root)
+    if (
+        inner is None
+        or inner.op_type not in {"Clip", "Relu"}
+        or "Clip" not in {inner.op_type, outer.op_type}
+    ):
+        return None
+    first, second = _bounds(inner), _bounds(outer)
+    if first is None or second is None:
+        return None
+    given = [bound for bound in (*first, *second) if bound is not None and bound is not _RELU[0]]
+    if not given:
+        return None
+    dtype = given[0].dtype
+    low, high = _within(first[0], second, second[0]), _within(first[1], second, second[1])
+    return build.op(
+        "Clip",
+        inner.inputs[0],
+        None if low is None else build.constant(low.astype(dtype)),
+        None if high is None else build.constant(high.astype(dtype)),
+    )
+
+
+def _bounds(node: Node) -> Bounds | None:
+    """Return the bounds, each None if there is none; None if one is not constant."""
+    if node.op_type == "Relu":
+        return _RELU
+    bounds: list[Bound] = []
+    for value in (*node.inputs[1:3], None, None)[:2]:
+        tensor = None if value is None else value.constant
+        if value is not None and (tensor is None or tensor.size != 1):
+            return None
+        bounds.append(None if tensor is None else tensor.numpy().reshape(()))
+    return bounds[0], bounds[1]
+
+
+def _within(bound: Bound, limits: Bounds, default: Bound) -> Bound:
+    """Return what becomes of an inner bound in an outer Clip."""
+    if bound is None:
+        return default
+    low, high = limits
+    if low is not None:
+        bound = np.maximum(bound, low)
+    return bound if high is None else np.minimum(bound, high)
+
+
+# Transposed factors of products of matrices.
+
+
+def transpose_into_gemm(match: Match, build: GraphBuilder) -> Operand:
+    """Let a Gemm read its left or right factor as it was before it was transposed.
+
+    Before: ``y = Gemm(Transpose(p, perm=[1, 0]), b, ...)``, or a MatMul of matrices
+    After:  ``y = Gemm(p, b, ..., transA=1 - transA)``
+    The pattern binds *p* to what the left factor is a transpose of, or *q* for the right one.
+    """
+    node = match.root
+    slot = 0 if "p" in match.bindings else 1
+    inputs = list(node.inputs)
+    inputs[slot] = match.bindings["q" if slot else "p"]
+    name = "transB" if slot else "transA"
+    flags: dict[str, object] = {name: 1 - _flag(node, name)}
+    if node.op_type == "Gemm":
+        return remade(build, node, inputs, **flags)[0]
+    return build.op("Gemm", *inputs, transA=flags.get("transA"), transB=flags.get("transB"))
+
+
+def _flag(node: Node, name: str) -> int:
+    attribute = attribute_of(node, name)
+    return int(attribute is not None and attribute.value == 1)
+
+
+# Pads that become those of the convolution or pool behind them.
+#
+# The patterns of the rules bind *x* to what is padded and *pads* to the constant numbers, and their
+# conditions see to it that only spatial axes are padded, by numbers that are not negative.
+
+
+_NOT_SPATIAL = 2
+_LOWEST = np.finfo(np.float32).min
+
+
+def pad_into_conv(match: Match, build: GraphBuilder) -> Operand | Rejection:
+    """Add the numbers to the pads of a Conv."""
+    return _with_pads(match, build, {})
+
+
+def pad_into_average_pool(match: Match, build: GraphBuilder) -> Operand | Rejection:
+    """Add the numbers to the pads of an AveragePool, which counts them from now on."""
+    if not _fits_kernel(match):
+        return match.reject("a pool's pads must be smaller than its kernel")
+    return _with_pads(match, build, {"count_include_pad": 1})
+
+
+def pad_into_max_pool(match: Match, build: GraphBuilder) -> Operand | Rejection:
+    """Add the numbers to the pads of a MaxPool, where what they put in can never win.
+
+    That is so of minus infinity and the lowest float32, and of zero after a Relu.
+    """
+    if not _fits_kernel(match):
+        return match.reject("a pool's pads must be smaller than its kernel")
+    fill = match.bindings.get("v")
+    tensor = None if fill is None else fill.constant
+    number = 0.0 if tensor is None else float(tensor.numpy().reshape(-1)[0])
+    maker = behind_identities(match.bindings["x"]).producer
+    is_positive = maker is not None and not maker.domain and maker.op_type == "Relu"
+    if number > _LOWEST and not (number == 0 and is_positive):
+        return match.reject(f"a maximum may be less than {number}")
+    return _with_pads(match, build, {})
+
+
+def _with_pads(match: Match, build: GraphBuilder, more: dict[str, object]) -> Operand | Rejection:
+    node = match.root
+    pads = _joined(match)
+    if pads is None:
+        return match.reject("the pads are not known")
+    inputs = [match.bindings["x"], *node.inputs[1:]]
+    return remade(build, node, inputs, pads=pads, **more)[0]
+
+
+def _joined(match: Match) -> list[int] | None:
+    """Return the sums of both pads along the spatial axes."""
+    tensor = match.bindings["pads"].constant
+    own = _numbers(match.root, "pads")
+    if tensor is None or own is None:
+        return None
+    numbers = [int(number) for number in tensor.numpy()]
+    rank = len(numbers) // 2
+    spatial = numbers[_NOT_SPATIAL:rank] + numbers[rank + _NOT_SPATIAL :]
+    if len(own) != len(spatial):
+        return None
+    return [first + second for first, second in zip(own, spatial, strict=True)]
+
+
+def _fits_kernel(match: Match) -> bool:
+    pads, kernel = _joined(match), _numbers(match.root, "kernel_shape")
+    if pads is None or kernel is None or len(pads) != 2 * len(kernel):
+        return False
+    return all(pad < size for pad, size in zip(pads, kernel * 2, strict=True))
+
+
+def _numbers(node: Node, name: str) -> list[int] | None:
+    attribute = attribute_of(node, name)
+    if attribute is None or attribute.ref or not isinstance(attribute.value, tuple):
+        return None
+    return [int(number) for number in attribute.value]
+
+
+# Nodes that change the shape of a tensor and not the order of its elements.
+#
+# Reshape, Flatten, Squeeze, Unsqueeze, and Transpose where it only moves dimensions of 1.
+
+
+_RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+_KEEPING = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Slice")
+_RESHAPE_REACH = 3
+
+
+@nodewise(*_KEEPING, reach=_RESHAPE_REACH)
+def drop_reshaping(match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG001  # nothing is made
+    """Take out a node that gives its input the shape it has.
+
+    Before: ``y = Expand(x, target)`` where *x* is provably as large as *y*
+    After:  whoever read *y* reads *x*
+    Holds when: all dimensions of *x* and *y* are provably equal; a Slice goes forward.
+    """
+    node = match.root
+    data = node.inputs[0]
+    if data is None or len(match.outputs) != 1:
+        return None
+    knowledge = node.graph.model.memory(Knowledge)
+    before, after = knowledge.shape(data), knowledge.shape(match.outputs[0])
+    if before is None or before != after:
+        return None
+    if node.op_type == "Slice" and not _goes_forward(node, knowledge):
+        return None
+    return data
+
+
+def _goes_forward(node: Node, knowledge: Knowledge) -> bool:
+    steps = node.inputs[4] if len(node.inputs) > 4 else None  # noqa: PLR2004  # the slot of steps
+    if steps is None:
+        return True
+    content = knowledge.content(steps)
+    return content is not None and all(isinstance(step, int) and step > 0 for step in content)
+
+
+@nodewise("Reshape", reach=_RESHAPE_REACH)
+def fix_reshape_targets(match: Match, build: GraphBuilder) -> Operand | None:
+    """Write the target of a Reshape as a constant where 0 and -1 can say what is computed.
+
+    Before: ``y = Reshape(x, Concat(batch, seq, [12, 64]))`` with *x* ``[batch, seq, 768]``
+    After:  ``y = Reshape(x, [0, 0, 12, 64])``
+    Holds when: every dimension of *y* is a number, or is provably the one at its place in *x*,
+    but for one.
+    """
+    node = match.root
+    data, target = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    if data is None or target is None or target.is_constant or not match.outputs:
+        return None
+    numbers = target_of(node.graph.model.memory(Knowledge), data, match.outputs[0])
+    return None if numbers is None else _reshape(build, data, numbers)
+
+
+@nodewise(*_RESHAPING, "Transpose", reach=_RESHAPE_REACH)
+def merge_reshapes(match: Match, build: GraphBuilder) -> Operand | None:
+    """Reshape once what is reshaped twice.
+
+    Before: ``y = Reshape(Unsqueeze(x, [1]), [2, 3, 4])``
+    After:  ``y = Reshape(x, [2, 3, 4])``
+    Holds when: the shape of *y* can be said in terms of that of *x*, as for
+    :func:`fix_reshape_targets`; what comes between may be read elsewhere, too.
+    """
+    node = match.root
+    knowledge = node.graph.model.memory(Knowledge)
+    middle = node.inputs[0]
+    inner = None if middle is None else middle.producer
+    if inner is None or inner.graph is not node.graph or not match.outputs:
+        return None
+    if not keeps_order(node, knowledge) or not keeps_order(inner, knowledge):
+        return None
+    source, result = inner.inputs[0], match.outputs[0]
+    if source is None:
+        return None
+    shape = knowledge.shape(source)
+    if shape is not None and shape == knowledge.shape(result):
+        return source
+    numbers = target_of(knowledge, source, result)
+    return None if numbers is None else _reshape(build, source, numbers)
+
+
+def keeps_order(node: Node, knowledge: Knowledge) -> bool:
+    """Tell whether the elements of what *node* makes are those it reads, in the same order."""
+    if node.domain:
+        return False
+    if node.op_type in _RESHAPING:
+        return True
+    if node.op_type != "Transpose" or node.inputs[0] is None:
+        return False
+    perm, shape = attribute_of(node, "perm"), knowledge.shape(node.inputs[0])
+    if perm is None or perm.ref or shape is None or not isinstance(perm.value, tuple):
+        return False
+    kept = [axis for axis in perm.value if shape[axis] != 1]
+    return kept == sorted(kept)
+
+
+def target_of(knowledge: Knowledge, source: Value, result: Value) -> list[int] | None:
+    """Return the constant target with which a Reshape of *source* gives the shape of *result*."""
+    before, after = knowledge.shape(source), knowledge.shape(result)
+    if after is None:
+        return None
+    return numbers_for(before, after)
+
+
+def numbers_for(before: Dims | None, after: Dims) -> list[int] | None:
+    """Say *after* by numbers, 0 for what is as it was, and -1 for at most one dimension."""
+    numbers: list[int] = []
+    for axis, dim in enumerate(after):
+        if isinstance(dim, int):
+            if dim <= 0:
+                return None
+            numbers.append(dim)
+        elif before is not None and axis < len(before) and before[axis] == dim:
+            numbers.append(0)
+        else:
+            numbers.append(-1)
+    return numbers if numbers.count(-1) <= 1 else None
+
+
+def _reshape(build: GraphBuilder, data: Value, numbers: list[int]) -> Operand:
+    return build.op("Reshape", data, build.constant(np.array(numbers, dtype=np.int64)))
+
+
+# Slices that together are a Split.
+
+
+_FIRST_OPSET = 13
+"""From here on the lengths are an input of Split."""
+
+
+class _Piece(NamedTuple):
+    """What a Slice takes of one axis."""
+
+    axis: int
+    start: int
+    end: int
+
+
+@nodewise("Slice", reach=3)
+def merge_slices_into_split(match: Match, build: GraphBuilder) -> Operand | None:
+    """Cut a tensor into pieces at once.
+
+    Before: ``a = Slice(x, [0], [2], [1]); b = Slice(x, [2], [6], [1])`` with *x* ``[n, 6]``
+    After:  ``a, b = Split(x, [2, 4], axis=1)``
+    Holds when: the pieces are the whole axis, do not overlap, and go forward one by one.
+
+    The first Slice becomes the Split; the others then read its other outputs.
+    """
+    node = match.root
+    knowledge = node.graph.model.memory(Knowledge)
+    piece = _piece(node, knowledge)
+    data = node.inputs[0]
+    if piece is None or data is None or build.opset < _FIRST_OPSET or len(match.outputs) != 1:
+        return None
+    made = _piece_of_split(data, node, piece, knowledge)
+    if made is not None:
+        return made
+    shape = knowledge.shape(data)
+    cuts = sorted({p for p in _pieces(data, node, knowledge) if p.axis == piece.axis})
+    if shape is None or len(cuts) < 2 or not _is_whole(cuts, shape[piece.axis]):  # noqa: PLR2004  # one piece is no cut
+        return None
+    lengths = np.array([cut.end - cut.start for cut in cuts], dtype=np.int64)
+    parts = build.ops("Split", data, build.constant(lengths), outputs=len(cuts), axis=piece.axis)
+    return parts[cuts.index(piece)]
+
+
+def _is_whole(cuts: Sequence[_Piece], length: object) -> bool:
+    touch = all(first.end == second.start for first, second in pairwise(cuts))
+    return touch and cuts[0].start == 0 and cuts[-1].end == length
+
+
+def _pieces(data: Value, node: Node, knowledge: Knowledge) -> Iterator[_Piece]:
+    for user, slot in data.iter_uses():
+        if slot == 0 and user.graph is node.graph and user.op_type == "Slice" and not user.domain:
+            piece = _piece(user, knowledge)
+            if piece is not None:
+                yield piece
+
+
+def _piece(node: Node, knowledge: Knowledge) -> _Piece | None:
+    """Return what a Slice along one axis takes; None if that is not known in numbers."""
+    contents = [None if value is None else knowledge.content(value) for value in node.inputs[1:]]
+    given = [value is not None for value in node.inputs[1:]]
+    if len(contents) < 2 or node.inputs[0] is None:  # noqa: PLR2004  # starts and ends
+        return None
+    starts, ends, axes, steps = (*contents, None, None)[:4]
+    has_axes, has_steps = (*given[2:], False, False)[:2]
+    if has_steps and steps != (1,):
+        return None
+    start, end, axis = _only(starts), _only(ends), _only(axes) if has_axes else 0
+    shape = knowledge.shape(node.inputs[0])
+    if (
+        start is None
+        or end is None
+        or axis is None
+        or not shape
+        or not -len(shape) <= axis < len(shape)
+    ):
+        return None
+    length = shape[axis]
+    if not isinstance(length, int):
+        return None
+    first, last, _ = slice(start, end).indices(length)
+    return _Piece(axis % len(shape), first, last) if first < last else None
+
+
+def _only(content: Dims | None) -> int | None:
+    if content is None or len(content) != 1 or not isinstance(content[0], int):
+        return None
+    return content[0]
+
+
+def _piece_of_split(data: Value, node: Node, piece: _Piece, knowledge: Knowledge) -> Value | None:
+    """Return the output of a Split of the same data that is *piece* already."""
+    for user, slot in data.iter_uses():
+        if slot or user.op_type != "Split" or user.domain or user.graph is not node.graph:
+            continue
+        lengths = user.inputs[1] if len(user.inputs) > 1 else None
+        content = None if lengths is None else knowledge.content(lengths)
+        axis = user.attributes.get("axis")
+        if content is None or axis is None or axis.value != piece.axis:
+            continue
+        start = 0
+        for output, length in zip(user.outputs, content, strict=False):
+            if not isinstance(length, int):
+                break
+            if (start, start + length) == piece[1:] and user.position < node.position:
+                return output
+            start += length
+    return None
+
+
+# Initial states of recurrent layers.
+
+
+_FIRST_STATE = 5
+_STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
+_DEEPEST = 8
+_MOST_STATE_ELEMENTS = 1 << 16
+
+_COPYING = frozenset(
+    {"Expand", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Slice", "Split", "Identity", "Tile"}
+    | {"Flatten", "Gather"}
+)
+"""Operators whose results are made of elements of their first input."""
+
+
+@nodewise("LSTM", "GRU", "RNN", reach=_DEEPEST)
+def drop_zero_states(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
+    """Leave out an initial state that is all zeros: that is what is taken in its place.
+
+    Before: ``y = GRU(x, w, r, b, None, ConstantOfShape(shape))``
+    After:  ``y = GRU(x, w, r, b)``
+    Holds when: all elements are zero whatever the shape is; of the two states of an LSTM each
+    counts for itself.
+    """
+    node = match.root
+    inputs = list(node.inputs)
+    for slot in range(_FIRST_STATE, _FIRST_STATE + _STATES[node.op_type]):
+        value = inputs[slot] if slot < len(inputs) else None
+        if value is not None and is_zero(value):
+            inputs[slot] = None
+    if inputs == list(node.inputs):
+        return None
+    made = remade(build, node, inputs)
+    return [made[value.index] for value in match.outputs]
+
+
+def is_zero(value: Value) -> bool:
+    """Tell whether every element of *value* is provably zero."""
+    for _ in range(_DEEPEST):
+        if value.is_constant:
+            tensor = value.constant
+            return tensor is not None and _holds_zeros(tensor)
+        node = value.producer
+        if node is None or node.domain:
+            return False
+        if node.op_type == "ConstantOfShape":
+            return _fills_with_zero(node)
+        source = node.inputs[0] if node.op_type in _COPYING else None
+        if source is None:
+            return False
+        value = source
+    return False
+
+
+def _fills_with_zero(node: Node) -> bool:
+    fill = node.attributes.get("value")
+    if fill is None:
+        return True
+    return not fill.ref and isinstance(fill.value, Tensor) and _holds_zeros(fill.value)
+
+
+def _holds_zeros(tensor: Tensor) -> bool:
+    if tensor.is_external or tensor.size > _MOST_STATE_ELEMENTS:
+        return False
+    array = tensor.numpy()
+    return array.dtype.kind in "fiu" and not array.any()
+
+
+# How many bytes the folding of constants may add to a model.
+#
+# Each fold is judged by itself, and by what stands in the model: a budget that a run spends would
+# be there anew in the next run, which would then fold what this one refused. While other rules only
+# take nodes out, what is refused once is refused for good.
+
+
+_BYTES_PER_NODE = 4
+"""What one fold may add for each node of the model: a small part of what a node takes."""
+
+MOST_BYTES = 4096
+"""What one fold may add to any model."""
+
+_NODE = 40
+"""What a node takes in a file besides its names."""
+
+_BITS = {"complex128": 128, "complex64": 64, "bool": 8}
+
+
+def may_become(node: Node, size: int) -> bool:
+    """Tell whether *node* may become constants of *size* bytes."""
+    growth = size - freed_by(node)
+    if growth <= 0 or growth > MOST_BYTES:
+        return growth <= 0
+    return growth <= _BYTES_PER_NODE * _node_count(node.graph.model)
+
+
+def freed_by(node: Node) -> int:
+    """Return how many bytes go away with *node*: its own, and constants that only it reads."""
+    freed = _bytes_of_node(node)
+    for value in {item for item in node.inputs if item is not None}:
+        is_only_reader = all(user is node for user, _ in value.iter_uses())
+        if is_only_reader and not value.returned_by and not value.is_graph_input:
+            freed += bytes_of(value)
+    return freed
+
+
+def _node_count(model: Model) -> int:
+    return sum(graph.node_count for graph in model.graphs())
+
+
+def _bytes_of_node(node: Node) -> int:
+    named = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    held = bytes_of(node.outputs[0]) if node.op_type == "Constant" and node.outputs[0] else 0
+    return _NODE + len(node.name) + sum(len(value.name) for value in named) + held
+
+
+def bytes_of(value: Value) -> int:
+    """Return the size of a constant's data; 0 for what is no constant."""
+    tensor = value.constant if value.is_constant else None
+    return 0 if tensor is None else tensor_bytes(tensor)
+
+
+def tensor_bytes(tensor: Tensor) -> int:
+    """Return the size of a tensor's data in a file."""
+    return size_in_bytes(tensor.dtype, tensor.size)
+
+
+def size_in_bytes(dtype: str, count: int) -> int:
+    """Return what *count* elements of a type take in a file; of text at least."""
+    digits = "".join(char if char.isdigit() else " " for char in dtype).split()
+    bits = _BITS.get(dtype, int(digits[0]) if digits else 8)
+    return (count * bits + 7) // 8
+
+
+# Nodes that do nothing but hold data, and nodes that nobody reads.
+
+
+@nodewise("Constant")
+def constants_to_initializers(match: Match, build: GraphBuilder) -> Operand | None:
+    """Let the graph store what a Constant node holds.
+
+    Holds when: the graph can (no function's body, IR version 4 or later), the data is one dense
+    tensor, and it is not itself what the graph returns.
+    """
+    value = match.root.outputs[0]
+    if value is None or value.returned_by or not can_store(match.root.graph):
+        return None
+    tensor = value.constant
+    return None if tensor is None else build.constant(tensor)
+
+
+@nodewise(unread=True)
+def drop_unread(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:  # noqa: ARG001  # nothing is made
+    """Take out a node none of whose outputs is read: no operator has an effect but its results."""
+    return None if match.outputs else ()
+
+
+def can_store(graph: Graph) -> bool:
+    """Tell whether initializers may be put in: function bodies have none."""
+    model = graph.model
+    while graph.owner is not None:
+        graph = graph.owner.graph
+    return graph is model.graph and model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
+
+
+# Nodes whose inputs are all constant become what they compute.
+#
+# Before: ``y = Mul(a, b)`` with constants *a* and *b*
+# After:  ``y`` is a constant
+# Holds when: the operator always gives the same, has no body, is no placeholder of a weight, and
+#     the
+# result takes hardly more than what goes: the node, and the constants that nothing reads
+#     afterwards.
+# Numerics: onnx's reference evaluator computes each node in its own element type.
+
+
+_MOST_WORK = 1 << 24
+"""Elements of the inputs or of the results of a node beyond which it is not computed."""
+
+
+@nodewise(reach=3)
+class fold_constants:  # noqa: N801  # catalogues call it by this name
+    """Folds the nodes of one model."""
+
+    def __init__(self) -> None:
+        """Begin where no shape has been asked for."""
+        self.meets_shapes = False
+
+    def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
+        """Describe the constants that take the place of a node."""
+        node = match.root
+        self.meets_shapes = self.meets_shapes or node.op_type in MEASURING
+        arrays = _known(node, match.outputs) if self.meets_shapes and match.outputs else None
+        if arrays is None and not is_foldable(node):
+            return None
+        size = _expected_size(node, match.outputs)
+        if size is None or size > _MOST_WORK:
+            return match.reject("how large the result is cannot be told, or it is too large")
+        if not may_become(node, size):
+            return match.reject(
+                f"{size:,} bytes of constants are more than the file may grow by for one node"
+            )
+        arrays = arrays or _computed(node, match.outputs, build)
+        if arrays is None:
+            return match.reject("onnx's reference evaluator cannot compute it as it should be")
+        return [build.constant(array) for array in arrays]
+
+
+def _computed(
+    node: Node, outputs: Sequence[Value], build: GraphBuilder
+) -> list[NDArray[Any]] | None:
+    """Return the results, if they are of the types that they should be."""
+    made = build.evaluate(node)
+    if made is None or len(made) != len(node.outputs):
+        return None
+    for value in outputs:
+        known = value.known_type()
+        if known is not None and known.dtype not in (None, ArrayTensor(made[value.index]).dtype):
+            return None
+    return [made[value.index] for value in outputs]
+
+
+def _known(node: Node, outputs: Sequence[Value]) -> list[NDArray[Any]] | None:
+    """Return whole numbers that follow from shapes and constants, whatever the inputs."""
+    if node.domain or node.op_type not in CONTENT_RULES:
+        return None
+    types = [value.known_type() for value in outputs]
+    if any(known is not None and known.dtype not in WHOLE for known in types):
+        return None
+    knowledge = node.graph.model.memory(Knowledge)
+    arrays = [knowledge.array(value) for value in outputs]
+    found = [array for array in arrays if array is not None]
+    return found if len(found) == len(arrays) else None
+
+
+def is_foldable(node: Node) -> bool:
+    """Tell whether *node* is one to compute: constant inputs, the same result each time.
+
+    A placeholder is none: folded, a weight that was left out of the file would be in it.
+    """
+    if node.domain or node.op_type not in FOLDABLE or node.subgraphs:
+        return False
+    if is_placeholder(node):
+        return False
+    inputs = [value for value in node.inputs if value is not None]
+    if not inputs or not all(value.is_constant for value in inputs):
+        return False
+    tensors = [value.constant for value in inputs]
+    return all(t is not None and not t.is_external and t.size <= _MOST_WORK for t in tensors)
+
+
+def _expected_size(node: Node, outputs: Sequence[Value]) -> int | None:
+    """Return how many bytes the results will take; None if that is not known beforehand."""
+    knowledge = node.graph.model.memory(Knowledge)
+    total = 0
+    for value in outputs:
+        fact = knowledge.fact(value)
+        if fact.dtype is None or fact.shape is None:
+            return None
+        count = 1
+        for dim in fact.shape:
+            if not isinstance(dim, int):
+                return None
+            count *= dim
+        total += size_in_bytes(fact.dtype, count)
+    return total
+
+
+# What is computed twice is computed once.
+#
+# Before: ``a = Relu(x); b = Relu(x)``
+# After:  whoever read *b* reads *a*
+# Holds when: operator, attributes and inputs are the same; equal short constants count as the same.
+# Not for what is random, has a body or comes from an unknown domain.
+# Numerics: none.
+
+
+_RANDOM = RANDOM_OPS | {"Dropout", "Constant", "Identity"}
+"""Operators that may give something else each time; and two that other rules see to."""
+
+_DOMAINS = frozenset({"", "ai.onnx.ml"})
+_SHORT = 64
+
+
+@nodewise()
+class merge_common:  # noqa: N801  # catalogues call it by this name
+    """Remembers the nodes of one model by what they compute."""
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._known: dict[Signature, list[Node]] = {}
+
+    def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | None:  # noqa: ARG002  # nothing is made
+        """Return the outputs of an earlier node that computes the same."""
+        node = match.root
+        if node.op_type in _RANDOM or node.subgraphs or node.domain not in _DOMAINS:
+            return None
+        if is_placeholder(node):  # weights of equal shape are different weights
+            return None
+        alike = self._known.setdefault(_signature(node), [])
+        for other in alike:
+            if other is not node and _stands_before(other, node) and _same_attributes(other, node):
+                return _outputs_of(other, match.outputs)
+        alike[:] = [other for other in alike if other is not node and _is_there(other)] + [node]
+        return None
+
+
+def _signature(node: Node) -> Signature:
+    """Return what equal nodes have in common, attributes apart."""
+    return (node.graph, node.domain, node.op_type, *map(_identity, node.inputs))
+
+
+def _identity(value: Value | None) -> Hashable:
+    """Return what two inputs that are the same have in common: for short constants the data."""
+    if value is None or not value.is_constant:
+        return value
+    tensor = value.constant
+    if tensor is None or tensor.is_external or tensor.size > _SHORT:
+        return value
+    return _data(tensor)
+
+
+def _data(tensor: Tensor) -> Hashable:
+    array = tensor.numpy()
+    data = repr(array.tolist()) if array.dtype.hasobject else array.tobytes()
+    return (tensor.dtype, tensor.shape, data)
+
+
+def _same_attributes(first: Node, second: Node) -> bool:
+    a, b = first.attributes, second.attributes
+    return a.keys() == b.keys() and all(_same_value(a[name], b[name]) for name in a)
+
+
+def _same_value(first: Attribute, second: Attribute) -> bool:
+    a, b = first.value, second.value
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return max(a.size, b.size) <= _SHORT and _data(a) == _data(b)
+    return first == second
+
+
+def _is_there(node: Node) -> bool:
+    """Tell whether *node* is still in its graph."""
+    made = next((value for value in node.outputs if value is not None), None)
+    return made is not None and made.producer is node and node.graph.values.get(made.name) is made
+
+
+def _stands_before(other: Node, node: Node) -> bool:
+    return _is_there(other) and other.position < node.position
+
+
+def _outputs_of(node: Node, wanted: Sequence[Value]) -> list[Value] | None:
+    found = []
+    for value in wanted:
+        output = node.outputs[value.index] if value.index < len(node.outputs) else None
+        if output is None:
+            return None
+        found.append(output)
+    return found
+
+
+# Constants that are stored twice are stored once.
+#
+# Before: ``t = Add(x, a); y = Mul(t, b)`` with equal weights *a* and *b*
+# After:  ``y = Mul(t, a)``
+# Holds when: element type, shape and bytes are equal, and the data is not in another file.
+# Numerics: none.
+
+
+_SHORTEST = 64
+"""Bytes from which it is worth while to make a node anew."""
+
+_LONGEST = 1 << 28
+"""Bytes beyond which nobody looks."""
+
+
+@nodewise()
+class merge_initializers:  # noqa: N801  # catalogues call it by this name
+    """Remembers the constants of one model by what they hold."""
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._keys: dict[Value, Key | None] = {}
+        self._sizes: dict[Key, Value] = {}
+        self._known: dict[Key, Value] = {}
+
+    def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
+        """Make the node anew if an earlier one reads the same constant under another name."""
+        node = match.root
+        if node.subgraphs:
+            return None
+        inputs = [None if value is None else self._first(value) for value in node.inputs]
+        if inputs == list(node.inputs):
+            return None
+        made = remade(build, node, inputs)
+        return [made[value.index] for value in match.outputs]
+
+    def _first(self, value: Value) -> Value:
+        """Return the first constant seen that equals *value*."""
+        if not value.is_initializer or value.is_graph_input or value.returned_by:
+            return value
+        tensor = value.constant
+        if tensor is None or tensor.is_external:
+            return value
+        if not _SHORTEST <= tensor_bytes(tensor) <= _LONGEST:
+            return value
+        coarse: Key = (value.graph, tensor.dtype, tensor.shape)
+        alone = self._sizes.setdefault(coarse, value)
+        if alone is value:
+            return value
+        self._known.setdefault(self._key(alone, coarse), alone)
+        other = self._known.setdefault(self._key(value, coarse), value)
+        return other if other.graph.values.get(other.name) is other else self._renew(value, coarse)
+
+    def _renew(self, value: Value, coarse: Key) -> Value:
+        """Remember *value* in the place of one that has gone."""
+        self._known[self._key(value, coarse)] = value
+        return value
+
+    def _key(self, value: Value, coarse: Key) -> Key:
+        known = self._keys.get(value)
+        if known is None:
+            tensor = value.constant
+            array = None if tensor is None else tensor.numpy()
+            if array is None or array.dtype.hasobject:
+                known = (*coarse, value)
+            else:
+                known = (*coarse, blake2b(array.tobytes(), digest_size=16).digest())
+            self._keys[value] = known
+        return known
+
+
+# The whole numbers that exporters compute from shapes again and again.
+
+
+_ARITHMETIC_REACH = 3
+
+
+@nodewise(*sorted(CONTENT_RULES.keys() - {"Identity"}), reach=_ARITHMETIC_REACH)
+class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
+    """Reads whole numbers where they were computed first.
+
+    Before: ``n = Gather(Shape(x), 0); m = Gather(Shape(Relu(x)), 0)``
+    After:  whoever read *m* reads *n*
+    Holds when: both are provably equal, element type and rank included.
+    """
+
+    def __init__(self) -> None:
+        """Remember nothing yet."""
+        self._known: dict[Key, Value] = {}
+        self._meets_shapes = False
+
+    def __call__(self, match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG002  # nothing is made
+        """Return an earlier value with the same elements."""
+        self._meets_shapes = self._meets_shapes or match.root.op_type in MEASURING
+        if not self._meets_shapes or len(match.outputs) != 1:
+            return None
+        (value,) = match.outputs
+        known = value.known_type()
+        if known is not None and known.dtype not in WHOLE:
+            return None
+        knowledge = value.graph.model.memory(Knowledge)
+        fact = knowledge.fact(value)
+        if fact.content is None or fact.shape is None or not fact.content:
+            return None
+        # terms of two algebras look alike and mean different numbers
+        key: Key = (knowledge, value.graph, fact.dtype, len(fact.shape), fact.content)
+        other = self._known.get(key)
+        if other is None or other is value or not _comes_before(other, value):
+            self._known[key] = value
+            return None
+        return None if value.returned_by and other.returned_by else other
+
+
+def _comes_before(other: Value, value: Value) -> bool:
+    if other.graph.values.get(other.name) is not other:
+        return False
+    if other.producer is None or value.producer is None:
+        return other.producer is None
+    return other.producer.position < value.producer.position

@@ -1,0 +1,438 @@
+"""Facts about the values of a model: computed when first asked for, and kept."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dplcli.ir import ArrayTensor, TensorType
+from dplcli.ir.operators import SIZED_BY, kind_of
+from dplcli.ir.types import dtype_name
+from dplcli.shapes.rules import (
+    ATTENTION_RULES,
+    BOOLEAN,
+    CONTENT_RULES,
+    EXPLOSIVE,
+    FOLDABLE,
+    MEASURING,
+    MOST_ELEMENTS,
+    NOTHING,
+    ONNXRUNTIME_RULES,
+    SHAPE_RULES,
+    WHOLE,
+    WINDOW_RULES,
+    Fact,
+    View,
+)
+from dplcli.shapes.terms import Algebra, Term, is_small
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dplcli.ir import Graph, Model, Node, Tensor, Value
+    from dplcli.shapes.rules import Dims, PartlyKnown, Shapes
+    from dplcli.shapes.terms import Number
+
+
+# Facts about the values of a model: computed when first asked for, and kept.
+#
+# What a value means stays as it is while equivalent nodes take the place of those round it, so a
+# fact found once is a fact for the rest of a run.
+
+
+_RULES = {**SHAPE_RULES, **WINDOW_RULES, **ATTENTION_RULES}
+MOST_COMPUTED = 1024
+"""Larger tensors are not computed to learn about shapes."""
+
+_PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynamic"})
+"""Symbols that some tools write for every dimension they do not know."""
+
+_MADE_UP = re.compile(r"unk__\d+")
+"""Symbols that onnx's shape inference makes up; another run gives them to other dimensions."""
+
+_OF_FIRST_INPUT = """
+    Abs Add Concat Div Expand Flatten Gather Identity Max Min Mod Mul Neg Range ReduceMax ReduceMin
+    ReduceProd ReduceSum Reshape Slice Split Squeeze Sub Sum Transpose Unsqueeze
+"""
+_FIRST_INPUT = frozenset(_OF_FIRST_INPUT.split())
+"""Operators whose results have the element type of the first input."""
+
+
+class Knowledge:
+    """What is known of the values of one model.
+
+    Attributes:
+        algebra: What numbers are computed with.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self.algebra = Algebra()
+        self._facts: dict[Value, Fact] = {}
+        self._up_to_callers: set[Value] | None = None
+
+    def fact(self, value: Value) -> Fact:
+        """Return what is known of *value*."""
+        pending = [value]
+        while pending:
+            current = pending[-1]
+            if current in self._facts:
+                pending.pop()
+                continue
+            missing = self._needed(current)
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            self._learn(current)
+        return self._facts[value]
+
+    def shape(self, value: Value) -> Dims | None:
+        """Return the dimensions of *value*; None if even the rank is unknown."""
+        return self.fact(value).shape
+
+    def content(self, value: Value) -> Dims | None:
+        """Return the elements of a scalar or vector of whole numbers."""
+        return self.fact(value).content
+
+    def describe(self, number: Number) -> str:
+        """Write a number with the names that its unknowns have in the model."""
+        return self.algebra.written(number, _name_of)
+
+    def array(self, value: Value) -> NDArray[Any] | None:
+        """Return the elements of *value* if they are few and can only have these values."""
+        fact = self.fact(value)
+        if fact.array is not None:
+            return fact.array
+        if fact.content is not None and fact.shape is not None and fact.dtype is not None:
+            return _array(fact.content, fact.shape, fact.dtype)
+        tensor = value.constant if value.is_constant else None
+        if tensor is None or tensor.is_external or tensor.size > MOST_COMPUTED:
+            return None
+        return tensor.numpy()
+
+    def _needed(self, value: Value) -> list[Value]:
+        """List what must be known first."""
+        node = value.producer
+        if node is None or value.is_constant or self._is_settled(value):
+            return []
+        return [
+            item
+            for item in node.inputs
+            if item is not None and item not in self._facts and item is not value
+        ]
+
+    def _is_settled(self, value: Value) -> bool:
+        """Tell whether the type says all: a static shape, and more elements than are computed."""
+        known = self._known_type(value)
+        if known is None or known.shape is None or known.dtype is None:
+            return False
+        size = 1
+        for dim in known.shape:
+            if not isinstance(dim, int):
+                return False
+            size *= dim
+        return size > MOST_COMPUTED
+
+    def _learn(self, value: Value) -> None:
+        node = value.producer
+        tensor = value.constant if value.is_constant else None
+        if tensor is not None:
+            self._facts[value] = Fact(tensor.dtype, tensor.shape, _elements(tensor))
+            return
+        if node is None or self._is_settled(value):
+            self._facts[value] = self._declared(value)
+            return
+        view = View(node, self.algebra, self._known)
+        for output, fact in zip(node.outputs, self._made_by(view), strict=True):
+            if output is not None:
+                self._facts.setdefault(output, fact)
+
+    def _known(self, value: Value) -> Fact:
+        """Return a fact that was computed before, or that needs nothing else."""
+        if value not in self._facts:
+            self._learn(value)
+        return self._facts[value]
+
+    # -- values that no rule speaks of ---------------------------------------------------------
+
+    def _known_type(self, value: Value) -> TensorType | None:
+        """Return what the type says, without sizes that follow from data that callers give.
+
+        Of those nobody can know; what a file states is what they were once.
+        """
+        known = value.known_type()
+        if known is None or known.shape is None:
+            return known
+        if self._up_to_callers is None:
+            self._up_to_callers = sized_by_data(value.graph.model)
+        if value not in self._up_to_callers:
+            return known
+        return TensorType(known.dtype, (None,) * len(known.shape))
+
+    def _declared(self, value: Value) -> Fact:
+        known = self._known_type(value)
+        if known is None:
+            return NOTHING
+        shape = None if known.shape is None else self._merged(value, None, known)
+        return Fact(known.dtype, shape, self._unknown_elements(value, known.dtype, shape))
+
+    def _merged(self, value: Value, found: PartlyKnown | None, known: TensorType | None) -> Dims:
+        """Join what a rule has found and what the type says into dimensions."""
+        declared = None if known is None else known.shape
+        rank = len(found if found is not None else declared or ())
+        if declared is None or len(declared) != rank:
+            declared = (None,) * rank
+        dims = found if found is not None else (None,) * rank
+        return tuple(
+            self._dim(value, axis, dim, said)
+            for axis, (dim, said) in enumerate(zip(dims, declared, strict=True))
+        )
+
+    def _dim(self, value: Value, axis: int, found: Number | None, said: int | str | None) -> Number:
+        own = ("dim", value, axis)
+        if isinstance(found, Term) and not is_small(found):
+            found = None
+        if isinstance(found, int):
+            disagrees = isinstance(said, int) and said != found
+            return self.algebra.atom(own, low=0) if disagrees or found < 0 else found
+        if isinstance(said, int) and not (found is not None and self.algebra.is_plain(found)):
+            return said
+        if found is not None:
+            return found
+        if isinstance(said, str) and _is_name(said):
+            is_input = value.producer is None
+            return self.algebra.atom(("symbol", value.graph, said), low=0, plain=is_input)
+        return self.algebra.atom(own, low=0)
+
+    def _unknown_elements(self, value: Value, dtype: str | None, shape: Dims | None) -> Dims | None:
+        """Return atoms for the elements of a short vector that nothing is known of."""
+        if dtype not in WHOLE or shape is None or len(shape) > 1:
+            return None
+        length = shape[0] if shape else 1
+        if not isinstance(length, int) or length > MOST_ELEMENTS:
+            return None
+        low = 0 if dtype.startswith(("u", "b")) else None
+        return tuple(self.algebra.atom(("item", value, n), low=low) for n in range(length))
+
+    # -- what nodes make -----------------------------------------------------------------------
+
+    def _made_by(self, view: View) -> list[Fact]:
+        node = view.node
+        shapes = self._shapes(view)
+        facts = [
+            NOTHING if value is None else self._reasoned(view, value, shapes)
+            for value in node.outputs
+        ]
+        if all(fact.content is not None and _are_numbers(fact.content) for fact in facts):
+            return facts
+        arrays = self._computed(node)
+        return facts if arrays is None else [_fact_of(array) for array in arrays]
+
+    def _reasoned(self, view: View, value: Value, shapes: Shapes) -> Fact:
+        """Say what the rules say of one output."""
+        known = self._known_type(value)
+        found = shapes[value.index] if value.index < len(shapes) else None
+        is_ranked = found is not None or (known is not None and known.shape is not None)
+        shape = self._merged(value, found, known) if is_ranked else None
+        dtype = known.dtype if known is not None and known.dtype else _dtype(view)
+        content = self._content(view, shape, dtype) if value.index == 0 else None
+        if content is None:
+            content = self._unknown_elements(value, dtype, shape)
+        return Fact(dtype, shape, content)
+
+    def _computed(self, node: Node) -> tuple[NDArray[Any], ...] | None:
+        """Compute a node over known elements."""
+        if node.domain or node.op_type not in FOLDABLE or node.subgraphs:
+            return None
+        arrays = [None if value is None else self._known_array(value) for value in node.inputs]
+        given = [array for array in arrays if array is not None]
+        if not given or len(given) < sum(value is not None for value in node.inputs):
+            return None
+        if node.op_type in EXPLOSIVE and not self._stays_small(node):
+            return None
+        made = node.graph.model.codec.evaluate(node, arrays)
+        if made is None or len(made) != len(node.outputs):
+            return None
+        return made if all(_is_small(array) for array in made) else None
+
+    def _known_array(self, value: Value) -> NDArray[Any] | None:
+        return self.array(value) if value in self._facts or value.is_constant else None
+
+    def _stays_small(self, node: Node) -> bool:
+        """Tell whether a node that makes much of little makes little."""
+        shapes = self._shapes(View(node, self.algebra, self._known))
+        if not shapes or shapes[0] is None:
+            return False
+        size = 1
+        for dim in shapes[0]:
+            if not isinstance(dim, int):
+                return False
+            size *= dim
+        return size <= MOST_COMPUTED
+
+    def _shapes(self, view: View) -> Shapes:
+        node = view.node
+        if node.domain:
+            own = ONNXRUNTIME_RULES if node.domain == "com.microsoft" else {}
+            return own[node.op_type](view) if node.op_type in own else []
+        rule = _RULES.get(node.op_type)
+        if rule is not None:
+            return rule(view)
+        return [view.shape()] if kind_of(node.op_type) == "elementwise" else []
+
+    def _content(self, view: View, shape: Dims | None, dtype: str | None) -> Dims | None:
+        if shape is None or len(shape) > 1 or dtype not in WHOLE or view.node.domain:
+            return None
+        rule = CONTENT_RULES.get(view.op_type)
+        content = None if rule is None else rule(view)
+        if content is None or len(content) > MOST_ELEMENTS:
+            return None
+        length = shape[0] if shape else 1
+        if isinstance(length, int) and len(content) != length:
+            return None
+        return content if all(_fits(item, dtype) for item in content) else None
+
+
+def sized_by_data(model: Model) -> set[Value]:
+    """Return the values of the main graph, and of bodies in it, whose sizes data decide.
+
+    Data are the elements of what the graph is given, and all that is computed from them. What is
+    computed from the shapes of values is none.
+    """
+    if not any(node.op_type in SIZED_BY for graph in model.graph.and_inner() for node in graph):
+        return set()
+    data = {value for value in model.graph.inputs if not value.is_initializer}
+    sized: set[Value] = set()
+    _follow(model.graph, data, sized)
+    return sized
+
+
+def _follow(graph: Graph, data: set[Value], sized: set[Value]) -> None:
+    """Add what the nodes of *graph* make; recursion is as deep as bodies nest."""
+    for node in graph:
+        read = [value for value in node.inputs if value is not None]
+        is_standard = not node.domain
+        for body in node.subgraphs.values():
+            _follow(body, data, sized)
+            read += body.outputs
+        made = [value for value in node.outputs if value is not None]
+        if is_standard and node.op_type in MEASURING:
+            data.update(made if not sized.isdisjoint(read) else ())
+            continue
+        slots = SIZED_BY.get(node.op_type, ()) if is_standard else ()
+        deciding = (node.inputs[slot] for slot in slots if slot < len(node.inputs))
+        if not sized.isdisjoint(read) or any(value in data for value in deciding):
+            sized.update(made)
+        if not data.isdisjoint(read):
+            data.update(made)
+
+
+def _is_name(symbol: str) -> bool:
+    """Tell whether a symbol in a shape means one size wherever it stands."""
+    return symbol not in _PLACEHOLDERS and _MADE_UP.fullmatch(symbol) is None
+
+
+def _name_of(key: object) -> str | None:
+    """Say what an unknown size is to a reader."""
+    match key:
+        case ("symbol", _, str() as said):
+            return said
+        case ("dim", value, int() as axis):
+            return f"{getattr(value, 'name', '')}.shape[{axis}]"
+        case _:
+            return None
+
+
+def _array(content: Dims, shape: Dims, dtype: str) -> NDArray[Any] | None:
+    """Make an array of elements that are all plain numbers."""
+    if not _are_numbers(content):
+        return None
+    array = np.array(content, dtype=dtype)
+    return array if shape else array.reshape(())
+
+
+def _are_numbers(content: Dims) -> bool:
+    return all(isinstance(item, int) for item in content)
+
+
+def _fact_of(array: NDArray[Any]) -> Fact:
+    """Describe a tensor whose elements are known."""
+    tensor = ArrayTensor(array)
+    return Fact(tensor.dtype, tensor.shape, _elements(tensor), array)
+
+
+def _is_small(array: NDArray[Any]) -> bool:
+    return array.size <= MOST_COMPUTED and not array.dtype.hasobject
+
+
+def _fits(item: Number, dtype: str) -> bool:
+    """Tell whether an element type can hold a number; a term may be as large as need be."""
+    if isinstance(item, Term):
+        return is_small(item)
+    if dtype == "bool":
+        return item in (0, 1)
+    bits = int(dtype.lstrip("uint"))
+    low = 0 if dtype.startswith("u") else -(1 << (bits - 1))
+    return low <= item < low + (1 << bits)
+
+
+def _elements(tensor: Tensor) -> Dims | None:
+    if tensor.dtype not in WHOLE or len(tensor.shape) > 1 or tensor.size > MOST_ELEMENTS:
+        return None
+    return None if tensor.is_external else tuple(int(item) for item in tensor.numpy().ravel())
+
+
+def _dtype(view: View) -> str | None:
+    """Return the element type of what a node makes, where no type says it."""
+    if view.op_type in {"Shape", "Size"}:
+        return "int64"
+    if view.op_type in BOOLEAN:
+        return "bool"
+    if view.op_type == "Cast":
+        code = view.integer("to")
+        return None if code is None else dtype_name(code)
+    if view.op_type == "Where":
+        return view.dtype(1)
+    return view.dtype(0) if view.op_type in _FIRST_INPUT else None
+
+
+# Questions about one value, answered from what is known of its model.
+
+
+def shape_of(value: Value) -> Dims | None:
+    """Return the dimensions of a value; None if not even the rank is known."""
+    return value.graph.model.memory(Knowledge).shape(value)
+
+
+def items_of(value: Value) -> NDArray[Any] | None:
+    """Return the elements of a small tensor, as an array of objects; None if they are not known.
+
+    An element is a bool, a float, an int or a :class:`Term`.
+    """
+    knowledge = value.graph.model.memory(Knowledge)
+    array = knowledge.array(value)
+    if array is not None:
+        if array.dtype.name == "bfloat16":
+            array = array.astype(np.float32)
+        return _objects(array.tolist(), array.shape) if array.dtype.kind in "biuf" else None
+    fact = knowledge.fact(value)
+    if fact.content is None or fact.shape is None:
+        return None
+    return _objects(list(fact.content), (len(fact.content),) if fact.shape else ())
+
+
+def described(value: Value, number: Number) -> str:
+    """Write a dimension of a value for a reader: ``2*batch*seq``."""
+    return value.graph.model.memory(Knowledge).describe(number)
+
+
+def _objects(items: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401  # nested lists
+    made = np.empty(shape, dtype=object)
+    if shape:
+        made[...] = np.array(items, dtype=object).reshape(shape)
+    else:
+        made[()] = items[0] if isinstance(items, list) else items
+    return made

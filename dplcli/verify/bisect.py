@@ -1,0 +1,664 @@
+"""Where one model leaves another, cut out of both, and the smallest set of changes that does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import onnx
+from google.protobuf.message import EncodeError
+
+from dplcli.errors import UsageError
+from dplcli.verify.compare import REFERENCE_LEVEL, Judge, facts_of
+from dplcli.verify.inputs import names_made_by_shape, replace_weights
+from dplcli.verify.layers import Inside, boundaries, capture, feed, type_of, value_of
+from dplcli.verify.model import Dataflow, Wiring, cut, read_model, read_whole
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import ModelSource, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from dplcli.verify.layers import Fed, Layer, Layers
+    from dplcli.verify.settings import (
+        Array,
+        Feed,
+        OutputComparison,
+        Outputs,
+        Settings,
+        VerificationResult,
+    )
+
+
+# What a bisection answers: frozen values, no behaviour.
+
+
+@dataclass(frozen=True)
+class BisectStep:
+    """One application of a rule, or one partition.
+
+    Attributes:
+        rule: The rule's name.
+        scope: The graph, as :func:`dplcli.ir.model.scope_of` names it.
+        op_type: Operator of the node that the match is rooted in.
+        output: Name of that node's first output.
+        covered: Names of what the nodes make that it takes out.
+        text: What became of which nodes, for a reader.
+    """
+
+    rule: str
+    scope: str
+    op_type: str
+    output: str
+    covered: tuple[str, ...] = ()
+    text: str = ""
+
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """Which rule it is of, and where."""
+        return self.rule, self.scope, self.op_type, self.output
+
+    @property
+    def label(self) -> str:
+        """Name it: ``fuse.add at Relu 'y'``."""
+        where = "" if self.scope == "main" else f" in {self.scope}"
+        return f"{self.rule} at {self.op_type} {self.output!r}{where}"
+
+
+@dataclass(frozen=True)
+class BisectTrial:
+    """What came of some of the steps.
+
+    Attributes:
+        applied: The steps that fitted.
+        reason: What is wrong with the result, in one line; "" if nothing is.
+        levels: At which optimisation levels it is wrong.
+        seed: For which seed it is worst.
+    """
+
+    applied: tuple[BisectStep, ...]
+    reason: str = ""
+    levels: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Steps that together break the model, and of which none can be left out.
+
+    Attributes:
+        culprits: The steps that do it.
+        needed: Steps that they build on: without them there is nothing to apply them to.
+        trial: What is wrong with these steps alone.
+        alike: How many steps of the culprits' rules there are in all.
+        reproducer: The folder with a small model that shows it; None if none was written.
+        nodes: How many nodes that model has, and the model had; (0, 0) if none was written.
+        is_hidden: Whether a reproducer was wanted, but nothing shows the fault outside of a
+            verification of the whole.
+    """
+
+    culprits: tuple[BisectStep, ...]
+    needed: tuple[BisectStep, ...]
+    trial: BisectTrial
+    alike: int
+    reproducer: Path | None = None
+    nodes: tuple[int, int] = (0, 0)
+    is_hidden: bool = False
+
+    @property
+    def steps(self) -> tuple[BisectStep, ...]:
+        """All of them, in order."""
+        return (*self.needed, *self.culprits)
+
+
+@dataclass(frozen=True)
+class BisectOutcome:
+    """What was found about rules applied to a model.
+
+    Attributes:
+        label: The model's file name.
+        kind: ``rewrite`` or ``partition``.
+        steps: What the rules do, in order.
+        causes: What breaks the model; empty if nothing does.
+        unjudged: Steps that were not looked at: they build on steps of a rule found wrong.
+        is_complete: Whether what is left, causes set aside, was seen to be equivalent.
+        trials: How many parts were compared with the original.
+    """
+
+    label: str
+    kind: str
+    steps: tuple[BisectStep, ...]
+    causes: tuple[Cause, ...] = ()
+    unjudged: tuple[BisectStep, ...] = ()
+    is_complete: bool = True
+    trials: int = 0
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.causes
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What came of running a reproducer.
+
+    Attributes:
+        label: Name of the folder.
+        reason: Why there is nothing to compare; or "".
+        outputs: How the outputs compare.
+        fitted: Whether all of its steps could be applied.
+    """
+
+    label: str
+    reason: str = ""
+    outputs: tuple[OutputComparison, ...] = ()
+    fitted: bool = True
+
+    @property
+    def differs(self) -> bool:
+        """Whether it still shows the fault."""
+        return bool(self.reason) or any(not output.ok for output in self.outputs)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where one model leaves another.
+
+    Attributes:
+        layer: The first value that differs though all that flows into it agrees.
+        original: The nodes of the original that compute it from there.
+        candidate: The nodes of the candidate that do.
+        level: Optimisation level at which the candidate ran.
+        reproducer: The folder with both parts; None if none was written.
+        total: How many nodes the models have.
+    """
+
+    layer: Layer
+    original: tuple[str, ...]
+    candidate: tuple[str, ...]
+    level: str
+    reproducer: Path | None = None
+    total: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class ModelsOutcome:
+    """What was found about two models.
+
+    Attributes:
+        labels: The models' file names.
+        verification: The verdict on both as a whole.
+        layers: How they compare inside; None if that was not looked at.
+        place: Where they part; None if they do not, or no place was found.
+        remark: Why no place was found; "" if one was, or nothing was looked for.
+    """
+
+    labels: tuple[str, str]
+    verification: VerificationResult
+    layers: Layers | None = None
+    place: Divergence | None = None
+    remark: str = ""
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.verification.equivalent
+
+
+# Delta debugging: the smallest part of a list that still breaks something.
+#
+# After ``ddmin`` of Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"
+# (2002): halves, then quarters, and so on are tried alone and left out, until leaving out any
+# single item mends it. One culprit in *n* is found in about ``2 log2 n`` trials.
+
+
+T = TypeVar("T")
+
+
+def minimise(
+    items: Sequence[T], try_out: Callable[[Sequence[T]], Sequence[T] | None]
+) -> tuple[T, ...]:
+    """Return a part of *items*, in order, of which no single item can be left out.
+
+    Args:
+        items: What breaks it as a whole.
+        try_out: Tries a part; returns None if all is well, else what of the part took effect:
+            an item may need another one that was left out.
+    """
+    current, parts = tuple(items), 2
+    tried: set[tuple[int, ...]] = {tuple(map(id, current))}
+    while len(current) > 1:
+        parts = min(parts, len(current))
+        for part, is_rest in _splits(current, parts):
+            key = tuple(map(id, part))
+            if key in tried:
+                continue
+            tried.add(key)
+            found = try_out(part)
+            if found is not None:
+                current = tuple(found)
+                parts = max(parts - 1, 2) if is_rest else 2
+                break
+        else:
+            if parts == len(current):
+                break
+            parts *= 2
+    return current
+
+
+def _splits(items: tuple[T, ...], parts: int) -> Iterator[tuple[tuple[T, ...], bool]]:
+    """Yield each of so many parts, then what is left without each, and which of both it is."""
+    bounds = [len(items) * index // parts for index in range(parts + 1)]
+    spans = list(pairwise(bounds))
+    for start, end in spans:
+        yield items[start:end], False
+    if parts > 2:  # noqa: PLR2004  # of two parts each is what the other one leaves
+        for start, end in spans:
+            yield items[:start] + items[end:], True
+
+
+# Two parts of models with what flows into them, as files that show how they differ.
+
+
+DATA = "test_data_set_0"
+
+
+class Rules(NamedTuple):
+    """How two results are judged.
+
+    Attributes:
+        level: Optimisation level at which the candidate runs.
+        coarsest: The coarsest float type that the original computes with.
+        rtol: Relative tolerance; None for the derived one.
+        atol: Absolute tolerance; None for the derived one.
+    """
+
+    level: str
+    coarsest: str
+    rtol: float | None
+    atol: float | None
+
+
+class Shown(NamedTuple):
+    """What two models gave for the same inputs.
+
+    Attributes:
+        outputs: How each pair of outputs compares.
+        reason: Why there is nothing to compare: onnxruntime refuses the candidate; or "".
+    """
+
+    outputs: tuple[OutputComparison, ...] = ()
+    reason: str = ""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the candidate is not what the original is."""
+        return bool(self.reason) or any(not output.ok for output in self.outputs)
+
+
+def show(
+    sources: tuple[ModelSource, ModelSource],
+    feeds: tuple[Mapping[str, Feed], Mapping[str, Feed]],
+    pairs: Sequence[tuple[str, str]],
+    rules: Rules,
+) -> Shown:
+    """Run two models and compare outputs in pairs.
+
+    As in a verification, the candidate passes if it agrees with the original with optimisation
+    off, or at its own level.
+
+    Raises:
+        RunError: The original does not run.
+    """
+    original, candidate = sources
+    facts = facts_of(Dataflow(read_model(original.path)))
+    judge = Judge(
+        level=rules.level,
+        baseline=REFERENCE_LEVEL,
+        seed=0,
+        coarsest=rules.coarsest,
+        rtol=rules.rtol,
+        atol=rules.atol,
+        depths=facts.depths,
+        stepped=facts.stepped,
+    )
+    try:
+        theirs = Runner(candidate, rules.level).run(feeds[1])
+    except RunError as error:
+        Runner(original, REFERENCE_LEVEL).run(feeds[0])
+        return Shown(reason=f"onnxruntime does not run the candidate: {error}")
+    found = Shown()
+    for baseline in dict.fromkeys((REFERENCE_LEVEL, rules.level)):
+        ours = Runner(original, baseline).run(feeds[0])
+        found = Shown(_compared(ours, theirs, pairs, replace(judge, baseline=baseline)))
+        if not found.differs:
+            break
+    return found
+
+
+def _compared(
+    ours: Outputs, theirs: Outputs, pairs: Sequence[tuple[str, str]], judge: Judge
+) -> tuple[OutputComparison, ...]:
+    for label, values, names in (
+        ("original", ours, [pair[0] for pair in pairs]),
+        ("candidate", theirs, [pair[1] for pair in pairs]),
+    ):
+        if missing := [name for name in names if name not in values]:
+            raise UsageError(f"the {label} has no output {missing[0]!r}")
+    return tuple(judge.compare(a, ours[a], theirs[b]) for a, b in pairs)
+
+
+def write_feed(path: Path, name: str, feed: Array | list[Array]) -> None:
+    """Write one input as the tests of ONNX have it."""
+    if isinstance(feed, list):
+        path.write_bytes(onnx.numpy_helper.from_list(feed, name).SerializeToString())
+    else:
+        path.write_bytes(onnx.numpy_helper.from_array(feed, name).SerializeToString())
+
+
+def read_feed(path: Path, *, is_sequence: bool) -> Array | list[Array]:
+    """Read one input.
+
+    Raises:
+        UsageError: There is no such file, or it holds no value.
+    """
+    try:
+        data = path.read_bytes()
+        if is_sequence:
+            values: list[Array] = onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(data))
+            return values
+        return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(data))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+    except Exception as error:
+        raise UsageError(f"{path}: holds no value of ONNX: {error}") from error
+
+
+class Item(NamedTuple):
+    """An input that was written.
+
+    Attributes:
+        file: Its path in the folder.
+        name: Name of the value.
+        is_sequence: Whether it is a sequence of tensors.
+    """
+
+    file: str
+    name: str
+    is_sequence: bool
+
+
+class Cutting(NamedTuple):
+    """A part of a model that was written.
+
+    Attributes:
+        inputs: What flows into it.
+        outputs: Names of what flows out of it.
+        nodes: How many nodes it has.
+    """
+
+    inputs: tuple[Item, ...]
+    outputs: tuple[str, ...]
+    nodes: int
+
+
+class Specimen:
+    """A model that runs, of which parts can be cut out together with their inputs.
+
+    Args:
+        fed: The model, and what it is fed.
+        seed: Which of its inputs to use.
+    """
+
+    def __init__(self, fed: Fed, seed: int) -> None:
+        """Read the model, its weights too.
+
+        Raises:
+            UsageError: The weights cannot be read.
+        """
+        self.fed = fed
+        self.feeds = fed.feeds[seed]
+        self.wiring = Wiring(whole_model(fed.source.path))
+        weights = fed.source.weights or {}
+        self.made = {self.wiring.makers[name] for name in weights if name in self.wiring.makers}
+        self.known: dict[str, Array | list[Array] | None] = dict(self.feeds) | dict(weights)
+
+    @property
+    def all_nodes(self) -> set[int]:
+        """All nodes but those that are replaced by what their values were refilled with."""
+        return set(range(len(self.wiring.nodes))) - self.made
+
+    def growing(self, names: Collection[str], rounds: int) -> Iterator[set[int]]:
+        """Yield the nodes that make *names*, then more and more around them, in the end all."""
+        nodes = self.wiring.with_constants(self.wiring.holders(names)) - self.made
+        everything = self.all_nodes
+        for _ in range(rounds):
+            if not nodes or nodes == everything:
+                break
+            yield nodes
+            nodes = self.wiring.with_constants(self.wiring.neighbours(nodes)) - self.made
+        yield everything
+
+    def values(self, names: Iterable[str]) -> dict[str, Array | list[Array]] | None:
+        """Return what *names* hold; None if one of them cannot be fed.
+
+        Raises:
+            RunError: The model does not run when it is asked for them.
+        """
+        wanted = list(names)
+        if unknown := [name for name in wanted if name not in self.known]:
+            found = capture(self.fed.source, unknown, self.feeds)
+            self.known |= {name: value_of(leaves) for name, leaves in found.items()}
+        values = {name: self.known[name] for name in wanted}
+        fed = {name: value for name, value in values.items() if value is not None}
+        return fed if len(fed) == len(values) else None
+
+    def write(
+        self, folder: Path, name: str, nodes: set[int], ends: Sequence[str] = ()
+    ) -> Cutting | None:
+        """Write a model of *nodes* and what flows into it; None if it cannot be cut out there.
+
+        Args:
+            folder: Where to.
+            name: The model's file name.
+            nodes: What to keep.
+            ends: What it returns; if empty, all that leaves it.
+        """
+        starts, ends = self.wiring.entering(nodes), ends or self.wiring.leaving(nodes)
+        try:
+            values = self.values([*starts, *ends])
+        except RunError:
+            return None
+        if values is None:
+            return None
+        types = {key: type_of(value) for key, value in values.items()}
+        model = cut(self.wiring, nodes, types, ends)
+        if (content := serialised(model)) is None:
+            return None
+        (folder / name).write_bytes(content)
+        (folder / DATA).mkdir(exist_ok=True)
+        items = []
+        for number, start in enumerate(starts):
+            item = Item(f"{DATA}/input_{number}.pb", start, isinstance(values[start], list))
+            write_feed(folder / item.file, start, values[start])
+            items.append(item)
+        for number, end in enumerate(ends):
+            write_feed(folder / DATA / f"output_{number}.pb", end, values[end])
+        return Cutting(tuple(items), tuple(ends), len(nodes))
+
+
+def serialised(model: onnx.ModelProto) -> bytes | None:
+    """Return a model as bytes; None if it is too large for that (2 GB)."""
+    try:
+        content: bytes = model.SerializeToString()
+    except (ValueError, EncodeError):
+        return None
+    return content
+
+
+def whole_model(path: Path) -> onnx.ModelProto:
+    """Read a model with its weights.
+
+    Raises:
+        UsageError: The weights cannot be read.
+    """
+    try:
+        return read_whole(path)
+    except (OSError, ValueError, RuntimeError, onnx.checker.ValidationError) as error:
+        raise UsageError(f"{path}: its weights cannot be read: {error}") from error
+
+
+# The place where one model leaves another, cut out of both.
+
+
+@dataclass(frozen=True)
+class CutPair:
+    """Two parts that were written, and what flows into them.
+
+    Attributes:
+        inputs: What is fed, by the original's name.
+        names: For each input its name in the original's part, and in the candidate's; None where
+            a part does not read it.
+        outputs: What is compared: the original's name and the candidate's.
+        original: The nodes of the original's part, for a reader.
+        candidate: Those of the candidate's.
+    """
+
+    inputs: tuple[Item, ...]
+    names: tuple[tuple[str | None, str | None], ...]
+    outputs: tuple[tuple[str, str], ...]
+    original: tuple[str, ...]
+    candidate: tuple[str, ...]
+
+    def fed(self) -> Iterator[tuple[Item, str | None, str | None]]:
+        """Yield each input with its names."""
+        for item, (ours, theirs) in zip(self.inputs, self.names, strict=True):
+            yield item, ours, theirs
+
+
+class DivergenceSearch:
+    """Two models, the inputs that both run on, and what was found inside.
+
+    Args:
+        original: The model that is right by definition.
+        candidate: The model in question.
+        settings: How they are compared.
+        seed: Which inputs to use; None for the first.
+    """
+
+    def __init__(
+        self, original: Path, candidate: Path, settings: Settings, seed: int | None = None
+    ) -> None:
+        """Find inputs, and read both models.
+
+        Raises:
+            VerificationError: The original does not run, or there are no inputs for it.
+            UsageError: A model's weights cannot be read.
+        """
+        self.seed = settings.seeds[0] if seed is None else seed
+        made = names_made_by_shape(read_model(candidate).graph)
+        self.fed = feed(original, settings, made)
+        self.candidate = _candidate(candidate, self.fed.source, settings)
+        self.specimen = Specimen(self.fed, self.seed)
+        self.wirings = self.specimen.wiring, Wiring(whole_model(candidate))
+
+    def layers(self, cap: int) -> Layers:
+        """Compare what is inside.
+
+        Args:
+            cap: How many bytes of values to hold at once, of each model.
+
+        Raises:
+            RunError: A model does not run with optimisation off.
+        """
+        return Inside(self.fed, self.candidate, self.wirings, self.seed, cap).compare()
+
+    @property
+    def shared(self) -> dict[str, str]:
+        """What both are given from outside: graph inputs and refilled weights."""
+        names = [*self.specimen.feeds, *(self.fed.source.weights or {})]
+        return {name: name for name in names}
+
+    def write(self, layers: Layers, at: Layer, folder: Path) -> CutPair | None:
+        """Write what computes *at* in both models, and what flows into that.
+
+        Returns:
+            What was written; None if it cannot be cut out.
+        """
+        ours, theirs, agreed = boundaries(layers, at, self.wirings, self.shared)
+        back = {partner: name for name, partner in agreed.items()}
+        starts = self.wirings[0].entering(ours), self.wirings[1].entering(theirs)
+        is_closed = all(n in agreed for n in starts[0]) and all(n in back for n in starts[1])
+        if not ours or not theirs or not is_closed:
+            return None
+        wanted = list(dict.fromkeys([*starts[0], *(back[name] for name in starts[1])]))
+        values = self._values([*wanted, at.original])
+        if values is None:
+            return None
+        types = {name: type_of(value) for name, value in values.items()}
+        renamed = {agreed[n]: t for n, t in types.items() if n in agreed}
+        renamed[at.candidate] = types[at.original]
+        mine = cut(self.wirings[0], ours, types, [at.original])
+        other = cut(self.wirings[1], theirs, renamed, [at.candidate])
+        if not _saved(mine, folder / "original.onnx") or not _saved(
+            other, folder / "candidate.onnx"
+        ):
+            return None
+        names = tuple(
+            (n if n in starts[0] else None, agreed[n] if agreed[n] in starts[1] else None)
+            for n in wanted
+        )
+        return CutPair(
+            _written(folder, wanted, values, at.original),
+            names,
+            ((at.original, at.candidate),),
+            _labels(self.wirings[0], ours),
+            _labels(self.wirings[1], theirs),
+        )
+
+    def _values(self, names: Sequence[str]) -> dict[str, Array | list[Array]] | None:
+        """Return what values of the original hold; None if that cannot be fed."""
+        try:
+            return self.specimen.values(names)
+        except RunError:
+            return None
+
+
+def _saved(model: onnx.ModelProto, path: Path) -> bool:
+    """Write a model unless it is too large for one file; tell whether it was."""
+    content = serialised(model)
+    if content is not None:
+        path.write_bytes(content)
+    return content is not None
+
+
+def _written(
+    folder: Path, names: Sequence[str], values: Mapping[str, Array | list[Array]], end: str
+) -> tuple[Item, ...]:
+    """Write what is fed, and what the original gives for it."""
+    (folder / DATA).mkdir(exist_ok=True)
+    items = []
+    for number, name in enumerate(names):
+        file = f"{DATA}/input_{number}.pb"
+        write_feed(folder / file, name, values[name])
+        items.append(Item(file, name, isinstance(values[name], list)))
+    write_feed(folder / DATA / "output_0.pb", end, values[end])
+    return tuple(items)
+
+
+def _candidate(path: Path, original: ModelSource, settings: Settings) -> ModelSource:
+    """Return the candidate to run, with the weights that the original was given."""
+    if not original.weights:
+        return ModelSource(path, libraries=settings.custom_ops, execution=settings.execution)
+    content = replace_weights(read_model(path), original.weights)
+    deployed = replace(original, libraries=settings.custom_ops, execution=settings.execution)
+    return replace(deployed, path=path, content=content)
+
+
+def _labels(wiring: Wiring, nodes: set[int]) -> tuple[str, ...]:
+    """Name nodes for a reader, by what they make."""
+    found = (wiring.nodes[index] for index in sorted(nodes))
+    return tuple(f"{node.op_type} {next(filter(None, node.output), '')!r}" for node in found)

@@ -1,0 +1,417 @@
+"""Run a model in onnxruntime or in onnx's reference evaluator, in this process.
+
+Importing this module loads onnxruntime; nothing else in dpl does.
+"""
+
+import ctypes
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx.external_data_helper import load_external_data_for_model
+from onnx.reference import ReferenceEvaluator
+from onnxruntime.capi import onnxruntime_pybind11_state as _state
+
+from dplcli.errors import UsageError
+from dplcli.files import is_text, text_path
+from dplcli.verify.model import read_whole
+from dplcli.verify.settings import (
+    CPU,
+    Array,
+    Execution,
+    Feed,
+    Leaf,
+    ModelSource,
+    Outputs,
+    RunError,
+    ShortageError,
+    is_exotic,
+)
+
+# What onnxruntime says, as one clean line.
+
+
+_NOISE = (
+    re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : "),
+    re.compile(r"Load model from .*? failed:\s*"),
+    re.compile(r"Non-zero status code returned while "),
+    re.compile(r"Status Message: "),
+    re.compile(r"<lambda\(\)>\s*"),
+    re.compile(r"/?[\w./\\+-]*onnxruntime[\w./\\+-]*\.(?:cc|h|cpp):\d+\s*"),
+    re.compile(r"[\w:~]*onnxruntime::[\w:<>,&*~ ]*\(.*?\)(?: const)?(?: \[with [^]]*\])?[:\s]*"),
+)
+_LONGEST_MESSAGE = 300
+_SHORTAGE = re.compile(
+    r"bad_?\s?alloc|allocate memory|out of memory|cannot allocate|allocation fail",
+    re.IGNORECASE,
+)
+
+
+def one_line(message: str) -> str:
+    """Return what onnxruntime said without its codes, C++ paths and signatures, on one line."""
+    text = " ".join(message.split())
+    for noise in _NOISE:
+        text = noise.sub("", text)
+    text = _balanced(" ".join(text.split()))
+    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+
+
+def _balanced(text: str) -> str:
+    """Strip quotes round the whole message, and close one that was cut open."""
+    text = text.strip(" ")
+    for quote in "'\"":
+        if text.startswith(quote) and text.endswith(quote) and text.count(quote) == 2:  # noqa: PLR2004
+            text = text.strip(quote)
+        if text.count(quote) % 2:
+            text = text.removesuffix(quote) if text.endswith(quote) else f"{text}{quote}"
+    return text
+
+
+def tells_of_shortage(message: str) -> bool:
+    """Tell a message that says that there was not enough memory."""
+    return _SHORTAGE.search(message) is not None
+
+
+# Arrays into onnxruntime and out of it, element types that numpy lacks included.
+
+
+_BITS = {
+    "bfloat16": 16,
+    "float8e4m3fn": 8,
+    "float8e4m3fnuz": 8,
+    "float8e5m2": 8,
+    "float8e5m2fnuz": 8,
+    "float8e8m0": 8,
+    "int4": 4,
+    "uint4": 4,
+    "int2": 2,
+    "uint2": 2,
+    "float4e2m1": 4,
+}
+_BYTE = 8
+
+
+def gives_numpy_types(session: ort.InferenceSession) -> bool:
+    """Tell whether numpy has the element type of every output of the model."""
+    exotic = {f"tensor({name})" for name in _BITS}
+    return not any(value.type in exotic for value in session.get_outputs())
+
+
+def leaves_of(value: object) -> tuple[Leaf, ...]:
+    """Return the arrays of one output: a tensor, a sequence, a map or an absent optional."""
+    match value:
+        case None:
+            return ()
+        case np.ndarray():
+            return (_leaf("", value),)
+        case dict():
+            return _map_leaves([value])
+        case [dict(), *_]:
+            return _map_leaves([entry for entry in value if isinstance(entry, dict)])
+        case list():
+            return tuple(_leaf(f"[{index}]", np.asarray(v)) for index, v in enumerate(value))
+        case _:
+            return (_leaf("", np.asarray(value)),)
+
+
+def _map_leaves(maps: Sequence[Mapping[object, object]]) -> tuple[Leaf, ...]:
+    keys = np.array([[str(key) for key in entry] for entry in maps], dtype=object)
+    values = np.array([list(entry.values()) for entry in maps])
+    if values.dtype == np.float64:
+        values = values.astype(np.float32)
+    return (_leaf(".keys", keys), _leaf(".values", values))
+
+
+def _leaf(label: str, data: Array) -> Leaf:
+    name = "string" if data.dtype.kind in "OUS" else data.dtype.name
+    return Leaf(label, name, data)
+
+
+def fed(feed: Feed) -> Feed | ort.OrtValue:
+    """Return what onnxruntime takes where it gives numpy's types; a feed can be of any."""
+    if isinstance(feed, np.ndarray) and is_exotic(feed):
+        return wrap(feed)
+    return feed
+
+
+def wrap(feed: Feed) -> ort.OrtValue:
+    """Hand an array to onnxruntime where outputs have a type that numpy lacks."""
+    if not isinstance(feed, np.ndarray) or feed.dtype.kind in "OUS":
+        raise NotImplementedError(
+            "onnxruntime's Python interface takes no strings, sequences or optionals where an "
+            "output has a type that numpy lacks"
+        )
+    if not is_exotic(feed):
+        return ort.OrtValue.ortvalue_from_numpy(feed)
+    import onnx  # noqa: PLC0415  # slow to load, and rarely needed
+
+    dtype = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
+    raw = feed.view(np.uint16 if feed.dtype.itemsize > 1 else np.uint8)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(raw), dtype)
+
+
+def unwrap(value: ort.OrtValue) -> Leaf:
+    """Read a tensor of onnxruntime, also one of a type that numpy lacks."""
+    kind = str(value.data_type())
+    inner = kind.removeprefix("tensor(").removesuffix(")")
+    if kind == f"tensor({inner})" and inner not in _BITS:
+        return _leaf("", value.numpy())
+    if kind != f"tensor({inner})":
+        raise NotImplementedError(f"an output of type {kind} beside types that numpy lacks")
+    shape = tuple(value.shape())
+    size = (int(np.prod(shape)) * _BITS[inner] + _BYTE - 1) // _BYTE
+    raw = ctypes.string_at(value.data_ptr(), size) if size else b""
+    from dplcli.verify.model import dtype_name  # noqa: PLC0415  # loads onnx
+
+    name = dtype_name(value.element_type())
+    if inner != "bfloat16":
+        codes = _unpacked(raw, _BITS[inner])[: int(np.prod(shape))]
+        return Leaf("", name, numbered(codes, inner).reshape(shape))
+    bits = np.frombuffer(raw, dtype=np.uint16).astype(np.uint32) << np.uint32(16)
+    return Leaf("", name, bits.view(np.float32).reshape(shape))
+
+
+def numbered(codes: Array, dtype: str) -> Array:
+    """Number the codes of a narrow type in the order of the numbers they stand for.
+
+    So a distance is in steps, and both zeros are the same.
+
+    Args:
+        codes: An unsigned code in each byte.
+        dtype: What onnxruntime or numpy call the type.
+    """
+    if dtype.startswith("uint") or dtype.endswith("e8m0"):
+        return codes
+    bits = next(width for name, width in _BITS.items() if dtype.replace("_", "") == name)
+    half = 1 << (bits - 1)
+    wide = codes.astype(np.int16)
+    below = wide - 2 * half if dtype.startswith("int") else half - wide
+    if dtype.endswith("uz"):
+        below = np.where(wide == half, -half, below)  # NaN has the place of the other zero
+    return np.where(wide < half, wide, below).astype(np.int8)
+
+
+def _unpacked(raw: bytes, bits: int) -> Array:
+    """Return a byte for each code, of which several may share one, the lowest bits first."""
+    shifts = np.arange(0, _BYTE, bits, dtype=np.uint8)
+    packed = np.frombuffer(raw, dtype=np.uint8)
+    return ((packed[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)
+
+
+# Running a model in onnxruntime, in this process, and saying in one line why it did not run.
+
+
+_SILENT = 4
+_LEVELS = {
+    "disable": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+_MODES = {
+    "sequential": ort.ExecutionMode.ORT_SEQUENTIAL,
+    "parallel": ort.ExecutionMode.ORT_PARALLEL,
+}
+_ERRORS: tuple[type[Exception], ...] = (
+    *(e for e in vars(_state).values() if isinstance(e, type) and issubclass(e, Exception)),
+    RuntimeError,
+    ValueError,
+    TypeError,
+    KeyError,
+    NotImplementedError,
+    MemoryError,
+    OSError,
+)
+
+
+class Session:
+    """A session for one model at one optimisation level, silent on stderr."""
+
+    def __init__(self, source: ModelSource, level: str) -> None:
+        """Create the session; this can take minutes for a large graph.
+
+        Raises:
+            RunError: onnxruntime does not accept the model.
+            UsageError: onnxruntime does not have the provider, or does not know an option.
+        """
+        ort.set_default_logger_severity(_SILENT)
+        options = ort.SessionOptions()
+        options.log_severity_level = _SILENT
+        options.graph_optimization_level = _LEVELS[level]
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        _apply_options(options, source.execution)
+        provider = source.execution.provider
+        _check_provider(provider)
+        try:
+            with ExitStack() as stack:
+                model = _model_of(source, options, stack)
+                _register(options, source.libraries)
+                providers = list(dict.fromkeys((provider, CPU)))
+                # Without its fallback, which runs on the CPU what another provider fails to do.
+                self._session = ort.InferenceSession(
+                    model, options, providers=providers, enable_fallback=0
+                )
+        except _ERRORS as error:
+            raise _onnxruntime_error(error) from error
+        if provider not in self._session.get_providers():
+            raise UsageError(
+                f"--provider {provider}: onnxruntime has it, but cannot start it here",
+                hint="the device, its driver, or a library that the provider needs is missing",
+            )
+        self._weights = source.weights  # which onnxruntime may read where they are
+        self._plain = gives_numpy_types(self._session)
+
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
+        """Return every output of the model.
+
+        Raises:
+            RunError: onnxruntime does not accept the inputs, or fails on the way.
+        """
+        options = ort.RunOptions()
+        options.log_severity_level = _SILENT
+        names = [output.name for output in self._session.get_outputs()]
+        try:
+            if self._plain:
+                given = {name: fed(feed) for name, feed in feeds.items()}
+                values = self._session.run(names, given, options)
+                return {n: leaves_of(v) for n, v in zip(names, values, strict=True)}
+            wrapped = {name: wrap(feed) for name, feed in feeds.items()}
+            results = self._session.run_with_ort_values(names, wrapped, options)
+            return {n: (unwrap(v),) for n, v in zip(names, results, strict=True)}
+        except _ERRORS as error:
+            raise _onnxruntime_error(error) from error
+
+
+def check_provider_and_libraries(libraries: Sequence[Path], provider: str) -> None:
+    """Look for a provider, and try to load custom operators.
+
+    Raises:
+        UsageError: onnxruntime does not have the provider; a file is no library, or one without
+            ``RegisterCustomOps``.
+    """
+    _check_provider(provider)
+    ort.set_default_logger_severity(_SILENT)
+    for library in libraries:
+        try:
+            _register(ort.SessionOptions(), (library,))
+        except _ERRORS as error:
+            raise UsageError(
+                f"--custom-ops {library}: onnxruntime does not load it: {one_line(str(error))}",
+                hint="it must be a shared library that exports RegisterCustomOps",
+            ) from error
+
+
+def _onnxruntime_error(error: Exception) -> RunError:
+    message = one_line(str(error)) or type(error).__name__
+    if isinstance(error, MemoryError) or tells_of_shortage(message):
+        return ShortageError(f"out of memory: {message}")
+    return RunError(message)
+
+
+def _check_provider(provider: str) -> None:
+    available = ort.get_available_providers()
+    if provider not in available:
+        raise UsageError(
+            f"--provider {provider}: this onnxruntime ({ort.__version__}) does not have it",
+            hint=f"it has {', '.join(available)}",
+        )
+
+
+def _apply_options(options: ort.SessionOptions, execution: Execution) -> None:
+    for key, text in execution.options:
+        if "." in key:
+            options.add_session_config_entry(key, text)
+        elif key == "execution_mode":
+            options.execution_mode = _MODES[text]
+        else:
+            setattr(options, key, int(text))
+
+
+def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
+    for library in libraries:
+        with text_path(library.resolve()) as name:
+            options.register_custom_ops_library(name)
+
+
+def _model_of(source: ModelSource, options: ort.SessionOptions, stack: ExitStack) -> str | bytes:
+    """Return the file's name, or its content with *options* that say where its data lies."""
+    content = source.content
+    if content is None and is_text(source.path):
+        return stack.enter_context(text_path(source.path))
+    folder = stack.enter_context(text_path(source.path.resolve().parent))
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    if source.weights:
+        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in source.weights.values()]
+        options.add_external_initializers(list(source.weights), values)
+    return source.path.read_bytes() if content is None else content
+
+
+# A model in onnx's reference evaluator: slow, written for clarity, and nobody's optimiser.
+
+
+class ReferenceSession:
+    """A model that the reference evaluator runs."""
+
+    def __init__(self, source: ModelSource) -> None:
+        """Load the model with all its weights.
+
+        Raises:
+            RunError: The reference evaluator does not know an operator, or cannot read the model.
+        """
+        try:
+            model = _load(source)
+            self._names = [output.name for output in model.graph.output]
+            self._evaluator = ReferenceEvaluator(model)
+        except Exception as error:
+            raise _evaluator_error(error) from error
+
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
+        """Return every output of the model.
+
+        Raises:
+            RunError: The reference evaluator fails on the way.
+        """
+        try:
+            with np.errstate(all="ignore"):
+                values = self._evaluator.run(None, dict(feeds))
+            return {
+                name: tuple(_readable(leaf) for leaf in leaves_of(value))
+                for name, value in zip(self._names, values, strict=True)
+            }
+        except Exception as error:
+            raise _evaluator_error(error) from error
+
+
+def _load(source: ModelSource) -> onnx.ModelProto:
+    """Read the model; refilled weights are put in, which are declared external without a file."""
+    if source.content is None:
+        return read_whole(source.path)
+    model = onnx.load_from_string(source.content)
+    weights = source.weights or {}
+    for tensor in model.graph.initializer:
+        if tensor.name in weights:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(weights[tensor.name], tensor.name))
+    with text_path(source.path.parent) as folder:
+        load_external_data_for_model(model, folder)
+    return model
+
+
+def _readable(leaf: Leaf) -> Leaf:
+    """Return data as onnxruntime's comes: bfloat16 as float32, float8 as its steps."""
+    if not is_exotic(leaf.data):
+        return leaf
+    if leaf.dtype == "bfloat16":
+        return Leaf(leaf.label, leaf.dtype, leaf.data.astype(np.float32))
+    if leaf.dtype.startswith("float8"):
+        return Leaf(leaf.label, leaf.dtype, numbered(leaf.data.view(np.uint8), leaf.dtype))
+    raise NotImplementedError(f"an output of type {leaf.dtype}")
+
+
+def _evaluator_error(error: Exception) -> RunError:
+    message = one_line(f"{type(error).__name__}: {error}")
+    return ShortageError(message) if isinstance(error, MemoryError) else RunError(message)

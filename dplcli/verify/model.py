@@ -1,0 +1,1082 @@
+"""What a model says to whoever runs it: its interface, where its values go and what they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
+
+import onnx
+from onnx.external_data_helper import load_external_data_for_model
+
+from dplcli.errors import VerificationError
+from dplcli.files import text_path
+from dplcli.ir.model import MANY, NODES_KEY, ORIGIN_KEY
+from dplcli.ir.operators import RANDOM_OPS
+from dplcli.onnx_io import parse_model, read_model_file
+from dplcli.onnx_io.infer import INFERENCE_ERRORS, Expansion, infer_shapes
+from dplcli.verify.settings import TIMEOUT, Execution
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+
+
+# The signature of a model: what it takes and gives, and whether two models agree on it.
+
+
+Kind = Literal["tensor", "sequence", "optional", "optional sequence", "map", "sparse", "unknown"]
+Dim = int | str | None
+
+
+@dataclass(frozen=True)
+class Port:
+    """One graph input or output.
+
+    Attributes:
+        name: Name of the value.
+        kind: What it holds; the other fields describe the tensor inside, if there is one.
+        dtype: Element type by number (`onnx.TensorProto.DataType`), 0 if unknown.
+        shape: A number, a symbol or None per dimension; None if not even the rank is declared.
+    """
+
+    name: str
+    kind: Kind
+    dtype: int
+    shape: tuple[Dim, ...] | None
+
+    @property
+    def type_name(self) -> str:
+        """Element type as numpy calls it, within the kind if that is no tensor."""
+        inner = dtype_name(self.dtype)
+        return inner if self.kind == "tensor" else f"{self.kind} of {inner}"
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it holds a list of tensors, if it holds anything."""
+        return self.kind in {"sequence", "optional sequence"}
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether it may hold nothing."""
+        return self.kind in {"optional", "optional sequence"}
+
+    @property
+    def symbols(self) -> tuple[str | None, ...]:
+        """Per axis the name under which its size is chosen; None for a number."""
+        return tuple(
+            None if isinstance(dim, int) else dim or f"{self.name}:{axis}"
+            for axis, dim in enumerate(self.shape or ())
+        )
+
+
+def dtype_name(dtype: int) -> str:
+    """Return numpy's name of an ONNX element type, 'unknown' if it is not one."""
+    if dtype == onnx.TensorProto.STRING:
+        return "string"
+    if dtype == onnx.TensorProto.UNDEFINED or dtype not in onnx.TensorProto.DataType.values():
+        return "unknown"
+    return onnx.helper.tensor_dtype_to_np_dtype(dtype).name
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """Read a model without its external data.
+
+    Raises:
+        ModelLoadError: There is no such file, or it does not hold a model.
+        InvalidModelError: A name in it is not UTF-8.
+    """
+    return parse_model(read_model_file(path), path)[0]
+
+
+def read_whole(path: Path) -> onnx.ModelProto:
+    """Read a model with its weights.
+
+    Raises:
+        ModelLoadError: There is no such file, or it does not hold a model.
+        InvalidModelError: A name in it is not UTF-8.
+        OSError: Its external data cannot be read; onnx raises other things for that, too.
+    """
+    model = read_model(path)
+    with text_path(path.parent) as folder:
+        load_external_data_for_model(model, folder)
+    return model
+
+
+def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) -> None:
+    """Refuse a model whose functions stand for far more nodes than it has.
+
+    onnxruntime puts functions in the place of their calls before it runs anything, calls in
+    functions included. Whoever sets a time limit of their own lets it try.
+
+    Raises:
+        VerificationError: It would take onnxruntime hours, or all memory.
+    """
+    expansion = Expansion(model)
+    if execution.timeout != TIMEOUT or expansion.is_bounded:
+        return
+    number = f"{expansion.total:,}" if expansion.total < MANY else "endlessly many"
+    raise VerificationError(
+        f"{path}: its functions stand for {number} nodes in the place of {expansion.stated:,}; "
+        "onnxruntime would expand them all before it runs",
+        hint="let it try for as long as you like to wait: --timeout 600",
+    )
+
+
+def input_ports(graph: onnx.GraphProto) -> tuple[Port, ...]:
+    """Return what has to be fed: the graph inputs that no initializer gives a default."""
+    given = {tensor.name for tensor in graph.initializer}
+    given |= {tensor.values.name for tensor in graph.sparse_initializer}
+    return tuple(port_of(info) for info in graph.input if info.name not in given)
+
+
+def output_ports(graph: onnx.GraphProto) -> tuple[Port, ...]:
+    """Return the graph outputs in order."""
+    return tuple(port_of(info) for info in graph.output)
+
+
+def port_of(info: onnx.ValueInfoProto) -> Port:
+    """Describe one declared value; a sequence or optional by the tensor inside it."""
+    kind, inner = kind_of(info.type)
+    field = inner.WhichOneof("value")
+    if field == "tensor_type":
+        tensor = inner.tensor_type
+        shape = dims_of(tensor.shape) if tensor.HasField("shape") else None
+        return Port(info.name, kind, tensor.elem_type, shape)
+    dtype = inner.map_type.key_type if field == "map_type" else onnx.TensorProto.UNDEFINED
+    return Port(info.name, "map" if field == "map_type" else kind, dtype, None)
+
+
+def kind_of(declared: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto]:
+    """Return the outermost container of a type and what is innermost in it."""
+    match declared.WhichOneof("value"):
+        case "tensor_type":
+            return "tensor", declared
+        case "sequence_type":
+            return "sequence", kind_of(declared.sequence_type.elem_type)[1]
+        case "optional_type":
+            kind, inner = kind_of(declared.optional_type.elem_type)
+            return "optional sequence" if kind == "sequence" else "optional", inner
+        case "map_type":
+            return "map", declared
+        case "sparse_tensor_type":
+            return "sparse", declared
+        case _:
+            return "unknown", declared
+
+
+def dims_of(shape: onnx.TensorShapeProto) -> tuple[Dim, ...]:
+    """Return each dimension as a number, a symbol or None; a negative number says nothing."""
+    return tuple(
+        (dim.dim_value if dim.dim_value >= 0 else None)
+        if dim.HasField("dim_value")
+        else dim.dim_param or None
+        for dim in shape.dim
+    )
+
+
+def signature_differences(original: onnx.GraphProto, candidate: onnx.GraphProto) -> list[str]:
+    """Name each difference in what the two take and give: names, order, types and ranks."""
+    return [
+        *_differences("input", input_ports(original), input_ports(candidate)),
+        *_differences("output", output_ports(original), output_ports(candidate)),
+    ]
+
+
+def _differences(what: str, ours: Sequence[Port], theirs: Sequence[Port]) -> list[str]:
+    names, other_names = [port.name for port in ours], [port.name for port in theirs]
+    found = [f"the candidate has no {what} {n!r}" for n in names if n not in other_names]
+    found += [f"the candidate has another {what} {n!r}" for n in other_names if n not in names]
+    if found:
+        return found
+    if names != other_names:
+        return [f"the {what}s are in another order: {other_names} where the original has {names}"]
+    for port, other in zip(ours, theirs, strict=True):
+        if port.type_name != other.type_name and "unknown" not in (port.kind, other.kind):
+            found.append(f"{what} {port.name!r} is {other.type_name}, not {port.type_name}")
+        elif None not in (port.shape, other.shape) and _rank(port) != _rank(other):
+            found.append(f"{what} {port.name!r} has rank {_rank(other)}, not {_rank(port)}")
+    return found
+
+
+def _rank(port: Port) -> int:
+    return len(port.shape or ())
+
+
+# Where a value goes inside a model: through subgraphs and through calls of local functions.
+#
+# Names of nested subgraphs are looked up together with those of the graph around them. A name that
+# is declared twice is therefore followed twice, which can only add consumers, never lose one.
+
+
+Dims = tuple[Dim, ...]
+FunctionId = tuple[str, str]
+
+_KEEPS_SHAPE = frozenset({"Identity", "Cast", "CastLike", "DequantizeLinear", "Dropout"})
+_LARGE = 1024
+
+
+class Body:
+    """What the nodes of a graph or function, and of the subgraphs inside it, say about names.
+
+    Attributes:
+        consumers: The nodes that read a name, and in which slot.
+        producers: The node that makes a name.
+        constants: The tensor behind a name, where there is one.
+        dims: Declared or inferred dimensions.
+        exits: Names outside a subgraph (or of a called function's outputs) that a name becomes.
+    """
+
+    def __init__(self, nodes: Iterable[onnx.NodeProto], outputs: Iterable[str] = ()) -> None:
+        """Index *nodes* and everything nested in them."""
+        self.consumers: dict[str, list[tuple[onnx.NodeProto, int]]] = defaultdict(list)
+        self.producers: dict[str, onnx.NodeProto] = {}
+        self.constants: dict[str, onnx.TensorProto] = {}
+        self.dims: dict[str, Dims] = {}
+        self.exits: dict[str, list[str]] = defaultdict(list)
+        self.outputs: dict[str, list[int]] = defaultdict(list)
+        for index, name in enumerate(outputs):
+            self.outputs[name].append(index)
+        pending = [nodes]
+        while pending:
+            for node in pending.pop():
+                self._add_node(node)
+                for graph in subgraphs(node):
+                    self._add_exits(node, graph)
+                    self.add_declarations(graph)
+                    pending.append(graph.node)
+
+    def add_declarations(self, graph: onnx.GraphProto) -> None:
+        """Take over the initializers and the declared shapes of *graph*."""
+        for info in (*graph.input, *graph.value_info, *graph.output):
+            if info.type.tensor_type.HasField("shape"):
+                self.dims[info.name] = dims_of(info.type.tensor_type.shape)
+        for tensor in graph.initializer:
+            self.constants[tensor.name] = tensor
+            self.dims[tensor.name] = tuple(tensor.dims)
+
+    def nodes(self) -> Iterator[onnx.NodeProto]:
+        """Yield the nodes that have an output, each once, nested ones included."""
+        for name, node in self.producers.items():
+            if name == next(filter(None, node.output)):
+                yield node
+
+    def _add_node(self, node: onnx.NodeProto) -> None:
+        for slot, name in enumerate(node.input):
+            if name:
+                self.consumers[name].append((node, slot))
+        self.producers.update((name, node) for name in node.output if name)
+        if node.op_type == "Constant" and (value := attribute(node, "value")) is not None:
+            self.constants[node.output[0]] = value.t
+            self.dims[node.output[0]] = tuple(value.t.dims)
+
+    def _add_exits(self, node: onnx.NodeProto, graph: onnx.GraphProto) -> None:
+        skipped = 1 if node.op_type == "Loop" else 0
+        for info, outer in zip(graph.output[skipped:], node.output, strict=False):
+            self.exits[info.name].append(outer)
+
+
+class Frame:
+    """A body with what its formal inputs stand for: one per call that a walk enters."""
+
+    def __init__(self, body: Body, call: Call | None = None) -> None:
+        """Open *body* at the main graph, or for one *call*."""
+        self.body = body
+        self.call = call
+        self.opened: dict[int, Frame] = {}
+
+    def dims(self, name: str) -> Dims | None:
+        """Return the dimensions of *name* where they are known, here or at the caller."""
+        frame: Frame | None = self
+        while frame is not None:
+            if (known := frame.body.dims.get(name)) is not None:
+                return known
+            node = frame.body.producers.get(name)
+            if node is not None and node.op_type not in _KEEPS_SHAPE:
+                return None
+            if node is not None:
+                name = node.input[0]
+            elif frame.call is None or (name := frame.call.actuals.get(name, "")) == "":
+                return None
+            else:
+                frame = frame.call.frame
+        return None
+
+    def constant(self, name: str) -> onnx.TensorProto | None:
+        """Return the tensor behind *name*, here or at the caller; None if it is computed."""
+        frame: Frame | None = self
+        while frame is not None:
+            if (found := frame.body.constants.get(name)) is not None:
+                return found
+            if frame.call is None:
+                return None
+            name, frame = frame.call.actuals.get(name, ""), frame.call.frame
+        return None
+
+    def integer(self, node: onnx.NodeProto, name: str, default: int) -> int:
+        """Return an integer attribute of *node*, through references to the caller's."""
+        frame: Frame | None = self
+        found = attribute(node, name)
+        while found is not None and found.ref_attr_name and frame is not None and frame.call:
+            found = attribute(frame.call.node, found.ref_attr_name)
+            frame = frame.call.frame
+        return default if found is None or found.ref_attr_name else found.i
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a local function: the node, where it stands, and formal to actual names."""
+
+    node: onnx.NodeProto
+    frame: Frame
+    actuals: Mapping[str, str]
+
+
+class Dataflow:
+    """The main graph and the local functions of one model, indexed when first walked."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        """Index the main graph, with inferred shapes; *model* loses its large weights."""
+        model = inferred(model)
+        body = Body(model.graph.node)
+        body.add_declarations(model.graph)
+        self.model = model
+        self.main = Frame(body)
+        self._functions = {(f.domain, f.name): f for f in model.functions}
+        self._bodies: dict[FunctionId, Body] = {}
+
+    def enter(self, frame: Frame, node: onnx.NodeProto) -> tuple[Frame, tuple[str, ...]] | None:
+        """Return the frame inside a call and its formal inputs; None if *node* is no call."""
+        key = (node.domain, node.op_type)
+        function = self._functions.get(key)
+        if function is None:
+            return None
+        if key not in self._bodies:
+            self._bodies[key] = Body(function.node, function.output)
+        formals = tuple(function.input)
+        if id(node) not in frame.opened:
+            actuals = dict(zip(formals, node.input, strict=False))
+            frame.opened[id(node)] = Frame(self._bodies[key], Call(node, frame, actuals))
+        return frame.opened[id(node)], formals
+
+
+class WalkState(Protocol):
+    """Where a walk stands: a value, and what is known of the way to it; hashable."""
+
+    @property
+    def name(self) -> str:
+        """The value; "" for an omitted one."""
+
+
+P = TypeVar("P", bound=WalkState)
+
+
+def walk(start: P, onward: Callable[[P], Iterable[P]], most: int) -> None:
+    """Visit each place that can be reached once; stop after so many, however large the graph.
+
+    Args:
+        start: Where to begin.
+        onward: Looks at a place, and says where one gets from it.
+        most: How many places to know of at the most.
+    """
+    pending, seen = [start], {start}
+    while pending and len(seen) < most:
+        for place in onward(pending.pop()):
+            if place.name and place not in seen:
+                seen.add(place)
+                pending.append(place)
+
+
+def leaving(frame: Frame, name: str) -> Iterator[tuple[Frame, str]]:
+    """Yield the values that *name* becomes outside of its subgraph or function."""
+    for outer in frame.body.exits.get(name, ()):
+        yield frame, outer
+    if frame.call is None:
+        return
+    for index in frame.body.outputs.get(name, ()):
+        if index < len(frame.call.node.output):
+            yield frame.call.frame, frame.call.node.output[index]
+
+
+def entering(node: onnx.NodeProto, slot: int) -> Iterator[str]:
+    """Yield the subgraph inputs that stand for input *slot* of a Loop or Scan."""
+    for graph in subgraphs(node):
+        if node.op_type == "Scan" or slot > 1:
+            yield from (info.name for info in graph.input[slot : slot + 1])
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs that *node* holds as attributes."""
+    for item in node.attribute:
+        if item.type == onnx.AttributeProto.GRAPH:
+            yield item.g
+        yield from item.graphs
+
+
+def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
+    """Return an attribute by name."""
+    return next((item for item in node.attribute if item.name == name), None)
+
+
+def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return *model* without its large weights and with inferred shapes, as far as onnx can.
+
+    The argument loses its large weights too, so that a model is never held twice. Where inference
+    fails, the model's own declarations have to do.
+    """
+    for tensor in model.graph.initializer:
+        if len(tensor.raw_data) > _LARGE:
+            tensor.ClearField("raw_data")
+        for name in ("float_data", "int32_data", "int64_data", "double_data"):
+            if len(getattr(tensor, name)) > _LARGE:
+                tensor.ClearField(name)
+    try:
+        return infer_shapes(model)[0]
+    except INFERENCE_ERRORS:
+        return model
+
+
+def small_values(
+    tensor: onnx.TensorProto,
+) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
+    """Return the values of a tensor that holds them itself and is not empty, else None."""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or 0 in tensor.dims:
+        return None
+    try:
+        return onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError):
+        return None
+
+
+# Cutting a part out of a model, so that it runs alone on what flows into it there.
+
+
+_STANDARD = frozenset({"", "ai.onnx"})
+
+
+class Wiring:
+    """Who makes and who reads what in the main graph of a model; bodies count for their node.
+
+    Args:
+        model: The model, which is not changed.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        """Index the main graph."""
+        self.model = model
+        self.nodes = list(model.graph.node)
+        self.reads = [tuple(dict.fromkeys(read_names(node))) for node in self.nodes]
+        self.makers: dict[str, int] = {}
+        self.readers: dict[str, list[int]] = defaultdict(list)
+        for index, node in enumerate(self.nodes):
+            self.makers.update((name, index) for name in node.output if name)
+            for name in self.reads[index]:
+                self.readers[name].append(index)
+        self.initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.sparse = {item.values.name: item for item in model.graph.sparse_initializer}
+        self.outputs = {info.name for info in model.graph.output}
+
+    def holders(self, names: Collection[str]) -> set[int]:
+        """Return the nodes that make one of *names*: themselves, in a body or in a function."""
+        functions = {
+            (function.domain, function.name)
+            for function in self.model.functions
+            if any(name in names for node in function.node for name in _made(node))
+        }
+        return {
+            index
+            for index, node in enumerate(self.nodes)
+            if (node.domain, node.op_type) in functions or any(n in names for n in _made(node))
+        }
+
+    def neighbours(self, nodes: set[int]) -> set[int]:
+        """Return *nodes* and those that make what they read, or read what they make."""
+        found = set(nodes)
+        for index in nodes:
+            found |= {self.makers[name] for name in self.reads[index] if name in self.makers}
+            for name in self.nodes[index].output:
+                found.update(self.readers.get(name, ()))
+        return found
+
+    def with_constants(self, nodes: Collection[int]) -> set[int]:
+        """Return *nodes* and the Constant nodes that they read."""
+        read = {self.makers.get(name) for index in nodes for name in self.reads[index]}
+        return set(nodes) | {
+            index
+            for index in read
+            if index is not None
+            and self.nodes[index].op_type == "Constant"
+            and self.nodes[index].domain in _STANDARD
+        }
+
+    def entering(self, nodes: Collection[int]) -> list[str]:
+        """Return what *nodes* read and neither make nor find among the initializers."""
+        made = {name for index in nodes for name in self.nodes[index].output}
+        read = dict.fromkeys(name for index in sorted(nodes) for name in self.reads[index])
+        own = self.initializers.keys() | self.sparse.keys() | made
+        return [name for name in read if name not in own]
+
+    def leaving(self, nodes: Collection[int]) -> list[str]:
+        """Return what *nodes* make and others read or the model returns; else their last values."""
+        found, last = [], []
+        for index in sorted(nodes):
+            for name in filter(None, self.nodes[index].output):
+                readers = self.readers.get(name, ())
+                if name in self.outputs or any(reader not in nodes for reader in readers):
+                    found.append(name)
+                elif not readers:
+                    last.append(name)
+        return found or last
+
+    def between(self, start: Collection[str], end: Iterable[str]) -> set[int]:
+        """Return the nodes that *end* is computed by, from the values of *start* on."""
+        found: set[int] = set()
+        pending = list(end)
+        while pending:
+            name = pending.pop()
+            index = self.makers.get(name)
+            if index is None or index in found or name in start:
+                continue
+            found.add(index)
+            pending += self.reads[index]
+        return found
+
+
+def cut(
+    wiring: Wiring, nodes: Collection[int], types: Mapping[str, onnx.TypeProto], ends: Sequence[str]
+) -> onnx.ModelProto:
+    """Return a model of *nodes* alone, under the names that its values have.
+
+    Args:
+        wiring: The model.
+        nodes: Indices of what is to be kept.
+        types: The types of what enters and leaves.
+        ends: What the model is to return.
+    """
+    old, new = wiring.model, onnx.ModelProto()
+    new.ir_version = old.ir_version
+    new.opset_import.extend(old.opset_import)
+    new.functions.extend(old.functions)
+    new.graph.name = old.graph.name or "cut"
+    new.graph.node.extend(wiring.nodes[index] for index in sorted(nodes))
+    read = {name for index in nodes for name in wiring.reads[index]}
+    made = {name for index in nodes for name in wiring.nodes[index].output}
+    new.graph.initializer.extend(t for name, t in wiring.initializers.items() if name in read)
+    new.graph.sparse_initializer.extend(t for name, t in wiring.sparse.items() if name in read)
+    for name in wiring.entering(nodes):
+        new.graph.input.add(name=name, type=types[name])
+    for name in ends:
+        new.graph.output.add(name=name, type=types[name])
+    shown = set(ends)
+    new.graph.value_info.extend(
+        info for info in old.graph.value_info if info.name in made and info.name not in shown
+    )
+    return new
+
+
+def read_names(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield what a node reads, and what its bodies capture."""
+    yield from filter(None, node.input)
+    for graph in subgraphs(node):
+        yield from _captured(graph)
+
+
+def _captured(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the names that a body reads and does not make."""
+    own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+    own |= {tensor.values.name for tensor in graph.sparse_initializer}
+    own |= {name for node in graph.node for name in node.output}
+    for node in graph.node:
+        yield from (name for name in read_names(node) if name not in own)
+    yield from (info.name for info in graph.output if info.name not in own)
+
+
+def _made(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield what a node makes, and what is made in its bodies."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        yield from filter(None, current.output)
+        for graph in subgraphs(current):
+            pending.extend(graph.node)
+
+
+# What a model that dpl wrote says of itself: which values it took over from the original.
+#
+# A rewrite leaves the names of the nodes that it replaced, a partition those of the nodes that a
+# call stands for (`dplcli.ir.model`). Files come from anywhere: what does not read is as good as
+# missing.
+
+
+class Logged(NamedTuple):
+    """A value that kept its name, and who made it before.
+
+    Attributes:
+        name: The value.
+        makers: Names of the nodes of the original, one of which made it.
+        op_type: The operator of that node; "" if it is not known.
+    """
+
+    name: str
+    makers: frozenset[str]
+    op_type: str = ""
+
+    def is_made_by(self, node: onnx.NodeProto) -> bool:
+        """Whether *node*, of the original, may be who made the value."""
+        return node.name in self.makers and self.op_type in {"", node.op_type}
+
+
+def logged_values(node: onnx.NodeProto) -> Iterator[Logged]:
+    """Yield the outputs of a node of the candidate that its metadata tells the origin of."""
+    metadata = {entry.key: entry.value for entry in node.metadata_props}
+    if replaced := metadata.get(ORIGIN_KEY):
+        makers = frozenset(replaced.split(", "))
+        yield from (Logged(name, makers) for name in node.output if name)
+    yield from (
+        found for found in _entries(metadata.get(NODES_KEY, "")) if found.name in node.output
+    )
+
+
+def _entries(text: str) -> Iterator[Logged]:
+    """Yield what the nodes that a call stands for made."""
+    try:
+        entries = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return
+    for entry in entries if isinstance(entries, list) else ():
+        match entry:
+            case [str(op), str(name), [*outputs], *_]:
+                op_type = op.rpartition("::")[2]
+                for output in outputs:
+                    if isinstance(output, str) and output:
+                        yield Logged(output, frozenset({name}), op_type)
+            case _:
+                continue
+
+
+# What whole numbers and booleans are for, told by where their influence ends.
+#
+# A mask reaches a softmax through casts, comparisons and arithmetic, without selecting anything; a
+# position reaches a sine or cosine, perhaps through a matrix of frequencies. Neither shows at the
+# operator that reads the input first: both are cast to float there, and multiplied.
+
+
+_MOST_PURPOSE_STATES = 4_000
+_WHOLE = frozenset(
+    {onnx.TensorProto.BOOL, onnx.TensorProto.INT8, onnx.TensorProto.UINT8}
+    | {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
+)
+_FIRST_ONLY = frozenset(
+    {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Slice", "Expand"}
+    | {"Tile", "Pad", "Split", "Cast", "CastLike", "Gather", "GatherND", "GatherElements"}
+    | {"ReduceMax", "ReduceMin", "Trilu", "Clip", "QuantizeLinear", "DequantizeLinear"}
+)
+_ALL_INPUTS = frozenset(
+    {"Not", "Neg", "Sub", "Mul", "Add", "Div", "Where", "And", "Or", "Equal", "Greater", "Less"}
+    | {"GreaterOrEqual", "LessOrEqual", "Max", "Min", "Concat", "ScatterND", "ScatterElements"}
+)
+_MIXES = frozenset({"MatMul", "Gemm", "Einsum"})
+_MASKED = {("Softmax", 0), ("Attention", 3), ("MultiHeadAttention", 4), ("MultiHeadAttention", 5)}
+_TURNS = frozenset({"Sin", "Cos"})
+
+
+class Purpose(Enum):
+    """What a consumer takes its input for."""
+
+    COUNT = "count"
+    NUMBER = "number"
+    POSITIVE = "positive"
+    UNIT = "unit"
+    ABOVE_ONE = "above one"
+    MASK = "mask"
+    ANGLE = "angle"
+
+
+@dataclass(frozen=True)
+class _PurposeState:
+    """A value on the way; *mixed* tells whether a matrix product lies between."""
+
+    frame: Frame
+    name: str
+    mixed: bool = False
+
+
+def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
+    """Return whether *port* masks an attention or turns by an angle; nothing for other types."""
+    found: set[Purpose] = set()
+    if port.dtype not in _WHOLE:
+        return found
+    start = _PurposeState(flow.main, port.name)
+    walk(start, lambda place: _purpose_onward(flow, place, found), _MOST_PURPOSE_STATES)
+    return found
+
+
+def _purpose_onward(
+    flow: Dataflow, place: _PurposeState, found: set[Purpose]
+) -> Iterator[_PurposeState]:
+    for frame, name in leaving(place.frame, place.name):
+        yield _PurposeState(frame, name, place.mixed)
+    for node, slot in place.frame.body.consumers.get(place.name, ()):
+        if (entered := flow.enter(place.frame, node)) is not None:
+            frame, formals = entered
+            for name in formals[slot : slot + 1]:
+                yield _PurposeState(frame, name, place.mixed)
+            continue
+        if (node.op_type, slot) in _MASKED and not place.mixed:
+            found.add(Purpose.MASK)
+        elif node.op_type in _TURNS:
+            found.add(Purpose.ANGLE)
+        for name in entering(node, slot):
+            yield _PurposeState(place.frame, name, place.mixed)
+        if _carries(node.op_type, slot):
+            mixed = place.mixed or node.op_type in _MIXES
+            for name in node.output:
+                yield _PurposeState(place.frame, name, mixed)
+
+
+def _carries(op_type: str, slot: int) -> bool:
+    return op_type in _ALL_INPUTS or op_type in _MIXES or (slot == 0 and op_type in _FIRST_ONLY)
+
+
+# Which values an input may take, read from the operators that consume it.
+#
+# An index has to lie inside the axis that it selects from, a mask is 0 or 1, Log wants a positive
+# number. The consumers are found by following the input through everything that moves values
+# without changing them: reshapes, casts, subgraphs, calls of local functions.
+
+
+_MOST_DOMAIN_STATES = 20_000
+
+# Operators whose outputs hold nothing but values of the given input slots.
+_ALL_SLOTS = tuple(range(64))
+_MOVES: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose"), (0,)),
+    **dict.fromkeys(("Slice", "Expand", "Tile", "Pad", "Split", "Dropout", "Compress"), (0,)),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Cast", "CastLike"), (0,)),
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "TopK", "ReverseSequence", "Squeeze"), (0,)),
+    **dict.fromkeys(("ScatterND", "ScatterElements"), (0, 2)),
+    **dict.fromkeys(("Concat", "Max", "Min"), _ALL_SLOTS),
+    "Where": (1, 2),
+}
+# Operators that select by index: slot of the indices -> slot of the data, axis (or the name of
+# the attribute that holds it, with its default).
+_INDEXED: dict[tuple[str, int], tuple[int, int | tuple[str, int]]] = {
+    ("Gather", 1): (0, ("axis", 0)),
+    ("GatherElements", 1): (0, ("axis", 0)),
+    ("ScatterElements", 1): (0, ("axis", 0)),
+    ("ArrayFeatureExtractor", 1): (0, -1),
+    ("GatherBlockQuantized", 1): (0, ("gather_axis", 0)),
+    ("RotaryEmbedding", 1): (2, 0),
+    ("RotaryEmbedding", 3): (1, 0),
+    ("GroupQueryAttention", 9): (7, 0),
+    ("SoftmaxCrossEntropyLoss", 1): (0, 1),
+    ("NegativeLogLikelihoodLoss", 1): (0, 1),
+    ("EmbedLayerNormalization", 0): (2, 0),
+    ("EmbedLayerNormalization", 1): (4, 0),
+    ("EmbedLayerNormalization", 8): (3, 0),
+}
+# Operators that take lengths, 1 to the size of an axis: slot of the lengths -> slot of the data,
+# name of the attribute that decides and, for each of its values, the axis.
+_LENGTHS: dict[tuple[str, int], tuple[int, str, tuple[int, int]]] = {
+    ("RNN", 4): (0, "layout", (0, 1)),
+    ("GRU", 4): (0, "layout", (0, 1)),
+    ("LSTM", 4): (0, "layout", (0, 1)),
+    ("ReverseSequence", 1): (0, "time_axis", (0, 1)),
+    ("Attention", 6): (1, "", (-2, -2)),
+}
+_AXES = frozenset({("CumSum", 1), ("CumProd", 1)})
+_PARTS = frozenset({("Split", 1), ("SplitToSequence", 1)})
+_INDEXED_ND = frozenset({("GatherND", 1), ("ScatterND", 1)})
+_COUNTS = frozenset(
+    {("Loop", 0), ("Tile", 1), ("Expand", 1), ("ConstantOfShape", 0), ("Reshape", 1), ("TopK", 1)}
+    | {("Range", 0), ("Range", 1), ("Range", 2), ("Slice", 1), ("Slice", 2), ("OneHot", 1)}
+    | {("Pad", 1), ("Resize", 3), ("Unsqueeze", 1)}
+)
+_POSITIVE = frozenset({"Log", "Sqrt", "Reciprocal"})
+_UNIT = frozenset({"Asin", "Acos", "Atanh"})
+_ARITHMETIC = frozenset({"Add", "Sub", "Div", "Mod", "Pow", "MatMul", "MatMulInteger"})
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An index plus *offset* selects from an axis of size *limit* (a number or a symbol)."""
+
+    limit: int | str
+    offset: int = 0
+
+
+@dataclass
+class Domain:
+    """What the consumers of one input say about its values.
+
+    Attributes:
+        bounds: Axes from which it selects.
+        parts: Sizes of axes that it divides: its values add up to that.
+        uses: What else it is taken for.
+    """
+
+    bounds: set[Bound] = field(default_factory=set)
+    parts: set[int | str] = field(default_factory=set)
+    uses: set[Purpose] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class _DomainState:
+    """A value on the way; *cast* tells whether it changed its type since the input."""
+
+    frame: Frame
+    name: str
+    offset: int = 0
+    cast: bool = False
+
+
+def input_domain(flow: Dataflow, port: Port) -> Domain:
+    """Follow *port* to its consumers and collect what they allow.
+
+    The walk stops after a fixed number of values, so that a huge graph costs no more than a
+    large one; what lies behind is then not asked.
+    """
+    domain = Domain(uses=purposes(flow, port))
+    start = _DomainState(flow.main, port.name)
+    walk(start, lambda place: _domain_onward(flow, place, domain), _MOST_DOMAIN_STATES)
+    return domain
+
+
+def _domain_onward(flow: Dataflow, place: _DomainState, domain: Domain) -> Iterator[_DomainState]:
+    for frame, name in leaving(place.frame, place.name):
+        yield _DomainState(frame, name, place.offset, place.cast)
+    for node, slot in place.frame.body.consumers.get(place.name, ()):
+        if (entered := flow.enter(place.frame, node)) is not None:
+            frame, formals = entered
+            for name in formals[slot : slot + 1]:
+                yield _DomainState(frame, name, place.offset, place.cast)
+            continue
+        _note(domain, place, node, slot)
+        for name in entering(node, slot):
+            yield _DomainState(place.frame, name, place.offset, place.cast)
+        if slot in _MOVES.get(node.op_type, ()):
+            cast = place.cast or node.op_type == "Cast"
+            for name in node.output:
+                yield _DomainState(place.frame, name, place.offset, cast)
+        elif (step := _constant_step(place.frame, node, slot)) is not None:
+            yield _DomainState(place.frame, node.output[0], place.offset + step, place.cast)
+
+
+def _note(domain: Domain, place: _DomainState, node: onnx.NodeProto, slot: int) -> None:
+    key = (node.op_type, slot)
+    if key in _PARTS and not node.domain:
+        dims = _data_dims(place.frame, node, 0)
+        axis = place.frame.integer(node, "axis", 0)
+        domain.parts.update(dim for dim in dims[axis : axis + 1 or None] if dim)
+    domain.bounds.update(
+        Bound(limit, place.offset) for limit in _limits(place.frame, node, slot) if limit
+    )
+    domain.bounds.update(
+        Bound(limit, place.offset - 1) for limit in _longest(place.frame, node, slot) if limit
+    )
+    if key in _COUNTS:
+        domain.uses.add(Purpose.COUNT)
+    elif node.op_type in _POSITIVE:
+        domain.uses.add(Purpose.POSITIVE)
+    elif node.op_type in _UNIT:
+        domain.uses.add(Purpose.UNIT)
+    elif node.op_type == "Acosh":
+        domain.uses.add(Purpose.ABOVE_ONE)
+    elif node.op_type in _ARITHMETIC and not place.cast:
+        domain.uses.add(Purpose.NUMBER)
+
+
+def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
+    key = (node.op_type, slot)
+    if node.op_type == "OneHot" and slot == 0:
+        depth = frame.constant(node.input[1])
+        values = None if depth is None else small_values(depth)
+        return [] if values is None else [int(values.reshape(-1)[0])]
+    if key in _INDEXED_ND:
+        return list(_data_dims(frame, node, 0))
+    if key in _AXES:
+        return [len(_data_dims(frame, node, 0))]
+    if key not in _INDEXED or _is_other_rotation(node, slot):
+        return []
+    data, axis = _INDEXED[key]
+    if not isinstance(axis, int):
+        axis = frame.integer(node, axis[0], axis[1])
+    dims = _data_dims(frame, node, data)
+    return [dims[axis]] if -len(dims) <= axis < len(dims) else []
+
+
+def _longest(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
+    """Return the size that a length in input *slot* may reach: it is the last index, plus one."""
+    if (node.op_type, slot) not in _LENGTHS or node.domain:
+        return []
+    data, switch, axes = _LENGTHS[node.op_type, slot]
+    axis = axes[bool(frame.integer(node, switch, 0))]
+    dims = _data_dims(frame, node, data)
+    return [dims[axis]] if -len(dims) <= axis < len(dims) else []
+
+
+def _is_other_rotation(node: onnx.NodeProto, slot: int) -> bool:
+    """Tell the slot that holds no positions: onnxruntime's own operator has another order."""
+    own = node.domain == "com.microsoft"
+    return node.op_type == "RotaryEmbedding" and slot == (3 if own else 1)
+
+
+def _data_dims(frame: Frame, node: onnx.NodeProto, slot: int) -> tuple[Dim, ...]:
+    return (frame.dims(node.input[slot]) or ()) if slot < len(node.input) else ()
+
+
+def _constant_step(frame: Frame, node: onnx.NodeProto, slot: int) -> int | None:
+    """Return what an Add or Sub of one constant integer adds to its input *slot*."""
+    if node.op_type not in {"Add", "Sub"} or (node.op_type == "Sub" and slot == 1):
+        return None
+    other = frame.constant(node.input[1 - slot])
+    values = None if other is None else small_values(other)
+    if values is None or values.size != 1 or values.dtype.kind not in "iu":
+        return None
+    step = int(values.reshape(-1)[0])
+    return -step if node.op_type == "Sub" else step
+
+
+# What a value is computed by, as a digest: equal digests, equal computations from equal inputs.
+#
+# Names of nodes and of values do not enter, with the exception of graph inputs; attributes, weights
+# and bodies do. Identity is looked through, and where a constant is kept makes no difference.
+
+
+Digests = dict[str, bytes]
+
+
+def digests(model: onnx.ModelProto) -> Digests:
+    """Return the digest of every value of the main graph."""
+    return _Digester(model).main()
+
+
+class _Digester:
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self.versions = {_domain(item.domain): item.version for item in model.opset_import}
+        self.functions = {
+            (_domain(function.domain), function.name): _hashed(
+                b"function", function.SerializeToString(deterministic=True)
+            )
+            for function in model.functions
+        }
+        self.unique = 0
+
+    def main(self) -> Digests:
+        """Return the digests of the main graph."""
+        graph = self.model.graph
+        found = {info.name: _hashed(b"input", info.name.encode()) for info in graph.input}
+        found |= {tensor.name: _tensor(tensor) for tensor in graph.initializer}
+        self._walk(graph.node, found)
+        return found
+
+    def _walk(self, nodes: Iterable[onnx.NodeProto], found: Digests) -> None:
+        """Add the digests of what *nodes* make."""
+        for node in nodes:
+            base = self._node(node, found)
+            for index, name in enumerate(node.output):
+                if name:
+                    found[name] = self._output(node, base, index, found)
+
+    def _output(
+        self, node: onnx.NodeProto, base: bytes, index: int, found: Mapping[str, bytes]
+    ) -> bytes:
+        if _domain(node.domain) == "" and not index:
+            if node.op_type == "Identity" and node.input[0] in found:
+                return found[node.input[0]]
+            value = attribute(node, "value") if node.op_type == "Constant" else None
+            if value is not None and value.type == onnx.AttributeProto.TENSOR:
+                return _tensor(value.t)
+        return _hashed(base, str(index).encode())
+
+    def _node(self, node: onnx.NodeProto, found: Mapping[str, bytes]) -> bytes:
+        """Return the digest of an operator with its attributes and inputs."""
+        domain = _domain(node.domain)
+        if node.op_type in RANDOM_OPS:
+            return self._nothing_else()
+        inputs = list(node.input)
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        parts = [
+            domain.encode(),
+            node.op_type.encode(),
+            str(self.versions.get(domain, 0)).encode(),
+            self.functions.get((domain, node.op_type), b""),
+        ]
+        parts += [found.get(n) or self._nothing_else() if n else b"" for n in inputs]
+        parts += [
+            _hashed(item.name.encode(), self._attribute(item, found))
+            for item in sorted(node.attribute, key=lambda item: item.name)
+        ]
+        return _hashed(*parts)
+
+    def _attribute(self, item: onnx.AttributeProto, found: Mapping[str, bytes]) -> bytes:
+        if item.type == onnx.AttributeProto.GRAPH:
+            return self._body(item.g, found)
+        if item.type == onnx.AttributeProto.GRAPHS:
+            return _hashed(*(self._body(graph, found) for graph in item.graphs))
+        if item.type == onnx.AttributeProto.TENSOR:
+            return _tensor(item.t)
+        plain = onnx.AttributeProto()
+        plain.CopyFrom(item)
+        plain.ClearField("doc_string")
+        content: bytes = plain.SerializeToString(deterministic=True)
+        return content
+
+    def _body(self, graph: onnx.GraphProto, outer: Mapping[str, bytes]) -> bytes:
+        """Return the digest of what a body returns, captured values included."""
+        found = dict(outer)
+        for index, info in enumerate(graph.input):
+            found[info.name] = _hashed(b"formal", str(index).encode())
+        found |= {tensor.name: _tensor(tensor) for tensor in graph.initializer}
+        self._walk(graph.node, found)
+        return _hashed(*(found.get(i.name) or self._nothing_else() for i in graph.output))
+
+    def _nothing_else(self) -> bytes:
+        """Return a digest that nothing else has, in no model."""
+        self.unique += 1
+        return _hashed(b"unique", str((id(self), self.unique)).encode())
+
+
+def _tensor(tensor: onnx.TensorProto) -> bytes:
+    head = f"{tensor.data_type}{tuple(tensor.dims)}".encode()
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return _hashed(b"tensor", head, *tensor.string_data)
+    try:
+        data = onnx.numpy_helper.to_array(tensor).tobytes()
+    except (ValueError, TypeError):
+        data = tensor.SerializeToString(deterministic=True)
+    return _hashed(b"tensor", head, data)
+
+
+def _hashed(*parts: bytes) -> bytes:
+    """Return the digest of *parts*, of which no two lists run into each other."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        hasher.update(len(part).to_bytes(8, "little"))
+        hasher.update(part)
+    return hasher.digest()
+
+
+def _domain(domain: str) -> str:
+    return "" if domain in _STANDARD else domain
+
+
+def same_digest(
+    ours: Mapping[str, bytes], theirs: dict[str, bytes], names: Sequence[str]
+) -> dict[str, str]:
+    """Return for each of *names* a value of the other model with its digest, each once."""
+    alike: dict[bytes, list[str]] = defaultdict(list)
+    for name in reversed(theirs):
+        alike[theirs[name]].append(name)
+    found = {}
+    for name in names:
+        if partners := alike.get(ours.get(name, b"")):
+            found[name] = partners.pop()
+    return found

@@ -1,0 +1,799 @@
+"""Run models: in worker processes of their own, or in ours. onnxruntime is loaded when used."""
+
+import array
+import atexit
+import json
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any, Literal, Protocol, cast
+
+import numpy as np
+
+from dplcli.errors import UsageError, VerificationError
+from dplcli.verify.settings import (
+    CPU,
+    Array,
+    Execution,
+    Feed,
+    Leaf,
+    ModelSource,
+    Outputs,
+    RunError,
+    ShortageError,
+    StoppedError,
+    is_exotic,
+)
+
+# Messages between dpl and its workers: a line of JSON, and arrays in shared memory.
+#
+# Each message is a length, a JSON object, and at most one file descriptor. That stands for a file
+# without a name which holds the arrays one after another: the receiver maps it and looks at them in
+# place. Nothing is unpickled, and nothing is left behind whoever dies when.
+
+
+Header = dict[str, Any]
+
+OUT_OF_MEMORY = 71
+"""Exit code of a worker that has not even the memory to say so."""
+
+_ALIGNMENT = 64
+_LENGTH = 8
+_CHUNK = 1 << 20
+
+
+class ClosedError(Exception):
+    """The other side is gone."""
+
+
+def send(to: socket.socket, header: Header, arrays: Sequence[Array] = ()) -> None:
+    """Send a message.
+
+    Raises:
+        ClosedError: Nobody listens any more.
+        TimeoutError: Nobody read it in the time that the socket allows.
+    """
+    packed, places, size = [], [], 0
+    for values in arrays:
+        place, data = _pack(values)
+        place |= {"offset": size, "nbytes": data.nbytes}
+        packed.append(data)
+        places.append(place)
+        size += -(-data.nbytes // _ALIGNMENT) * _ALIGNMENT
+    text = json.dumps({**header, "arrays": places, "size": size}).encode()
+    length = len(text).to_bytes(_LENGTH, "little")
+    descriptors = [_fill(packed, places, size)] if size else []
+    try:
+        socket.send_fds(to, [length], descriptors)
+        to.sendall(text)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise ClosedError from error
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def receive(
+    at: socket.socket, deadline: float | None = None, *, writable: bool = False
+) -> tuple[Header, list[Array]]:
+    """Wait for a message.
+
+    Args:
+        at: Where it comes in.
+        deadline: When to give up, by `time.monotonic`; None for never.
+        writable: Map the arrays so that writing to them changes a private copy.
+
+    Raises:
+        ClosedError: The other side went away before or within the message.
+        TimeoutError: It did not come in time.
+    """
+    descriptors: list[int] = []
+    try:
+        length = int.from_bytes(_read(at, _LENGTH, deadline, descriptors), "little")
+        header = cast("Header", json.loads(_read(at, length, deadline, descriptors)))
+        return header, _unpack(header, descriptors, writable=writable)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _read(
+    at: socket.socket, size: int, deadline: float | None, descriptors: list[int]
+) -> bytearray:
+    found = bytearray()
+    room = socket.CMSG_SPACE(array.array("i", [0]).itemsize)
+    while len(found) < size:
+        at.settimeout(None if deadline is None else max(deadline - time.monotonic(), 1e-3))
+        try:
+            part, extra, _, _ = at.recvmsg(min(size - len(found), _CHUNK), room)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ClosedError from error
+        for level, kind, data in extra:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                descriptors += array.array("i", data).tolist()
+        if not part:
+            raise ClosedError
+        found += part
+    return found
+
+
+def _pack(values: Array) -> tuple[Header, Array]:
+    """Return how an array is described, and its content as numbers."""
+    place: Header = {"shape": list(values.shape), "dtype": values.dtype.str}
+    if values.dtype.kind in "OUS":
+        text = json.dumps([str(word) for word in values.reshape(-1)]).encode()
+        return {**place, "dtype": "string"}, np.frombuffer(text, np.uint8)
+    data = np.ascontiguousarray(values)
+    if is_exotic(values):
+        import onnx  # noqa: PLC0415  # slow to load, and rarely needed
+
+        number = onnx.helper.np_dtype_to_tensor_dtype(values.dtype)
+        return {**place, "dtype": number}, data.reshape(-1).view(np.uint8)
+    return place, data
+
+
+def _fill(packed: Sequence[Array], places: Sequence[Header], size: int) -> int:
+    """Return a file without a name that holds the arrays."""
+    descriptor = _nameless()
+    try:
+        os.ftruncate(descriptor, size)
+        with mmap.mmap(descriptor, size) as memory:
+            for data, place in zip(packed, places, strict=True):
+                flat = np.frombuffer(memory, np.uint8, data.nbytes, place["offset"])
+                flat[:] = data.reshape(-1).view(np.uint8)
+                del flat
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _nameless() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("dpl", os.MFD_CLOEXEC)
+    import tempfile  # noqa: PLC0415  # not on Linux
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _unpack(header: Header, descriptors: Sequence[int], *, writable: bool) -> list[Array]:
+    places, size = header.pop("arrays"), header.pop("size")
+    memory: mmap.mmap | bytes = b""
+    if size:
+        access = mmap.ACCESS_COPY if writable else mmap.ACCESS_WRITE
+        try:
+            memory = mmap.mmap(descriptors[0], size, access=access)
+        except OSError as error:
+            raise MemoryError from error
+    return [_array(memory, place) for place in places]
+
+
+def _array(memory: mmap.mmap | bytes, place: Header) -> Array:
+    shape, dtype = tuple(place["shape"]), place["dtype"]
+    raw = np.frombuffer(memory, np.uint8, place["nbytes"], place["offset"])
+    if dtype == "string":
+        words = np.empty(shape, dtype=object)
+        words.reshape(-1)[:] = json.loads(raw.tobytes())
+        return words
+    if isinstance(dtype, int):
+        import onnx  # noqa: PLC0415  # slow to load, and rarely needed
+
+        return raw.view(onnx.helper.tensor_dtype_to_np_dtype(dtype)).reshape(shape)
+    return raw.view(dtype).reshape(shape)
+
+
+# Processes that run models for us: started, reused, limited, and always taken away again.
+#
+# A worker runs one model at a time. One that only ever ran plain models, on the CPU and without
+# libraries or a memory limit, is used again for the next session, so onnxruntime is loaded once.
+# Workers are children in process groups of their own: Ctrl-C reaches dpl, and dpl ends them. They
+# end by themselves when dpl is killed.
+
+
+_START = "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
+_START += "from dplcli.verify.run import main; main(int(sys.argv[1]))"
+_STARTING = 120.0
+_GRACE = 2.0
+_MOST_IDLE = 2
+
+IS_POSSIBLE = hasattr(socket, "send_fds") and sys.platform != "win32"
+"""Whether this system lets us pass memory between processes."""
+
+
+class Worker:
+    """A process that waits for messages; not safe for threads."""
+
+    def __init__(self) -> None:
+        """Start the process, and do not wait for it."""
+        self._socket, theirs = socket.socketpair()
+        self._is_ready = False
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603  # our own program
+                [sys.executable, "-P", "-c", _START, str(theirs.fileno()), json.dumps(sys.path)],
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(theirs.fileno(),),
+                process_group=0,
+            )
+        said = self._process.stderr
+        self._relay = threading.Thread(target=_pass_on, args=(said,), daemon=True)
+        self._relay.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def ask(
+        self, header: Header, arrays: Sequence[Array], doing: str, timeout: float | None
+    ) -> tuple[Header, list[Array]]:
+        """Send a message and return the answer; if it fails, the worker is gone.
+
+        Args:
+            header: The message.
+            arrays: What goes with it.
+            doing: What the worker does with it, for messages.
+            timeout: Seconds until the answer has to be there.
+
+        Raises:
+            StoppedError: The process died, or the time was up.
+            RunError: onnxruntime refused.
+            ShortageError: There was not enough memory.
+            UsageError: What was asked for cannot be done here.
+            VerificationError: onnxruntime cannot be loaded.
+        """
+        try:
+            self._wait_until_ready()
+            deadline = None if timeout is None else time.monotonic() + timeout
+            self._socket.settimeout(timeout)
+            send(self._socket, header, arrays)
+            answer, given = receive(self._socket, deadline, writable=True)
+        except TimeoutError:
+            self.kill()
+            raise StoppedError(
+                f"did not finish within {timeout:g} s", doing, hint="give it more: --timeout 7200"
+            ) from None
+        except ClosedError:
+            how, hint = self._cause_of_death()
+            raise StoppedError(how, doing, hint=hint) from None
+        except BaseException:
+            self.kill()
+            raise
+        match answer.get("error"):
+            case "memory":
+                raise ShortageError(answer["message"])
+            case "run":
+                raise RunError(answer["message"])
+            case "usage":
+                raise UsageError(answer["message"], hint=answer["hint"])
+            case _:
+                return answer, given
+
+    def tell(self, header: Header) -> None:
+        """Send a message that has no answer."""
+        with suppress(ClosedError, TimeoutError):
+            send(self._socket, header)
+
+    def kill(self) -> None:
+        """End the process, and wait until nothing is left of it."""
+        self._socket.close()
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._relay.join(_GRACE)  # what it said last explains why it ended
+
+    def _wait_until_ready(self) -> None:
+        if self._is_ready:
+            return
+        try:
+            answer, _ = receive(self._socket, time.monotonic() + _STARTING)
+        except (TimeoutError, ClosedError) as error:
+            self.kill()
+            raise VerificationError(
+                "the process that runs onnxruntime does not start", hint="its error is above"
+            ) from error
+        if "error" in answer:
+            self.kill()
+            raise VerificationError(f"onnxruntime cannot be loaded: {answer['message']}")
+        self._is_ready = True
+
+    def _cause_of_death(self) -> tuple[str, str | None]:
+        """Say how the process ended, which it did or is about to do."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE)
+        code = self._process.poll()
+        self.kill()
+        if code is None:
+            return "went silent", None
+        if code == OUT_OF_MEMORY:
+            raise ShortageError("out of memory")
+        if code >= 0:
+            return f"ended the process (exit code {code})", None
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        if name == "SIGKILL":
+            return "was killed (SIGKILL)", "the system does that when it runs out of memory"
+        return f"crashed ({name})", None
+
+
+def _pass_on(said: IO[bytes]) -> None:
+    """Print what a worker, and libraries in it, say: on our standard error, whatever that is now.
+
+    They do not write there themselves: a message that quotes a model must not reach a terminal.
+    """
+    with said:
+        for line in said:
+            with suppress(AttributeError, OSError, ValueError):  # nobody listens any more
+                sys.stderr.writelines([line.decode("utf-8", "backslashreplace")])
+
+
+class _Pool:
+    """Workers that wait for their next model.
+
+    Workers come back when the garbage collector finds that nobody holds a session any more, which
+    can be at any time: while this very thread is inside one of the methods, too. So whoever gives
+    one back waits for nobody; what cannot be settled at once is settled by the next call.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._returned: deque[tuple[Worker, bool]] = deque()
+        self._idle: list[Worker] = []
+        self._busy: set[Worker] = set()
+        self._owner = os.getpid()
+        atexit.register(self.clear)
+
+    def warm_up(self) -> None:
+        with self._lock:
+            self._settle()
+            if not self._idle:
+                self._idle.append(Worker())
+
+    def take(self) -> Worker:
+        with self._lock:
+            self._settle()
+            while self._idle and not self._idle[-1].is_alive:
+                self._idle.pop().kill()
+            worker = self._idle.pop() if self._idle else Worker()
+            self._busy.add(worker)
+            return worker
+
+    def give(self, worker: Worker, *, reusable: bool) -> None:
+        self._returned.append((worker, reusable))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._settle()
+            finally:
+                self._lock.release()
+
+    def _settle(self) -> None:
+        """Let others have what was given back, or end it."""
+        self._forget_in_a_fork()
+        while self._returned:
+            worker, reusable = self._returned.popleft()
+            if worker not in self._busy:
+                continue
+            self._busy.discard(worker)
+            if reusable and worker.is_alive and len(self._idle) < _MOST_IDLE:
+                worker.tell({"do": "close"})
+                self._idle.append(worker)
+            else:
+                worker.kill()
+
+    def clear(self) -> None:
+        if os.getpid() != self._owner:
+            return
+        for worker in [*self._idle, *self._busy]:
+            worker.kill()
+        self._idle.clear()
+        self._busy.clear()
+
+    def _forget_in_a_fork(self) -> None:
+        """Leave the parent's workers to the parent."""
+        if os.getpid() != self._owner:
+            self._returned.clear()
+            self._idle, self._busy, self._owner = [], set(), os.getpid()
+
+
+_POOL = _Pool()
+
+
+def warm_up() -> None:
+    """Start a worker that will be needed soon, while we do something else."""
+    if IS_POSSIBLE:
+        _POOL.warm_up()
+
+
+def take_worker() -> Worker:
+    """Return a worker that runs nothing else."""
+    return _POOL.take()
+
+
+def give_back(worker: Worker, *, reusable: bool) -> None:
+    """Let others have *worker*, or end it."""
+    _POOL.give(worker, reusable=reusable)
+
+
+def end_workers() -> None:
+    """End every worker, as at the end of the program."""
+    _POOL.clear()
+
+
+def try_in_worker(libraries: Sequence[Path], provider: str, timeout: float | None) -> None:
+    """Look for a provider, and load custom operators, where it does no harm.
+
+    Raises:
+        UsageError: onnxruntime does not have the provider; a file is no library, or one without
+            ``RegisterCustomOps``, or loading it crashes.
+    """
+    worker = take_worker()
+    doing = f"loading {', '.join(map(str, libraries))}"
+    names = [str(library.resolve()) for library in libraries]
+    try:
+        worker.ask({"do": "try", "libraries": names, "provider": provider}, (), doing, timeout)
+    except StoppedError as error:
+        raise UsageError(f"--custom-ops: {error.message}") from error
+    finally:
+        give_back(worker, reusable=False)
+
+
+# A model that can be run: in a process of its own, or in ours. onnxruntime is loaded when used.
+
+
+_MORE_MEMORY = "give it more: --memory-limit"
+
+Kind = Literal["onnxruntime", "reference"]
+
+
+class _Engine(Protocol):
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs: ...
+
+
+class Runner:
+    """One model, ready to run at one optimisation level."""
+
+    def __init__(self, source: ModelSource, level: str, engine: Kind = "onnxruntime") -> None:
+        """Create the session; this can take minutes for a large graph.
+
+        Raises:
+            RunError: onnxruntime does not accept the model.
+            StoppedError: The process crashed, or took longer than allowed.
+            UsageError: onnxruntime does not have the provider, or does not know an option.
+        """
+        self._engine: _Engine
+        if source.execution.isolated and IS_POSSIBLE:
+            self._engine = _Remote(source, level, engine)
+        elif engine == "reference":
+            from dplcli.verify.engines import ReferenceSession  # noqa: PLC0415  # loads onnx
+
+            self._engine = ReferenceSession(source)
+        else:
+            from dplcli.verify.engines import Session  # noqa: PLC0415  # loads onnxruntime
+
+            self._engine = Session(source, level)
+
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
+        """Return every output of the model.
+
+        Raises:
+            RunError: onnxruntime does not accept the inputs, or fails on the way.
+            StoppedError: The process crashed, or took longer than allowed.
+        """
+        return self._engine.run(feeds)
+
+
+def open_original(
+    source: ModelSource, libraries: Sequence[Path], create: Callable[[ModelSource], Runner]
+) -> tuple[ModelSource, Runner]:
+    """Create the session that is right by definition, without custom operators if it can be.
+
+    Args:
+        source: The original.
+        libraries: The custom operators that it may need.
+        create: Creates a session.
+
+    Raises:
+        VerificationError: onnxruntime does not run it with them either.
+    """
+    problem: RunError | None = None
+    for attempt in [source, replace(source, libraries=tuple(libraries))][: 1 + bool(libraries)]:
+        try:
+            return attempt, create(attempt)
+        except RunError as error:
+            problem = error
+    raise VerificationError(f"onnxruntime does not run the original model: {problem}") from problem
+
+
+def run_seeds(
+    runner: Runner, feeds: Mapping[int, Mapping[str, Feed]], seeds: Sequence[int]
+) -> dict[int, Outputs]:
+    """Return the outputs for every seed.
+
+    Raises:
+        RunError: onnxruntime does not accept the inputs of a seed, or fails on the way.
+        StoppedError: The process crashed, or took longer than allowed; the message says at which
+            seed.
+    """
+    found = {}
+    for seed in seeds:
+        try:
+            found[seed] = runner.run(feeds[seed])
+        except StoppedError as error:
+            doing = f"{error.doing}, seed {seed}"
+            raise StoppedError(error.how, doing, hint=error.hint) from error
+    return found
+
+
+class _Remote:
+    """A session in a worker; the worker is given back when nobody holds this any more."""
+
+    def __init__(self, source: ModelSource, level: str, engine: Kind) -> None:
+        execution = source.execution
+        self._label = f"the {source.name} at level {level}"
+        if engine == "reference":
+            self._label = f"the {source.name} in onnx's reference evaluator"
+        self._execution = execution
+        self._worker = take_worker()
+        is_plain = execution.is_plain and not (source.libraries or execution.memory_limit)
+        self.close = weakref.finalize(self, give_back, self._worker, reusable=is_plain)
+        self.close.atexit = False
+        arrays: list[Array] = []
+        header = {**_described(source, arrays), "level": level, "engine": engine}
+        self._ask(header, arrays, f"creating a session for {self._label}")
+
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
+        arrays: list[Array] = []
+        places = {name: _placed(feed, arrays) for name, feed in feeds.items()}
+        answer, given = self._ask({"do": "run", "feeds": places}, arrays, f"running {self._label}")
+        return {
+            name: tuple(Leaf(label, dtype, given[place]) for label, dtype, place in leaves)
+            for name, leaves in answer["outputs"]
+        }
+
+    def _ask(
+        self, header: Header, arrays: Sequence[Array], doing: str
+    ) -> tuple[Header, list[Array]]:
+        limit = self._execution.memory_limit
+        try:
+            return self._worker.ask(header, arrays, doing, self._execution.timeout)
+        except StoppedError as error:
+            if limit is None or not error.how.startswith("crashed"):
+                raise
+            how = f"{error.how}, under a memory limit of {limit:,} MB,"
+            raise StoppedError(how, doing, hint=_MORE_MEMORY) from error
+        except ShortageError as error:
+            if limit is None:
+                raise
+            how = f"ran out of memory (limit: {limit:,} MB)"
+            raise StoppedError(how, doing, hint=_MORE_MEMORY) from error
+
+
+def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
+    """Refuse, before any work is done, libraries and providers that onnxruntime cannot use.
+
+    Raises:
+        UsageError: A file is missing, no library, or one without ``RegisterCustomOps``, or
+            onnxruntime does not have the provider.
+    """
+    for library in libraries:
+        if not library.is_file():
+            raise UsageError(f"--custom-ops {library}: there is no such file")
+    if not libraries and execution.provider == CPU:
+        return
+    if execution.isolated and IS_POSSIBLE:
+        try_in_worker(libraries, execution.provider, execution.timeout)
+        return
+    from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
+
+    engines.check_provider_and_libraries(libraries, execution.provider)
+
+
+def _described(source: ModelSource, arrays: list[Array]) -> Header:
+    """Return what a worker needs to know of a source; large parts go to *arrays*."""
+    content: int | None = None
+    weights: dict[str, int] | None = None
+    if source.content is not None:
+        content = len(arrays)
+        arrays.append(np.frombuffer(source.content, np.uint8))
+    if source.weights is not None:
+        weights = {}
+        for name, values in source.weights.items():
+            weights[name] = len(arrays)
+            arrays.append(values)
+    return {
+        "do": "open",
+        "path": str(source.path.absolute()),
+        "content": content,
+        "weights": weights,
+        "libraries": [str(library.resolve()) for library in source.libraries],
+        "provider": source.execution.provider,
+        "options": [list(option) for option in source.execution.options],
+        "memory_limit": source.execution.memory_limit,
+    }
+
+
+def _placed(feed: Feed, arrays: list[Array]) -> int | list[int] | None:
+    """Add a feed to *arrays*, and return where it is."""
+    if feed is None:
+        return None
+    values = feed if isinstance(feed, list) else [feed]
+    places = list(range(len(arrays), len(arrays) + len(values)))
+    arrays.extend(values)
+    return places if isinstance(feed, list) else places[0]
+
+
+# The process that runs models for dpl: what crashes here is a verdict there.
+#
+# It reads messages from a socket (see `dplcli.verify.run`), one at a time: *open* creates a session
+# in place of the last one, *run* feeds it, *try* looks for a provider and loads libraries, *close*
+# forgets the session, without an answer. It ends when dpl does, whatever it is busy with.
+
+
+_MEGABYTE = 1 << 20
+_FAILED = 70
+
+
+class Engine(Protocol):
+    """What can run a model that it was made for."""
+
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
+        """Return every output of the model."""
+
+
+def main(descriptor: int) -> None:
+    """Serve until the other side closes the socket, and leave without farewell."""
+    try:
+        _prepare()
+        serve(socket.socket(fileno=descriptor))
+    except ClosedError:
+        os._exit(0)  # a library's clean-up is no part of any verdict
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
+    except BaseException:  # noqa: BLE001  # nobody above can help
+        traceback.print_exc()
+        os._exit(_FAILED)
+
+
+def _prepare() -> None:
+    """Leave no core file, keep off standard output, and end when standard input is closed.
+
+    Standard input is a pipe that nobody writes to. When its writer is gone the kernel sends
+    SIGIO, which ends the process even within a kernel that never returns.
+    """
+    import fcntl  # noqa: PLC0415  # not on Windows
+    import resource  # noqa: PLC0415  # not on Windows
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.dup2(2, 1)
+    with suppress(AttributeError, OSError):  # not every system can
+        fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+        flags = fcntl.fcntl(0, fcntl.F_GETFL)
+        fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
+def serve(at: socket.socket) -> None:
+    """Answer messages, one after another.
+
+    Raises:
+        ClosedError: The other side is gone.
+    """
+    try:
+        from dplcli.verify import engines  # noqa: PLC0415  # may fail: that is an answer
+    except Exception as error:  # noqa: BLE001  # whatever a broken installation does
+        send(at, {"error": "run", "message": f"{type(error).__name__}: {error}"})
+        return
+    send(at, {"ready": True})
+    engine: Engine | None = None
+    while True:
+        header, arrays = receive(at)
+        if header["do"] in {"open", "close"}:
+            engine = None
+        if header["do"] == "open":
+            engine = _answer(at, partial(_open, engines, header, arrays))
+        elif header["do"] == "try":
+            libraries = [Path(name) for name in header["libraries"]]
+            _answer(
+                at, partial(engines.check_provider_and_libraries, libraries, header["provider"])
+            )
+        elif header["do"] == "run" and engine is not None:
+            _run(at, engine, header, arrays)
+        del arrays
+
+
+def _answer(at: socket.socket, work: Callable[[], Engine | None]) -> Engine | None:
+    """Do *work*, and say that it is done, or why not."""
+    try:
+        made = work()
+    except RunError as error:
+        send(at, {"error": _kind_of(error), "message": str(error)})
+    except UsageError as error:
+        send(at, {"error": "usage", "message": error.message, "hint": error.hint})
+    else:
+        send(at, {})
+        return made
+    return None
+
+
+def _kind_of(error: RunError) -> str:
+    return "memory" if isinstance(error, ShortageError) else "run"
+
+
+def _open(engines: ModuleType, header: Header, arrays: Sequence[Array]) -> Engine:
+    execution = Execution(
+        provider=header["provider"],
+        options=tuple((key, text) for key, text in header["options"]),
+        memory_limit=header["memory_limit"],
+    )
+    content, weights = header["content"], header["weights"]
+    source = ModelSource(
+        Path(header["path"]),
+        None if content is None else arrays[content].tobytes(),
+        None if weights is None else {name: arrays[place] for name, place in weights.items()},
+        tuple(Path(name) for name in header["libraries"]),
+        execution,
+    )
+    if execution.memory_limit is not None:
+        _limit_memory(execution.memory_limit)
+    if header["engine"] == "reference":
+        from dplcli.verify.engines import ReferenceSession  # noqa: PLC0415  # loads onnx
+
+        return ReferenceSession(source)
+    session: Engine = engines.Session(source, header["level"])
+    return session
+
+
+def _limit_memory(megabytes: int) -> None:
+    """Allow so much private memory beyond what is taken by now."""
+    import resource  # noqa: PLC0415  # not on Windows
+
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    taken = next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmData"))
+    limit = taken * 1024 + megabytes * _MEGABYTE
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def _run(at: socket.socket, engine: Engine, header: Header, arrays: Sequence[Array]) -> None:
+    feeds: dict[str, Feed] = {
+        name: [arrays[each] for each in place]
+        if isinstance(place, list)
+        else (None if place is None else arrays[place])
+        for name, place in header["feeds"].items()
+    }
+    try:
+        outputs = engine.run(feeds)
+        given = [leaf.data for leaves in outputs.values() for leaf in leaves]
+        places = iter(range(len(given)))
+        described = [
+            [name, [[leaf.label, leaf.dtype, next(places)] for leaf in leaves]]
+            for name, leaves in outputs.items()
+        ]
+    except RunError as error:
+        send(at, {"error": _kind_of(error), "message": str(error)})
+        return
+    send(at, {"outputs": described}, given)

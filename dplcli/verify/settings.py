@@ -1,0 +1,643 @@
+"""What a verification is asked and answers, and what a run takes and gives: values only."""
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dplcli.errors import UsageError, VerificationError, did_you_mean
+
+# A third opinion where two models differ: whom does onnx's reference evaluator agree with?
+#
+# Two questions are put to it. Fed what the original was fed, does the original give in the
+# evaluator what it gave in onnxruntime, or what the candidate gave? And do both models agree with
+# each other in the evaluator? If they do, the files say the same, and the difference is
+# onnxruntime's.
+
+
+Side = Literal["original", "candidate", "both", "neither"]
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What the reference evaluator says of one output that failed.
+
+    Attributes:
+        output: Name of the output.
+        level: Optimisation level at which it failed.
+        seed: Seed of the inputs.
+        agrees_with: Which results it agrees with within the tolerance; None if it has no opinion.
+        models_agree: Whether the evaluator gives the same for both models; None if not known.
+        problem: Why it has no opinion, or none of the candidate.
+    """
+
+    output: str
+    level: str
+    seed: int
+    agrees_with: Side | None = None
+    models_agree: bool | None = None
+    problem: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields in a fixed order."""
+        return dict(vars(self))
+
+    def __str__(self) -> str:
+        """Return what a reader is told."""
+        where = f"{self.output} at level {self.level}, seed {self.seed}"
+        if self.agrees_with is None:
+            return (
+                f"third opinion: onnx's reference evaluator could not say anything of {where}, "
+                f"because {self.problem}"
+            )
+        whom = "with" if self.agrees_with in {"both", "neither"} else "with the"
+        text = (
+            f"third opinion: onnx's reference evaluator agrees {whom} {self.agrees_with} on {where}"
+        )
+        match self.models_agree:
+            case True:
+                return f"{text}; it finds both models equal, so the difference is onnxruntime's"
+            case False:
+                return f"{text}; it finds that the models differ"
+            case None:
+                return f"{text}; it could not say anything of the candidate, because {self.problem}"
+
+
+# What somebody asks of the inputs: values from elsewhere, ranges, shapes, corners.
+
+
+InputFunction = Callable[[int], object]
+"""Called with a seed, returns a mapping from input names to arrays."""
+
+CORNERS = ("zeros", "negative", "large", "denormal")
+"""The corner values that are tried, in this order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputRequest:
+    """What the inputs of a comparison shall be, as far as somebody said so.
+
+    What nobody said is made up: an input that neither *given* nor *function* covers is drawn from
+    the range of *ranges*, or else from the one that the model's operators suggest.
+
+    Attributes:
+        given: A .npz or .npy file, a .pb file, or a folder of them (see `verify.inputs`).
+        function: Makes the values of one seed.
+        label: What to call *function* in messages.
+        ranges: Smallest and largest value of an input, both included.
+        shapes: Whole shapes, by input.
+        corners: Whether to run corner values, too (see `verify.inputs`).
+        save: Where to write what was fed, as .npz.
+
+    Raises:
+        UsageError: Two sources, an input that is drawn from an empty or endless range, a negative
+            dimension, a file to write that is no .npz or whose folder is missing.
+    """
+
+    given: Path | None = None
+    function: InputFunction | None = None
+    label: str = ""
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    corners: bool = False
+    save: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant, before any work is done."""
+        if self.given is not None and self.function is not None:
+            raise UsageError("inputs come from a file or from a function, not from both")
+        for name, (low, high) in self.ranges.items():
+            if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+                raise UsageError(
+                    f"the range of {name!r} holds no number: {low:g} to {high:g}",
+                    hint="write the smaller number first: --range ids=0:1000",
+                )
+        for name, shape in self.shapes.items():
+            if any(dim < 0 for dim in shape):
+                raise UsageError(f"the shape of {name!r} must not hold a negative number")
+        if self.save is not None:
+            _check_place(self.save)
+
+
+def _check_place(path: Path) -> None:
+    if path.suffix != ".npz":
+        raise UsageError(f"{path}: inputs are saved as .npz", hint="write --save-inputs inputs.npz")
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {str(path.parent)!r}")
+
+
+# How a model is run: where, with which options of onnxruntime, and within which limits.
+
+
+_SWITCHES = frozenset(
+    {"enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "use_deterministic_compute"}
+)
+_NUMBERS = frozenset({"intra_op_num_threads", "inter_op_num_threads"})
+_LONGEST_NUMBER = 4
+_MODES = ("sequential", "parallel")
+_KNOWN = (*sorted(_SWITCHES | _NUMBERS), "execution_mode")
+_TRUTH = {"1": "1", "true": "1", "on": "1", "0": "0", "false": "0", "off": "0"}
+
+CPU = "CPUExecutionProvider"
+TIMEOUT = 3600.0
+
+# More than any machine can count to, and less than its clocks and limits can hold.
+_MOST_SECONDS, _MOST_MEGABYTES = 10**9, 10**9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How to run a model in onnxruntime.
+
+    Attributes:
+        isolated: Whether it runs in a process of its own, so that a crash of the runtime, or of a
+            kernel, stops that process and not ours. Limits need it.
+        provider: The execution provider that takes what it can of the graph; the CPU takes the
+            rest.
+        options: Attributes of onnxruntime's SessionOptions, or (with a dot in the name) entries of
+            its session configuration, as text.
+        timeout: Seconds for each step: to create a session, to run it once. None for no limit.
+        memory_limit: Megabytes for the model and its run, beyond what onnxruntime takes by itself.
+
+    Raises:
+        UsageError: A limit is no positive number, or cannot be kept here; an option is unknown, or
+            has no such value.
+    """
+
+    isolated: bool = True
+    provider: str = CPU
+    options: tuple[tuple[str, str], ...] = ()
+    timeout: float | None = TIMEOUT
+    memory_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant, or not be kept, before any work is done."""
+        read = tuple((key, _read_option(key, text)) for key, text in self.options)
+        object.__setattr__(self, "options", read)
+        if self.timeout is not None and not self.timeout > 0:
+            raise UsageError(f"the time limit must be more than 0 seconds (got {self.timeout:g})")
+        if self.timeout is not None and self.timeout > _MOST_SECONDS:
+            raise UsageError(
+                f"the time limit must be at most {_MOST_SECONDS:,} seconds (got {self.timeout:g})"
+            )
+        if not self.isolated and self.timeout not in {None, TIMEOUT}:
+            raise UsageError("a time limit needs a process of its own")
+        if self.memory_limit is None:
+            return
+        if self.memory_limit <= 0:
+            raise UsageError(f"the memory limit must be more than 0 MB (got {self.memory_limit})")
+        if self.memory_limit > _MOST_MEGABYTES:
+            most = f"{_MOST_MEGABYTES:,} MB"
+            raise UsageError(f"the memory limit must be at most {most} (got {self.memory_limit})")
+        if not sys.platform.startswith("linux"):
+            raise UsageError(f"a memory limit can be kept on Linux only, not on {sys.platform}")
+        if not self.isolated:
+            raise UsageError("a memory limit needs a process of its own")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the model runs on the CPU with onnxruntime's own options."""
+        return self.provider == CPU and not self.options
+
+    def plain(self) -> "Execution":
+        """Return the same limits, on the CPU and without options: how a reference runs."""
+        return replace(self, provider=CPU, options=())
+
+
+PLAIN = Execution()
+
+
+def _read_option(key: str, text: str) -> str:
+    """Return the value of a session option as onnxruntime reads it."""
+    where = f"--session-option {key}={text}"
+    if "." in key:
+        return text
+    if key in _SWITCHES:
+        if text.lower() not in _TRUTH:
+            raise UsageError(f"{where}: is on or off", hint=f"write {key}=1 or {key}=0")
+        return _TRUTH[text.lower()]
+    if key in _NUMBERS:
+        if not (text.isascii() and text.isdigit()) or len(text) > _LONGEST_NUMBER:
+            raise UsageError(f"{where}: is not a number of threads", hint=f"write {key}=1")
+        return text
+    if key == "execution_mode":
+        if text not in _MODES:
+            raise UsageError(f"{where}: there is no such mode", hint=f"use {' or '.join(_MODES)}")
+        return text
+    guess = did_you_mean(key, _KNOWN)
+    known = f"use one of {', '.join(_KNOWN)}, or an entry such as session.disable_prepacking=1"
+    raise UsageError(f"{where}: there is no such option", hint=guess or known)
+
+
+# What a verification is asked, and what it answers: frozen values, no behaviour.
+
+
+LEVELS = ("disable", "basic", "extended", "all")
+VERIFY_SCHEMA = "dpl.verify/1"
+_MOST_NAMED = 6
+
+
+@dataclass(frozen=True)
+class Override:
+    """Tolerances that somebody chose for one output; None keeps the derived one.
+
+    Attributes:
+        rtol: Relative tolerance.
+        atol: Absolute tolerance, in the output's own unit: steps, for an integer.
+
+    Raises:
+        UsageError: A tolerance is negative, infinite or not a number.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
+            if tolerance is not None and not 0 <= tolerance < math.inf:
+                raise UsageError(f"{name} must be a number of 0 or more (got {tolerance})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to compare two models.
+
+    Attributes:
+        seeds: One set of inputs is made per seed; at least one, none negative.
+        levels: Optimisation levels of onnxruntime at which the candidate runs, out of `LEVELS`.
+        rtol: Replaces the derived relative tolerance of every float output.
+        atol: Replaces the derived absolute tolerance of every float output.
+        tolerances: Replaces tolerances of single outputs, integers too; wins over the two above.
+        mutants: How many wrong candidates to try, to measure the power of the check.
+        min_power: The share of mutants that must be caught for a yes; None if any will do.
+        save_results: Where to write what the models gave, to judge it again; None for nowhere.
+        refill_weights: Give weights that ConstantOfShape nodes make random values, in both models.
+        sizes: A number per symbolic dimension, or per ``input:axis``.
+        request: What the inputs shall be, beyond seeds and sizes.
+        custom_ops: Libraries of custom operators to register with onnxruntime for the candidate,
+            and for the original if it does not run without.
+        execution: Limits for every run; provider and options for the candidate.
+        third_opinion: Ask onnx's reference evaluator about outputs that fail.
+
+    Raises:
+        UsageError: No seed, a negative one, no or an unknown level, a negative tolerance or size.
+    """
+
+    seeds: tuple[int, ...] = (0, 1)
+    levels: tuple[str, ...] = ("disable", "all")
+    rtol: float | None = None
+    atol: float | None = None
+    tolerances: Mapping[str, Override] = field(default_factory=dict)
+    mutants: int = 0
+    min_power: float | None = None
+    save_results: Path | None = None
+    refill_weights: bool = False
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    request: InputRequest = field(default_factory=InputRequest)
+    custom_ops: tuple[Path, ...] = ()
+    execution: Execution = PLAIN
+    third_opinion: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant, before any work is done."""
+        if not self.seeds or min(self.seeds) < 0:
+            raise UsageError("at least one seed is needed, and none may be negative")
+        if unknown := [level for level in self.levels if level not in LEVELS]:
+            raise UsageError(
+                f"unknown optimisation level {unknown[0]!r}", hint=f"use one of {', '.join(LEVELS)}"
+            )
+        if not self.levels:
+            raise UsageError("at least one optimisation level is needed")
+        for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
+            if tolerance is not None and not 0 <= tolerance < math.inf:
+                raise UsageError(f"{name} must be a number of 0 or more (got {tolerance})")
+        if self.mutants < 0:
+            raise UsageError(f"the number of mutants must not be negative (got {self.mutants})")
+        if self.min_power is not None and not 0 <= self.min_power <= 1:
+            raise UsageError(f"the power asked for must be from 0 to 1 (got {self.min_power})")
+        for name, size in self.sizes.items():
+            if size < 0:
+                raise UsageError(f"the size of {name!r} must not be negative (got {size})")
+
+
+@dataclass(frozen=True)
+class InputChoice:
+    """What one graph input was fed, over all seeds.
+
+    Attributes:
+        name: Name of the graph input.
+        dtype: Element type, as numpy calls it ('float32', 'bfloat16', 'string', …).
+        shape: Dimensions of the tensor (of each element, for a sequence).
+        low: Smallest value fed, None where there is no order or no element.
+        high: Largest value fed, likewise.
+        how: How the values were chosen, in words.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    low: float | None
+    high: float | None
+    how: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Measures of a difference beyond the largest one; None and empty where without meaning.
+
+    Attributes:
+        mean_abs: Mean absolute difference.
+        mean_rel: Mean relative difference, where the original is not zero.
+        quantile_abs: The absolute difference that 99 % of the elements stay within.
+        snr_db: Power of the original over power of the difference, in decibels.
+        inf_mismatches: Number of elements that are infinite in exactly one, or with another sign.
+        ulp_histogram: How many elements are 0, 1, 2 to 3, 4 to 7, … representable numbers apart.
+        worst_values: Original and candidate at the worst index, as text.
+        needed_rtol: Relative tolerance of the smallest multiple of the tolerance in force with
+            which the output would pass; None if no tolerance would do.
+        needed_atol: Its absolute tolerance.
+        steps: Number of elements of a quantised output that are off by a step or more.
+        sensitivity: Largest movement of this output when the original's own last bits were
+            moved, if that was measured.
+    """
+
+    mean_abs: float | None = None
+    mean_rel: float | None = None
+    quantile_abs: float | None = None
+    snr_db: float | None = None
+    inf_mismatches: int = 0
+    ulp_histogram: tuple[int, ...] = ()
+    worst_values: tuple[str, str] | None = None
+    needed_rtol: float | None = None
+    needed_atol: float | None = None
+    steps: int | None = None
+    sensitivity: float | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields in a fixed order, tuples as lists."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+        }
+
+
+@dataclass(frozen=True)
+class Power:
+    """How many wrong models the check notices.
+
+    Attributes:
+        caught: Number of mutants whose outputs the check refuses; one that onnxruntime refuses
+            to run counts for nothing.
+        of: Number of mutants that ran.
+        missed: What was changed in those that passed, in words.
+        regions: What was mutated: 'rewritten nodes', 'partitions' or 'whole model'.
+    """
+
+    caught: int
+    of: int
+    missed: tuple[str, ...] = ()
+    regions: str = ""
+
+    @property
+    def score(self) -> float:
+        """The share that was caught; 0 if there was nothing to catch."""
+        return self.caught / self.of if self.of else 0.0
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields in a fixed order."""
+        return {
+            "mutants": self.of,
+            "caught": self.caught,
+            "missed": list(self.missed),
+            "regions": self.regions,
+        }
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """How far one output of the candidate is from the original, for the worst seed.
+
+    Floating point figures are None where they have no meaning: no element is finite in both
+    models, the dtype has no distance, a norm is zero.
+
+    Attributes:
+        name: Name of the graph output.
+        dtype: Element type of the original's output.
+        shape: Dimensions of the original's output (of the worst element, for a sequence).
+        level: Optimisation level at which the candidate ran.
+        baseline: Level at which the original ran: 'disable', or *level* where that agrees better.
+        seed: The seed that gave these figures.
+        max_abs: Largest absolute difference.
+        max_rel: Largest difference relative to the original, where that is not zero.
+        rmse: Root of the mean square difference.
+        cosine: Cosine of the angle between both outputs as vectors.
+        max_ulp: Largest distance in representable numbers between them.
+        mismatches: Number of elements outside the tolerance, NaN and infinity included.
+        nan_mismatches: Number of elements that are NaN in exactly one of the models.
+        worst_index: Where the difference is largest measured in tolerances; None if nowhere.
+        rtol: Relative tolerance in force.
+        atol: Absolute tolerance in force, in the output's own unit.
+        ok: Whether the output passes.
+        reason: Why not, in one sentence; None if it passes.
+        by_seed: The same for every seed; not part of the JSON.
+        figures: Further measures of the difference.
+        derivation: Where the tolerance comes from, in words.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    level: str
+    baseline: str
+    seed: int
+    max_abs: float | None
+    max_rel: float | None
+    rmse: float | None
+    cosine: float | None
+    max_ulp: int | None
+    mismatches: int
+    nan_mismatches: int
+    worst_index: tuple[int, ...] | None
+    rtol: float
+    atol: float
+    ok: bool
+    reason: str | None = None
+    by_seed: tuple["OutputComparison", ...] = ()
+    figures: Figures = Figures()
+    derivation: str = ""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields in a fixed order, tuples as lists; every number is finite."""
+        values = dict(vars(self))
+        del values["by_seed"]
+        del values["figures"]
+        values |= self.figures.to_json()
+        values["shape"] = list(self.shape)
+        values["worst_index"] = None if self.worst_index is None else list(self.worst_index)
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerificationResult:
+    """The verdict and what it rests on.
+
+    Attributes:
+        equivalent: Whether every output passed at every level.
+        seeds: Seeds of the inputs.
+        levels: Optimisation levels at which the candidate ran.
+        inputs: What the models were fed.
+        outputs: One entry per level and output, in this order; empty if nothing was compared.
+        reasons: Why the models differ as a whole: another signature, a candidate that
+            onnxruntime refuses. Reasons of single outputs are with the outputs.
+        warnings: What weakens the verdict, one sentence each.
+        blind_outputs: Outputs of the original that did not change with the input.
+        refilled: Number of weights that were given random values.
+        cases: Per number that stands as *seed* of an output what was fed: 'seed 0', the name of a
+            file, a corner. Empty if nothing ran.
+        opinions: What onnx's reference evaluator says of outputs that failed, if it was asked.
+        power: How many mutants the check caught, if that was measured.
+        min_power: The share of mutants that had to be caught.
+    """
+
+    equivalent: bool
+    seeds: tuple[int, ...]
+    levels: tuple[str, ...]
+    inputs: tuple[InputChoice, ...] = ()
+    outputs: tuple[OutputComparison, ...] = ()
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    blind_outputs: tuple[str, ...] = ()
+    refilled: int = 0
+    cases: Mapping[int, str] = field(default_factory=dict)
+    opinions: tuple[Opinion, ...] = ()
+    power: Power | None = None
+    min_power: float | None = None
+
+    @property
+    def fed(self) -> str:
+        """What the models were fed, in words: 'seeds 0, 1', or the files that were given."""
+        drawn = [str(case) for case, name in self.cases.items() if name == f"seed {case}"]
+        others = [name for case, name in self.cases.items() if name != f"seed {case}"]
+        if not self.cases:
+            drawn = [str(seed) for seed in self.seeds]
+        if len(others) > _MOST_NAMED:
+            others = [*others[:_MOST_NAMED], f"{len(others) - _MOST_NAMED} more"]
+        return ", ".join(["seeds " + ", ".join(drawn)] * bool(drawn) + others)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the answer is yes: equivalent, by a check as powerful as was asked for."""
+        return self.equivalent and not self.is_weak
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether the check caught fewer mutants than was asked for."""
+        score = 0.0 if self.power is None else self.power.score
+        return self.min_power is not None and score < self.min_power
+
+    def to_json(self) -> dict[str, object]:
+        """Return the `dpl.verify/1` object: stable order, no times, no paths, JSON-safe numbers."""
+        return {
+            "schema": VERIFY_SCHEMA,
+            "equivalent": self.equivalent,
+            "accepted": self.accepted,
+            "reasons": list(self.reasons),
+            "seeds": list(self.seeds),
+            "levels": list(self.levels),
+            "inputs": [dict(vars(choice), shape=list(choice.shape)) for choice in self.inputs],
+            "outputs": [output.to_json() for output in self.outputs],
+            "power": {
+                "blind_outputs": list(self.blind_outputs),
+                **(self.power.to_json() if self.power else {}),
+            },
+            "refilled": self.refilled,
+            "cases": [{"seed": seed, "name": name} for seed, name in self.cases.items()],
+            "third_opinion": [opinion.to_json() for opinion in self.opinions],
+            "warnings": list(self.warnings),
+        }
+
+
+# What goes into a run and what comes out of it; no onnxruntime here.
+
+
+Array = npt.NDArray[np.generic]
+Feed = Array | list[Array] | None
+
+_ADDED = 2  # what numpy calls an element type that another package registered
+
+
+def is_exotic(array: Array) -> bool:
+    """Tell whether numpy itself lacks the element type: ml_dtypes adds bfloat16, float8, ..."""
+    return array.dtype.isbuiltin == _ADDED
+
+
+class RunError(Exception):
+    """onnxruntime refused a model or a set of inputs; the message is one clean line."""
+
+
+class ShortageError(RunError):
+    """There was not enough memory for a model or its run."""
+
+
+class StoppedError(VerificationError):
+    """The process that ran a model crashed, or was stopped at a limit.
+
+    Args:
+        how: What onnxruntime did, such as 'crashed (SIGSEGV)'.
+        doing: On what, such as 'running the candidate at level all'.
+        hint: What may help.
+    """
+
+    def __init__(self, how: str, doing: str, *, hint: str | None = None) -> None:
+        """Make one sentence of both."""
+        super().__init__(f"onnxruntime {how} {doing}", hint=hint)
+        self.how = how
+        self.doing = doing
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an output.
+
+    Attributes:
+        label: Where it is inside the output: '' for a tensor, '[3]' in a sequence.
+        dtype: Element type, as numpy calls it; bfloat16 comes as float32 data of that name.
+        data: The values; other types that numpy lacks come
+            as integers, numbered in the order of what they stand for.
+    """
+
+    label: str
+    dtype: str
+    data: Array
+
+
+Outputs = dict[str, tuple[Leaf, ...]]
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model comes from, and how it is to be run.
+
+    Attributes:
+        path: The file; external data is looked up beside it.
+        content: What to run instead of the file's own bytes, if set.
+        weights: Values of initializers of *content* that are declared external.
+        libraries: Libraries of custom operators that it may use.
+        execution: Provider, options and limits.
+        name: What messages call it.
+    """
+
+    path: Path
+    content: bytes | None = None
+    weights: Mapping[str, Array] | None = None
+    libraries: tuple[Path, ...] = ()
+    execution: Execution = PLAIN
+    name: str = "model"
