@@ -33,7 +33,6 @@ class Provisional:
     """
 
     def __init__(self) -> None:
-        """Start without any."""
         self._owner = os.getpid()
         self._paths: dict[Path, bool] = {}
 

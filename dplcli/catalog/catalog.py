@@ -445,7 +445,6 @@ class RuleMaker:
     """
 
     def __init__(self, schemas: SchemaLibrary, *, allow_code: bool) -> None:
-        """Make rules over the operators of *schemas*."""
         self.schemas = schemas
         self.allow_code = allow_code
 

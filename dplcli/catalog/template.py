@@ -217,7 +217,6 @@ class Expander:
         fragments: Mapping[str, Fragment],
         used: set[str],
     ) -> None:
-        """Start without any text."""
         self.choices = choices
         self.fragments = fragments
         self.used = used
@@ -422,7 +421,6 @@ class Selector:
     def __init__(
         self, source: YamlSource, where: Where, wanted: object, every: Iterable[Combination]
     ) -> None:
-        """Read what is *wanted* of *every* combination."""
         if not isinstance(wanted, dict) or not wanted:
             raise source.error("expected a mapping from variables to values", where)
         known: dict[str, set[str]] = {}

@@ -162,7 +162,6 @@ class YamlSource:
         first_line: str = "dpl: 1",
         text: str | None = None,
     ) -> None:
-        """Read and parse the file."""
         self.label = path.name
         self.folder = path.parent
         self.text = read_utf8(path) if text is None else text

@@ -35,7 +35,6 @@ class Stream:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        """Begin at the beginning of a line."""
         self.unguarded = stream
         self._line = ""
 

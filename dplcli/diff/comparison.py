@@ -220,7 +220,6 @@ class Comparison:
     """
 
     def __init__(self, pairing: Pairing, *, named: bool) -> None:
-        """Compare nothing yet."""
         self.pairing = pairing
         self.named = named
         self._weights: dict[tuple[Value, Value], WeightChange] = {}
@@ -454,7 +453,6 @@ class Differ:
         second: Model,
         statements: tuple[Statements, Statements] = ({}, {}),
     ) -> None:
-        """Compare nothing yet."""
         self.models = (first, second)
         self.statements = statements
         self.steps = 0

@@ -54,7 +54,6 @@ class Numbers:
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self._known: dict[Form, int] = {}
         self.bodies: dict[tuple[Node, Form], Form] = {}
 
@@ -71,7 +70,6 @@ class ModelReader:
     """
 
     def __init__(self, aliases: Mapping[Key, Key]) -> None:
-        """Remember nothing yet."""
         self.aliases = aliases
         self._tensors: dict[Value, Tensor | None] = {}
         self._contents: dict[Value, Form] = {}
@@ -494,7 +492,6 @@ class Side:
         outer: Resolve,
         tag: int,
     ) -> None:
-        """Look at *graph*; nothing is numbered yet."""
         self.graph = graph
         self.reader = reader
         self.numbers = numbers
@@ -1105,7 +1102,6 @@ class Pairing:
     def __init__(
         self, sides: tuple[Side, Side], inputs: Iterable[ValuePair], outputs: Sequence[PositionPair]
     ) -> None:
-        """Start without pairs of nodes."""
         self.sides = sides
         self.inputs = list(inputs)
         self.outputs = outputs
@@ -1242,7 +1238,6 @@ class PairGrowth:
     """
 
     def __init__(self, pairing: Pairing) -> None:
-        """Grow *pairing*."""
         self.pairing = pairing
         self.bridging = False
         self.steps = 0

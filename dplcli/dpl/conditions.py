@@ -156,7 +156,6 @@ class UnknownDim:
     """A dimension nobody knows: whoever compares it or computes with it has no answer."""
 
     def __init__(self, owner: str) -> None:
-        """Remember whose dimension it is."""
         self._owner = owner
 
     def _refuse(self, *_: object) -> NoReturn:
@@ -172,7 +171,6 @@ class AttributeFacts:
     """``x.attrs``: the attributes of the node that makes a value, defaults included."""
 
     def __init__(self, node: Node | None, label: str) -> None:
-        """Look at *node*, if there is one."""
         self._node = node
         self._label = label
 
@@ -1201,7 +1199,6 @@ class Expression:
     """
 
     def __init__(self, text: str, role: str = "where") -> None:
-        """Parse *text*."""
         self.role = role
         self.text = text.strip()
         try:
@@ -1452,7 +1449,6 @@ class Condition(Expression):
     """
 
     def __init__(self, text: str) -> None:
-        """Parse *text*."""
         super().__init__(text)
         self._shorter: dict[frozenset[str], ast.expr | None] = {}
 

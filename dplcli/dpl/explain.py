@@ -96,7 +96,6 @@ class Tracer:
     """
 
     def __init__(self, rule: Rule, *, budget: int = TRACE_BUDGET) -> None:
-        """Compile the rule's pattern without shortcuts."""
         self.rule = rule
         self.budget = budget
         self.program = compile_pattern(rule.pattern, prune=False)

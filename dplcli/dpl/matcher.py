@@ -237,7 +237,6 @@ class State:
     )
 
     def __init__(self, graph: Graph, slot_count: int, budget: int, subject: Value) -> None:
-        """Start with nothing bound."""
         self.subject = subject
         self.graph = graph
         self.slots: list[object] = [None] * slot_count
@@ -362,7 +361,6 @@ class Step(ABC):
     __slots__ = ("heads", "pattern", "required", "slot", "stands_for")
 
     def __init__(self, pattern: DFPattern, slot: int = 0) -> None:
-        """Create a step that any value might match and that needs nothing."""
         self.pattern = pattern
         self.slot = slot
         self.stands_for: Step | None = None
@@ -496,7 +494,6 @@ class ConstantStep(ChoosyLeafStep):
     def __init__(
         self, pattern: DFPattern, slot: int, number: float | None, exact: ExactValue | None
     ) -> None:
-        """Accept constants that equal what is given, or any if nothing is."""
         super().__init__(pattern, slot)
         self.number = number
         self.exact = exact
@@ -565,7 +562,6 @@ class InputStep(ChoosyLeafStep):
     __slots__ = ("source",)
 
     def __init__(self, pattern: DFPattern, slot: int, source: str) -> None:
-        """Accept the input named *source*, or any if it is empty."""
         super().__init__(pattern, slot)
         self.source = source
 
@@ -761,7 +757,6 @@ class NotStep(Step):
     __slots__ = ("inner", "is_closed")
 
     def __init__(self, pattern: NotPattern, inner: Step, *, is_closed: bool) -> None:
-        """Deny *inner*."""
         super().__init__(pattern)
         self.inner = inner
         self.is_closed = is_closed
@@ -842,7 +837,6 @@ class EachStep(Step):
     __slots__ = ("ways",)
 
     def __init__(self, owner: Step, ways: Iterator[Goals]) -> None:
-        """Try *ways* in order; the state is then as it is now."""
         super().__init__(owner.pattern)
         self.ways = ways
 
@@ -884,7 +878,6 @@ class OutputsStep(Step):
         slots: Sequence[int],
         anchors: Sequence[Sequence[Anchor]],
     ) -> None:
-        """Find the outputs in order."""
         super().__init__(pattern)
         self.outputs = outputs
         self.slots = slots
@@ -992,7 +985,6 @@ class ResultsStep:
         params: Sequence[Step] | None,
         results: Sequence[Step],
     ) -> None:
-        """Hold the compiled parts."""
         self.pattern = pattern
         self.function = function
         self.params = params
@@ -1106,7 +1098,6 @@ class CallStep(Step):
     )
 
     def __init__(self, pattern: CallPattern, slot: int, parts: CallParts) -> None:
-        """Compile a node pattern whose arguments are compiled."""
         super().__init__(pattern, slot)
         self.call = pattern
         self.ops = parts.ops
@@ -1409,7 +1400,6 @@ class OutputStep(Step):
     __slots__ = ("call", "index")
 
     def __init__(self, pattern: DFPattern, call: CallStep, index: int) -> None:
-        """Match the node that *call* matches."""
         super().__init__(pattern)
         self.call = call
         self.index = index
@@ -1609,7 +1599,6 @@ class ChainStep(Step):
     __slots__ = ("repeat",)
 
     def __init__(self, repeat: RepeatStep) -> None:
-        """Go on with *repeat*."""
         super().__init__(repeat.pattern)
         self.repeat = repeat
 
@@ -1730,7 +1719,6 @@ class OpIndex:
     """
 
     def __init__(self, graph: Graph) -> None:
-        """Index *graph*."""
         self.graph = graph
         self._nodes: dict[tuple[str, str], list[Node]] = {}
         self._merged: dict[frozenset[tuple[str, str]], list[Node]] = {}
@@ -2026,7 +2014,6 @@ class TypeStep(Step):
     def __init__(
         self, pattern: TypedPattern, dims: tuple[tuple[str, int] | None, ...] | None
     ) -> None:
-        """Check after the inner pattern has matched."""
         super().__init__(pattern)
         self.wanted = pattern
         self.dtypes = pattern.dtypes
@@ -2112,7 +2099,6 @@ class SameShapeStep(Step):
     __slots__ = ("inner", "other")
 
     def __init__(self, pattern: DFPattern, inner: Step, other: Step) -> None:
-        """Compare with what *other* is bound to elsewhere."""
         super().__init__(pattern)
         self.inner = inner
         self.stands_for = inner
@@ -2418,7 +2404,6 @@ class Matcher:
     def __init__(
         self, pattern: DFPattern, *, budget: int = DEFAULT_BUDGET, notes_all: bool = False
     ) -> None:
-        """Compile *pattern*."""
         self.program = compile_pattern(pattern, notes_all=notes_all)
         self.budget = budget
 

@@ -745,7 +745,6 @@ class Match:
         escaping: tuple[Value, ...] = (),
         slots: tuple[object, ...] = (),
     ) -> None:
-        """Note what was found."""
         self.rule: Final = rule
         self.root: Final = root
         self.nodes: Final = nodes
@@ -925,7 +924,6 @@ class DraftNode:
         version: int = 1,
         function: Function | None = None,
     ) -> None:
-        """Describe a node."""
         self.op_type = op_type
         self.domain = domain
         self.inputs = inputs
@@ -941,7 +939,6 @@ class DraftOutput:
     __slots__ = ("index", "node")
 
     def __init__(self, node: DraftNode, index: int = 0) -> None:
-        """Describe output *index* of *node*."""
         self.node = node
         self.index = index
 
@@ -956,7 +953,6 @@ class DraftConstant:
     __slots__ = ("tensor",)
 
     def __init__(self, tensor: Tensor) -> None:
-        """Describe a constant."""
         self.tensor = tensor
 
     def __repr__(self) -> str:
@@ -1001,7 +997,6 @@ class GraphBuilder:
     """
 
     def __init__(self, match: Match) -> None:
-        """Describe what may stand in the place of *match*."""
         self.match = match
         self.graph: Graph = match.root.graph
         self.draft = Draft()

@@ -787,7 +787,6 @@ class CallReader:
     """
 
     def __init__(self, reader: ExpressionReader, schemas: SchemaLibrary) -> None:
-        """Read arguments by *reader*."""
         self.reader = reader
         self.schemas = schemas
         self.op_types = frozenset(schemas.op_types(STANDARD_DOMAIN))
@@ -1152,7 +1151,6 @@ class PatternReader:
     """
 
     def __init__(self, schemas: SchemaLibrary) -> None:
-        """Start with no names."""
         self.assigned: dict[str, DFPattern] = {}
         self.wildcards: dict[str, WildcardPattern] = {}
         self.calls = CallReader(self, schemas)

@@ -38,7 +38,6 @@ class Operation:
     __slots__ = ("_shapes", "node")
 
     def __init__(self, node: Node, shapes: Shapes) -> None:
-        """Look at *node*."""
         self.node = node
         self._shapes = shapes
 

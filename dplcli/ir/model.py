@@ -80,7 +80,6 @@ class Graph:
     def __init__(
         self, model: Model, opset_imports: dict[str, int], *, owner: Node | None = None
     ) -> None:
-        """Create an empty graph."""
         self.model = model
         self.opset_imports = opset_imports
         self.name = ""
@@ -312,7 +311,6 @@ class Function:
     )
 
     def __init__(self, domain: str, name: str, body: Graph) -> None:
-        """Create a function round *body*."""
         self.domain = domain
         self.name = name
         self.overload = ""
@@ -349,7 +347,6 @@ class Model:
     """
 
     def __init__(self, codec: Codec) -> None:
-        """Create an empty model."""
         self.codec = codec
         self.opset_imports: dict[str, int] = {}
         self.graph = Graph(self, self.opset_imports)
@@ -574,7 +571,6 @@ class TypeStatement:
     def __init__(
         self, encoded: bytes, decode: Callable[[bytes], tuple[TensorType | None, StatedType]]
     ) -> None:
-        """Keep *encoded* as it is."""
         self.encoded = encoded
         self._decode = decode
         self._decoded: tuple[TensorType | None, StatedType] | None = None
@@ -721,7 +717,6 @@ class Value:
     def __init__(
         self, name: str, graph: Graph, producer: Node | None = None, index: int = 0
     ) -> None:
-        """Create a value without uses; :class:`Graph` registers it."""
         self.name = name
         self.graph = graph
         self.producer = producer
@@ -932,7 +927,6 @@ class Node:
     def __init__(
         self, graph: Graph, op_type: str, domain: str = "", name: str = "", source: object = None
     ) -> None:
-        """Create an unconnected node; :class:`Graph` links it in."""
         self.graph = graph
         self.op_type = op_type
         self.domain = domain

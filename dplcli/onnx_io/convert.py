@@ -320,7 +320,6 @@ class OnnxSchemas:
     """A :class:`dplcli.ir.SchemaLibrary` over ``onnx.defs``, remembering what it looked up."""
 
     def __init__(self) -> None:
-        """Start with nothing looked up."""
         self._found: dict[tuple[str, str, int], OpSchema | None] = {}
         self._by_name: dict[tuple[str, str], list[OnnxSchema]] | None = None
         self._versions: dict[tuple[str, str], tuple[OpSchema, ...]] = {}
@@ -553,7 +552,6 @@ class Later:
     __slots__ = ("_headers", "_messages", "size")
 
     def __init__(self, field_number: int, messages: Sequence[Message]) -> None:
-        """Measure *messages*."""
         sizes = [message.ByteSize() for message in messages]
         self._messages = messages
         self._headers = {length: header(field_number, length) for length in set(sizes)}

@@ -157,7 +157,6 @@ class Expansion:
     """
 
     def __init__(self, model: ModelProto) -> None:
-        """Count."""
         functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self.stated = self._outside = len(model.graph.node)
         self.sizes: dict[FunctionKey, int] = {}
@@ -805,7 +804,6 @@ class NodeInference:
     """
 
     def __init__(self) -> None:
-        """Start with nothing known."""
         self._found: dict[Hashable, list[TensorType | None]] = {}
 
     def infer(

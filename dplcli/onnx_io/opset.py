@@ -69,7 +69,6 @@ class InferredTypes:
     """
 
     def __init__(self, model: ModelProto) -> None:
-        """Infer nothing yet."""
         self._model = model
         self._root: GraphProto | None = None
         self._tables: dict[tuple[Body, ...], dict[str, TensorType]] = {}
@@ -105,7 +104,6 @@ class ValueNames:
     """
 
     def __init__(self, root: GraphProto | FunctionProto) -> None:
-        """Look at nothing yet."""
         self._root = root
         self._taken: set[str] | None = None
         self._read: set[str] | None = None
@@ -191,7 +189,6 @@ class Scope:
         outer: Scope | None = None,
         body: Body = (0, ""),
     ) -> None:
-        """Look at nothing yet."""
         self.proto = proto
         self.replaced: dict[int, list[NodeProto]] = {}
         self.function: FunctionProto | None = None
@@ -359,7 +356,6 @@ class Site:
     def __init__(
         self, node: NodeProto, scope: Scope, version: int, target: int, is_given: IsGiven
     ) -> None:
-        """Make nothing yet."""
         self.node = node
         self.version = version
         self.target = target
@@ -1059,7 +1055,6 @@ class OpsetPlan:
     """
 
     def __init__(self, model: ModelProto, target: int, types: InferredTypes) -> None:
-        """Look at every node."""
         self.adapted: list[AdaptedNode] = []
         self.refused: list[RefusedNode] = []
         self._model = model
@@ -1168,7 +1163,6 @@ class _Calls:
     """The calls of a model's functions, looked up when first asked about."""
 
     def __init__(self, model: ModelProto, functions: Mapping[Key, FunctionProto]) -> None:
-        """Look at nothing yet."""
         self._model = model
         self._functions = functions
         self._given: dict[tuple[Key, str], bool] = {}

@@ -91,7 +91,6 @@ class ProtoCodec:
     schemas: SchemaLibrary = OnnxSchemas()
 
     def __init__(self, home: Home) -> None:
-        """Decode relative to *home*."""
         self.home = home
         self._attributes: dict[tuple[bytes, ...], dict[str, Attribute]] = {}
         self._types: dict[bytes, TensorType | None] = {}

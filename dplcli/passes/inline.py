@@ -167,7 +167,6 @@ class InlinedNames:
     """
 
     def __init__(self, outermost: Graph) -> None:
-        """Look at the names that there are."""
         self._nodes = {node.name for graph in outermost.and_inner() for node in graph}
 
     def node(self, wanted: str, *, repeated: bool = False) -> str:
@@ -248,7 +247,6 @@ class BodyCopier:
     """
 
     def __init__(self, attributes: CallAttributes, values: Values, names: InlinedNames) -> None:
-        """Copy into one place."""
         self.attributes = attributes
         self.values = values
         self.names = names

@@ -371,7 +371,6 @@ class PatternNames:
     """
 
     def __init__(self, reserved: Iterable[str]) -> None:
-        """Start with no names given."""
         self.taken = {*_TAKEN, *reserved}
 
     def new(self, word: str) -> str:
@@ -434,7 +433,6 @@ class Leaves:
     """
 
     def __init__(self, names: PatternNames, *, any_values: bool) -> None:
-        """Start with no leaves."""
         self._names = names
         self._any_values = any_values
         self._known: dict[Value, DFPattern] = {}

@@ -432,7 +432,6 @@ class OriginRecorder:
     """
 
     def __init__(self, model: Model, outlines: Iterable[Outline]) -> None:
-        """Look at *model* and *outlines*."""
         names = [node.name for graph in model.graphs() for node in graph]
         self.names = set(names)
         self._repeated: set[str] = set()

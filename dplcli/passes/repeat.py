@@ -86,7 +86,6 @@ class RepeatIndex:
     def __init__(
         self, model: Model, graphs: Iterable[Graph], *, same_attributes: bool = False
     ) -> None:
-        """Number the nodes of *graphs*."""
         self.model = model
         self.nodes: list[Node] = []
         self.numbers: dict[Node, int] = {}
@@ -305,7 +304,6 @@ class RegionGrowth:
     """
 
     def __init__(self, index: RepeatIndex, seeds: Row, claimed: Collection[int]) -> None:
-        """Grow."""
         self.index = index
         self.claimed = claimed
         self.rows: list[Row] = []

@@ -82,7 +82,6 @@ class BroughtFunctions:
     """
 
     def __init__(self, model: Model, announce: Callable[[Graph], None] | None = None) -> None:
-        """Begin with none."""
         self.model = model
         self.announce = announce
         self._known: dict[Function, Function] = {}
@@ -255,7 +254,6 @@ class LoopDetector:
     """
 
     def __init__(self, model: Model, most: int | None = None) -> None:
-        """Measure *model*; *most* is how often a rule may be applied."""
         self.model = model
         self.largest = _GROWTH * (_size(model) + _FREE)
         self.most = self.largest if most is None else most
@@ -395,7 +393,6 @@ class NewNames:
     """
 
     def __init__(self, model: Model, announce: Callable[[Graph], None] | None = None) -> None:
-        """Look at *model*; node names are listed when the first new one is wanted."""
         self.model = model
         self.functions = BroughtFunctions(model, announce)
         self._nodes: set[str] | None = None
@@ -808,7 +805,6 @@ class Application:
     __slots__ = ("_added", "_removed", "_root", "number", "round", "rule", "scope")
 
     def __init__(self, number: int, turn: int, root: tuple[Node, Outputs], change: Change) -> None:
-        """Note *change*, made in round *turn* at *root* as it was before."""
         match = change.match
         self.number = number
         self.round = turn
@@ -886,7 +882,6 @@ class Observers(RewriteObserver):
     """
 
     def __init__(self, members: Sequence[RewriteObserver]) -> None:
-        """Stand for *members*."""
         self.members = tuple(members)
 
     @property
@@ -968,7 +963,6 @@ class Trace(RewriteObserver):
     """Writes down what happens; complete also where the rewrite ends with an error."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.turns: list[TracedTurn] = []
 
     def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
@@ -1045,7 +1039,6 @@ class Journal:
     """Nodes to look at again, by operator, in the order in which they were noted."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._entries: dict[OpKey, list[Node]] = {}
 
     def add(self, node: Node) -> None:
@@ -1077,7 +1070,6 @@ class Worklist:
     """
 
     def __init__(self, model: Model, concern: Concern) -> None:
-        """List the nodes of *model*."""
         self.concern = concern
         self.graphs = matchable_graphs(model)
         self._nodes: dict[Graph, dict[OpKey, dict[Node, None]]] = {}
@@ -1301,7 +1293,6 @@ class Turn:
     """
 
     def __init__(self, rule: RewriteRule) -> None:
-        """Begin with everything new to *rule*."""
         self.rule = rule
         self.heads = rule.heads
         self.is_local = rule.reach is not None
@@ -1348,7 +1339,6 @@ class RewriteDriver:
         observer: RewriteObserver,
         loops: LoopDetector,
     ) -> None:
-        """List what there is to look at."""
         self.model = model
         self.observer = observer
         self.turns = [Turn(rule) for rule in rules]
@@ -1589,7 +1579,6 @@ class Narrowed(RewriteObserver):
         skip: Sequence[Restriction] = (),
         limit: int | None = None,
     ) -> None:
-        """Restrict a rewrite."""
         self.only = tuple(only)
         self.skip = tuple(skip)
         self.limit = limit

@@ -103,7 +103,6 @@ class GraphRewriter:
     """
 
     def __init__(self, graph: Graph, listener: RewriteListener | None = None) -> None:
-        """Edit *graph*."""
         self.graph = graph
         self.listener = listener
 

@@ -618,7 +618,6 @@ class Explainer:
     """
 
     def __init__(self, model: Model, rules: Sequence[Rule]) -> None:
-        """Select matches as a partition would."""
         self.model = model
         self.selection: Selection = select_matches(model, rules)
         self.indexes = [OpIndex(graph) for graph in matchable_graphs(model)]

@@ -91,7 +91,6 @@ class Rewrites:
     kind = "rewrite"
 
     def __init__(self, rules: Sequence[RewriteRule]) -> None:
-        """Apply *rules*."""
         self.rules = rules
 
     def plan(self, model: Model) -> tuple[BisectStep, ...]:
@@ -125,7 +124,6 @@ class Partitions:
     kind = "partition"
 
     def __init__(self, rules: Sequence[PatternRule]) -> None:
-        """Outline what *rules* match."""
         self.rules = rules
 
     def plan(self, model: Model) -> tuple[BisectStep, ...]:

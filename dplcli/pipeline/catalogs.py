@@ -133,7 +133,6 @@ class Trier:
     """
 
     def __init__(self, schemas: SchemaLibrary) -> None:
-        """Use *schemas* to make graphs up."""
         self.schemas = schemas
 
     def trials(self, rule: AnyRule) -> Iterator[Trial]:

@@ -181,7 +181,6 @@ class Measuring:
     def __init__(
         self, model: Model, selection: Selection, sizes: Mapping[str, int], *, can_wait: bool
     ) -> None:
-        """Note what became of each node."""
         self._model = model
         self._fates = fates(model, selection)
         self._sizes = sizes

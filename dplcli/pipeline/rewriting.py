@@ -275,7 +275,6 @@ class NotedRestrictions(Narrowed):
     def __init__(
         self, only: Sequence[Restriction], skip: Sequence[Restriction], limit: int | None
     ) -> None:
-        """Restrict a rewrite."""
         super().__init__(only, skip, limit)
         self._idle = {item for item in skip if item.node}
 

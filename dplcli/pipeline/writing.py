@@ -326,7 +326,6 @@ class StepVerifier(RewriteObserver):
         verification: VerifySettings | None,
         say: Progress,
     ) -> None:
-        """Check nothing yet; see :meth:`begin`."""
         self.model = model
         self.original = original
         self.output = output

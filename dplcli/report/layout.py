@@ -34,7 +34,6 @@ class Text(RichText):
     """
 
     def __init__(self, text: str = "", style: str | Style = "", *, whole: bool = False) -> None:
-        """Escape *text*."""
         super().__init__(one_line(text, None), style, no_wrap=whole)
 
     def append(self, text: RichText | str, style: str | Style | None = None) -> Text:
@@ -68,7 +67,6 @@ class Table:
     """
 
     def __init__(self, *columns: str, right: Iterable[str] = (), prose: Iterable[str] = ()) -> None:
-        """Start without rows."""
         self.show_header = any(columns)
         self._columns = columns
         self._is_right = [column in set(right) for column in columns]
@@ -148,7 +146,6 @@ class Group:
     """Parts of a report, one below the other."""
 
     def __init__(self, *parts: Part) -> None:
-        """Keep *parts*."""
         self.parts = parts
 
 

@@ -200,7 +200,6 @@ class Bars:
     """
 
     def __init__(self, bins: Sequence[Bin]) -> None:
-        """Keep *bins*."""
         self._counts = [item.count for item in bins]
 
     def text(self, *, is_ascii: bool) -> str:

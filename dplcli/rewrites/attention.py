@@ -955,7 +955,6 @@ class NotAttentionError(Exception):
     """
 
     def __init__(self, reason: str, at: Value | Node | None = None) -> None:
-        """Say why."""
         super().__init__(reason)
         self.at = at
 

@@ -54,7 +54,6 @@ class NotRotaryError(Exception):
     """
 
     def __init__(self, reason: str, at: Value | None = None) -> None:
-        """Say why."""
         super().__init__(reason)
         self.at = at
 

@@ -763,7 +763,6 @@ class fold_constants:  # noqa: N801  # catalogues call it by this name
     """Folds the nodes of one model."""
 
     def __init__(self) -> None:
-        """Begin where no shape has been asked for."""
         self.meets_shapes = False
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
@@ -867,7 +866,6 @@ class merge_common:  # noqa: N801  # catalogues call it by this name
     """Remembers the nodes of one model by what they compute."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
         self._known: dict[Signature, list[Node]] = {}
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | None:  # noqa: ARG002  # nothing is made
@@ -958,7 +956,6 @@ class merge_initializers:  # noqa: N801  # catalogues call it by this name
     """Remembers the constants of one model by what they hold."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
         self._keys: dict[Value, Key | None] = {}
         self._sizes: dict[Key, Value] = {}
         self._known: dict[Key, Value] = {}
@@ -1025,7 +1022,6 @@ class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
     """
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
         self._known: dict[Key, Value] = {}
         self._meets_shapes = False
 

@@ -68,7 +68,6 @@ class Knowledge:
     """
 
     def __init__(self) -> None:
-        """Know nothing yet."""
         self.algebra = Algebra()
         self._facts: dict[Value, Fact] = {}
         self._up_to_callers: set[Value] | None = None

@@ -89,7 +89,6 @@ class View:
     """
 
     def __init__(self, node: Node, algebra: Algebra, fact_of: Callable[[Value], Fact]) -> None:
-        """Look at *node*."""
         self.node = node
         self.op_type = node.op_type
         self.algebra = algebra

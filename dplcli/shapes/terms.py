@@ -57,7 +57,6 @@ class Algebra:
     """Makes atoms and computes with terms."""
 
     def __init__(self) -> None:
-        """Start without atoms."""
         self._lows: list[int | None] = []
         self._plain: list[bool] = []
         self._known: dict[Hashable, Term] = {}

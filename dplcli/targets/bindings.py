@@ -43,7 +43,6 @@ class Identifiers:
     """
 
     def __init__(self, reserved: frozenset[str] = frozenset()) -> None:
-        """Start without names but the reserved ones."""
         self._taken = {word.lower() for word in reserved}
 
     def take(self, name: str) -> str:

@@ -483,7 +483,6 @@ class Drawer:
     """
 
     def __init__(self, weights: list[Weight], seed: int) -> None:
-        """Start with nothing drawn."""
         self._weights = weights
         self._seed = seed
         self._gain = 0.0

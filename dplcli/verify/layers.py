@@ -198,7 +198,6 @@ class ValueStream:
     def __init__(
         self, source: ModelSource, feeds: Mapping[str, Feed], cap: int = DEFAULT_CAP
     ) -> None:
-        """Run nothing yet."""
         self.source = source
         self.feeds = feeds
         self.cap = cap
@@ -309,7 +308,6 @@ class Alignment:
     """
 
     def __init__(self, ours: Wiring, theirs: Wiring) -> None:
-        """Align nothing but the graph inputs."""
         self.ours = ours
         self.theirs = theirs
         self.pairs: dict[str, Pair] = {}
@@ -628,7 +626,6 @@ class Inside:
         seed: int,
         cap: int = DEFAULT_CAP,
     ) -> None:
-        """Run nothing yet."""
         self.seed = seed
         self.wirings = wirings
         self.judge = fed.judge(REFERENCE_LEVEL, seed)

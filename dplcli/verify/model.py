@@ -233,7 +233,6 @@ class Body:
     """
 
     def __init__(self, nodes: Iterable[onnx.NodeProto], outputs: Iterable[str] = ()) -> None:
-        """Index *nodes* and everything nested in them."""
         self.consumers: dict[str, list[tuple[onnx.NodeProto, int]]] = defaultdict(list)
         self.producers: dict[str, onnx.NodeProto] = {}
         self.constants: dict[str, onnx.TensorProto] = {}
@@ -467,7 +466,6 @@ class Wiring:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        """Index the main graph."""
         self.model = model
         self.nodes = list(model.graph.node)
         self.reads = [tuple(dict.fromkeys(read_names(node))) for node in self.nodes]

@@ -35,7 +35,6 @@ class Idleness:
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        """Look at its main graph."""
         self._shapes = _known_shapes(model)
         self._ends = {f.name: f.node[-1].op_type for f in model.functions if f.node}
         self._spreading = {"ConvTranspose"} | {

@@ -597,7 +597,6 @@ class StoppedError(VerificationError):
     """
 
     def __init__(self, how: str, doing: str, *, hint: str | None = None) -> None:
-        """Make one sentence of both."""
         super().__init__(f"onnxruntime {how} {doing}", hint=hint)
         self.how = how
         self.doing = doing
