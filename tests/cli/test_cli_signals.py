@@ -26,10 +26,11 @@ def hang_up(path):
 writing.check_model = hang_up
 main()
 """
-# As from a terminal, also if the tests themselves run under nohup.
+# As from a terminal, also if the tests themselves run under nohup or in the background.
 WAITING = """
 import signal, sys, time
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from dplcli.pipeline import writing
 def wait(*_, **__):
     print("waiting", flush=True)
