@@ -82,7 +82,7 @@ def one_in(count: int, names: Iterable[str]) -> list[ParameterSet]:
 @cache
 def shipped_rewrites(name: str) -> Sequence[RewriteRule]:
     """Return the rewrites of a shipped catalogue, read once for all tests."""
-    return tuple(read_catalogs([name], SCHEMAS).rewrites)
+    return tuple(read_catalogs([name], SCHEMAS, with_examples=True).rewrites)
 
 
 def rewriting_catalogues() -> list[str]:

@@ -25,7 +25,10 @@ CATALOG = Path(__file__).parents[2] / "patterns" / "prepare.yaml"
 @cache
 def rules() -> dict[str, RewriteRule]:
     """Read the catalogue."""
-    return {rule.name: rule for rule in read_catalogs([str(CATALOG)], SCHEMAS).rewrites}
+    return {
+        rule.name: rule
+        for rule in read_catalogs([str(CATALOG)], SCHEMAS, with_examples=True).rewrites
+    }
 
 
 NAMES = [
