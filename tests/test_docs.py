@@ -48,3 +48,30 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as name:
             told = replayed(path.read_text(encoding="utf-8"), Shell(Path(name)))
         path.write_text(told, encoding="utf-8")
+
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PACKAGE = ROOT / "dplcli"
+
+
+def test_every_floor_is_drawn() -> None:
+    """No package, and no module beside them, is missing in the drawing of the floors."""
+    drawing = ARCHITECTURE.partition("```")[2].partition("```")[0]
+    drawn = set(re.findall(r"[a-z_]+", drawing))
+    floors = {path.stem for path in PACKAGE.iterdir() if not path.name.startswith("_")}
+    assert floors - {"patterns"} <= drawn
+
+
+def test_rooms_that_are_named_exist() -> None:
+    """``dpl/text`` is a module, ``report/`` a package; none was renamed behind the page's back."""
+    named = re.findall(r"`((?:[a-z_]+/)+[a-zA-Z_]*)`", ARCHITECTURE)
+    ours = [name for name in named if (PACKAGE / name.partition("/")[0]).is_dir()]
+    missing = [
+        name
+        for name in ours
+        if name.rpartition("/")[2] != "NAME"
+        and not (PACKAGE / f"{name}.py").is_file()
+        and not (PACKAGE / name).is_dir()
+    ]
+    assert len(ours) > 20
+    assert missing == []
