@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dplcli import pipeline
+from tests.catalogues.near_misses import counts_when_equivalent, failures, idle_conditions, rules_of
 from tests.corpus.nets import each_model, real_model
 from tests.helpers import describe_refusals, one_in, selected, taken
-from tests.near_misses import counts_when_equivalent, failures, idle_conditions, rules_of
 
 if TYPE_CHECKING:
     from pathlib import Path

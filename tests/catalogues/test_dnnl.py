@@ -17,9 +17,9 @@ from dplcli.dpl import PatternRule, parse_pattern
 from dplcli.dpl.text import bound_names
 from dplcli.onnx_io.read import model_from_text as model_of_example
 from dplcli.passes.select import select_matches
+from tests.catalogues.near_misses import failed_trials, kinds_of_examples
 from tests.corpus.nets import each_model, real_model
 from tests.helpers import SCHEMAS, model_from_text, one_in
-from tests.near_misses import failed_trials, kinds_of_examples
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,8 +18,8 @@ from dplcli.errors import PassError
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.onnx_io.read import model_from_text as model_of_example
 from dplcli.passes.rewrite import rewrite
+from tests.catalogues.near_misses import failed_trials, kinds_of_examples
 from tests.helpers import one_in, shipped_rewrites
-from tests.near_misses import failed_trials, kinds_of_examples
 
 if TYPE_CHECKING:
     from dplcli.dpl.rule import RewriteRule

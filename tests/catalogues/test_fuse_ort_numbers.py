@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.fused import SEEDS, Case, before_and_after, floats
+from tests.catalogues.fused import SEEDS, Case, before_and_after, floats
 
 if TYPE_CHECKING:
     from collections.abc import Callable

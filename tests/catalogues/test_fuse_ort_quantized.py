@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.fused import SEEDS, Array, Arrays, Case, before_and_after, floats
+from tests.catalogues.fused import SEEDS, Array, Arrays, Case, before_and_after, floats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

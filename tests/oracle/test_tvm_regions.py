@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from tests.helpers import rule
-from tests.merged import groups
+from tests.passes.merged import groups
 from tests.strategies import RandomGraph, Step
 
 pytest.importorskip("tvm", reason="the oracle is TVM's Relax: pip install apache-tvm")

@@ -13,7 +13,7 @@ from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
 from tests.helpers import check_sound, model_from_bytes, print_model, proto_from_text, rule
-from tests.inlining import check_inlined, inlined, partitioned
+from tests.passes.inlining import check_inlined, inlined, partitioned
 
 HEAD = '<ir_version: 10, opset_import: ["" : 17, "f" : 1]>'
 F = '<domain: "f", opset_import: ["" : 17]>'

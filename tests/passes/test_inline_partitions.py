@@ -8,7 +8,7 @@ import pytest
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
 from tests.helpers import check_sound, model_from_bytes, proto_from_text, rule
-from tests.inlining import check_undone, inlined, partitioned
+from tests.passes.inlining import check_undone, inlined, partitioned
 from tests.structure import differences
 
 CONVS = """g (float[1,1,8,8] a) => (float[1,1,N,M] o)

@@ -14,8 +14,8 @@ from dplcli.passes.partition import partition
 from dplcli.passes.records import is_written
 from dplcli.passes.select import select_matches
 from tests.helpers import model_from_bytes, proto_from_text, rule
-from tests.scoped import named as with_names
-from tests.scoped import scoped_models
+from tests.random_models import named as with_names
+from tests.random_models import scoped_models
 from tests.strategies import RandomGraph, graphs, near_patterns, subgraph_patterns
 from tests.structure import differences
 

@@ -13,8 +13,8 @@ from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
 from tests.helpers import check_sound, model_from_bytes, print_model, proto_from_text, rule
-from tests.inlining import inlined
-from tests.merged import check_merge, check_merged_again, groups, merged
+from tests.passes.inlining import inlined
+from tests.passes.merged import check_merge, check_merged_again, groups, merged
 from tests.structure import differences
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from dplcli.passes import merge
 from dplcli.passes.inline import inline
 from dplcli.pipeline import PartitionSettings
 from tests.helpers import check_sound, model_from_bytes, partitioned, proto_from_text, rule
-from tests.merged import check_largest, check_merge, merged
-from tests.scoped import HEADER, scoped_models
+from tests.passes.merged import check_largest, check_merge, merged
+from tests.random_models import HEADER, scoped_models
 from tests.strategies import BINARY, UNARY, graphs, near_patterns, rich_graphs, subgraph_patterns
 
 if TYPE_CHECKING:

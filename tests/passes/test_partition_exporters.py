@@ -108,7 +108,7 @@ RELU = "Max(x, CastLike(const(), _))"
 def test_functions_of_onnxscript(patterns: list[str], matches: int, constants: str) -> None:
     """Loops, branches and functions that call functions, in every way to treat constants."""
     pytest.importorskip("onnxscript", reason="writes the model")
-    from tests.onnxscript_model import written  # noqa: PLC0415  # needs onnxscript
+    from tests.passes.onnxscript_model import written  # noqa: PLC0415  # needs onnxscript
 
     rules = [rule(p, name=f"r{n}", constants=constants) for n, p in enumerate(patterns)]
     data = written()

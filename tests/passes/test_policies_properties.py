@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dplcli.errors import PatternSyntaxError
 from dplcli.pipeline.policies import POLICIES
 from tests.helpers import HEADER, check_idempotent, check_sound, partitioned, proto_from_text, rule
-from tests.scoped import RICH, named, scoped_models
+from tests.random_models import RICH, named, scoped_models
 from tests.strategies import near_patterns, rich_graphs, rich_patterns
 
 if TYPE_CHECKING:

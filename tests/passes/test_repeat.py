@@ -8,7 +8,15 @@ import pytest
 
 from dplcli.passes.repeat import RepeatOptions
 from tests.helpers import check_sound, proto_from_text
-from tests.repeating import ANY_SAVING, chain, check_repeat, describe, numbered, repeated, weights
+from tests.passes.repeating import (
+    ANY_SAVING,
+    chain,
+    check_repeat,
+    describe,
+    numbered,
+    repeated,
+    weights,
+)
 
 LAYER = "a# = Relu (@) b# = Sin (a#) c# = Mul (b#, @) d# = Tanh (c#)"
 HEAD = "g (float[4] x) => (float[4] z)"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import check_sound, proto_from_text
-from tests.repeating import ANY_SAVING, repeated
+from tests.passes.repeating import ANY_SAVING, repeated
 from tests.strategies import graphs
 
 if TYPE_CHECKING:

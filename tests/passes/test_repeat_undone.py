@@ -11,7 +11,7 @@ from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from tests.corpus.nets import each_model, light_net, real_model
 from tests.helpers import model_from_bytes, proto_from_text
-from tests.inlining import inlined
+from tests.passes.inlining import inlined
 from tests.passes.test_repeat_models import LAYERS
 from tests.structure import differences
 

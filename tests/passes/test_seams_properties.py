@@ -19,11 +19,11 @@ from dplcli.passes.select import select_matches
 from dplcli.pipeline.partitioning import written_functions
 from tests.helpers import check_sound, model_from_bytes, proto_from_text
 from tests.helpers import rule as rule_of
+from tests.passes.rewriting import all_nodes
 from tests.passes.test_inline_properties import drawn_rule
 from tests.passes.test_repeat_properties import planted
-from tests.rewriting import all_nodes
-from tests.scoped import HEADER, scoped_models
-from tests.scoped import named as with_names
+from tests.random_models import HEADER, scoped_models
+from tests.random_models import named as with_names
 from tests.strategies import graphs
 from tests.structure import differences
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import rule
-from tests.merged import check_merge, groups
+from tests.passes.merged import check_merge, groups
 
 if TYPE_CHECKING:
     from dplcli.dpl import PatternRule

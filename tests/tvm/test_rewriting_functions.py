@@ -27,14 +27,14 @@ from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.catalogs import same_structure
 from dplcli.pipeline.rules import READERS
 from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
-from tests.rewriting import bound, check_settled, rewrite_rule, rewritten
+from tests.passes.rewriting import bound, check_settled, rewrite_rule, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.dpl import Match
     from dplcli.dpl.rule import GraphBuilder, NewValue, Operand
-    from tests.rewriting import Rewritten
+    from tests.passes.rewriting import Rewritten
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20, "ext" : 1]>\n'
 RULES = '<domain: "rules", opset_import: ["" : 20, "rules" : 1, "ext" : 1]>\n'

@@ -21,7 +21,7 @@ from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from tests.helpers import check_sound, model_from_bytes, model_from_text, one_in, with_long
-from tests.rewriting import bound, check_settled, rewrite_rule, rewritten
+from tests.passes.rewriting import bound, check_settled, rewrite_rule, rewritten
 from tests.strategies import within
 
 if TYPE_CHECKING:

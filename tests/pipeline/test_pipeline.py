@@ -14,7 +14,7 @@ from dplcli import pipeline
 from dplcli.dpl import PatternRule, is_op, wildcard
 from dplcli.errors import DplError, ModelLoadError, UsageError
 
-SAMPLES = Path(__file__).parents[1] / "sample_models"
+SAMPLES = Path(__file__).parents[2] / "sample_models"
 RULE = "dpl: 1\ntarget: t\npatterns:\n  - {name: k, pattern: Relu(x)}\n"
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 

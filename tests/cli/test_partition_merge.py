@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from dplcli.passes.select import REPEATED
-from tests.repeating import chain, numbered
+from tests.passes.repeating import chain, numbered
 
 if TYPE_CHECKING:
     from tests.cli.support import Answer, Dpl, Save

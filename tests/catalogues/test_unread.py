@@ -28,7 +28,7 @@ from tests.helpers import (
     random_inputs,
     run_model,
 )
-from tests.rewriting import rewrite_rule, rewritten
+from tests.passes.rewriting import rewrite_rule, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from dplcli.errors import PatternSyntaxError
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
 from tests.helpers import model_from_bytes, pattern_of, proto_from_text
-from tests.rewriting import all_nodes, rewrite_rule
+from tests.passes.rewriting import all_nodes, rewrite_rule
 from tests.strategies import (
     BINARY,
     SOURCES,

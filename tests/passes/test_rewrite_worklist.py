@@ -14,7 +14,7 @@ import pytest
 from dplcli.dpl.rule import nodewise
 from dplcli.passes.rewrite import rewrite
 from tests.helpers import check_sound, model_from_text, proto_from_text
-from tests.rewriting import bound, check_settled, rewrite_rule, rewritten
+from tests.passes.rewriting import bound, check_settled, rewrite_rule, rewritten
 
 if TYPE_CHECKING:
     from dplcli.dpl import Match, Rejection, RewriteRule

@@ -12,8 +12,14 @@ from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
 from tests.helpers import model_from_bytes
-from tests.rewriting import Rewritten, check_interface, check_leftovers, check_names, check_settled
-from tests.scoped import cascading_rules
+from tests.passes.rewriting import (
+    Rewritten,
+    check_interface,
+    check_leftovers,
+    check_names,
+    check_settled,
+)
+from tests.random_models import cascading_rules
 
 SAMPLES = sorted((Path(__file__).parents[2] / "sample_models").glob("*.onnx"))
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tests.cli.support import Dpl, contents
-from tests.repeating import chain, numbered
+from tests.passes.repeating import chain, numbered
 
 LAYERS = chain(3, numbered("a# = Relu (@) b# = Sin (a#) c# = Mul (b#, @) d# = Tanh (c#)"))
 TEXT = f'<ir_version: 8, opset_import: ["" : 17]> {LAYERS}'

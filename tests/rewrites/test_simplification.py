@@ -17,7 +17,7 @@ from dplcli.passes.rewrite import rewrite
 from dplcli.rewrites import simplification as module
 from dplcli.rewrites.simplification import freed_by, may_become, size_in_bytes
 from tests.helpers import SCHEMAS, check_sound, model_from_text, proto_from_text
-from tests.rewriting import Rewritten, check_settled, rewritten
+from tests.passes.rewriting import Rewritten, check_settled, rewritten
 from tests.strategies import graphs
 
 if TYPE_CHECKING:

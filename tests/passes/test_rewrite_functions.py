@@ -14,7 +14,7 @@ from dplcli.errors import DplError, PassError
 from dplcli.ir import ArrayTensor, Attribute
 from dplcli.passes.rewrite import rewrite
 from tests.helpers import check_sound, model_from_text, print_model
-from tests.rewriting import Watched, bound, check_settled, rewrite_rule, rewritten
+from tests.passes.rewriting import Watched, bound, check_settled, rewrite_rule, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

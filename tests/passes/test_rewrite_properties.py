@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from dplcli.passes.rewrite import Restriction
 from tests.helpers import check_sound
-from tests.rewriting import check_settled, facts_of, rewritten
-from tests.scoped import cascading_cases, flat_cases, rich_cases, scoped_cases, sound_cases
+from tests.passes.rewriting import check_settled, facts_of, rewritten
+from tests.random_models import cascading_cases, flat_cases, rich_cases, scoped_cases, sound_cases
 
 if TYPE_CHECKING:
     from dplcli.dpl import RewriteRule
@@ -165,8 +165,8 @@ def test_one_application_after_the_other(case: Case) -> None:
 
 SCRIPT = """
 import hashlib, random
-from tests.rewriting import rewritten
-from tests.scoped import cascading_rules, long_graph
+from tests.passes.rewriting import rewritten
+from tests.random_models import cascading_rules, long_graph
 
 digest = hashlib.sha256()
 for seed in range(40):

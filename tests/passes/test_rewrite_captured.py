@@ -12,7 +12,7 @@ from dplcli.errors import PatternSyntaxError
 from dplcli.ir.traversal import verify_model
 from dplcli.passes.rewrite import rewrite
 from tests.helpers import check_sound, model_from_text, print_model, proto_from_text
-from tests.rewriting import bound, check_settled, rewrite_rule, rewritten
+from tests.passes.rewriting import bound, check_settled, rewrite_rule, rewritten
 
 if TYPE_CHECKING:
     from dplcli.dpl import Match, RewriteRule
