@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.options import PATH, allow_code_option, model_argument
+from dplcli.cli.options import (
+    PATH,
+    RULES,
+    GroupedCommand,
+    allow_code_option,
+    model_argument,
+    option,
+)
 from dplcli.cli.printing import write
 from dplcli.cli.rewrite import carry_out, run_options
 from dplcli.report.escaping import json_text
@@ -17,6 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_PLAN = "The plan"
+
+
 def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
     del param
     if value:
@@ -24,10 +34,11 @@ def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> No
         ctx.exit()
 
 
-@click.command("apply")
+@click.command("apply", cls=GroupedCommand)
 @click.argument("plan", type=PATH)
 @model_argument
-@click.option(
+@option(
+    RULES,
     "--patterns",
     "-p",
     multiple=True,
@@ -35,11 +46,12 @@ def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> No
     help="Take the rules from this catalogue instead of those that the plan names. Repeatable.",
 )
 @allow_code_option
-@click.option("--force", is_flag=True, help="Go on with a model that the plan was not made for.")
-@click.option(
-    "--skip-missing", is_flag=True, help="Leave out what does not fit, instead of giving up."
+@option(_PLAN, "--force", is_flag=True, help="Go on with a model that the plan was not made for.")
+@option(
+    _PLAN, "--skip-missing", is_flag=True, help="Leave out what does not fit, instead of giving up."
 )
-@click.option(
+@option(
+    _PLAN,
     "--schema",
     is_flag=True,
     is_eager=True,
@@ -83,4 +95,4 @@ def command(  # noqa: PLR0913  # one parameter per option
             trace=trace,
         )
 
-    carry_out(model, job, options | {"allow_code": allow_code}, reads=(plan, *patterns))
+    carry_out(model, job, options, allow_code=allow_code, reads=(plan, *patterns))

@@ -10,13 +10,16 @@ from dplcli import pipeline
 from dplcli.cli.main import EXIT_NO
 from dplcli.cli.options import (
     PATH,
+    RULES,
+    GroupedCommand,
     allow_code_option,
     catalog_options,
     check_json_path,
     emit,
+    option,
     output_options,
+    take_verification,
     verify_options,
-    verify_settings,
 )
 from dplcli.cli.printing import progress
 from dplcli.errors import UsageError
@@ -39,19 +42,22 @@ if TYPE_CHECKING:
 
 
 _TWO = 2
+_FAULTS = "Faults"
 _ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
 
 
-@click.command("bisect")
+@click.command("bisect", cls=GroupedCommand)
 @click.argument("models", type=PATH, nargs=-1, metavar="[MODEL | ORIGINAL CANDIDATE]")
 @catalog_options
-@click.option(
+@option(
+    RULES,
     "--by",
     "kind",
     type=click.Choice(["rewrite", "partition"]),
     help="What to do with the rules, if the catalogues have both kinds.",
 )
-@click.option(
+@option(
+    _FAULTS,
     "--output",
     "-o",
     type=PATH,
@@ -59,7 +65,8 @@ _ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
     help="A new folder for what reproduces each fault: a small model, its inputs, the rules, and a "
     "README with the command.",
 )
-@click.option(
+@option(
+    _FAULTS,
     "--most",
     type=click.IntRange(min=1),
     default=pipeline.MOST_CAUSES,
@@ -67,7 +74,8 @@ _ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
     metavar="N",
     help="Look for so many faults of rules at most.",
 )
-@click.option(
+@option(
+    _FAULTS,
     "--reproduce",
     type=PATH,
     metavar="DIR",
@@ -103,7 +111,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     check_json_path(json_path, *models, *patterns, output)
     source = pipeline.RuleSource(patterns, targets, allow_code=allow_code)
     _check(models, source, output, reproduce)
-    settings = verify_settings(**verification)
+    settings = take_verification(verification, allow_code=allow_code)
     _check_settings(settings, reproduce)
     with progress(quiet=quiet, verbose=verbose) as say:
         if reproduce is not None:

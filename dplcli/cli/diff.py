@@ -10,6 +10,7 @@ from dplcli import pipeline
 from dplcli.cli.main import EXIT_NO
 from dplcli.cli.options import (
     PATH,
+    GroupedCommand,
     check_json_path,
     emit,
     output_options,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command("diff")
+@click.command("diff", cls=GroupedCommand)
 @click.argument("first", type=PATH, metavar="A")
 @click.argument("second", type=PATH, metavar="B")
 @click.option(

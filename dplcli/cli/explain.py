@@ -8,11 +8,14 @@ import click
 
 from dplcli import pipeline
 from dplcli.cli.options import (
+    RULES,
+    GroupedCommand,
     allow_code_option,
     catalog_options,
     check_json_path,
     emit,
     model_argument,
+    option,
     output_options,
     policy_options,
 )
@@ -23,19 +26,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command("explain")
+POLICIES = policy_options("escape", "order")
+
+
+@click.command("explain", cls=GroupedCommand)
 @model_argument
 @catalog_options
 @allow_code_option
-@policy_options("escape", "order")
-@click.option(
+@POLICIES
+@option(
+    RULES,
     "--rule",
     "only",
     multiple=True,
     metavar="NAME",
     help="Explain this rule only; the others still take their nodes. Repeatable.",
 )
-@click.option(
+@option(
+    RULES,
     "--node",
     metavar="NAME",
     help="Ask about one node, found by its name or by an output's, as the root of a match.",
@@ -47,13 +55,12 @@ def command(  # noqa: PLR0913  # one parameter per option
     patterns: tuple[str, ...],
     targets: tuple[str, ...],
     allow_code: bool,
-    escape: tuple[str, ...],
-    order: tuple[str, ...],
     only: tuple[str, ...],
     node: str | None,
     json_path: str | None,
     quiet: bool,
     verbose: bool,
+    **policies: tuple[str, ...],
 ) -> None:
     """Say why patterns match where they do in MODEL, and why not elsewhere.
 
@@ -71,7 +78,7 @@ def command(  # noqa: PLR0913  # one parameter per option
             only=only,
             node=node,
             allow_code=allow_code,
-            policies=pipeline.Policies(escape=escape, order=order),
+            policies=pipeline.Policies(**POLICIES.take(policies)),
         )
     emit(
         explanation_report(outcome.rules, outcome.verdicts, outcome.notes, verbose=verbose),

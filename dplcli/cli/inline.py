@@ -9,17 +9,20 @@ import click
 from dplcli import pipeline
 from dplcli.cli.main import answer_no
 from dplcli.cli.options import (
+    WRITING,
+    GroupedCommand,
     check_json_path,
     choose_output,
     emit,
     input_code_option,
     listed,
     model_argument,
+    option,
     output_options,
     report_options,
     take_reports,
+    take_verification,
     verify_options,
-    verify_settings,
     write_options,
 )
 from dplcli.cli.printing import progress
@@ -36,9 +39,13 @@ if TYPE_CHECKING:
     from dplcli.report.layout import Part
 
 
-@click.command("inline")
+_CHOICE = "What is inlined"
+
+
+@click.command("inline", cls=GroupedCommand)
 @model_argument
-@click.option(
+@option(
+    _CHOICE,
     "--target",
     "targets",
     multiple=True,
@@ -47,21 +54,24 @@ if TYPE_CHECKING:
     help="Inline the functions of this domain, such as dnnl, or of several, such as dnnl,cublas, "
     "whoever wrote them. Repeatable.",
 )
-@click.option(
+@option(
+    _CHOICE,
     "--function",
     "functions",
     multiple=True,
     metavar="DOMAIN::NAME",
     help="Inline all calls of this function. Repeatable.",
 )
-@click.option(
+@option(
+    _CHOICE,
     "--call",
     "calls",
     multiple=True,
     metavar="NAME",
     help="Inline one call, found by its name or by an output's. Repeatable.",
 )
-@click.option(
+@option(
+    _CHOICE,
     "--all-functions",
     is_flag=True,
     help="Inline every function, also those that dpl did not write.",
@@ -79,13 +89,11 @@ def command(  # noqa: PLR0913  # one parameter per option
     calls: tuple[str, ...],
     all_functions: bool,
     output: Path | None,
-    in_place: bool,
-    keep_failed: bool,
-    no_verify: bool,
+    allow_code: bool,
     json_path: str | None,
     quiet: bool,
     verbose: bool,
-    **verification: Any,  # noqa: ANN401  # those of verify_options and report_options
+    **options: Any,  # noqa: ANN401  # those of write_, verify_ and report_options
 ) -> None:
     """Put functions of MODEL back in the place of their calls.
 
@@ -94,15 +102,12 @@ def command(  # noqa: PLR0913  # one parameter per option
     written.
     """
     choice = _choice(targets, functions, calls, everything=all_functions)
-    output = choose_output(model, output, "inlined", in_place=in_place)
-    reports = take_reports(verification)
+    reports, writing = take_reports(options), WRITING.take(options)
+    output = choose_output(model, output, "inlined", writing)
     check_json_path(json_path, model, output)
     reports.check(json_path, model, output)
     settings = pipeline.WriteSettings(
-        verify=not no_verify,
-        verification=verify_settings(**verification),
-        in_place=in_place,
-        keep_failed=keep_failed,
+        **writing, verification=take_verification(options, allow_code=allow_code)
     )
     with progress(quiet=quiet, verbose=verbose) as say:
         outcome = pipeline.inline(
@@ -110,7 +115,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         )
     reports.write(_document(outcome))
     emit(
-        _report(outcome, verify=not no_verify, verbose=verbose),
+        _report(outcome, verify=settings.verify, verbose=verbose),
         lambda: inline_record(
             outcome.label,
             outcome.inlining,

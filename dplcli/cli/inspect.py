@@ -8,6 +8,7 @@ import click
 
 from dplcli import pipeline
 from dplcli.cli.options import (
+    GroupedCommand,
     check_json_path,
     contract_files,
     emit,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command("inspect")
+@click.command("inspect", cls=GroupedCommand)
 @model_argument
 @click.option(
     "--node",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import pipeline
-from dplcli.cli.options import PATH, model_argument
+from dplcli.cli.options import PATH, GroupedCommand, model_argument
 from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError
 from dplcli.files import encoded, write_new_file
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dplcli.pipeline import LearnOutcome
 
 
-@click.command("learn")
+@click.command("learn", cls=GroupedCommand)
 @model_argument
 @click.option(
     "--nodes",

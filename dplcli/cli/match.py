@@ -9,6 +9,7 @@ import click
 from dplcli import pipeline
 from dplcli.cli.main import answer_no
 from dplcli.cli.options import (
+    GroupedCommand,
     allow_code_option,
     catalog_options,
     check_json_path,
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
     from dplcli.report.layout import Part
 
 
-@click.command("match")
+POLICIES = policy_options("escape", "order")
+
+
+@click.command("match", cls=GroupedCommand)
 @model_argument
 @catalog_options
 @expect_option
 @allow_code_option
-@policy_options("escape", "order")
+@POLICIES
 @output_options("Also list every match and refusal.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
@@ -43,11 +47,10 @@ def command(  # noqa: PLR0913  # one parameter per option
     targets: tuple[str, ...],
     expectations: tuple[str, ...],
     allow_code: bool,
-    escape: tuple[str, ...],
-    order: tuple[str, ...],
     json_path: str | None,
     quiet: bool,
     verbose: bool,
+    **policies: tuple[str, ...],
 ) -> None:
     """Show where patterns match in MODEL; nothing is changed.
 
@@ -62,7 +65,7 @@ def command(  # noqa: PLR0913  # one parameter per option
             targets=targets,
             expectations=expectations,
             allow_code=allow_code,
-            policies=pipeline.Policies(escape=escape, order=order),
+            policies=pipeline.Policies(**POLICIES.take(policies)),
         )
     selection = outcome.selection
     parts: list[Part] = [rule_table(outcome.counts, selection.refused)]

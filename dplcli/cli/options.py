@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,11 +28,100 @@ if TYPE_CHECKING:
     Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+PATH = click.Path(path_type=Path)
+_START = 2_000
+
+
+# Named groups of options, and settings that options fill.
+
+
+class _GroupedOption(click.Option):
+    """An option that stands under a heading in the help."""
+
+    def __init__(self, *flags: Any, group: str, **told: Any) -> None:  # noqa: ANN401  # click's
+        super().__init__(*flags, **told)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose help has a heading for each group of options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the groups in the order in which they begin; what has no group comes last."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
+        ungrouped = groups.pop("Options", [])
+        for title, records in [*groups.items(), ("Options", ungrouped)]:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def option(group: str, *flags: str, **told: Any) -> Callable[[Command], Command]:  # noqa: ANN401  # click's
+    """Make an option of a named group; the rest is as for ``click.option``."""
+    return click.option(*flags, cls=_GroupedOption, group=group, **told)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field of a settings class, as an option.
+
+    Attributes:
+        field: The field.
+        flags: How the option is written.
+        told: What click is told of it.
+        read: Makes the field's value of what was given.
+    """
+
+    field: str
+    flags: tuple[str, ...]
+    told: Mapping[str, Any]
+    read: Callable[[Any], Any] | None
+
+
+def setting(
+    field: str,
+    *flags: str,
+    read: Callable[[Any], Any] | None = None,
+    **told: Any,  # noqa: ANN401  # click's
+) -> Setting:
+    """Describe the option that fills *field*; the rest is as for ``click.option``."""
+    return Setting(field, flags, told, read)
+
+
+class SettingsGroup:
+    """Options that fill fields of one settings class, which has the defaults.
+
+    Used as a decorator it adds the options; :meth:`take` gives what they were given.
+    """
+
+    def __init__(self, title: str, *settings: Setting) -> None:
+        self.title = title
+        self.settings = settings
+
+    def __call__(self, command: Command) -> Command:
+        """Add the options, in order."""
+        for item in reversed(self.settings):
+            command = option(self.title, *item.flags, item.field, **item.told)(command)
+        return command
+
+    def take(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Take the options of this group out of *given*; return the fields that were stated."""
+        found: dict[str, Any] = {}
+        for item in self.settings:
+            value = given.pop(item.field)
+            if value is not None and value is not False and value != ():
+                found[item.field] = value if item.read is None else item.read(value)
+        return found
+
+
 # Options that several commands share.
 
 
-PATH = click.Path(path_type=Path)
-_START = 2_000
+RULES = "Rules"
+PRINTING = "What is printed"
 
 
 def model_argument(command: Command) -> Command:
@@ -41,7 +131,8 @@ def model_argument(command: Command) -> Command:
 
 def expect_option(command: Command) -> Command:
     """Add --expect."""
-    return click.option(
+    return option(
+        RULES,
         "--expect",
         "expectations",
         multiple=True,
@@ -53,7 +144,8 @@ def expect_option(command: Command) -> Command:
 
 def catalog_options(command: Command) -> Command:
     """Add --patterns and --target."""
-    command = click.option(
+    command = option(
+        RULES,
         "--target",
         "targets",
         multiple=True,
@@ -62,7 +154,8 @@ def catalog_options(command: Command) -> Command:
         help="Use everything dpl ships for a target, such as dnnl, or for several: of "
         "cutlass,cublas the first one wins where both would take a node. Repeatable.",
     )(command)
-    return click.option(
+    return option(
+        RULES,
         "--patterns",
         "-p",
         multiple=True,
@@ -84,7 +177,8 @@ def listed(
 
 def allow_code_option(command: Command) -> Command:
     """Add --allow-code."""
-    return click.option(
+    return option(
+        RULES,
         "--allow-code",
         is_flag=True,
         help="Let YAML catalogues import the Python functions that they name as checks. "
@@ -95,14 +189,15 @@ def allow_code_option(command: Command) -> Command:
 def output_options(verbose: str) -> Callable[[Command], Command]:
     """Add --json, --quiet and --verbose, which the text explains."""
     options = (
-        click.option(
+        option(
+            PRINTING,
             "--json",
             "json_path",
             metavar="FILE",
             help="Write the result as JSON; - is standard output, instead of the table.",
         ),
-        click.option("--quiet", "-q", is_flag=True, help="Print only errors."),
-        click.option("--verbose", "-v", is_flag=True, help=verbose),
+        option(PRINTING, "--quiet", "-q", is_flag=True, help="Print only errors."),
+        option(PRINTING, "--verbose", "-v", is_flag=True, help=verbose),
     )
 
     def add(command: Command) -> Command:
@@ -200,14 +295,16 @@ def emit(
 
 def contract_files(command: Command) -> Command:
     """Add --c-header and --python."""
-    command = click.option(
+    command = option(
+        "Bindings",
         "--python",
         "stub",
         type=PATH,
         metavar="FILE",
         help="Write the contract as a Python module: one abstract class per function.",
     )(command)
-    return click.option(
+    return option(
+        "Bindings",
         "--c-header",
         "header",
         type=PATH,
@@ -246,51 +343,6 @@ def emit_contract(  # noqa: PLR0913  # the files of a command
 
 _NUMBER = re.compile("[0-9]{1,18}")
 _SHAPE = re.compile("[0-9]{1,18}(x[0-9]{1,18})+")
-
-
-def input_options(command: Command) -> Command:
-    """Add what decides which values two models are compared on."""
-    options = [
-        click.option(
-            "--inputs",
-            metavar="PATH|FUNCTION",
-            help="Feed these values: a .npz file with an array per input, a .npy file, a folder of "
-            "onnx test data (input_0.pb, or several test_data_set_0), or a Python function "
-            "module:function or FILE.py:function, which takes a seed and returns a dict "
-            "(--allow-code). Inputs that it leaves out are made up.",
-        ),
-        click.option(
-            "--shape",
-            "--size",
-            "sizes",
-            multiple=True,
-            metavar="DIM=N",
-            help="Size of a symbolic dimension, or of INPUT:AXIS; or a whole shape, "
-            "INPUT=1x3x224x224. Repeatable.",
-        ),
-        click.option(
-            "--range",
-            "ranges",
-            multiple=True,
-            metavar="INPUT=LOW:HIGH",
-            help="Draw an input from this range, both ends included. Repeatable.",
-        ),
-        click.option(
-            "--corners",
-            is_flag=True,
-            help="Also feed zeros, negative, large and denormal values, where the original is "
-            "itself stable there.",
-        ),
-        click.option(
-            "--save-inputs",
-            type=click.Path(path_type=Path),
-            metavar="FILE.npz",
-            help="Write what was fed, for --inputs and other tools.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def parse_sizes(texts: tuple[str, ...]) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
@@ -339,24 +391,48 @@ def parse_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     return ranges
 
 
-def parse_request(  # noqa: PLR0913  # one parameter per option
-    inputs: str | None,
-    shapes: dict[str, tuple[int, ...]],
-    ranges: tuple[str, ...],
-    save_inputs: Path | None,
-    *,
-    corners: bool,
-    allow_code: bool,
-) -> pipeline.InputRequest:
-    """Gather the options of :func:`input_options`."""
-    return pipeline.input_request(
-        inputs,
-        ranges=parse_ranges(ranges),
-        shapes=shapes,
-        corners=corners,
-        save=save_inputs,
-        allow_code=allow_code,
-    )
+INPUTS = SettingsGroup(
+    "What the models are fed",
+    setting(
+        "inputs",
+        "--inputs",
+        metavar="PATH|FUNCTION",
+        help="Feed these values: a .npz file with an array per input, a .npy file, a folder of "
+        "onnx test data (input_0.pb, or several test_data_set_0), or a Python function "
+        "module:function or FILE.py:function, which takes a seed and returns a dict "
+        "(--allow-code). Inputs that it leaves out are made up.",
+    ),
+    setting(
+        "sizes",
+        *("--shape", "--size"),
+        multiple=True,
+        metavar="DIM=N",
+        help="Size of a symbolic dimension, or of INPUT:AXIS; or a whole shape, "
+        "INPUT=1x3x224x224. Repeatable.",
+    ),
+    setting(
+        "ranges",
+        "--range",
+        read=parse_ranges,
+        multiple=True,
+        metavar="INPUT=LOW:HIGH",
+        help="Draw an input from this range, both ends included. Repeatable.",
+    ),
+    setting(
+        "corners",
+        "--corners",
+        is_flag=True,
+        help="Also feed zeros, negative, large and denormal values, where the original is "
+        "itself stable there.",
+    ),
+    setting(
+        "save",
+        "--save-inputs",
+        type=PATH,
+        metavar="FILE.npz",
+        help="Write what was fed, for --inputs and other tools.",
+    ),
+)
 
 
 # Options that override the policies of rules.
@@ -369,21 +445,22 @@ _POLICY_HELP = {
 }
 
 
-def policy_options(*names: str) -> Callable[[Command], Command]:
-    """Add the options --constants, --escape and --order, or those of them that are named."""
-
-    def add(command: Command) -> Command:
-        for name in reversed(names):
-            values = ", ".join(pipeline.POLICIES[name])
-            command = click.option(
+def policy_options(*names: str) -> SettingsGroup:
+    """Return the options --constants, --escape and --order, or those of them that are named."""
+    return SettingsGroup(
+        "Policies of rules",
+        *(
+            setting(
+                name,
                 f"--{name}",
                 multiple=True,
                 metavar="[RULE=]POLICY",
-                help=f"{_POLICY_HELP[name]}: {values}; for all rules or for one. Repeatable.",
-            )(command)
-        return command
-
-    return add
+                help=f"{_POLICY_HELP[name]}: {', '.join(pipeline.POLICIES[name])}; for all rules "
+                "or for one. Repeatable.",
+            )
+            for name in names
+        ),
+    )
 
 
 # Options that write a report in the forms that CI services and people read.
@@ -491,10 +568,10 @@ def report_options(*forms: str) -> Callable[[Command], Command]:
 
     def add(command: Command) -> Command:
         for form in reversed(forms or tuple(_REPORT_HELP)):
-            option = click.option(
-                f"--{form}", f"report_{form}", metavar="FILE", help=_REPORT_HELP[form]
+            add_one = option(
+                "Reports", f"--{form}", f"report_{form}", metavar="FILE", help=_REPORT_HELP[form]
             )
-            command = option(command)
+            command = add_one(command)
         return command
 
     return add
@@ -541,34 +618,32 @@ def _append(path: Path, text: str) -> None:
 # Options that keep what models gave, and judge it later or elsewhere.
 
 
-def results_options(command: Command) -> Command:
-    """Add --save-results, --from and --against."""
-    options = [
-        click.option(
-            "--save-results",
-            type=PATH,
-            metavar="FILE",
-            help="Write what was fed and what both models gave to a numpy archive, for --from and "
-            "--against. Without CANDIDATE, ORIGINAL stands for both.",
-        ),
-        click.option(
-            "--from",
-            "judged",
-            type=PATH,
-            metavar="FILE",
-            help="Judge saved results, with --rtol, --atol and --tolerance; no model is run.",
-        ),
-        click.option(
-            "--against",
-            type=PATH,
-            metavar="FILE",
-            help="Run one model on saved inputs, and compare with what the original gave then: "
-            "with another version of onnxruntime, on another machine.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+RESULTS = SettingsGroup(
+    "Saved results",
+    setting(
+        "save_results",
+        "--save-results",
+        type=PATH,
+        metavar="FILE",
+        help="Write what was fed and what both models gave to a numpy archive, for --from and "
+        "--against. Without CANDIDATE, ORIGINAL stands for both.",
+    ),
+    setting(
+        "judged",
+        "--from",
+        type=PATH,
+        metavar="FILE",
+        help="Judge saved results, with --rtol, --atol and --tolerance; no model is run.",
+    ),
+    setting(
+        "against",
+        "--against",
+        type=PATH,
+        metavar="FILE",
+        help="Run one model on saved inputs, and compare with what the original gave then: "
+        "with another version of onnxruntime, on another machine.",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -613,20 +688,20 @@ class Subject:
 
 def choose_subject(
     models: tuple[Path | None, Path | None],
-    judged: Path | None,
-    against: Path | None,
     settings: pipeline.VerifySettings,
     *,
     layers: bool,
+    judged: Path | None = None,
+    against: Path | None = None,
 ) -> Subject:
     """Return what is to be compared with what.
 
     Args:
         models: ORIGINAL and CANDIDATE, as far as given.
-        judged: What --from was given.
-        against: What --against was given.
         settings: All the other options.
         layers: Whether --layers was given.
+        judged: What --from was given.
+        against: What --against was given.
 
     Raises:
         UsageError: Arguments and options do not go together.
@@ -697,61 +772,7 @@ def _check_results_path(save_results: Path | None, others: tuple[Path | None, ..
         raise UsageError(f"--save-results {save_results}: is another file of this command")
 
 
-# Options that decide where and within which limits onnxruntime runs a model.
-
-
-def runner_options() -> list[Callable[[Any], Any]]:
-    """Return the decorators that add the options."""
-    return [
-        click.option(
-            "--provider",
-            metavar="NAME",
-            help="Execution provider that runs the candidate, such as CUDAExecutionProvider. "
-            "The reference stays on the CPU.",
-        ),
-        click.option(
-            "--session-option",
-            "session_options",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Option of onnxruntime's session for the candidate, such as "
-            "intra_op_num_threads=1 or session.disable_prepacking=1. Repeatable.",
-        ),
-        click.option(
-            "--timeout",
-            type=float,
-            metavar="SECONDS",
-            help="Time limit to create a session, and for each run. Default: an hour.",
-        ),
-        click.option(
-            "--memory-limit",
-            type=int,
-            metavar="MB",
-            help="Memory that a model and its run may take, beyond onnxruntime itself.",
-        ),
-        click.option(
-            "--third-opinion",
-            is_flag=True,
-            help="Where the models differ, ask onnx's reference evaluator which one it agrees "
-            "with. It can be slow.",
-        ),
-    ]
-
-
-def execution_settings(
-    provider: str | None = None,
-    session_options: tuple[str, ...] = (),
-    timeout: float | None = None,
-    memory_limit: int | None = None,
-) -> pipeline.Execution:
-    """Gather the options of :func:`runner_options`."""
-    default = pipeline.Execution()
-    return pipeline.Execution(
-        provider=default.provider if provider is None else provider,
-        options=tuple(_parse_option(text) for text in session_options),
-        timeout=default.timeout if timeout is None else timeout,
-        memory_limit=memory_limit,
-    )
+# Options that decide how two models are compared, and where and within which limits they run.
 
 
 def _parse_option(text: str) -> tuple[str, str]:
@@ -762,122 +783,6 @@ def _parse_option(text: str) -> tuple[str, str]:
             hint="write --session-option intra_op_num_threads=1",
         )
     return key, value
-
-
-# Options that decide how two models are compared.
-
-
-_MUTANTS = 20
-
-
-def verify_options(command: Command) -> Command:
-    """Add what decides how two models are compared."""
-    options = [
-        click.option(
-            "--seed",
-            "seeds",
-            type=int,
-            multiple=True,
-            help="Seed of one set of inputs; repeatable. Default: 0 and 1.",
-        ),
-        click.option(
-            "--level",
-            "levels",
-            type=click.Choice(pipeline.LEVELS),
-            multiple=True,
-            help="onnxruntime's optimisation level; repeatable. Default: disable and all.",
-        ),
-        click.option("--rtol", type=float, help="Relative tolerance, instead of the derived one."),
-        click.option("--atol", type=float, help="Absolute tolerance, instead of the derived one."),
-        click.option(
-            "--tolerance",
-            "tolerances",
-            multiple=True,
-            metavar="OUTPUT=rtol:R,atol:A",
-            help="Tolerances of one output, or one of the two; for integers, atol is in steps. "
-            "Repeatable.",
-        ),
-        click.option(
-            "--mutants",
-            type=int,
-            help="Measure the power of the check: try so many wrong versions of the result, and "
-            "count those that it refuses. Default: none, or 20 with --min-power.",
-        ),
-        click.option(
-            "--min-power",
-            type=float,
-            metavar="SHARE",
-            help="Exit with 1 unless the check refuses this share of the mutants, such as 0.9.",
-        ),
-        click.option(
-            "--refill-weights",
-            is_flag=True,
-            help="Give weights made by ConstantOfShape seeded random values, in both models.",
-        ),
-        click.option(
-            "--custom-ops",
-            type=click.Path(path_type=Path),
-            multiple=True,
-            metavar="LIBRARY",
-            help="Register custom operators from this shared library with onnxruntime: for the "
-            "result, and for the original if it does not run without. Repeatable.",
-        ),
-        *runner_options(),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return input_options(command)
-
-
-def input_code_option(command: Command) -> Command:
-    """Add --allow-code to a command that reads no catalogues."""
-    return click.option(
-        "--allow-code", is_flag=True, help="Let --inputs name a Python function, which is called."
-    )(command)
-
-
-def verify_settings(  # noqa: PLR0913  # one parameter per option
-    seeds: tuple[int, ...],
-    levels: tuple[str, ...],
-    rtol: float | None,
-    atol: float | None,
-    sizes: tuple[str, ...],
-    *,
-    refill_weights: bool,
-    custom_ops: tuple[Path, ...] = (),
-    tolerances: tuple[str, ...] = (),
-    mutants: int | None = None,
-    min_power: float | None = None,
-    save_results: Path | None = None,
-    inputs: str | None = None,
-    ranges: tuple[str, ...] = (),
-    save_inputs: Path | None = None,
-    corners: bool = False,
-    allow_code: bool = False,
-    third_opinion: bool = False,
-    **runner: Any,  # noqa: ANN401  # the other options of runner_options
-) -> pipeline.VerifySettings:
-    """Gather the options of :func:`verify_options`."""
-    single, whole = parse_sizes(sizes)
-    default = pipeline.VerifySettings()
-    return pipeline.VerifySettings(
-        seeds=tuple(dict.fromkeys(seeds)) or default.seeds,
-        levels=tuple(dict.fromkeys(levels)) or default.levels,
-        rtol=rtol,
-        atol=atol,
-        tolerances=_parse_tolerances(tolerances),
-        mutants=(_MUTANTS if min_power is not None else 0) if mutants is None else mutants,
-        min_power=min_power,
-        save_results=save_results,
-        refill_weights=refill_weights,
-        sizes=single,
-        request=parse_request(
-            inputs, whole, ranges, save_inputs, corners=corners, allow_code=allow_code
-        ),
-        custom_ops=tuple(dict.fromkeys(custom_ops)),
-        execution=execution_settings(**runner),
-        third_opinion=third_opinion,
-    )
 
 
 def _parse_tolerances(texts: tuple[str, ...]) -> dict[str, pipeline.Override]:
@@ -911,39 +816,199 @@ def _parse_tolerance(text: str) -> tuple[str, pipeline.Override]:
     return name, pipeline.Override(**given)
 
 
-# The options of commands that write a model: where to, and what becomes of one that fails.
+def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(values))
 
 
-def write_options(what: str) -> Callable[[Command], Command]:
-    """Add --output, --in-place, --keep-failed and --no-verify; *what* is made of the model."""
-    options = (
-        click.option("--no-verify", is_flag=True, help="Do not check the result."),
-        click.option(
-            "--keep-failed", is_flag=True, help="Keep a result that fails, as OUTPUT.failed.onnx."
+_MUTANTS = 20
+EXECUTION = SettingsGroup(
+    "How the candidate is run",
+    setting(
+        "provider",
+        "--provider",
+        metavar="NAME",
+        help="Execution provider that runs the candidate, such as CUDAExecutionProvider. "
+        "The reference stays on the CPU.",
+    ),
+    setting(
+        "options",
+        "--session-option",
+        read=lambda texts: tuple(map(_parse_option, texts)),
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Option of onnxruntime's session for the candidate, such as "
+        "intra_op_num_threads=1 or session.disable_prepacking=1. Repeatable.",
+    ),
+    setting(
+        "timeout",
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="Time limit to create a session, and for each run. Default: an hour.",
+    ),
+    setting(
+        "memory_limit",
+        "--memory-limit",
+        type=int,
+        metavar="MB",
+        help="Memory that a model and its run may take, beyond onnxruntime itself.",
+    ),
+)
+
+
+@cache
+def check_settings() -> SettingsGroup:
+    """Return the options of the check; onnxruntime's levels are known when they are needed."""
+    return SettingsGroup(
+        "The check",
+        setting(
+            "seeds",
+            "--seed",
+            read=_distinct,
+            type=int,
+            multiple=True,
+            help="Seed of one set of inputs; repeatable. Default: 0 and 1.",
         ),
-        click.option("--in-place", is_flag=True, help="Replace the model by the result."),
-        click.option(
-            "-o",
-            "--output",
+        setting(
+            "levels",
+            "--level",
+            read=_distinct,
+            type=click.Choice(pipeline.LEVELS),
+            multiple=True,
+            help="onnxruntime's optimisation level; repeatable. Default: disable and all.",
+        ),
+        setting(
+            "rtol", "--rtol", type=float, help="Relative tolerance, instead of the derived one."
+        ),
+        setting(
+            "atol", "--atol", type=float, help="Absolute tolerance, instead of the derived one."
+        ),
+        setting(
+            "tolerances",
+            "--tolerance",
+            read=_parse_tolerances,
+            multiple=True,
+            metavar="OUTPUT=rtol:R,atol:A",
+            help="Tolerances of one output, or one of the two; for integers, atol is in steps. "
+            "Repeatable.",
+        ),
+        setting(
+            "mutants",
+            "--mutants",
+            type=int,
+            help="Measure the power of the check: try so many wrong versions of the result, and "
+            "count those that it refuses. Default: none, or 20 with --min-power.",
+        ),
+        setting(
+            "min_power",
+            "--min-power",
+            type=float,
+            metavar="SHARE",
+            help="Exit with 1 unless the check refuses this share of the mutants, such as 0.9.",
+        ),
+        setting(
+            "refill_weights",
+            "--refill-weights",
+            is_flag=True,
+            help="Give weights made by ConstantOfShape seeded random values, in both models.",
+        ),
+        setting(
+            "custom_ops",
+            "--custom-ops",
+            read=_distinct,
             type=PATH,
-            help=f"Where to write the result. Default: MODEL.{what}.onnx beside the model.",
+            multiple=True,
+            metavar="LIBRARY",
+            help="Register custom operators from this shared library with onnxruntime: for the "
+            "result, and for the original if it does not run without. Repeatable.",
+        ),
+        setting(
+            "third_opinion",
+            "--third-opinion",
+            is_flag=True,
+            help="Where the models differ, ask onnx's reference evaluator which one it agrees "
+            "with. It can be slow.",
         ),
     )
 
-    def add(command: Command) -> Command:
-        for option in options:
-            command = option(command)
-        return command
 
-    return add
+def verify_options(command: Command) -> Command:
+    """Add what decides how two models are compared, and on which values."""
+    return check_settings()(INPUTS(EXECUTION(command)))
 
 
-def choose_output(model: Path, output: Path | None, what: str, *, in_place: bool) -> Path:
-    """Return where the result is to be written.
+def input_code_option(command: Command) -> Command:
+    """Add --allow-code to a command that reads no catalogues."""
+    return option(
+        INPUTS.title,
+        "--allow-code",
+        is_flag=True,
+        help="Let --inputs name a Python function, which is called.",
+    )(command)
+
+
+def take_verification(
+    given: dict[str, Any], *, allow_code: bool, save_results: Path | None = None
+) -> pipeline.VerifySettings:
+    """Take the options of :func:`verify_options` out of *given*.
+
+    Raises:
+        UsageError: One of them cannot be read, or cannot be meant.
+    """
+    check, inputs = check_settings().take(given), INPUTS.take(given)
+    sizes, shapes = parse_sizes(inputs.pop("sizes", ()))
+    if "min_power" in check:
+        check.setdefault("mutants", _MUTANTS)
+    return pipeline.VerifySettings(
+        **check,
+        sizes=sizes,
+        save_results=save_results,
+        request=pipeline.input_request(**inputs, shapes=shapes, allow_code=allow_code),
+        execution=pipeline.Execution(**EXECUTION.take(given)),
+    )
+
+
+# The options of commands that write a model: where to, and what becomes of one that fails.
+
+
+RESULT = "The result"
+WRITING = SettingsGroup(
+    RESULT,
+    setting("in_place", "--in-place", is_flag=True, help="Replace the model by the result."),
+    setting(
+        "keep_failed",
+        "--keep-failed",
+        is_flag=True,
+        help="Keep a result that fails, as OUTPUT.failed.onnx.",
+    ),
+    setting(
+        "verify",
+        "--no-verify",
+        read=lambda given: not given,
+        is_flag=True,
+        help="Do not check the result.",
+    ),
+)
+
+
+def write_options(what: str) -> Callable[[Command], Command]:
+    """Add --output and what :data:`WRITING` holds; *what* is made of the model."""
+    output = option(
+        RESULT,
+        *("-o", "--output"),
+        type=PATH,
+        help=f"Where to write the result. Default: MODEL.{what}.onnx beside the model.",
+    )
+    return lambda command: output(WRITING(command))
+
+
+def choose_output(model: Path, output: Path | None, what: str, writing: Mapping[str, bool]) -> Path:
+    """Return where the result is to be written, after --output and the fields of *writing*.
 
     Raises:
         UsageError: Two places are named.
     """
+    in_place = writing.get("in_place", False)
     if in_place and output is not None:
         raise UsageError("--in-place and --output contradict each other", hint="pass one of them")
     return model if in_place else output or pipeline.default_output(model, what)

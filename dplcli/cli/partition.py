@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dplcli import pipeline
 from dplcli.cli.main import answer_no
 from dplcli.cli.options import (
+    WRITING,
+    GroupedCommand,
+    SettingsGroup,
     allow_code_option,
     catalog_options,
     check_json_path,
@@ -19,9 +22,10 @@ from dplcli.cli.options import (
     output_options,
     policy_options,
     report_options,
+    setting,
     take_reports,
+    take_verification,
     verify_options,
-    verify_settings,
     write_options,
 )
 from dplcli.cli.printing import progress
@@ -62,100 +66,91 @@ if TYPE_CHECKING:
 # ``dpl partition --repeat``: its options, and what it prints.
 
 
-class _Option(NamedTuple):
-    flag: str
-    type: click.IntRange | click.FloatRange
-    metavar: str
-    help: str
-
-
-_LIMITS = {
-    "min_repeats": _Option(
-        "--min-repeats", click.IntRange(min=2), "N", "How often a block must occur. Default: 2."
-    ),
-    "min_nodes": _Option(
-        "--min-nodes",
-        click.IntRange(min=1),
-        "N",
-        "How many nodes a block must have, constants not counted. Default: 4.",
-    ),
-    "min_saving": _Option(
-        "--min-saving",
-        click.FloatRange(min=0, max=100),
-        "PERCENT",
-        "What share of the model's nodes a kind of block must save. Default: 2.",
-    ),
-    "max_families": _Option(
-        "--max-families",
-        click.IntRange(min=1),
-        "N",
-        "How many kinds of blocks to outline, the most saving first. Default: all.",
-    ),
-}
-_SWITCHES = {
-    "same_attributes": (
-        "--same-attributes",
-        "Only blocks whose attributes are equal, too; others are given at each call.",
-    ),
-    "nested": ("--nested", "Also outline what repeats inside a block."),
-}
-
-
-def repeat_options(command: Command) -> Command:
-    """Add --repeat, and what only makes sense with it."""
-    for name, (flag, text) in reversed(_SWITCHES.items()):
-        command = click.option(flag, name, is_flag=True, help=f"With --repeat: {text}")(command)
-    for name, option in reversed(_LIMITS.items()):
-        command = click.option(
-            option.flag,
-            name,
-            type=option.type,
-            metavar=option.metavar,
-            help=f"With --repeat: {option.help}",
-        )(command)
-    return click.option(
+REPEAT = SettingsGroup(
+    "Repeated blocks, without patterns",
+    setting(
+        "repeat",
         "--repeat",
         is_flag=True,
         help="Outline the blocks that the model repeats, such as the layers of a transformer; "
         "no pattern is needed. Not together with --patterns and --target.",
-    )(command)
+    ),
+    setting(
+        "min_repeats",
+        "--min-repeats",
+        type=click.IntRange(min=2),
+        metavar="N",
+        help="With --repeat: How often a block must occur. Default: 2.",
+    ),
+    setting(
+        "min_nodes",
+        "--min-nodes",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With --repeat: How many nodes a block must have, constants not counted. Default: 4.",
+    ),
+    setting(
+        "min_saving",
+        "--min-saving",
+        read=lambda percent: percent / 100,
+        type=click.FloatRange(min=0, max=100),
+        metavar="PERCENT",
+        help="With --repeat: What share of the model's nodes a kind of block must save. "
+        "Default: 2.",
+    ),
+    setting(
+        "max_families",
+        "--max-families",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With --repeat: How many kinds of blocks to outline, the most saving first. "
+        "Default: all.",
+    ),
+    setting(
+        "same_attributes",
+        "--same-attributes",
+        is_flag=True,
+        help="With --repeat: Only blocks whose attributes are equal, too; others are given at "
+        "each call.",
+    ),
+    setting(
+        "nested",
+        "--nested",
+        is_flag=True,
+        help="With --repeat: Also outline what repeats inside a block.",
+    ),
+)
 
 
 def take_repeat_options(
-    given: dict[str, Any], patterns: tuple[str, ...], policies: tuple[str | bool, ...]
+    given: dict[str, Any], *, has_rules: bool, has_policies: bool
 ) -> pipeline.RepeatOptions | None:
     """Take the options of --repeat out of *given*; None if it was not asked for.
 
     Args:
         given: The options of the command.
-        patterns: The catalogues named.
-        policies: What was given for the policies of rules and for regions.
+        has_rules: Whether catalogues are named.
+        has_policies: Whether something is said of policies of rules, or of regions.
 
     Raises:
         UsageError: One of them was given without --repeat, or --repeat with what is for patterns.
     """
-    asked = given.pop("repeat")
-    limits = {name: given.pop(name) for name in _LIMITS}
-    switches = {name: given.pop(name) for name in _SWITCHES}
-    stated = {name: value for name, value in limits.items() if value is not None}
-    stated |= {name: True for name, value in switches.items() if value}
-    if not asked:
-        for name in stated:
-            flag = _LIMITS[name].flag if name in _LIMITS else _SWITCHES[name][0]
+    stated = REPEAT.take(given)
+    if not stated.pop("repeat", False):
+        if stated:
+            flag = "--" + next(iter(stated)).replace("_", "-")
             raise UsageError(f"{flag} says how to search with --repeat", hint="add --repeat")
         return None
-    if any(policies):
+    if has_policies:
         raise UsageError(
             "--constants, --escape, --order, --merge and --prune are for patterns",
             hint="leave them out with --repeat",
         )
-    if patterns:
+    if has_rules:
         raise UsageError(
             "--repeat needs no patterns",
             hint="run dpl partition with the patterns first, and with --repeat over its result",
         )
-    if "min_saving" in stated:
-        stated["min_saving"] /= 100
     return pipeline.RepeatOptions(**stated)
 
 
@@ -211,26 +206,35 @@ def _repeat_report(outcome: pipeline.RepeatOutcome, *, verify: bool, verbose: bo
 # ``dpl partition``.
 
 
-@click.command("partition")
+_POLICIES = policy_options("constants", "escape", "order")
+REGIONS = SettingsGroup(
+    "Regions",
+    setting(
+        "merge",
+        "--merge",
+        is_flag=True,
+        help="Merge neighbouring partitions of one target, those that are in MODEL already "
+        "included, into regions: functions that call them.",
+    ),
+    setting(
+        "prune",
+        "--prune",
+        is_flag=True,
+        help="With --merge: leave matches alone whose region has no heavy operator (Conv, Gemm, "
+        "MatMul, LayerNormalization, ...), unless it is the target's only region.",
+    ),
+)
+
+
+@click.command("partition", cls=GroupedCommand)
 @model_argument
 @catalog_options
-@repeat_options
+@REPEAT
 @expect_option
 @allow_code_option
-@policy_options("constants", "escape", "order")
+@_POLICIES
 @write_options("partitioned")
-@click.option(
-    "--merge",
-    is_flag=True,
-    help="Merge neighbouring partitions of one target, those that are in MODEL already included, "
-    "into regions: functions that call them.",
-)
-@click.option(
-    "--prune",
-    is_flag=True,
-    help="With --merge: leave matches alone whose region has no heavy operator (Conv, Gemm, "
-    "MatMul, LayerNormalization, ...), unless it is the target's only region.",
-)
+@REGIONS
 @verify_options
 @report_options()
 @output_options("Also list every match and refusal, and say what is being done.")
@@ -241,41 +245,31 @@ def command(  # noqa: PLR0913  # one parameter per option
     targets: tuple[str, ...],
     expectations: tuple[str, ...],
     allow_code: bool,
-    constants: tuple[str, ...],
-    escape: tuple[str, ...],
-    order: tuple[str, ...],
     output: Path | None,
-    in_place: bool,
-    keep_failed: bool,
-    merge: bool,
-    prune: bool,
-    no_verify: bool,
     json_path: str | None,
     quiet: bool,
     verbose: bool,
-    **others: Any,  # noqa: ANN401  # those of repeat_, verify_ and report_options
+    **options: Any,  # noqa: ANN401  # those of the groups
 ) -> None:
     """Outline matched subgraphs of MODEL as functions for a target, or what it repeats.
 
     The result is checked with onnx.checker and compared with the original in onnxruntime before
     it is written; if it fails, nothing is written and the exit code is 1.
     """
+    policies, regions = _POLICIES.take(options), REGIONS.take(options)
     repeat = take_repeat_options(
-        others, patterns + targets, (*constants, *escape, *order, merge, prune)
+        options, has_rules=bool(patterns or targets), has_policies=bool(policies or regions)
     )
-    reports = take_reports(others)
-    output = choose_output(model, output, "partitioned", in_place=in_place)
+    reports, writing = take_reports(options), WRITING.take(options)
+    output = choose_output(model, output, "partitioned", writing)
     check_json_path(json_path, model, output, *patterns)
     reports.check(json_path, model, output, *patterns)
     settings = pipeline.PartitionSettings(
-        verify=not no_verify,
-        verification=verify_settings(**others, allow_code=allow_code),
+        **writing,
+        **regions,
+        verification=take_verification(options, allow_code=allow_code),
         expectations=expectations,
-        in_place=in_place,
-        keep_failed=keep_failed,
         measure=True,
-        merge=merge,
-        prune=prune,
     )
     if repeat is not None:
         silent = quiet or reports.takes_stdout
@@ -292,12 +286,12 @@ def command(  # noqa: PLR0913  # one parameter per option
             targets=targets,
             settings=settings,
             allow_code=allow_code,
-            policies=pipeline.Policies(constants=constants, escape=escape, order=order),
+            policies=pipeline.Policies(**policies),
             progress=say,
         )
     reports.write(_document(outcome, patterns))
     emit(
-        _report(outcome, verify=not no_verify, verbose=verbose),
+        _report(outcome, verify=settings.verify, verbose=verbose),
         lambda: (
             partition_record(
                 outcome.counts,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +14,10 @@ from dplcli import pipeline
 from dplcli.cli.main import answer_no
 from dplcli.cli.options import (
     PATH,
+    PRINTING,
+    WRITING,
+    GroupedCommand,
+    SettingsGroup,
     allow_code_option,
     catalog_options,
     check_json_path,
@@ -21,11 +25,13 @@ from dplcli.cli.options import (
     emit,
     expect_option,
     model_argument,
+    option,
     output_options,
     report_options,
+    setting,
     take_reports,
+    take_verification,
     verify_options,
-    verify_settings,
     write_options,
 )
 from dplcli.cli.printing import progress, say, write
@@ -71,80 +77,76 @@ def _percent(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """What the shared options were given, but for those of the verification.
+class _Shown:
+    """What is shown of a run, and where.
 
     Attributes:
-        output: Where to write the result; None for the default.
-        in_place: Whether to replace the model.
-        dry_run: Whether neither to write nor to verify.
         trace: Whether to print what happens.
         trace_json: Where to write it as JSON; None for nowhere.
-        verify_each: Whether to check after every turn.
-        max_growth: By how many percent the model may grow; None for the default.
-        no_verify: Whether to leave the check out.
-        keep_failed: Whether to keep a result that fails.
         json_path: Where to write the result as JSON; None for nowhere.
         quiet: Whether to print only errors.
         verbose: Whether to list everything, and say what is being done.
     """
 
-    output: Path | None
-    in_place: bool
-    dry_run: bool
     trace: bool
     trace_json: str | None
-    verify_each: bool
-    max_growth: float | None
-    no_verify: bool
-    keep_failed: bool
     json_path: str | None
     quiet: bool
     verbose: bool
 
 
+RUN = SettingsGroup(
+    "The run",
+    setting(
+        "dry_run",
+        "--dry-run",
+        is_flag=True,
+        help="Show what would be done; verify and write no model.",
+    ),
+    setting(
+        "verify_each",
+        "--verify-each",
+        is_flag=True,
+        help="Check the model after every turn of a rule, and name the one that breaks it.",
+    ),
+    setting(
+        "max_growth",
+        "--max-growth",
+        callback=_percent,
+        metavar="PERCENT",
+        help="By how much the model, its external data included, may grow. Default: 5, and "
+        "16 kB in any case.",
+    ),
+)
+
+
 def run_options(command: Command) -> Command:
     """Add the options that say how to write, check and report a result."""
-    options = [
-        click.option(
-            "--dry-run", is_flag=True, help="Show what would be done; verify and write no model."
-        ),
-        click.option(
-            "--trace", is_flag=True, help="Print every turn of every rule, applied or refused."
-        ),
-        click.option(
-            "--trace-json",
-            metavar="FILE",
-            help="Write the same as JSON; - is standard output, instead of the tables.",
-        ),
-        click.option(
-            "--verify-each",
-            is_flag=True,
-            help="Check the model after every turn of a rule, and name the one that breaks it.",
-        ),
-        click.option(
-            "--max-growth",
-            callback=_percent,
-            metavar="PERCENT",
-            help="By how much the model, its external data included, may grow. Default: 5, and "
-            "16 kB in any case.",
-        ),
-    ]
     command = output_options(
         "Also list every application and refusal, and say what is being done."
     )(command)
-    command = report_options()(command)
-    command = verify_options(command)
-    for option in reversed(options):
-        command = option(command)
-    return write_options("rewritten")(command)
+    command = option(
+        PRINTING,
+        "--trace-json",
+        metavar="FILE",
+        help="Write the same as JSON; - is standard output, instead of the tables.",
+    )(command)
+    command = option(
+        PRINTING,
+        "--trace",
+        is_flag=True,
+        help="Print every turn of every rule, applied or refused.",
+    )(command)
+    command = verify_options(report_options()(command))
+    return write_options("rewritten")(RUN(command))
 
 
-def carry_out(
+def carry_out(  # noqa: PLR0913  # what the commands hand over
     model: Path,
     job: Job,
     options: dict[str, Any],
     *,
+    allow_code: bool,
     settings: pipeline.RewriteSettings | None = None,
     reads: Iterable[Path | str] = (),
 ) -> None:
@@ -154,41 +156,39 @@ def carry_out(
         model: The model.
         job: Takes where to write, how, whom to tell of progress, and what to fill with a trace.
         options: What the options of :func:`run_options` were given.
+        allow_code: Whether inputs may be made by a Python function.
         settings: How to go about it, but for what these options say.
         reads: Other files of the command, which no report may replace.
     """
     reads = tuple(reads)
-    names = RunOptions.__dataclass_fields__.keys()
-    run = RunOptions(**{name: value for name, value in options.items() if name in names})
-    verification = {name: value for name, value in options.items() if name not in names}
-    reports = take_reports(verification)
-    output = choose_output(model, run.output, "rewritten", in_place=run.in_place)
+    shown = _Shown(**{field.name: options.pop(field.name) for field in fields(_Shown)})
+    reports, writing = take_reports(options), WRITING.take(options)
+    output = choose_output(model, options.pop("output"), "rewritten", writing)
     settings = replace(
         settings or pipeline.RewriteSettings(),
-        verify=not run.no_verify,
-        verification=verify_settings(**verification),
-        in_place=run.in_place,
-        keep_failed=run.keep_failed,
-        verify_each=run.verify_each,
-        max_growth=run.max_growth,
-        dry_run=run.dry_run,
+        **writing,
+        **RUN.take(options),
+        verification=take_verification(options, allow_code=allow_code),
     )
-    _check_reports(run, reports, model, output, settings.plan, *reads)
-    with _traced(run, model.name) as trace, progress(quiet=run.quiet, verbose=run.verbose) as say:
+    _check_reports(shown, reports, model, output, settings.plan, *reads)
+    with (
+        _traced(shown, model.name) as trace,
+        progress(quiet=shown.quiet, verbose=shown.verbose) as say,
+    ):
         outcome = job(output, settings, say, trace)
     name = click.get_current_context().info_name
     reports.write(rewrite_document(f"dpl {name}", outcome, reads))
     emit(
-        Group(*rewrite_report(outcome, is_verified=not run.no_verify, verbose=run.verbose)),
+        Group(*rewrite_report(outcome, is_verified=settings.verify, verbose=shown.verbose)),
         lambda: rewrite_record(outcome),
-        run.json_path,
-        quiet=run.quiet or run.trace_json == "-" or reports.takes_stdout,
+        shown.json_path,
+        quiet=shown.quiet or shown.trace_json == "-" or reports.takes_stdout,
     )
     if not outcome.is_success:
         answer_no(rewrite_failures(outcome))
 
 
-def _check_reports(run: RunOptions, reports: ReportFiles, *others: Path | str | None) -> None:
+def _check_reports(run: _Shown, reports: ReportFiles, *others: Path | str | None) -> None:
     """Refuse reports that cannot be written, or that would take each other's place."""
     shown = {
         "--json -": run.json_path == "-",
@@ -209,7 +209,7 @@ def _check_reports(run: RunOptions, reports: ReportFiles, *others: Path | str | 
 
 
 @contextmanager
-def _traced(run: RunOptions, label: str) -> Iterator[pipeline.Trace | None]:
+def _traced(run: _Shown, label: str) -> Iterator[pipeline.Trace | None]:
     """Report what happened, also where it ended with an error."""
     if not run.trace and run.trace_json is None:
         yield None
@@ -224,7 +224,7 @@ def _traced(run: RunOptions, label: str) -> Iterator[pipeline.Trace | None]:
     _write_trace(trace, run, label)
 
 
-def _write_trace(trace: pipeline.Trace, run: RunOptions, label: str) -> None:
+def _write_trace(trace: pipeline.Trace, run: _Shown, label: str) -> None:
     if run.trace_json is not None:
         text = json_text(trace_record(trace, label))
         if run.trace_json == "-":
@@ -240,56 +240,62 @@ def _write_trace(trace: pipeline.Trace, run: RunOptions, label: str) -> None:
 # ``dpl rewrite``.
 
 
-@click.command("rewrite")
+CHOICE = SettingsGroup(
+    "What is applied",
+    setting(
+        "only",
+        "--only",
+        multiple=True,
+        metavar="RULE[@NODE]",
+        help="Try nothing else: this rule, everywhere or at one node, which is found by its name "
+        "or an output's. Repeatable.",
+    ),
+    setting(
+        "skip",
+        "--skip",
+        multiple=True,
+        metavar="RULE[@NODE]",
+        help="Do not try this rule, or not at this node. Repeatable.",
+    ),
+    setting(
+        "limit",
+        "--limit",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Stop after so many applications.",
+    ),
+    setting(
+        "opset",
+        "--opset",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Raise the model to this opset before anything is matched.",
+    ),
+    setting(
+        "plan",
+        "--plan",
+        type=PATH,
+        metavar="FILE",
+        help="Write what is done as a list that can be edited, for dpl apply.",
+    ),
+)
+
+
+@click.command("rewrite", cls=GroupedCommand)
 @model_argument
 @catalog_options
 @expect_option
 @allow_code_option
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="RULE[@NODE]",
-    help="Try nothing else: this rule, everywhere or at one node, which is found by its name or an "
-    "output's. Repeatable.",
-)
-@click.option(
-    "--skip",
-    multiple=True,
-    metavar="RULE[@NODE]",
-    help="Do not try this rule, or not at this node. Repeatable.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Stop after so many applications.",
-)
-@click.option(
-    "--opset",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Raise the model to this opset before anything is matched.",
-)
-@click.option(
-    "--plan",
-    type=PATH,
-    metavar="FILE",
-    help="Write what is done as a list that can be edited, for dpl apply.",
-)
+@CHOICE
 @run_options
-def command(  # noqa: PLR0913  # one parameter per option
+def command(  # one parameter per option
     *,
     model: Path,
     patterns: tuple[str, ...],
     targets: tuple[str, ...],
     expectations: tuple[str, ...],
     allow_code: bool,
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
-    limit: int | None,
-    opset: int | None,
-    plan: Path | None,
-    **options: Any,  # noqa: ANN401  # the options of run_options
+    **options: Any,  # noqa: ANN401  # those of run_options, and what is applied
 ) -> None:
     """Replace subgraphs of MODEL by the rewrites of catalogues, until none matches.
 
@@ -314,7 +320,5 @@ def command(  # noqa: PLR0913  # one parameter per option
             trace=trace,
         )
 
-    settings = pipeline.RewriteSettings(
-        expectations=expectations, only=only, skip=skip, limit=limit, opset=opset, plan=plan
-    )
-    carry_out(model, job, options | {"allow_code": allow_code}, settings=settings, reads=patterns)
+    settings = pipeline.RewriteSettings(expectations=expectations, **CHOICE.take(options))
+    carry_out(model, job, options, allow_code=allow_code, settings=settings, reads=patterns)

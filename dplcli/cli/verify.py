@@ -10,16 +10,18 @@ from dplcli import pipeline
 from dplcli.cli.main import EXIT_NO
 from dplcli.cli.options import (
     PATH,
+    RESULTS,
+    GroupedCommand,
     check_json_path,
     choose_subject,
     emit,
     input_code_option,
+    option,
     output_options,
     report_options,
-    results_options,
     take_reports,
+    take_verification,
     verify_options,
-    verify_settings,
 )
 from dplcli.cli.printing import progress
 from dplcli.errors import VerificationError
@@ -39,9 +41,13 @@ if TYPE_CHECKING:
 # Options that look at the values inside two models, and how these are shown.
 
 
+_INSIDE = "The values inside"
+
+
 def layer_options(command: Command) -> Command:
     """Add --layers and --max-memory."""
-    command = click.option(
+    command = option(
+        _INSIDE,
         "--max-memory",
         type=click.IntRange(min=1),
         default=pipeline.MEMORY_CAP,
@@ -49,7 +55,8 @@ def layer_options(command: Command) -> Command:
         metavar="MB",
         help="With --layers: hold so many megabytes of values of each model at once.",
     )(command)
-    return click.option(
+    return option(
+        _INSIDE,
         "--layers",
         is_flag=True,
         help="Compare the values inside, too: a row for every value that both models compute, "
@@ -96,10 +103,10 @@ def with_layers(
 # ``dpl verify``.
 
 
-@click.command("verify")
+@click.command("verify", cls=GroupedCommand)
 @click.argument("original", type=PATH, required=False)
 @click.argument("candidate", type=PATH, required=False)
-@results_options
+@RESULTS
 @layer_options
 @verify_options
 @input_code_option
@@ -109,27 +116,26 @@ def command(  # noqa: PLR0913  # one parameter per option
     *,
     original: Path | None,
     candidate: Path | None,
-    judged: Path | None,
-    against: Path | None,
-    save_results: Path | None,
     layers: bool,
     max_memory: int,
+    allow_code: bool,
     json_path: str | None,
     quiet: bool,
     verbose: bool,
-    **verification: Any,  # noqa: ANN401  # those of verify_options and report_options
+    **options: Any,  # noqa: ANN401  # those of results_, verify_ and report_options
 ) -> None:
     """Compare ORIGINAL and CANDIDATE numerically in onnxruntime.
 
     Exits with 0 if every output of the candidate agrees with the original within the tolerance
     derived from its type and magnitude, at every optimisation level; else with 1.
     """
-    reports = take_reports(verification)
-    files = (original, candidate, judged, against, save_results)
+    reports, results = take_reports(options), RESULTS.take(options)
+    files = (original, candidate, *results.values())
     check_json_path(json_path, *files)
     reports.check(json_path, *files)
-    settings = verify_settings(**verification, save_results=save_results)
-    subject = choose_subject((original, candidate), judged, against, settings, layers=layers)
+    save_results = results.pop("save_results", None)
+    settings = take_verification(options, allow_code=allow_code, save_results=save_results)
+    subject = choose_subject((original, candidate), settings, layers=layers, **results)
     inside = None
     with progress(quiet=quiet, verbose=verbose) as say:
         result = subject.compare(settings, say)

@@ -4,13 +4,15 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
 
-from dplcli import __version__
+from dplcli import __version__, pipeline
+from dplcli.cli import options, partition, rewrite
 from dplcli.cli.main import COMMANDS
 from dplcli.cli.main import dpl as group
 from tests.cli.support import ROOT, Dpl
@@ -69,6 +71,47 @@ def test_every_option_is_explained(command: click.Command) -> None:
         if isinstance(parameter, click.Option):
             assert parameter.help, parameter.name
             assert parameter.help.endswith("."), parameter.help
+
+
+def headings(text: str) -> list[str]:
+    """Return the headings of a help text."""
+    return [line[:-1] for line in text.splitlines() if line.endswith(":") and line[0] != " "]
+
+
+def test_options_stand_in_named_groups(dpl: Dpl) -> None:
+    """What belongs together stands under one heading, and nowhere twice; help comes last."""
+    found = headings(dpl("partition", "--help").out)
+
+    assert found[:2] == ["Rules", "Repeated blocks, without patterns"]
+    assert {"The check", "What the models are fed", "How the candidate is run"} <= set(found)
+    assert found[-1] == "Options"
+    assert len(found) == len(set(found))
+
+
+NO_OPTION = {
+    "VerifySettings": {"save_results", "sizes", "request", "execution"},  # of groups of their own
+    "Execution": {"isolated"},  # for programs: a crash would end the command
+    "InputRequest": {"given", "function", "label", "shapes"},  # --inputs and --shape, read apart
+    "RewriteSettings": {"verification", "expectations"},
+    "PartitionSettings": {"verification", "expectations", "measure"},
+    "RepeatOptions": set[str](),
+}
+SETTINGS = {
+    "VerifySettings": [options.check_settings()],
+    "Execution": [options.EXECUTION],
+    "InputRequest": [options.INPUTS],
+    "RewriteSettings": [options.WRITING, rewrite.RUN, rewrite.CHOICE],
+    "PartitionSettings": [options.WRITING, partition.REGIONS],
+    "RepeatOptions": [partition.REPEAT],
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_has_an_option(name: str) -> None:
+    """A field that is added to a settings class without one fails here."""
+    known = {field.name for field in fields(getattr(pipeline, name))} - NO_OPTION[name]
+    offered = {item.field for group in SETTINGS[name] for item in group.settings}
+    assert offered - {"inputs", "sizes", "repeat"} == known
 
 
 @pytest.mark.parametrize("name", ["inspect", "verify"])
