@@ -10,11 +10,13 @@ from dplcli import pipeline
 from dplcli.cli.options import PATH, allow_code_option, model_argument
 from dplcli.cli.printing import write
 from dplcli.cli.rewrite import carry_out, run_options
-from dplcli.report.escaping import json_text
+from dplcli.escaping import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from dplcli.outcomes import RewriteOutcome
 
 
 def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: FBT001  # click's signature
@@ -69,7 +71,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         settings: pipeline.RewriteSettings,
         say: Callable[[str], None],
         trace: pipeline.Trace | None,
-    ) -> pipeline.RewriteOutcome:
+    ) -> RewriteOutcome:
         return pipeline.apply_plan(
             plan,
             model,
