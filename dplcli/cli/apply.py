@@ -17,11 +17,13 @@ from dplcli.cli.options import (
 )
 from dplcli.cli.printing import write
 from dplcli.cli.rewrite import carry_out, run_options
-from dplcli.report.escaping import json_text
+from dplcli.escaping import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from dplcli.outcomes import RewriteOutcome
 
 
 _PLAN = "The plan"
@@ -81,7 +83,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         settings: pipeline.RewriteSettings,
         say: Callable[[str], None],
         trace: pipeline.Trace | None,
-    ) -> pipeline.RewriteOutcome:
+    ) -> RewriteOutcome:
         return pipeline.apply_plan(
             plan,
             model,

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from dplcli.outcomes import BisectOutcome, ModelsOutcome, Reproduced
     from dplcli.report.layout import Part
 
     Report = tuple[Part, Callable[[], dict[str, Any]], bool]
@@ -136,16 +137,16 @@ def command(  # noqa: PLR0913  # one parameter per option
         raise click.exceptions.Exit(EXIT_NO)
 
 
-def _reproduced(found: pipeline.Reproduced) -> Report:
+def _reproduced(found: Reproduced) -> Report:
     return reproduced_report(found), lambda: reproduced_record(found), not found.differs
 
 
-def _parted(found: pipeline.ModelsOutcome, *, verbose: bool) -> Report:
+def _parted(found: ModelsOutcome, *, verbose: bool) -> Report:
     table = models_report(found, verbose=verbose)
     return table, lambda: models_record(found), found.is_equivalent
 
 
-def _blamed(found: pipeline.BisectOutcome, *, verbose: bool) -> Report:
+def _blamed(found: BisectOutcome, *, verbose: bool) -> Report:
     table = rules_report(found, verbose=verbose)
     return table, lambda: bisect_rules_record(found), found.is_equivalent
 

@@ -35,6 +35,7 @@ from dplcli.report.tables import check_failure, ending, whereabouts
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dplcli.outcomes import InlineOutcome
     from dplcli.report.document import Document
     from dplcli.report.layout import Part
 
@@ -121,23 +122,23 @@ def command(  # noqa: PLR0913  # one parameter per option
             outcome.inlining,
             outcome.nodes,
             outcome.verification,
-            objection=outcome.objection,
+            objection=outcome.verdict.objection,
         ),
         json_path,
         quiet=quiet or reports.takes_stdout,
     )
     if not outcome.is_success:
-        answer_no([*check_failure(outcome), whereabouts(outcome)])
+        answer_no([*check_failure(outcome.verdict), whereabouts(outcome.verdict)])
 
 
-def _document(outcome: pipeline.InlineOutcome) -> Document:
+def _document(outcome: InlineOutcome) -> Document:
     before, after = outcome.nodes
     return result_document(
         "dpl inline",
         outcome.label,
         outcome.verification,
         ok=outcome.is_success,
-        failures=check_failure(outcome),
+        failures=check_failure(outcome.verdict),
         notes=outcome.notes,
         facts=[
             ("nodes before", f"{before:,}"),
@@ -171,7 +172,7 @@ def _choice(
     return pipeline.InlineChoice(targets, functions, calls, everything)
 
 
-def _report(outcome: pipeline.InlineOutcome, *, verify: bool, verbose: bool) -> Part:
+def _report(outcome: InlineOutcome, *, verify: bool, verbose: bool) -> Part:
     inlining = outcome.inlining
     parts: list[Part] = [inline_table(inlining)]
     if not inlining.functions and outcome.functions:
@@ -182,5 +183,5 @@ def _report(outcome: pipeline.InlineOutcome, *, verify: bool, verbose: bool) -> 
     if inlining.functions:
         parts += [Text(), inline_summary(inlining, outcome.nodes)]
     parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
-    parts += ending(outcome, is_changed=outcome.is_changed, is_verified=verify)
+    parts += ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=verify)
     return Group(*parts)

@@ -15,7 +15,7 @@ from dplcli.files import encoded, write_new_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dplcli.pipeline import LearnOutcome
+    from dplcli.outcomes import LearnOutcome
 
 
 @click.command("learn", cls=GroupedCommand)

@@ -19,7 +19,7 @@ import click
 from dplcli import __version__
 from dplcli.cli.printing import guarded, say, write
 from dplcli.errors import DplError, shortened
-from dplcli.report.escaping import one_line
+from dplcli.escaping import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

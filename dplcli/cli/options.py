@@ -15,9 +15,9 @@ import click
 from dplcli import pipeline
 from dplcli.cli.printing import show, write
 from dplcli.errors import UsageError
+from dplcli.escaping import inert_markup, json_text
 from dplcli.files import append_to_file, encoded, temporary_file
 from dplcli.report.catalog import contract_record, contract_report
-from dplcli.report.escaping import inert_markup, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

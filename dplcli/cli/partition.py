@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from dplcli.outcomes import PartitionOutcome, RepeatOutcome
     from dplcli.report.document import Document
     from dplcli.report.layout import Part
 
@@ -163,7 +164,7 @@ def run_repeat(  # noqa: PLR0913  # one parameter per option
     json_path: str | None,
     quiet: bool,
     verbose: bool,
-) -> pipeline.RepeatOutcome:
+) -> RepeatOutcome:
     """Outline the repeated blocks and print what became of the model."""
     with progress(quiet=quiet, verbose=verbose) as say:
         outcome = pipeline.repeat(
@@ -178,19 +179,19 @@ def run_repeat(  # noqa: PLR0913  # one parameter per option
     return outcome
 
 
-def _record(outcome: pipeline.RepeatOutcome) -> Mapping[str, Any]:
+def _record(outcome: RepeatOutcome) -> Mapping[str, Any]:
     record = partition_record(
         outcome.counts,
         outcome.partitions,
         outcome.selection,
         outcome.verification,
         unmet=outcome.unmet,
-        objection=outcome.objection,
+        objection=outcome.verdict.objection,
     )
     return {**record, **regions_record(None), "families": family_records(outcome.families)}
 
 
-def _repeat_report(outcome: pipeline.RepeatOutcome, *, verify: bool, verbose: bool) -> Part:
+def _repeat_report(outcome: RepeatOutcome, *, verify: bool, verbose: bool) -> Part:
     total = sum(outcome.selection.totals.values())
     parts: list[Part] = [repeat_table(outcome.families, total)]
     if verbose and outcome.families:
@@ -199,7 +200,7 @@ def _repeat_report(outcome: pipeline.RepeatOutcome, *, verify: bool, verbose: bo
     if outcome.is_changed and outcome.size[1]:
         parts.append(size_line(outcome.size))
     parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
-    parts += ending(outcome, is_changed=outcome.is_changed, is_verified=verify)
+    parts += ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=verify)
     return Group(*parts)
 
 
@@ -299,7 +300,7 @@ def command(  # noqa: PLR0913  # one parameter per option
                 outcome.selection,
                 outcome.verification,
                 unmet=outcome.unmet,
-                objection=outcome.objection,
+                objection=outcome.verdict.objection,
             )
             | {"coverage": coverage_record(outcome.selection, outcome.coverage)}
             | regions_record(outcome.regions)
@@ -310,14 +311,14 @@ def command(  # noqa: PLR0913  # one parameter per option
     _conclude(outcome)
 
 
-def _document(outcome: pipeline.PartitionOutcome, patterns: tuple[str, ...]) -> Document:
+def _document(outcome: PartitionOutcome, patterns: tuple[str, ...]) -> Document:
     before, after = outcome.nodes
     return result_document(
         "dpl partition",
         outcome.label,
         outcome.verification,
         ok=outcome.is_success,
-        failures=[*outcome.unmet, *check_failure(outcome)],
+        failures=[*outcome.unmet, *check_failure(outcome.verdict)],
         notes=outcome.notes,
         facts=[
             ("nodes before", f"{before:,}"),
@@ -331,12 +332,12 @@ def _document(outcome: pipeline.PartitionOutcome, patterns: tuple[str, ...]) -> 
     )
 
 
-def _conclude(outcome: pipeline.PartitionOutcome) -> None:
+def _conclude(outcome: PartitionOutcome) -> None:
     if not outcome.is_success:
-        answer_no([*outcome.unmet, *check_failure(outcome), whereabouts(outcome)])
+        answer_no([*outcome.unmet, *check_failure(outcome.verdict), whereabouts(outcome.verdict)])
 
 
-def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) -> Part:
+def _report(outcome: PartitionOutcome, *, verify: bool, verbose: bool) -> Part:
     selection = outcome.selection
     functions = functions_by_rule(outcome.partitions)
     parts: list[Part] = [rule_table(outcome.counts, selection.refused, functions)]
@@ -350,5 +351,5 @@ def _report(outcome: pipeline.PartitionOutcome, *, verify: bool, verbose: bool) 
     said = "" if outcome.coverage is None else outcome.coverage.problem
     notes = [note for note in outcome.notes if note != said]
     parts += [Text(f"note: {note}", style="yellow") for note in notes]
-    parts += ending(outcome, is_changed=outcome.is_changed, is_verified=verify)
+    parts += ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=verify)
     return Group(*parts)

@@ -21,6 +21,7 @@ from dplcli.cli.options import (
 )
 from dplcli.cli.printing import progress, write
 from dplcli.errors import CatalogError
+from dplcli.escaping import json_text
 from dplcli.report.catalog import (
     catalog_list,
     catalogs_record,
@@ -32,7 +33,6 @@ from dplcli.report.catalog import (
     trials_record,
 )
 from dplcli.report.document import problems_document, trials_document, unreadable_document
-from dplcli.report.escaping import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

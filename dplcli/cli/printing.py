@@ -13,7 +13,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from dplcli.report.escaping import inert, one_line
+from dplcli.escaping import inert, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -36,7 +36,7 @@ from dplcli.cli.options import (
 )
 from dplcli.cli.printing import progress, say, write
 from dplcli.errors import DplError, UsageError
-from dplcli.report.escaping import json_text
+from dplcli.escaping import json_text
 from dplcli.report.layout import Group
 from dplcli.report.rewrite import (
     rewrite_document,
@@ -51,12 +51,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from dplcli.cli.options import ReportFiles
+    from dplcli.outcomes import RewriteOutcome
 
     Command = TypeVar("Command", bound=Callable[..., Any])
 
     Job = Callable[
         [Path, pipeline.RewriteSettings, Callable[[str], None], pipeline.Trace | None],
-        pipeline.RewriteOutcome,
+        RewriteOutcome,
     ]
 
 
@@ -308,7 +309,7 @@ def command(  # one parameter per option
         settings: pipeline.RewriteSettings,
         say: Callable[[str], None],
         trace: pipeline.Trace | None,
-    ) -> pipeline.RewriteOutcome:
+    ) -> RewriteOutcome:
         return pipeline.rewrite(
             model,
             output=output,

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from dplcli.passes.rewrite import Trace
     from dplcli.pipeline.bisecting import (
         MEMORY_CAP,
-        DiffOutcome,
         bisect_models,
         bisect_rules,
         compare_layers,
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     )
     from dplcli.pipeline.bisecting import MOST as MOST_CAUSES
     from dplcli.pipeline.catalogs import (
-        LearnOutcome,
         catalog_contract,
         catalog_schema,
         check_catalogs,
@@ -34,19 +32,16 @@ if TYPE_CHECKING:
         write_bindings,
     )
     from dplcli.pipeline.inspecting import find_nodes, inspect
-    from dplcli.pipeline.matching import ExplainOutcome, MatchOutcome, explain, match
+    from dplcli.pipeline.matching import explain, match
     from dplcli.pipeline.partitioning import (
         InlineChoice,
-        InlineOutcome,
-        PartitionOutcome,
         PartitionSettings,
-        RepeatOutcome,
         inline,
         partition,
         repeat,
     )
     from dplcli.pipeline.policies import POLICIES, Policies
-    from dplcli.pipeline.rewriting import RewriteOutcome, RewriteSettings, apply_plan, rewrite
+    from dplcli.pipeline.rewriting import RewriteSettings, apply_plan, rewrite
     from dplcli.pipeline.rules import RuleSource, load_rules
     from dplcli.pipeline.verifying import (
         compare,
@@ -57,7 +52,6 @@ if TYPE_CHECKING:
     )
     from dplcli.pipeline.writing import WriteSettings, check_output, default_output, write_text
     from dplcli.targets.contract import Contract
-    from dplcli.verify.bisect import BisectOutcome, ModelsOutcome, Reproduced
     from dplcli.verify.layers import Layer, Layers
     from dplcli.verify.settings import LEVELS, Execution, InputRequest, Override, VerificationResult
     from dplcli.verify.settings import Settings as VerifySettings
@@ -65,31 +59,20 @@ else:
     __getattr__ = lazy(
         __name__,
         {
-            "BisectOutcome": "dplcli.verify.bisect",
             "Contract": "dplcli.targets.contract",
-            "DiffOutcome": "dplcli.pipeline.bisecting",
             "Execution": "dplcli.verify.settings",
-            "ExplainOutcome": "dplcli.pipeline.matching",
             "InlineChoice": "dplcli.pipeline.partitioning",
-            "InlineOutcome": "dplcli.pipeline.partitioning",
             "InputRequest": "dplcli.verify.settings",
             "LEVELS": "dplcli.verify.settings",
             "Layer": "dplcli.verify.layers",
             "Layers": "dplcli.verify.layers",
-            "LearnOutcome": "dplcli.pipeline.catalogs",
             "MEMORY_CAP": "dplcli.pipeline.bisecting",
             "MOST_CAUSES": "dplcli.pipeline.bisecting:MOST",
-            "MatchOutcome": "dplcli.pipeline.matching",
-            "ModelsOutcome": "dplcli.verify.bisect",
             "Override": "dplcli.verify.settings",
             "POLICIES": "dplcli.pipeline.policies",
-            "PartitionOutcome": "dplcli.pipeline.partitioning",
             "PartitionSettings": "dplcli.pipeline.partitioning",
             "Policies": "dplcli.pipeline.policies",
             "RepeatOptions": "dplcli.passes.repeat",
-            "RepeatOutcome": "dplcli.pipeline.partitioning",
-            "Reproduced": "dplcli.verify.bisect",
-            "RewriteOutcome": "dplcli.pipeline.rewriting",
             "RewriteSettings": "dplcli.pipeline.rewriting",
             "RuleSource": "dplcli.pipeline.rules",
             "Trace": "dplcli.passes.rewrite",
@@ -137,27 +120,16 @@ __all__ = [
     "MEMORY_CAP",
     "MOST_CAUSES",
     "POLICIES",
-    "BisectOutcome",
     "Contract",
-    "DiffOutcome",
     "Execution",
-    "ExplainOutcome",
     "InlineChoice",
-    "InlineOutcome",
     "InputRequest",
     "Layer",
     "Layers",
-    "LearnOutcome",
-    "MatchOutcome",
-    "ModelsOutcome",
     "Override",
-    "PartitionOutcome",
     "PartitionSettings",
     "Policies",
     "RepeatOptions",
-    "RepeatOutcome",
-    "Reproduced",
-    "RewriteOutcome",
     "RewriteSettings",
     "RuleSource",
     "Trace",

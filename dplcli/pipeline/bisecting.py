@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from dplcli.catalog.plan import (
     REPRODUCER_FILE,
@@ -32,6 +32,16 @@ from dplcli.onnx_io import (
     staged,
 )
 from dplcli.onnx_io.read import statements_of
+from dplcli.outcomes import (
+    BisectOutcome,
+    BisectStep,
+    BisectTrial,
+    Cause,
+    DiffOutcome,
+    Divergence,
+    ModelsOutcome,
+    Reproduced,
+)
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import replay, rewrite
 from dplcli.passes.select import in_program_order, select_matches
@@ -40,49 +50,26 @@ from dplcli.pipeline.rules import RuleSource, files_of, load_any_rules, load_rew
 from dplcli.pipeline.verifying import verify
 from dplcli.pipeline.writing import check_result, say_nothing
 from dplcli.verify import Settings as VerifySettings
-from dplcli.verify.bisect import (
-    BisectOutcome,
-    BisectStep,
-    BisectTrial,
-    Cause,
-    Divergence,
-    ModelsOutcome,
-    Reproduced,
-    minimise,
-)
+from dplcli.verify.bisect import minimise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from dplcli.diff import ModelDiff
     from dplcli.dpl.rule import Match
     from dplcli.ir import Model
-    from dplcli.pipeline.writing import Progress, Verdict
+    from dplcli.outcomes import Verdict
+    from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult
     from dplcli.verify.bisect import CutPair, Cutting, DivergenceSearch, Specimen
     from dplcli.verify.layers import Layer, Layers
+
+    Changes: TypeAlias = "Rewrites | Partitions"
 
 
 # What rules do to a model, as single steps of which some can be left out.
 
 
 KINDS = ("rewrite", "partition")
-
-
-class Changes(Protocol):
-    """A way of changing a model in steps.
-
-    Attributes:
-        kind: ``rewrite`` or ``partition``.
-    """
-
-    kind: str
-
-    def plan(self, model: Model) -> tuple[BisectStep, ...]:
-        """Return the steps that would be done to *model*, which may be edited."""
-
-    def apply(self, model: Model, steps: Sequence[BisectStep]) -> tuple[BisectStep, ...]:
-        """Do *steps* to *model* and nothing else; return those that fit."""
 
 
 class Rewrites:
@@ -570,7 +557,12 @@ class _Search:
     """One bisection under way."""
 
     def __init__(
-        self, path: Path, changes: Changes, settings: VerifySettings, say: Progress, folder: Path
+        self,
+        path: Path,
+        changes: Changes,
+        settings: VerifySettings,
+        say: Progress,
+        folder: Path,
     ) -> None:
         self.path = path
         self.changes = changes
@@ -890,23 +882,6 @@ NOTHING = "nothing"
 """What to ignore in order to ignore nothing."""
 
 
-@dataclass(frozen=True)
-class DiffOutcome:
-    """Two models and in what they differ.
-
-    Attributes:
-        first: One model.
-        second: The other.
-        labels: What to call them.
-        difference: In what they differ.
-    """
-
-    first: Model
-    second: Model
-    labels: tuple[str, str]
-    difference: ModelDiff
-
-
 def facets(names: Iterable[str] | None) -> frozenset[Facet]:
     """Read names of facets; None is what is ignored by default, ``nothing`` is none of them.
 
@@ -959,4 +934,4 @@ def diff(
     statements = (statements_of(models[0]), statements_of(models[1]))
     with paused_gc():
         difference = Differ(models[0], models[1], statements).result(ignored)
-    return DiffOutcome(models[0], models[1], (first.name, second.name), difference)
+    return DiffOutcome((first.name, second.name), difference)

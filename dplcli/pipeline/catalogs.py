@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dplcli.catalog import Catalog, find_catalog, read_catalogs, shipped_catalogs
 from dplcli.catalog.catalog import installed_catalogs, write_catalog
@@ -20,6 +19,7 @@ from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import Tensor
 from dplcli.onnx_io import OnnxSchemas, check_model, load_model, paused_gc, to_proto
 from dplcli.onnx_io.read import DEFAULT_OPSET, build_model, model_from_text
+from dplcli.outcomes import CatalogEntry, LearnOutcome, Trial
 from dplcli.passes.learn import learn_rule
 from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
@@ -38,14 +38,11 @@ if TYPE_CHECKING:
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Example, Rule
     from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Value
-    from dplcli.passes.learn import LearnedRule
     from dplcli.targets import FunctionContract
 
     Form: TypeAlias = tuple[Hashable, ...]
 
     AnyRule: TypeAlias = PatternRule | RewriteRule
-
-    Verdict: TypeAlias = Literal["passed", "failed", "not tried"]
 
 
 # Compare two models by what they compute rather than by what they call things.
@@ -105,24 +102,6 @@ def _value(attribute: Attribute) -> str:
 
 _OWN_MOST = 100
 _MOST_RUNS = 6
-
-
-class Trial(NamedTuple):
-    """One attempt at a rule.
-
-    Attributes:
-        rule: The rule.
-        kind: "example" or "made up".
-        place: Where the example is written, or which variant of the pattern was made up.
-        verdict: "passed", "failed", or "not tried" (nothing could be made up).
-        reason: Why it failed or was not tried, or how far the numbers moved.
-    """
-
-    rule: AnyRule
-    kind: Literal["example", "made up"]
-    place: str
-    verdict: Verdict
-    reason: str = ""
 
 
 class Trier:
@@ -223,7 +202,7 @@ def _takes(rule: AnyRule, model: Model) -> bool:
     return bool(select_matches(model, [rule]).matches)
 
 
-def _judged(trial: Callable[[], str]) -> tuple[Verdict, str]:
+def _judged(trial: Callable[[], str]) -> tuple[Literal["passed", "failed"], str]:
     """Run *trial*, which returns what went wrong or ""."""
     try:
         wrong = trial()
@@ -335,25 +314,6 @@ def _endless(
 # Catalogues by themselves: what there is, and whether it is right and does what it says.
 
 
-@dataclass(frozen=True)
-class CatalogEntry:
-    """A catalogue that can be named.
-
-    Attributes:
-        name: Its name.
-        origin: "dpl", or the package that offers it.
-        doc: What it is for; empty for one of a package, which is code and not run to find out.
-        target: The target of its functions, or "".
-        rules: How many rules it has; None if that is not known without running it.
-    """
-
-    name: str
-    origin: str
-    doc: str
-    target: str
-    rules: int | None
-
-
 def list_catalogs() -> list[CatalogEntry]:
     """Return the catalogues that dpl and installed packages offer."""
     schemas = OnnxSchemas()
@@ -363,10 +323,10 @@ def list_catalogs() -> list[CatalogEntry]:
         found = read_catalogs([name], schemas)
         count = len(found.patterns) + len(found.rewrites)
         doc = str(data.get("doc", ""))
-        entries.append(CatalogEntry(name, "dpl", doc, str(data.get("target", "")), count))
+        entries.append(CatalogEntry(name, "dpl", str(data.get("target", "")), doc, count))
     for name, point in installed_catalogs().items():
         package = point.dist.name if point.dist is not None else point.value
-        entries.append(CatalogEntry(name, package, "", "", None))
+        entries.append(CatalogEntry(name, package))
     return entries
 
 
@@ -555,21 +515,6 @@ def _check_place(path: Path, option: str, taken: Sequence[Path]) -> None:
 
 
 # Making a rule from an example.
-
-
-@dataclass(frozen=True)
-class LearnOutcome:
-    """What :func:`learn` made.
-
-    Attributes:
-        label: The model's file name.
-        learned: The rule, and what was generalised.
-        yaml: The catalogue that holds it.
-    """
-
-    label: str
-    learned: LearnedRule
-    yaml: str
 
 
 @paused_gc()

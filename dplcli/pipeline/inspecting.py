@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dplcli.errors import UsageError, did_you_mean
+from dplcli.escaping import inert, one_line
 from dplcli.onnx_io import load_model
-from dplcli.report.escaping import inert, one_line
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dplcli.dpl.rule import parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.onnx_io import built_again, check_sizes, exact_types, load_model, open_sizes, paused_gc
+from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.select import Explainer, fates, measure, select_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.policies import Policies
@@ -19,56 +20,12 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, Shape, Value
-    from dplcli.passes.select import Coverage, NodeExplanation, RuleExplanation, Selection
+    from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import Settings as VerifySettings
     from dplcli.verify.settings import VerificationResult
 
 
 # What matches in a model, and why the rest does not.
-
-
-@dataclass(frozen=True)
-class MatchOutcome:
-    """What :func:`match` found.
-
-    Attributes:
-        label: The model's file name.
-        rules: The rules, in listed order.
-        selection: Matches taken, and matches refused with reasons.
-        unmet: The expectations that were not met, each with what was found.
-        notes: What a reader should know about the model.
-    """
-
-    label: str
-    rules: tuple[Rule, ...]
-    selection: Selection
-    unmet: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Matches per rule, rules without any included."""
-        counts = {rule.qualified_name: 0 for rule in self.rules}
-        for found in self.selection.matches:
-            counts[found.rule.qualified_name] += 1
-        return counts
-
-
-@dataclass(frozen=True)
-class ExplainOutcome:
-    """What :func:`explain` found out.
-
-    Attributes:
-        label: The model's file name.
-        rules: What became of each rule.
-        verdicts: What each rule says of the node asked about; empty if none was.
-        notes: What a reader should know about the model.
-    """
-
-    label: str
-    rules: tuple[RuleExplanation, ...]
-    verdicts: tuple[NodeExplanation, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @paused_gc()
@@ -102,8 +59,12 @@ def match(  # noqa: PLR0913  # all by keyword
         RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
     )
     expected = parse_expectations(expectations, tried)
-    selection = select_matches(model, tried)
-    outcome = MatchOutcome(model_path.name, tuple(tried), selection, notes=tuple(model.notes))
+    outcome = MatchOutcome(
+        label=model_path.name,
+        rules=tuple(tried),
+        selection=select_matches(model, tried),
+        notes=tuple(model.notes),
+    )
     return replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
 
 
@@ -142,9 +103,12 @@ def explain(  # noqa: PLR0913  # all by keyword
     asked = _named_rules(tried, only)
     nodes = [] if node is None else find_nodes(model, node)
     explainer = Explainer(model, tried)
-    verdicts = tuple(explainer.node(rule, found) for found in nodes for rule in asked)
-    summaries = () if node is not None else tuple(map(explainer.rule, asked))
-    return ExplainOutcome(model_path.name, summaries, verdicts, tuple(model.notes))
+    return ExplainOutcome(
+        label=model_path.name,
+        rules=() if node is not None else tuple(map(explainer.rule, asked)),
+        verdicts=tuple(explainer.node(rule, found) for found in nodes for rule in asked),
+        notes=tuple(model.notes),
+    )
 
 
 def _named_rules(rules: Sequence[Rule], names: Sequence[str]) -> list[Rule]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +13,7 @@ from dplcli.dpl.rule import Rejection, parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function
 from dplcli.onnx_io import is_modified, load_model, paused_gc
-from dplcli.passes.inline import Inlining
+from dplcli.outcomes import InlineOutcome, PartitionOutcome, RepeatOutcome
 from dplcli.passes.inline import inline as inline_functions
 from dplcli.passes.merge import light_regions, merge_partitions
 from dplcli.passes.partition import partition as outline_matches
@@ -21,12 +21,10 @@ from dplcli.passes.records import REPEAT_DOMAIN, is_written
 from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.matching import MatchOutcome, Measuring, given_sizes
+from dplcli.pipeline.matching import Measuring, given_sizes
 from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.writing import (
-    JudgedOutcome,
-    Verdict,
     WriteSettings,
     finish,
     open_model,
@@ -41,8 +39,7 @@ if TYPE_CHECKING:
     from dplcli.ir import Function, Model, Node
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
-    from dplcli.passes.repeat import Family
-    from dplcli.passes.select import Coverage, Selection
+    from dplcli.passes.select import Selection
     from dplcli.pipeline.writing import Progress
 
 
@@ -64,39 +61,6 @@ class InlineChoice:
     functions: Sequence[str] = ()
     calls: Sequence[str] = ()
     everything: bool = False
-
-
-@dataclass(frozen=True)
-class InlineOutcome(JudgedOutcome):
-    """What :func:`inline` did.
-
-    Attributes:
-        label: The model's name.
-        inlining: The calls replaced, those that stay, and the functions removed.
-        notes: What a reader should know about the file.
-        nodes: Nodes of the main graph before and after.
-        functions: How many functions the model had.
-        verdict: What is said of the result, and where it is.
-        is_sorted: Whether the nodes had to be brought into topological order.
-    """
-
-    label: str
-    inlining: Inlining
-    notes: tuple[str, ...] = ()
-    nodes: tuple[int, int] = (0, 0)
-    functions: int = 0
-    verdict: Verdict = field(default_factory=Verdict)
-    is_sorted: bool = False
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the result differs from the model at all."""
-        return self.is_sorted or bool(self.inlining.calls or self.inlining.removed)
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the answer is yes: valid, and equivalent as far as checked."""
-        return self.verdict.is_sound
 
 
 @paused_gc()
@@ -129,11 +93,14 @@ def inline(
     before, known = model.graph.node_count, len(model.functions)
     is_sorted = is_modified(model)
     say("inlining")
-    inlining = inline_functions(model, functions, only)
-    nodes = (before, model.graph.node_count)
-    notes = tuple(model.notes)
-    outcome = InlineOutcome(model_path.name, inlining, notes, nodes, known, is_sorted=is_sorted)
-
+    outcome = InlineOutcome(
+        label=model_path.name,
+        inlining=inline_functions(model, functions, only),
+        notes=tuple(model.notes),
+        nodes=(before, model.graph.node_count),
+        functions=known,
+        is_sorted=is_sorted,
+    )
     verdict = finish(model, model_path, output, settings, say, is_changed=outcome.is_changed)
     return replace(outcome, verdict=verdict)
 
@@ -300,38 +267,6 @@ def without_matches(selection: Selection, light: Mapping[int, str]) -> Selection
 
 
 @dataclass(frozen=True)
-class PartitionOutcome(MatchOutcome, JudgedOutcome):
-    """What :func:`partition` did.
-
-    Attributes:
-        partitions: The calls written, in program order.
-        verdict: What is said of the result, and where it is.
-        nodes: Nodes of the model before and after, function bodies not counted.
-        coverage: How much of the work is inside the functions; None if it was not measured.
-        regions: What the targets are handed, in program order; None if nothing was to be merged.
-        is_sorted: Whether the nodes had to be brought into topological order.
-    """
-
-    partitions: tuple[Partition, ...] = ()
-    verdict: Verdict = field(default_factory=Verdict)
-    nodes: tuple[int, int] = (0, 0)
-    coverage: Coverage | None = None
-    regions: tuple[Region, ...] | None = None
-    is_sorted: bool = False
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the result differs from the model at all."""
-        merged = any(region.members for region in self.regions or ())
-        return self.is_sorted or bool(self.partitions) or merged
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
-        return self.verdict.is_sound and not self.unmet
-
-
-@dataclass(frozen=True)
 class PartitionSettings(WriteSettings):
     """How :func:`partition` should go about it.
 
@@ -455,20 +390,6 @@ def _outline_matches(
 
 
 _EXPECTED_NAME = re.compile(rf"^\s*{REPEAT_DOMAIN}\.(\w+)\s*[<>=]")
-
-
-@dataclass(frozen=True)
-class RepeatOutcome(PartitionOutcome):
-    """What :func:`repeat` did.
-
-    Attributes:
-        families: The kinds of blocks, those in the bodies of others behind them.
-        size: Bytes of the file before and after, external data not counted; the second is 0 if
-            none was made.
-    """
-
-    families: tuple[Family, ...] = ()
-    size: tuple[int, int] = (0, 0)
 
 
 @paused_gc()

@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +23,13 @@ from dplcli.onnx_io import (
     paused_gc,
     written_size,
 )
+from dplcli.outcomes import RewriteOutcome, Verdict
 from dplcli.passes.rewrite import Narrowed, Restriction, list_nodes, replay
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import RuleSource, load_rewrites
 from dplcli.pipeline.writing import (
     StepVerifier,
-    Verdict,
     WriteSettings,
     check_output,
     check_result,
@@ -40,12 +40,12 @@ from dplcli.pipeline.writing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from dplcli.dpl import Rejection, RewriteRule
+    from dplcli.dpl import RewriteRule
     from dplcli.ir import Model, Node
-    from dplcli.passes.rewrite import Application, Missing, RewriteObserver, Rewriting, Trace
-    from dplcli.pipeline.writing import BrokenTurn, Progress
+    from dplcli.passes.rewrite import Application, RewriteObserver, Rewriting, Trace
+    from dplcli.pipeline.writing import Progress
 
 
 # Plans as files: written beside what they speak of, read with the catalogues they name.
@@ -176,7 +176,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# What a rewrite is asked, and what it answers.
+# What a rewrite is asked.
 
 
 @dataclass(frozen=True)
@@ -204,66 +204,6 @@ class RewriteSettings(WriteSettings):
     dry_run: bool = False
     plan: Path | None = None
     opset: int | None = None
-
-
-@dataclass(frozen=True)
-class RewriteOutcome:
-    """What :func:`rewrite` or :func:`apply_plan` did.
-
-    Attributes:
-        label: The model's file name.
-        rules: The rules, in listed order.
-        counts: How often each rule was applied.
-        untried: Names of the rules that were not to be tried.
-        applications: What was done, in order.
-        rounds: How many rounds changed something.
-        refused: Matches that were not replaced, at nodes that are still there.
-        ops: Nodes of every graph by operator, before and after.
-        size: Bytes of the model and its external data, before and after.
-        is_changed: Whether the result differs from the model at all.
-        notes: What a reader should know about the model and the run.
-        unmet: The expectations that were not met, each with what was found.
-        growth: Why the model grew too much, or "".
-        plan: The plan that was applied; None for none.
-        missing: The entries of the plan that did not fit.
-        broken: The turn that broke the model, if each was checked and one did.
-        verdict: What is said of the result, and where it is.
-        is_dry: Whether nothing was to be written.
-        is_stopped: Whether a limit ended it.
-        may_miss: Whether entries of a plan that do not fit are left out.
-    """
-
-    label: str
-    rules: tuple[RewriteRule, ...]
-    counts: Mapping[str, int]
-    applications: tuple[Application, ...]
-    rounds: int
-    refused: tuple[Rejection, ...]
-    ops: tuple[Mapping[str, int], Mapping[str, int]]
-    size: tuple[int, int]
-    is_changed: bool
-    untried: frozenset[str] = frozenset()
-    notes: tuple[str, ...] = ()
-    unmet: tuple[str, ...] = ()
-    growth: str = ""
-    plan: Plan | None = None
-    missing: tuple[Missing, ...] = ()
-    broken: BrokenTurn | None = None
-    verdict: Verdict = field(default_factory=Verdict)
-    is_dry: bool = False
-    is_stopped: bool = False
-    may_miss: bool = False
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether it is what was asked for, whatever a check says of it."""
-        fits = self.may_miss or not self.missing
-        return fits and self.broken is None and not self.unmet and not self.growth
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
-        return self.is_wanted and self.verdict.is_sound
 
 
 # Where rules may be tried: ``RULE``, ``RULE@NODE`` or ``@NODE``, as users write it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dplcli.errors import InvalidGraphError, UsageError, VerificationError
 from dplcli.files import encoded, write_file
@@ -18,6 +18,7 @@ from dplcli.onnx_io import (
     load_model,
     staged,
 )
+from dplcli.outcomes import BrokenTurn, Verdict
 from dplcli.passes.rewrite import RewriteObserver
 from dplcli.pipeline.verifying import compare, prepare
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from dplcli.ir import Model
     from dplcli.passes.rewrite import Application
     from dplcli.verify import Settings as VerifySettings
-    from dplcli.verify import VerificationResult
 
     Progress = Callable[[str], None]
 
@@ -68,57 +68,6 @@ class WriteSettings:
     def failed_path(self, output: Path) -> Path | None:
         """Return where a result that fails is kept, if it is."""
         return output.with_name(f"{output.stem}.failed.onnx") if self.keep_failed else None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What is said of a result, and where it is.
-
-    Attributes:
-        objection: What onnx.checker says of it though it accepts the original, or "".
-        verification: The numerical check; None if it was not made.
-        output: The file written; None if nothing was, because the answer is no.
-        kept: Where a failed result was kept for a look.
-        size: How many bytes the file has, external data apart.
-    """
-
-    objection: str = ""
-    verification: VerificationResult | None = None
-    output: Path | None = None
-    kept: Path | None = None
-    size: int = 0
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether the result is valid, and equivalent as far as checked."""
-        equivalent = self.verification is None or self.verification.accepted
-        return equivalent and not self.objection
-
-
-class JudgedOutcome:
-    """An outcome with a verdict, whose parts can be asked for as its own."""
-
-    verdict: Verdict
-
-    @property
-    def output(self) -> Path | None:
-        """The file written; None if nothing was, because the answer is no."""
-        return self.verdict.output
-
-    @property
-    def kept(self) -> Path | None:
-        """Where a failed result was kept for a look."""
-        return self.verdict.kept
-
-    @property
-    def objection(self) -> str:
-        """What onnx.checker says of the result though it accepts the original, or ""."""
-        return self.verdict.objection
-
-    @property
-    def verification(self) -> VerificationResult | None:
-        """The numerical check; None if it was not made."""
-        return self.verdict.verification
 
 
 def write_checked(
@@ -283,24 +232,6 @@ def say_nothing(phrase: str) -> None:
 
 
 # Checking a rewrite after every turn of a rule, so that the one that breaks it is known.
-
-
-class BrokenTurn(NamedTuple):
-    """The first turn after which the model is not what it was.
-
-    Attributes:
-        rule: The rule's name; "" if the model was broken before any rule had a turn.
-        round: The round.
-        applications: What the rule did in it.
-        reason: What is wrong.
-        verdict: What was said of the result.
-    """
-
-    rule: str
-    round: int
-    applications: tuple[Application, ...]
-    reason: str
-    verdict: Verdict
 
 
 class StepVerifier(RewriteObserver):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.template import shown
 from dplcli.dpl.explain import headline
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dplcli.catalog.lint import Problem
     from dplcli.dpl.explain import MatchTrace, Mismatch
     from dplcli.dpl.rule import Rule
+    from dplcli.outcomes import CatalogEntry, Trial
     from dplcli.passes.select import NodeExplanation, PartFit, RuleExplanation
     from dplcli.report.layout import Part
     from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract
@@ -30,55 +31,7 @@ if TYPE_CHECKING:
 # Catalogues, problems and trials as tables.
 
 
-class CatalogRow(Protocol):
-    """A catalogue that can be named."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def origin(self) -> str:
-        """Who offers it."""
-
-    @property
-    def doc(self) -> str:
-        """What it is for."""
-
-    @property
-    def target(self) -> str:
-        """The target of its functions, or ""."""
-
-    @property
-    def rules(self) -> int | None:
-        """How many rules it has, if known."""
-
-
-class TriedRule(Protocol):
-    """One attempt at a rule."""
-
-    @property
-    def rule(self) -> PatternRule | RewriteRule:
-        """The rule."""
-
-    @property
-    def kind(self) -> str:
-        """An example, or made up."""
-
-    @property
-    def place(self) -> str:
-        """Which one."""
-
-    @property
-    def verdict(self) -> str:
-        """How it ended."""
-
-    @property
-    def reason(self) -> str:
-        """Why."""
-
-
-def catalog_list(entries: Sequence[CatalogRow]) -> Part:
+def catalog_list(entries: Sequence[CatalogEntry]) -> Part:
     """Return one row per catalogue."""
     table = Table("catalogue", "from", "target", "rules", "", right=("rules",), prose=("",))
     for entry in entries:
@@ -135,11 +88,11 @@ def problem_list(problems: Sequence[Problem]) -> Part:
     )
 
 
-def trial_table(trials: Sequence[TriedRule], *, verbose: bool) -> Part:
+def trial_table(trials: Sequence[Trial], *, verbose: bool) -> Part:
     """Return one row per rule, then what failed and what could not be tried."""
     figures = ("examples", "made up", "not tried", "failed")
     table = Table("rule", *figures, right=figures)
-    by_rule: dict[str, list[TriedRule]] = {}
+    by_rule: dict[str, list[Trial]] = {}
     for trial in trials:
         by_rule.setdefault(trial.rule.qualified_name, []).append(trial)
     for name, of_rule in by_rule.items():
@@ -170,7 +123,7 @@ def _plain_count(number: int, what: str) -> str:
 # Catalogues, problems and trials as JSON.
 
 
-def catalogs_record(entries: Sequence[CatalogRow]) -> Json:
+def catalogs_record(entries: Sequence[CatalogEntry]) -> Json:
     """Return the record ``dpl.patterns.list/1``."""
     return {
         "schema": "dpl.patterns.list/1",
@@ -227,7 +180,7 @@ def problems_record(problems: Sequence[Problem]) -> Json:
     }
 
 
-def trials_record(trials: Sequence[TriedRule]) -> Json:
+def trials_record(trials: Sequence[Trial]) -> Json:
     """Return the record ``dpl.patterns.test/1``."""
     return {
         "schema": "dpl.patterns.test/1",

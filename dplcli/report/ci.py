@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
+from dplcli.escaping import code, markdown, one_line, visible
 from dplcli.report.document import Case, chosen_layers, versions
-from dplcli.report.escaping import code, markdown, one_line, visible
 from dplcli.report.tables import comparisons, number, percent, ranked, share_of_tolerance, value
 
 if TYPE_CHECKING:

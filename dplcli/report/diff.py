@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from dplcli.diff import GraphDiff, ModelDiff, NodeChange, Remark
     from dplcli.diff.pairing import Distance, FunctionChange, SignatureChange, WeightChange
     from dplcli.ir import Attribute, Function, Node, Value
-    from dplcli.report.layout import Part
-    from dplcli.verify.bisect import (
+    from dplcli.outcomes import (
         BisectOutcome,
         BisectStep,
         Cause,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
         ModelsOutcome,
         Reproduced,
     )
+    from dplcli.report.layout import Part
 
 
 # Structural differences as JSON.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Rule
     from dplcli.errors import DplError
-    from dplcli.report.catalog import TriedRule
+    from dplcli.outcomes import Trial
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layers
 
@@ -328,7 +328,7 @@ def unreadable_document(command: str, catalogues: Sequence[str], error: DplError
     )
 
 
-def trials_document(catalogues: Sequence[str], trials: Sequence[TriedRule]) -> Document:
+def trials_document(catalogues: Sequence[str], trials: Sequence[Trial]) -> Document:
     """Report on what ``dpl patterns test`` tried."""
     failed = [trial for trial in trials if trial.verdict == "failed"]
     passed = sum(trial.verdict == "passed" for trial in trials)

@@ -17,8 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dplcli.errors import UsageError
+from dplcli.escaping import one_line, visible
 from dplcli.report.document import chosen_layers, versions
-from dplcli.report.escaping import one_line, visible
 from dplcli.report.tables import error_bins, number, percent, ranked, share_of_tolerance, value
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from rich.cells import cell_len
 from rich.text import Text as RichText
 
-from dplcli.report.escaping import inert, one_line
+from dplcli.escaping import inert, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dplcli.dpl.matcher import reach_of
 from dplcli.ir.model import scope_of
@@ -13,14 +13,13 @@ from dplcli.report.layout import Group, Table, Text
 from dplcli.report.tables import check_failure, ending, refusal_list, rule_table, whereabouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from dplcli.catalog.plan import Plan
-    from dplcli.dpl import Rejection, RewriteRule
     from dplcli.ir import Function
+    from dplcli.outcomes import BrokenTurn, RewriteOutcome
     from dplcli.passes.inline import InlinedCall, Inlining, RefusedCall
-    from dplcli.passes.rewrite import Missing, NodeIdentity, Refusal, Trace, TracedTurn
+    from dplcli.passes.rewrite import NodeIdentity, Refusal, Trace, TracedTurn
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
 
@@ -131,137 +130,6 @@ def inline_summary(inlining: Inlining, nodes: tuple[int, int]) -> Part:
     return Group(*lines)
 
 
-# What the reports on a rewrite read; the outcomes of the pipeline have it all.
-
-
-class Judged(Protocol):
-    """What was said of a result, and where it is."""
-
-    @property
-    def objection(self) -> str:
-        """What onnx.checker objects to."""
-
-    @property
-    def verification(self) -> VerificationResult | None:
-        """The numerical check."""
-
-    @property
-    def output(self) -> Path | None:
-        """The file written."""
-
-    @property
-    def kept(self) -> Path | None:
-        """Where a failed result was kept."""
-
-
-class Broken(Protocol):
-    """The turn that broke a model."""
-
-    @property
-    def rule(self) -> str:
-        """The rule's name."""
-
-    @property
-    def round(self) -> int:
-        """The round."""
-
-    @property
-    def applications(self) -> tuple[Application, ...]:
-        """What it did."""
-
-    @property
-    def reason(self) -> str:
-        """What is wrong."""
-
-
-class Rewritten(Protocol):
-    """What a rewrite did."""
-
-    @property
-    def label(self) -> str:
-        """The model's file name."""
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Applications by rule."""
-
-    @property
-    def untried(self) -> frozenset[str]:
-        """The rules that were not to be tried."""
-
-    @property
-    def applications(self) -> tuple[Application, ...]:
-        """What was done."""
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds changed something."""
-
-    @property
-    def refused(self) -> tuple[Rejection, ...]:
-        """What was not replaced."""
-
-    @property
-    def ops(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """Nodes by operator, before and after."""
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Bytes before and after."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What a reader should know."""
-
-    @property
-    def unmet(self) -> Sequence[str]:
-        """Expectations that were not met."""
-
-    @property
-    def growth(self) -> str:
-        """Why it grew too much."""
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan that was applied."""
-
-    @property
-    def missing(self) -> tuple[Missing, ...]:
-        """Entries of the plan that did not fit."""
-
-    @property
-    def may_miss(self) -> bool:
-        """Whether such entries are left out."""
-
-    @property
-    def broken(self) -> Broken | None:
-        """The turn that broke the model."""
-
-    @property
-    def verdict(self) -> Judged:
-        """What is said of the result."""
-
-    @property
-    def rules(self) -> tuple[RewriteRule, ...]:
-        """The rules, in listed order."""
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether anything was done."""
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the answer is yes."""
-
-    @property
-    def is_dry(self) -> bool:
-        """Whether nothing was to be written."""
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether a limit ended it."""
-
-
 # What a rewrite did, turn by turn: as a tree to read, and as JSON.
 
 
@@ -367,7 +235,7 @@ def identity_record(node: NodeIdentity) -> Json:
 _MOST_NAMED = 10
 
 
-def rewrite_report(outcome: Rewritten, *, is_verified: bool, verbose: bool) -> list[Part]:
+def rewrite_report(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) -> list[Part]:
     """Return the tables: rules, what changed, the check; then what was written.
 
     Args:
@@ -387,7 +255,7 @@ def rewrite_report(outcome: Rewritten, *, is_verified: bool, verbose: bool) -> l
     return parts + _ending(outcome, is_verified=is_verified)
 
 
-def _rules(outcome: Rewritten, *, verbose: bool) -> Part:
+def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
     """Return one row per rule; where a plan is applied only of the rules that it names."""
     plan = outcome.plan
     if plan is None:
@@ -412,7 +280,7 @@ def _rules(outcome: Rewritten, *, verbose: bool) -> Part:
     return table
 
 
-def _unremarkable(outcome: Rewritten) -> set[str]:
+def _unremarkable(outcome: RewriteOutcome) -> set[str]:
     """Name the rules that did nothing, and fit nowhere.
 
     A pattern of one node is found at every node of its operator: what its conditions refuse is no
@@ -427,7 +295,7 @@ def _unremarkable(outcome: Rewritten) -> set[str]:
     }
 
 
-def _listing(outcome: Rewritten) -> list[Part]:
+def _listing(outcome: RewriteOutcome) -> list[Part]:
     parts: list[Part] = []
     if outcome.applications:
         table = Table(
@@ -442,7 +310,7 @@ def _listing(outcome: Rewritten) -> list[Part]:
     return parts
 
 
-def _changes(outcome: Rewritten) -> list[Part]:
+def _changes(outcome: RewriteOutcome) -> list[Part]:
     """Return the operators whose number changed, the totals, and how many rounds it took."""
     before, after = outcome.ops
     table = Table("operator", "before", "after", right=("before", "after"))
@@ -461,19 +329,19 @@ def _changes(outcome: Rewritten) -> list[Part]:
     return [table, Text(f"{done} in {rounds}{stopped}.")]
 
 
-def _ending(outcome: Rewritten, *, is_verified: bool) -> list[Part]:
+def _ending(outcome: RewriteOutcome, *, is_verified: bool) -> list[Part]:
     if outcome.is_dry:
         return [Text("Nothing was verified or written, as asked.", style="yellow")]
     return ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
 
 
-def rewrite_failures(outcome: Rewritten) -> list[str]:
+def rewrite_failures(outcome: RewriteOutcome) -> list[str]:
     """Say why the answer is no, a sentence a line, and where the result is."""
     where = [] if outcome.is_dry else [whereabouts(outcome.verdict)]
     return [*_reasons(outcome), *where]
 
 
-def _reasons(outcome: Rewritten) -> list[str]:
+def _reasons(outcome: RewriteOutcome) -> list[str]:
     lines = list(outcome.unmet)
     if outcome.missing and not outcome.may_miss:
         lines += missing_lines(outcome)
@@ -487,7 +355,7 @@ def _reasons(outcome: Rewritten) -> list[str]:
 
 
 def rewrite_document(
-    command: str, outcome: Rewritten, catalogues: Iterable[Path | str]
+    command: str, outcome: RewriteOutcome, catalogues: Iterable[Path | str]
 ) -> Document:
     """Return what the other forms of report say.
 
@@ -523,7 +391,7 @@ def rewrite_document(
     )
 
 
-def missing_lines(outcome: Rewritten) -> list[str]:
+def missing_lines(outcome: RewriteOutcome) -> list[str]:
     """Say of each entry of the plan that does not fit where it stands, and why."""
     if outcome.plan is None:
         return []
@@ -534,7 +402,7 @@ def missing_lines(outcome: Rewritten) -> list[str]:
     ]
 
 
-def _blame(broken: Broken) -> list[str]:
+def _blame(broken: BrokenTurn) -> list[str]:
     done = [f"  {item.number}. {sentence(item)}" for item in broken.applications]
     if len(done) > _MOST_NAMED:
         done = [*done[:_MOST_NAMED], f"  and {len(done) - _MOST_NAMED} more"]
@@ -543,7 +411,7 @@ def _blame(broken: Broken) -> list[str]:
     return [f"{culprit} breaks the model{when}: {broken.reason}", *done]
 
 
-def rewrite_record(outcome: Rewritten) -> Json:
+def rewrite_record(outcome: RewriteOutcome) -> Json:
     """Return the record ``dpl.rewrite/1``."""
     verdict, broken = outcome.verdict, outcome.broken
     before, after = outcome.ops

@@ -7,21 +7,21 @@ import math
 import shlex
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from dplcli.escaping import one_line
 from dplcli.ir.model import scope_of
 from dplcli.ir.printer import node_window, print_node
 from dplcli.passes.select import in_program_order
-from dplcli.report.escaping import one_line
 from dplcli.report.json import coverage, initializer_summary, op_histogram
 from dplcli.report.layout import Group, Table, Text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from dplcli.dpl import Rejection
     from dplcli.ir import Model, Node, Value
+    from dplcli.outcomes import Verdict
     from dplcli.passes.partition import Partition
     from dplcli.passes.select import Selection
     from dplcli.report.layout import Part
@@ -498,27 +498,7 @@ def node_report(node: Node) -> Part:
 # What a command that writes a model says at its end: the check, the file, why there is none.
 
 
-class WrittenOutcome(Protocol):
-    """What became of a result.
-
-    Attributes:
-        output: The file written; None if nothing was.
-        kept: Where a failed result was kept for a look.
-        objection: What onnx.checker says of it though it accepts the original, or "".
-        verification: The numerical check; None if it was not made.
-    """
-
-    @property
-    def output(self) -> Path | None: ...  # noqa: D102  # see the class
-    @property
-    def kept(self) -> Path | None: ...  # noqa: D102
-    @property
-    def objection(self) -> str: ...  # noqa: D102
-    @property
-    def verification(self) -> VerificationResult | None: ...  # noqa: D102
-
-
-def ending(written: WrittenOutcome, *, is_changed: bool, is_verified: bool) -> list[Part]:
+def ending(written: Verdict, *, is_changed: bool, is_verified: bool) -> list[Part]:
     """Return the last lines of a report.
 
     Args:
@@ -537,7 +517,7 @@ def ending(written: WrittenOutcome, *, is_changed: bool, is_verified: bool) -> l
     return parts
 
 
-def check_failure(written: WrittenOutcome) -> list[str]:
+def check_failure(written: Verdict) -> list[str]:
     """Say why the check refuses the result, if it does."""
     if written.objection:
         return [f"onnx.checker refuses the result: {written.objection}"]
@@ -548,7 +528,7 @@ def check_failure(written: WrittenOutcome) -> list[str]:
     return []
 
 
-def whereabouts(written: WrittenOutcome) -> str:
+def whereabouts(written: Verdict) -> str:
     """Say where a result that failed is."""
     return "nothing was written" if written.kept is None else f"kept as {written.kept}"
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dplcli.dpl import PatternRule, RewriteRule
     from dplcli.dpl.rule import Example
     from dplcli.ir import Model
-    from dplcli.pipeline.catalogs import Trial
+    from dplcli.outcomes import Trial
 
 SCHEMAS = OnnxSchemas()
 

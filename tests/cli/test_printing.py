@@ -23,7 +23,7 @@ from rich.text import Text as RichText
 from dplcli.cli.main import COMMANDS
 from dplcli.cli.patterns import command as patterns_command
 from dplcli.cli.printing import guarded
-from dplcli.report.escaping import json_text
+from dplcli.escaping import json_text
 from dplcli.report.layout import Group, Table, Text, lines_of
 from dplcli.verify import run
 from tests.cli.support import ROOT

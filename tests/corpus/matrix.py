@@ -12,6 +12,8 @@ from dplcli.onnx_io import check_model
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dplcli.outcomes import PartitionOutcome
+
 TARGETS = ("dnnl", "cublas", "cutlass")
 """What is tried; one word more is one column more."""
 
@@ -78,7 +80,7 @@ def fill(  # noqa: PLR0913  # by keyword
     policies = pipeline.Policies(constants=(constants,))
     once, twice = folder / "once.onnx", folder / "twice.onnx"
 
-    def run(source: Path, output: Path, *, verified: bool) -> pipeline.PartitionOutcome:
+    def run(source: Path, output: Path, *, verified: bool) -> PartitionOutcome:
         settings = replace(FORMS[form], verify=verified, verification=verification)
         return pipeline.partition(
             source, output=output, targets=[target], settings=settings, policies=policies

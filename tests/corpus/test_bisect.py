@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 import pytest
@@ -14,12 +15,15 @@ from dplcli import pipeline
 from tests.corpus.nets import real_model
 from tests.corpus.planted import PLANTED, Planted, catalogue, pairs
 
+if TYPE_CHECKING:
+    from dplcli.outcomes import BisectOutcome
+
 MOST_NODES = 3
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.long
 
 
-def bisected(folder: Path, *rules: Planted) -> pipeline.BisectOutcome:
+def bisected(folder: Path, *rules: Planted) -> BisectOutcome:
     """Bisect the model of *rules* under them and all that ``prepare`` does."""
     path = folder / "wrong.yaml"
     path.write_text(catalogue(*rules), encoding="utf-8")
@@ -28,7 +32,7 @@ def bisected(folder: Path, *rules: Planted) -> pipeline.BisectOutcome:
     return pipeline.bisect_rules(model, source, output=folder / "out")
 
 
-def culprits(outcome: pipeline.BisectOutcome) -> list[str]:
+def culprits(outcome: BisectOutcome) -> list[str]:
     """Name the rules that are to blame, in order of their names."""
     return sorted(step.rule for cause in outcome.causes for step in cause.culprits)
 

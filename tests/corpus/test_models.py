@@ -8,6 +8,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.errors import VerificationError
 from dplcli.onnx_io import check_model
+from dplcli.outcomes import PartitionOutcome
 from dplcli.verify.equivalence import verify_equivalence
 from tests.corpus.nets import VARIABLE, corpus_manifest, manifest, real_model
 from tests.corpus.untouched import check_untouched
@@ -25,7 +26,7 @@ BYTES_PER_PARTITION = 1000
 NO_VERIFY = pipeline.PartitionSettings(verify=False)
 
 
-def check_structure(name: str, result: Path, outcome: pipeline.PartitionOutcome) -> None:
+def check_structure(name: str, result: Path, outcome: PartitionOutcome) -> None:
     """Check validity, growth, and that nothing but the matches was touched."""
     original = real_model(name)
     if not outcome.is_changed:

@@ -1,0 +1,508 @@
+"""What each job answers: frozen values, for programs to read and for reports to show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from dplcli.catalog.plan import Plan
+    from dplcli.diff import ModelDiff
+    from dplcli.dpl.rule import PatternRule, Rejection, RewriteRule, Rule
+    from dplcli.passes.inline import Inlining
+    from dplcli.passes.learn import LearnedRule
+    from dplcli.passes.merge import Region
+    from dplcli.passes.partition import Partition
+    from dplcli.passes.repeat import Family
+    from dplcli.passes.rewrite import Application, Missing
+    from dplcli.passes.select import Coverage, NodeExplanation, RuleExplanation, Selection
+    from dplcli.verify import OutputComparison, VerificationResult
+    from dplcli.verify.layers import Layer, Layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOutcome:
+    """What is known of the model that a job was about.
+
+    Attributes:
+        label: The model's file name.
+        notes: What a reader should know about it and the run.
+    """
+
+    label: str
+    notes: tuple[str, ...] = ()
+
+
+# What matches, and why the rest does not.
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchOutcome(ModelOutcome):
+    """Where rules match.
+
+    Attributes:
+        rules: The rules, in listed order.
+        selection: Matches taken, and matches refused with reasons.
+        unmet: The expectations that were not met, each with what was found.
+    """
+
+    rules: tuple[Rule, ...]
+    selection: Selection
+    unmet: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Matches per rule, rules without any included."""
+        counts = {rule.qualified_name: 0 for rule in self.rules}
+        for found in self.selection.matches:
+            counts[found.rule.qualified_name] += 1
+        return counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOutcome(ModelOutcome):
+    """Why rules match where they do, and not elsewhere.
+
+    Attributes:
+        rules: What became of each rule.
+        verdicts: What each rule says of the node asked about; empty if none was.
+    """
+
+    rules: tuple[RuleExplanation, ...]
+    verdicts: tuple[NodeExplanation, ...] = ()
+
+
+# What became of a model that was changed.
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of a result, and where it is.
+
+    Attributes:
+        objection: What onnx.checker says of it though it accepts the original, or "".
+        verification: The numerical check; None if it was not made.
+        output: The file written; None if nothing was, because the answer is no.
+        kept: Where a failed result was kept for a look.
+        size: How many bytes the file has, external data apart.
+    """
+
+    objection: str = ""
+    verification: VerificationResult | None = None
+    output: Path | None = None
+    kept: Path | None = None
+    size: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the result is valid, and equivalent as far as checked."""
+        equivalent = self.verification is None or self.verification.accepted
+        return equivalent and not self.objection
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenOutcome(ModelOutcome):
+    """A model that was made from another.
+
+    Attributes:
+        verdict: What is said of the result, and where it is.
+    """
+
+    verdict: Verdict = Verdict()
+
+    @property
+    def verification(self) -> VerificationResult | None:
+        """The numerical check; None if it was not made."""
+        return self.verdict.verification
+
+
+@dataclass(frozen=True, kw_only=True)
+class InlineOutcome(WrittenOutcome):
+    """Functions put in the place of their calls.
+
+    Attributes:
+        inlining: The calls replaced, those that stay, and the functions removed.
+        nodes: Nodes of the main graph before and after.
+        functions: How many functions the model had.
+        is_sorted: Whether the nodes had to be brought into topological order.
+    """
+
+    inlining: Inlining
+    nodes: tuple[int, int]
+    functions: int
+    is_sorted: bool = False
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the result differs from the model at all."""
+        return self.is_sorted or bool(self.inlining.calls or self.inlining.removed)
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the answer is yes: valid, and equivalent as far as checked."""
+        return self.verdict.is_sound
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionOutcome(MatchOutcome, WrittenOutcome):
+    """Matches outlined as functions.
+
+    Attributes:
+        partitions: The calls written, in program order.
+        nodes: Nodes of the model before and after, function bodies not counted.
+        coverage: How much of the work is inside the functions; None if it was not measured.
+        regions: What the targets are handed, in program order; None if nothing was to be merged.
+        is_sorted: Whether the nodes had to be brought into topological order.
+    """
+
+    partitions: tuple[Partition, ...]
+    nodes: tuple[int, int]
+    coverage: Coverage | None = None
+    regions: tuple[Region, ...] | None = None
+    is_sorted: bool = False
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the result differs from the model at all."""
+        merged = any(region.members for region in self.regions or ())
+        return self.is_sorted or bool(self.partitions) or merged
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
+        return self.verdict.is_sound and not self.unmet
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatOutcome(PartitionOutcome):
+    """Repeated blocks outlined as functions.
+
+    Attributes:
+        families: The kinds of blocks, those in the bodies of others behind them.
+        size: Bytes of the file before and after, external data not counted; the second is 0 if
+            none was made.
+    """
+
+    families: tuple[Family, ...]
+    size: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class BrokenTurn:
+    """The first turn of a rewrite after which the model is not what it was.
+
+    Attributes:
+        rule: The rule's name; "" if the model was broken before any rule had a turn.
+        round: The round.
+        applications: What the rule did in it.
+        reason: What is wrong.
+        verdict: What was said of the result.
+    """
+
+    rule: str
+    round: int
+    applications: tuple[Application, ...]
+    reason: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteOutcome(WrittenOutcome):
+    """What rules or a plan replaced.
+
+    Attributes:
+        rules: The rules, in listed order.
+        counts: How often each rule was applied.
+        untried: Names of the rules that were not to be tried.
+        applications: What was done, in order.
+        rounds: How many rounds changed something.
+        refused: Matches that were not replaced, at nodes that are still there.
+        ops: Nodes of every graph by operator, before and after.
+        size: Bytes of the model and its external data, before and after.
+        is_changed: Whether the result differs from the model at all.
+        unmet: The expectations that were not met, each with what was found.
+        growth: Why the model grew too much, or "".
+        plan: The plan that was applied; None for none.
+        missing: The entries of the plan that did not fit.
+        broken: The turn that broke the model, if each was checked and one did.
+        is_dry: Whether nothing was to be written.
+        is_stopped: Whether a limit ended it.
+        may_miss: Whether entries of a plan that do not fit are left out.
+    """
+
+    rules: tuple[RewriteRule, ...]
+    counts: Mapping[str, int]
+    applications: tuple[Application, ...]
+    rounds: int
+    refused: tuple[Rejection, ...]
+    ops: tuple[Mapping[str, int], Mapping[str, int]]
+    size: tuple[int, int]
+    is_changed: bool
+    untried: frozenset[str] = frozenset()
+    unmet: tuple[str, ...] = ()
+    growth: str = ""
+    plan: Plan | None = None
+    missing: tuple[Missing, ...] = ()
+    broken: BrokenTurn | None = None
+    is_dry: bool = False
+    is_stopped: bool = False
+    may_miss: bool = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it is what was asked for, whatever a check says of it."""
+        fits = self.may_miss or not self.missing
+        return fits and self.broken is None and not self.unmet and not self.growth
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the answer is yes: valid, equivalent as far as checked, as expected."""
+        return self.is_wanted and self.verdict.is_sound
+
+
+# What catalogues offer, whether it does what it says, and a rule learned from an example.
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """A catalogue that can be named.
+
+    Attributes:
+        name: Its name.
+        origin: "dpl", or the package that offers it.
+        target: The target of its functions, or "".
+        doc: What it is for; empty for one of a package, which is code and not run to find out.
+        rules: How many rules it has; None if that is not known without running it.
+    """
+
+    name: str
+    origin: str
+    target: str = ""
+    doc: str = ""
+    rules: int | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One attempt at a rule.
+
+    Attributes:
+        rule: The rule.
+        kind: "example" or "made up".
+        place: Where the example is written, or which variant of the pattern was made up.
+        verdict: "passed", "failed", or "not tried" (nothing could be made up).
+        reason: Why it failed or was not tried, or how far the numbers moved.
+    """
+
+    rule: PatternRule | RewriteRule
+    kind: Literal["example", "made up"]
+    place: str
+    verdict: Literal["passed", "failed", "not tried"]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class LearnOutcome:
+    """A rule that was made from a subgraph.
+
+    Attributes:
+        label: The model's file name.
+        learned: The rule, and what was generalised.
+        yaml: The catalogue that holds it.
+    """
+
+    label: str
+    learned: LearnedRule
+    yaml: str
+
+
+# In what two models differ, and what makes them.
+
+
+@dataclass(frozen=True)
+class DiffOutcome:
+    """Two models and in what their structures differ.
+
+    Attributes:
+        labels: The models' file names.
+        difference: In what they differ.
+    """
+
+    labels: tuple[str, str]
+    difference: ModelDiff
+
+
+@dataclass(frozen=True)
+class BisectStep:
+    """One application of a rule, or one partition.
+
+    Attributes:
+        rule: The rule's name.
+        scope: The graph, as :func:`dplcli.ir.model.scope_of` names it.
+        op_type: Operator of the node that the match is rooted in.
+        output: Name of that node's first output.
+        covered: Names of what the nodes make that it takes out.
+        text: What became of which nodes, for a reader.
+    """
+
+    rule: str
+    scope: str
+    op_type: str
+    output: str
+    covered: tuple[str, ...] = ()
+    text: str = ""
+
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        """Which rule it is of, and where."""
+        return self.rule, self.scope, self.op_type, self.output
+
+    @property
+    def label(self) -> str:
+        """Name it: ``fuse.add at Relu 'y'``."""
+        where = "" if self.scope == "main" else f" in {self.scope}"
+        return f"{self.rule} at {self.op_type} {self.output!r}{where}"
+
+
+@dataclass(frozen=True)
+class BisectTrial:
+    """What came of some of the steps.
+
+    Attributes:
+        applied: The steps that fitted.
+        reason: What is wrong with the result, in one line; "" if nothing is.
+        levels: At which optimisation levels it is wrong.
+        seed: For which seed it is worst.
+    """
+
+    applied: tuple[BisectStep, ...]
+    reason: str = ""
+    levels: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Steps that together break the model, and of which none can be left out.
+
+    Attributes:
+        culprits: The steps that do it.
+        needed: Steps that they build on: without them there is nothing to apply them to.
+        trial: What is wrong with these steps alone.
+        alike: How many steps of the culprits' rules there are in all.
+        reproducer: The folder with a small model that shows it; None if none was written.
+        nodes: How many nodes that model has, and the model had; (0, 0) if none was written.
+        is_hidden: Whether a reproducer was wanted, but nothing shows the fault outside of a
+            verification of the whole.
+    """
+
+    culprits: tuple[BisectStep, ...]
+    needed: tuple[BisectStep, ...]
+    trial: BisectTrial
+    alike: int
+    reproducer: Path | None = None
+    nodes: tuple[int, int] = (0, 0)
+    is_hidden: bool = False
+
+    @property
+    def steps(self) -> tuple[BisectStep, ...]:
+        """All of them, in order."""
+        return (*self.needed, *self.culprits)
+
+
+@dataclass(frozen=True)
+class BisectOutcome:
+    """What was found about rules applied to a model.
+
+    Attributes:
+        label: The model's file name.
+        kind: ``rewrite`` or ``partition``.
+        steps: What the rules do, in order.
+        causes: What breaks the model; empty if nothing does.
+        unjudged: Steps that were not looked at: they build on steps of a rule found wrong.
+        is_complete: Whether what is left, causes set aside, was seen to be equivalent.
+        trials: How many parts were compared with the original.
+    """
+
+    label: str
+    kind: str
+    steps: tuple[BisectStep, ...]
+    causes: tuple[Cause, ...] = ()
+    unjudged: tuple[BisectStep, ...] = ()
+    is_complete: bool = True
+    trials: int = 0
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.causes
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What came of running a reproducer.
+
+    Attributes:
+        label: Name of the folder.
+        reason: Why there is nothing to compare; or "".
+        outputs: How the outputs compare.
+        fitted: Whether all of its steps could be applied.
+    """
+
+    label: str
+    reason: str = ""
+    outputs: tuple[OutputComparison, ...] = ()
+    fitted: bool = True
+
+    @property
+    def differs(self) -> bool:
+        """Whether it still shows the fault."""
+        return bool(self.reason) or any(not output.ok for output in self.outputs)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where one model leaves another.
+
+    Attributes:
+        layer: The first value that differs though all that flows into it agrees.
+        original: The nodes of the original that compute it from there.
+        candidate: The nodes of the candidate that do.
+        level: Optimisation level at which the candidate ran.
+        reproducer: The folder with both parts; None if none was written.
+        total: How many nodes the models have.
+    """
+
+    layer: Layer
+    original: tuple[str, ...]
+    candidate: tuple[str, ...]
+    level: str
+    reproducer: Path | None = None
+    total: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class ModelsOutcome:
+    """What was found about two models.
+
+    Attributes:
+        labels: The models' file names.
+        verification: The verdict on both as a whole.
+        layers: How they compare inside; None if that was not looked at.
+        place: Where they part; None if they do not, or no place was found.
+        remark: Why no place was found; "" if one was, or nothing was looked for.
+    """
+
+    labels: tuple[str, str]
+    verification: VerificationResult
+    layers: Layers | None = None
+    place: Divergence | None = None
+    remark: str = ""
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.verification.equivalent
