@@ -25,7 +25,6 @@ from dplcli.dpl.pattern import (
     OutputPattern,
     OutputsPattern,
     RepeatPattern,
-    SameShapePattern,
     TypedPattern,
     WildcardPattern,
 )
@@ -246,8 +245,6 @@ class _Sketch:
                 return self.value(inner[0])
             case TypedPattern():
                 return self._typed(part)
-            case SameShapePattern():
-                return self.value(part.pattern)
             case EdgePattern():
                 return self._joined(part.producer, part.consumer)
             case RepeatPattern():
@@ -256,6 +253,8 @@ class _Sketch:
                 return self._joined(part.parent, part.child)
             case OutputsPattern():
                 raise NoInstanceError("several outputs inside a pattern")
+            case _:  # it says more of its first part
+                return self.value(part.parts[0])
 
     def _joined(self, upper: DFPattern, lower: DFPattern) -> str:
         """Let *lower* read *upper* in the place of its wildcards, unless it does already."""

@@ -17,6 +17,7 @@ from dplcli.dpl.pattern import (
     unordered,
     wildcard,
 )
+from dplcli.dpl.text import parse_pattern
 from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from dplcli.dpl.matcher import Matcher, StepBudgetExceededError
     from dplcli.dpl.pattern import DFPattern
     from dplcli.dpl.rule import Example, Match, PatternRule, Rejection, RewriteRule
-    from dplcli.dpl.text import parse_pattern
 else:
     __getattr__ = lazy(
         __name__,
@@ -38,7 +38,6 @@ else:
             "Rejection": "dplcli.dpl.rule",
             "RewriteRule": "dplcli.dpl.rule",
             "StepBudgetExceededError": "dplcli.dpl.matcher",
-            "parse_pattern": "dplcli.dpl.text",
         },
     )
 

@@ -16,7 +16,7 @@ from dplcli.dpl.matcher import (
     describe,
 )
 from dplcli.dpl.pattern import CallPattern, RepeatPattern, WildcardPattern
-from dplcli.dpl.text import all_parts, hidden_parts, visible_parts
+from dplcli.dpl.text import all_parts, hidden_parts, own_line, visible_parts, write_part
 
 if TYPE_CHECKING:
     from dplcli.dpl.matcher import Goals, Program, Step
@@ -231,10 +231,10 @@ def headline(part: DFPattern) -> str:
     """Return the text of *part* with ``…`` for what is inside."""
     if isinstance(part, CallPattern) and not part.bodies:
         text = part.op.spelled(lambda _: "…")
-        return f"{part.own_line} = {text}" if part.own_line else text
-    parts = {id(inner): inner for inner in part.parts}
-    text = part.spelled(lambda inner: "…" if id(inner) in parts else "")
-    return f"{part.own_line} = {text}" if part.own_line else text
+    else:
+        text = write_part(part, lambda _: "…")
+    line = own_line(part)
+    return f"{line} = {text}" if line else text
 
 
 def _is_anything(part: DFPattern) -> bool:

@@ -11,12 +11,10 @@ are equal if they read the same: ``repr`` gives the text form.
 from __future__ import annotations
 
 import json
-import keyword
-import math
 import re
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 
@@ -121,115 +119,7 @@ class FunctionPattern:
 Callee: TypeAlias = OpName | OpKind | FunctionName | FunctionPattern
 
 
-# Spell a pattern as text, its objects that are used twice on lines of their own.
-#
-# The text reads back as an equal pattern, which is also what "equal" means for patterns. Where an
-# object has no name its line gets a label, which starts with an underscore and binds nothing.
-
-
-_DEEPEST = 24
-"""Levels of nesting before a part moves to a line of its own."""
-
-
-class Spellable(Protocol):
-    """A part of a pattern."""
-
-    @property
-    def parts(self) -> Sequence[Spellable]:
-        """The patterns it is directly made of, left to right, each as often as it occurs."""
-
-    @property
-    def own_line(self) -> str:
-        """The left side of the assignment that names it (``conv``, ``y, mean``), or ""."""
-
-    @property
-    def is_shareable(self) -> bool:
-        """Whether using one object twice differs from using two equal ones."""
-
-    @property
-    def folded(self) -> tuple[Spellable, Spellable] | None:
-        """A part that can be left out of the text, and what of it is then mentioned once less."""
-
-    def spelled(self, spell: Callable[[Spellable], str]) -> str:
-        """Write it down, its parts by *spell*."""
-
-    def spelled_folded(self, spell: Callable[[Spellable], str]) -> str:
-        """Write it down without the part that :attr:`folded` names."""
-
-
-def spell_pattern(root: Spellable) -> str:
-    """Write the lines of *root*."""
-    return _Speller(root).text()
-
-
-def parts_first(root: Spellable) -> list[Spellable]:
-    """List every object once, parts before wholes, left to right."""
-    ordered: dict[int, Spellable] = {}
-    pending: list[tuple[Spellable, bool]] = [(root, False)]
-    while pending:
-        current, expanded = pending.pop()
-        if id(current) in ordered:
-            continue
-        if expanded:
-            ordered[id(current)] = current
-            continue
-        pending.append((current, True))
-        pending.extend((part, False) for part in reversed(current.parts))
-    return list(ordered.values())
-
-
-class _Speller:
-    def __init__(self, root: Spellable) -> None:
-        self.root = root
-        self.order = parts_first(root)
-        self.uses: dict[int, int] = {}
-        for part in self.order:
-            for child in part.parts:
-                self.uses[id(child)] = self.uses.get(id(child), 0) + 1
-        self.left_out: set[int] = set()
-        self.folding: set[int] = set()
-        for part in self.order:
-            self._fold(part)
-        self.texts: dict[int, str] = {}
-        self.depths: dict[int, int] = {}
-        self.lines: list[str] = []
-        self.labels = 0
-
-    def text(self) -> str:
-        for part in self.order:
-            if id(part) not in self.left_out:
-                self._write(part)
-        return "\n".join([*self.lines, self.texts[id(self.root)]])
-
-    def _fold(self, part: Spellable) -> None:
-        if part.folded is None:
-            return
-        left_out, mentioned = part.folded
-        if self.uses[id(left_out)] == 1 and not left_out.own_line:
-            self.left_out.add(id(left_out))
-            self.folding.add(id(part))
-            self.uses[id(mentioned)] -= 1
-
-    def _write(self, part: Spellable) -> None:
-        write = part.spelled_folded if id(part) in self.folding else part.spelled
-        text = write(lambda child: self.texts[id(child)])
-        shown = [child for child in part.parts if id(child) not in self.left_out]
-        depth = 1 + max((self.depths[id(child)] for child in shown), default=0)
-        line = part.own_line
-        shared = part.is_shareable and self.uses.get(id(part), 0) > 1
-        if line.startswith("_,") or (not line and (shared or depth > _DEEPEST)):
-            self.labels += 1
-            line = f"_{self.labels}{line.removeprefix('_')}"
-        if not line:
-            self.texts[id(part)] = text
-            self.depths[id(part)] = depth
-            return
-        if text != "_":
-            self.lines.append(f"{line} = {text}")
-        self.texts[id(part)], self.depths[id(part)] = line.partition(",")[0], 0
-
-
-# Places in texts, and values as texts write them.
+# Places in texts, and the values of attributes.
 
 
 Scalar: TypeAlias = int | float | str
@@ -265,25 +155,6 @@ def attribute_value(value: object) -> AttributeValue:
     if isinstance(value, _SCALARS):
         return _scalar(value)
     raise TypeError(f"{value!r} is not an attribute value: a number, a string or a list of them")
-
-
-def spelled_attributes(attributes: tuple[tuple[str, AttributeValue], ...]) -> list[str]:
-    """Write ``name=value`` for each, or ``**{"a name": value}`` where it cannot be a keyword."""
-    return [
-        f"{name}={literal(value)}"
-        if name.isidentifier() and not keyword.iskeyword(name)
-        else f"**{{{json.dumps(name)}: {literal(value)}}}"
-        for name, value in attributes
-    ]
-
-
-def literal(value: object) -> str:
-    """Write a number, a text or a list as Python does; infinities as numbers too large."""
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(literal, value))}]"
-    if isinstance(value, float) and not math.isfinite(value):
-        return "1e999" if value > 0 else "-1e999" if value < 0 else '"nan"'
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 # The functions that patterns are made with in Python; the words are TVM's.
@@ -507,92 +378,6 @@ def dominates(parent: DFPattern, path: DFPattern | None, child: DFPattern) -> Do
     return DominatorPattern(parent, WildcardPattern() if path is None else path, child)
 
 
-def edge(
-    producer: DFPattern, consumer: DFPattern, *, only: bool = False, index: int | None = None
-) -> EdgePattern:
-    """Connect two patterns; a chain on the right side is entered at its start."""
-    chain: list[EdgePattern] = []
-    start: DFPattern = consumer
-    while isinstance(start, EdgePattern):
-        chain.append(start)
-        start = start.producer
-    joined = EdgePattern(producer, start, only, index)
-    for link in reversed(chain):
-        joined = replace(link, producer=joined)
-    return joined
-
-
-def either(left: DFPattern, right: Any) -> OrPattern:  # noqa: ANN401  # as as_pattern
-    """Match *left*, or else *right*."""
-    return OrPattern(left, as_pattern(right))
-
-
-def both(left: DFPattern, right: Any) -> AndPattern:  # noqa: ANN401  # as as_pattern
-    """Match *left* and *right* at the same value."""
-    return AndPattern(left, as_pattern(right))
-
-
-def negation(pattern: DFPattern) -> NotPattern:
-    """Match what *pattern* does not."""
-    return NotPattern(pattern)
-
-
-def same_shape(pattern: DFPattern, other: DFPattern) -> SameShapePattern:
-    """Match *pattern* where its value has the shape of what *other* matches elsewhere."""
-    return SameShapePattern(pattern, other)
-
-
-def typed(
-    pattern: DFPattern,
-    *,
-    dtypes: tuple[str, ...] | None = None,
-    ranks: tuple[int, ...] | None = None,
-    shape: tuple[Dim, ...] | None = None,
-) -> TypedPattern:
-    """Demand facts of the value's type.
-
-    Raises:
-        ValueError: There is no such element type.
-    """
-    for dtype in dtypes or ():
-        if dtype not in DTYPE_CODES:
-            raise ValueError(f"{dtype!r} is not an element type")
-    for dim in shape or ():
-        if isinstance(dim, str) and not dim.isidentifier():
-            raise ValueError(f"{dim!r} is not a dimension: a number, a letter, or None for any")
-    return TypedPattern(pattern, dtypes, ranks, shape)
-
-
-def has_type(pattern: DFPattern, text: str) -> TypedPattern:
-    """Demand a type such as ``float32[n, 4]``.
-
-    Raises:
-        ValueError: It is no type.
-    """
-    found = _TYPE.match("".join(text.split()))
-    if found is None:
-        raise ValueError(f"{text!r} is not a type; write float32[n, 4]")
-    dtype, dims = found.groups()
-    shape = None
-    if dims is not None:
-        items = [item.strip() for item in dims.split(",")] if dims.strip() else []
-        shape = tuple(_dimension(item, text) for item in items)
-    dtypes = None if dtype in {"", "?", "_"} else (dtype,)
-    if dtypes is None and shape is None:
-        raise ValueError(f"{text!r} is not a type; write float32[n, 4]")
-    return typed(pattern, dtypes=dtypes, shape=shape)
-
-
-def _dimension(item: str, text: str) -> Dim:
-    if item in {"_", "?"}:
-        return None
-    if item.isdecimal():
-        return int(item)
-    if item.isidentifier():
-        return item
-    raise ValueError(f"{text!r}: {item!r} is not a dimension: a number, a letter, or _ for any")
-
-
 def call_pattern(
     op: OpPattern, args: Sequence[Any], attributes: Mapping[str, object]
 ) -> CallPattern:
@@ -620,6 +405,16 @@ def as_pattern(arg: Any) -> DFPattern:  # noqa: ANN401  # see Raises
     raise TypeError(f"{arg!r} is not a pattern, a number or None")
 
 
+def _dimension(item: str, text: str) -> Dim:
+    if item in {"_", "?"}:
+        return None
+    if item.isdecimal():
+        return int(item)
+    if item.isidentifier():
+        return item
+    raise ValueError(f"{text!r}: {item!r} is not a dimension: a number, a letter, or _ for any")
+
+
 # Operators and methods that every pattern has.
 
 
@@ -629,44 +424,21 @@ class Combinators:
     Attributes:
         name: What it binds, or "".
         place: Where it stands in a text, if it was read from one.
-        needs_brackets: Whether its text must stand in brackets beside an operator or a method.
+        write: Writes the text form; :mod:`dplcli.dpl.text`, which reads it, puts it here.
     """
 
     name: str
     place: TextPosition | None
-    needs_brackets = False
+    write: ClassVar[Callable[[DFPattern], str]]
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
         """The patterns it is directly made of, left to right, each as often as it occurs."""
         return ()
 
-    @property
-    def own_line(self) -> str:
-        """The left side of the assignment that names it, or ""."""
-        return self.name if self.parts else ""
-
-    @property
-    def is_shareable(self) -> bool:
-        """Whether using one object twice differs from using two equal ones."""
-        return True
-
-    @property
-    def folded(self) -> tuple[DFPattern, DFPattern] | None:
-        """A part that can be left out of the text, and what of it is then mentioned once less."""
-        return None
-
-    def spelled(self, spell: Callable[[DFPattern], str]) -> str:
-        """Write it down, its parts by *spell*."""
-        raise NotImplementedError
-
-    def spelled_folded(self, spell: Callable[[DFPattern], str]) -> str:
-        """Write it down without the part that :attr:`folded` names."""
-        return self.spelled(spell)
-
     def __repr__(self) -> str:
         """Read as the text form."""
-        return spell_pattern(self)
+        return Combinators.write(self._me)
 
     def __eq__(self, other: object) -> bool:
         """Compare what both read."""
@@ -686,23 +458,23 @@ class Combinators:
 
     def __or__(self, other: Any) -> OrPattern:  # noqa: ANN401  # a pattern, a number or None
         """Match either; this one is tried first."""
-        return either(self._me, other)
+        return OrPattern(self._me, as_pattern(other))
 
     def __and__(self, other: Any) -> AndPattern:  # noqa: ANN401  # a pattern, a number or None
         """Match both at the same value."""
-        return both(self._me, other)
+        return AndPattern(self._me, as_pattern(other))
 
     def __invert__(self) -> NotPattern:
         """Match what this does not match."""
-        return negation(self._me)
+        return NotPattern(self._me)
 
     def __xor__(self, other: DFPattern) -> EdgePattern:
         """Match *other* where it uses this (Relax's ``a ^ b``)."""
-        return edge(self._me, other)
+        return self.used_by(other)
 
     def __rshift__(self, other: DFPattern) -> EdgePattern:
         """Match *other* where it uses this, and nothing else does (Relax's ``a >> b``)."""
-        return edge(self._me, other, only=True)
+        return self.only_used_by(other)
 
     def __add__(self, other: Any) -> CallPattern:  # noqa: ANN401  # a pattern, a number or None
         """Match ``Add``."""
@@ -760,18 +532,30 @@ class Combinators:
 
     def optional(self, build_round: Callable[[DFPattern], DFPattern]) -> OrPattern:
         """Match this pattern alone, or what *build_round* makes round it (Relay's ``optional``)."""
-        return either(self._me, build_round(self._me))
+        return self | build_round(self._me)
 
     def used_by(self, other: DFPattern, index: int | None = None) -> EdgePattern:
         """Match *other* where it uses this value, in input slot *index* if that is given."""
-        return edge(self._me, other, index=index)
+        return self._edge(other, only=False, index=index)
 
     def only_used_by(self, other: DFPattern, index: int | None = None) -> EdgePattern:
         """Match *other* where it uses this value, and nothing else does.
 
         To be returned by the graph, or read inside a body, is a use, too.
         """
-        return edge(self._me, other, only=True, index=index)
+        return self._edge(other, only=True, index=index)
+
+    def _edge(self, consumer: DFPattern, *, only: bool, index: int | None) -> EdgePattern:
+        """Connect two patterns; a chain on the right side is entered at its start."""
+        chain: list[EdgePattern] = []
+        start = consumer
+        while isinstance(start, EdgePattern):
+            chain.append(start)
+            start = start.producer
+        joined = EdgePattern(self._me, start, only, index)
+        for link in reversed(chain):
+            joined = replace(link, producer=joined)
+        return joined
 
     def dominates(self, parent: DFPattern, path: DFPattern | None = None) -> DominatorPattern:
         """Match this as the child of a region: see :func:`dplcli.dpl.dominates`.
@@ -782,22 +566,35 @@ class Combinators:
 
     def same_shape_as(self, other: DFPattern) -> SameShapePattern:
         """Match if the value provably has the shape of what *other* matches elsewhere."""
-        return same_shape(self._me, other)
+        return SameShapePattern(self._me, other)
 
     def has_dtype(self, *dtypes: str) -> TypedPattern:
-        """Match if the value's element type is known and one of *dtypes*."""
-        return typed(self._me, dtypes=dtypes)
+        """Match if the value's element type is known and one of *dtypes*.
+
+        Raises:
+            ValueError: There is no such element type.
+        """
+        for dtype in dtypes:
+            if dtype not in DTYPE_CODES:
+                raise ValueError(f"{dtype!r} is not an element type")
+        return TypedPattern(self._me, dtypes=dtypes)
 
     def has_rank(self, *ranks: int) -> TypedPattern:
         """Match if the value's rank is known and one of *ranks*."""
-        return typed(self._me, ranks=ranks)
+        return TypedPattern(self._me, ranks=ranks)
 
     def has_shape(self, *dims: Dim) -> TypedPattern:
         """Match if the value's shape is known and equal.
 
         None is any dimension, a letter one dimension that is the same wherever the pattern has it.
+
+        Raises:
+            ValueError: Something is no dimension.
         """
-        return typed(self._me, shape=dims)
+        for dim in dims:
+            if isinstance(dim, str) and not dim.isidentifier():
+                raise ValueError(f"{dim!r} is not a dimension: a number, a letter, or None for any")
+        return TypedPattern(self._me, shape=dims)
 
     def has_type(self, text: str) -> TypedPattern:
         """Match if the value's type is known and equals ``float32[n, 4]``, with n as a variable.
@@ -805,7 +602,14 @@ class Combinators:
         Raises:
             ValueError: *text* is no type.
         """
-        return has_type(self._me, text)
+        found = _TYPE.match("".join(text.split()))
+        dtype, dims = ("", None) if found is None else found.groups()
+        has_dtype = dtype not in {"", "?", "_"}
+        if dims is None and not has_dtype:
+            raise ValueError(f"{text!r} is not a type; write float32[n, 4]")
+        items = dims.split(",") if dims else []
+        shape = None if dims is None else tuple(_dimension(item, text) for item in items)
+        return replace(self.has_dtype(dtype) if has_dtype else TypedPattern(self._me), shape=shape)
 
 
 WAIVED = "_"
@@ -880,42 +684,6 @@ class CallPattern(Combinators):
         results = tuple(result for _, of_body in self.bodies for result in of_body)
         return (*self.op.parts, *self.args, *results)
 
-    @property
-    def own_line(self) -> str:
-        """``conv``, or ``y, mean`` where further outputs have names."""
-        if not self.output_names:
-            return self.name
-        return ", ".join(name or "_" for name in (self.name, *self.output_names))
-
-    def spelled(self, spell: Spell) -> str:
-        """``Conv(x, w, group=1, **attrs)``."""
-        if self.bodies:
-            return f"if_({', '.join([spell(self.args[0]), *self._branches(spell)])})"
-        args = [spell(arg) for arg in self.args]
-        if self.is_unordered:
-            args = [f"unordered({', '.join(args)})"]
-        return self._spelled_with(spell, args)
-
-    def _branches(self, spell: Spell) -> list[str]:
-        texts = [", ".join(map(spell, results)) for _, results in self.bodies]
-        return [
-            text if len(results) == 1 else f"({text})"
-            for text, (_, results) in zip(texts, self.bodies, strict=True)
-        ]
-
-    def _spelled_with(self, spell: Spell, args: list[str]) -> str:
-        items = [*args, *(["..."] if self.rest else []), *spelled_attributes(self.attributes)]
-        if self.attributes_name:
-            items.append(f"**{self.attributes_name}")
-        if len(self.op.choices) == 1 and isinstance(self.op.choices[0], FunctionName):
-            return f"call({', '.join([json.dumps(self.op.choices[0].name), *items])})"
-        return f"{self.op.spelled(spell)}({', '.join(items)})"
-
-    def spelled_as_option(self, spell: Spell) -> str:
-        """``optional(Add)(base, b)``: this node, or its first argument alone."""
-        text = self._spelled_with(spell, [spell(arg) for arg in self.args])
-        return f"optional({self.op.alternatives(spell)}){text.removeprefix(self.op.spelled(spell))}"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OutputPattern(Combinators):
@@ -930,23 +698,6 @@ class OutputPattern(Combinators):
     def parts(self) -> tuple[DFPattern, ...]:
         """The node."""
         return (self.node,)
-
-    @property
-    def is_shareable(self) -> bool:
-        """Two that mean the same output of the same node are the same."""
-        return False
-
-    @property
-    def given_name(self) -> str:
-        """The name that the node gives to this output."""
-        names = (self.node.name, *self.node.output_names)
-        return names[self.index] if self.index < len(names) else ""
-
-    def spelled(self, spell: Spell) -> str:
-        """``node[1]``, or its name."""
-        if self.index and self.given_name:
-            return self.given_name
-        return f"{spell(self.node)}[{self.index}]"
 
 
 # Patterns of values that nothing is said of but what they are: the leaves of a pattern.
@@ -976,15 +727,6 @@ class WildcardPattern(Combinators):
     name: str = ""
     place: TextPosition | None = None
 
-    @property
-    def is_shareable(self) -> bool:
-        """A name says by itself what is the same."""
-        return not self.name
-
-    def spelled(self, spell: Spell) -> str:  # noqa: ARG002  # it has no parts
-        """``x`` or ``_``."""
-        return self.name or "_"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AbsentPattern(Combinators):
@@ -992,15 +734,6 @@ class AbsentPattern(Combinators):
 
     place: TextPosition | None = None
     name: str = field(default="", init=False)
-
-    @property
-    def is_shareable(self) -> bool:
-        """Nothing is the same as nothing."""
-        return False
-
-    def spelled(self, spell: Spell) -> str:  # noqa: ARG002  # it has no parts
-        """``None``."""
-        return "None"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1012,26 +745,6 @@ class ConstantPattern(Combinators):
     exact: ExactValue | None = None
     place: TextPosition | None = None
 
-    @property
-    def own_line(self) -> str:
-        """A constant of a given value is named by assignment."""
-        return "" if self.value is None and self.exact is None else self.name
-
-    @property
-    def is_shareable(self) -> bool:
-        """A name says by itself what is the same."""
-        return not self.name
-
-    def spelled(self, spell: Spell) -> str:  # noqa: ARG002  # it has no parts
-        """``const(w)``, ``2.0`` or ``is_value([1, 2], dtype="int64")``."""
-        if self.exact is not None:
-            items = literal(self.exact.items)
-            shape = f", shape={list(self.exact.shape)}" if 0 in self.exact.shape else ""
-            return f'is_value({items}, dtype="{self.exact.dtype}"{shape})'
-        if self.value is not None:
-            return literal(self.value)
-        return f"const({self.name})"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class InputPattern(Combinators):
@@ -1040,20 +753,6 @@ class InputPattern(Combinators):
     source: str = ""
     name: str = ""
     place: TextPosition | None = None
-
-    @property
-    def own_line(self) -> str:
-        """An input is named after itself, or by assignment."""
-        return "" if self.name == self.source else self.name
-
-    @property
-    def is_shareable(self) -> bool:
-        """A name says by itself what is the same."""
-        return not self.name
-
-    def spelled(self, spell: Spell) -> str:  # noqa: ARG002  # it has no parts
-        """``input("x")``."""
-        return f"input({json.dumps(self.source) if self.source else ''})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1064,44 +763,19 @@ class _PairPattern(Combinators):
     right: DFPattern
     name: str = ""
     place: TextPosition | None = None
-    needs_brackets = True
-    sign = ""
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
         """Both."""
         return (self.left, self.right)
 
-    def spelled(self, spell: Spell) -> str:
-        """``p | q`` or ``p & q``."""
-        return f"{_operand(self.left, spell)} {self.sign} {_operand(self.right, spell)}"
-
 
 class OrPattern(_PairPattern):
     """The left pattern or else the right one."""
 
-    sign = "|"
-
-    @property
-    def folded(self) -> tuple[CallPattern, DFPattern] | None:
-        """With and without the right node: ``optional``."""
-        right = self.right
-        if not isinstance(right, CallPattern) or right.bodies or right.is_unordered:
-            return None
-        is_named = isinstance(right.op.choices[0], OpName) and not right.op.parts
-        is_round = bool(right.args) and right.args[0] is self.left
-        return (right, self.left) if is_named and is_round else None
-
-    def spelled_folded(self, spell: Spell) -> str:
-        """``optional(Relu)(p)``."""
-        assert isinstance(self.right, CallPattern)  # noqa: S101  # see folded
-        return self.right.spelled_as_option(spell)
-
 
 class AndPattern(_PairPattern):
     """Both patterns at the same value."""
-
-    sign = "&"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1111,16 +785,11 @@ class NotPattern(Combinators):
     pattern: DFPattern
     name: str = ""
     place: TextPosition | None = None
-    needs_brackets = True
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
         """What must not match."""
         return (self.pattern,)
-
-    def spelled(self, spell: Spell) -> str:
-        """``~p``."""
-        return f"~{_operand(self.pattern, spell)}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1139,20 +808,6 @@ class TypedPattern(Combinators):
         """What the value must match besides."""
         return (self.pattern,)
 
-    def spelled(self, spell: Spell) -> str:
-        """``x.has_rank(4)``."""
-        inner = _operand(self.pattern, spell)
-        dims = ", ".join("_" if dim is None else str(dim) for dim in self.shape or ())
-        letters = [dim for dim in self.shape or () if isinstance(dim, str)]
-        if self.shape is not None and (self.dtypes or any(map(keyword.iskeyword, letters))):
-            dtype = self.dtypes[0] if self.dtypes else "?"
-            return f'{inner}.has_type("{dtype}[{dims}]")'
-        if self.shape is not None:
-            return f"{inner}.has_shape({dims})"
-        if self.ranks is not None:
-            return f"{inner}.has_rank({', '.join(map(str, self.ranks))})"
-        return f"{inner}.has_dtype({', '.join(json.dumps(d) for d in self.dtypes or ())})"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SameShapePattern(Combinators):
@@ -1167,10 +822,6 @@ class SameShapePattern(Combinators):
     def parts(self) -> tuple[DFPattern, ...]:
         """What the value must match, and what it is compared with."""
         return (self.pattern, self.other)
-
-    def spelled(self, spell: Spell) -> str:
-        """``same_shape(a, b)``."""
-        return f"same_shape({spell(self.pattern)}, {spell(self.other)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1198,13 +849,6 @@ class EdgePattern(Combinators):
         """Both ends."""
         return (self.producer, self.consumer)
 
-    def spelled(self, spell: Spell) -> str:
-        """``p.used_by(q)``."""
-        word = "only_used_by" if self.only else "used_by"
-        index = "" if self.index is None else f", {self.index}"
-        inner = _operand(self.producer, spell)
-        return f"{inner}.{word}({spell(self.consumer)}{index})"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RepeatPattern(Combinators):
@@ -1230,21 +874,6 @@ class RepeatPattern(Combinators):
         """The base, then the further inputs of each node."""
         return (self.base, *self.step.args[1:])
 
-    def spelled(self, spell: Spell) -> str:
-        """``repeat(Cast, p, min=1, max=8)``."""
-        args = [spell(arg) for arg in self.step.args[1:]]
-        if self.step.is_unordered:
-            args = [f"unordered({', '.join(args)})"]
-        args.insert(0, spell(self.base))
-        rest = ["..."] if self.step.rest else []
-        bounds = [f"min={self.least}"] if self.least else []
-        bounds += [] if self.most is None else [f"max={self.most}"]
-        attributes = spelled_attributes(self.step.attributes)
-        if self.step.attributes_name:
-            attributes.append(f"**{self.step.attributes_name}")
-        items = [self.step.op.spelled(spell), *args, *rest, *bounds, *attributes]
-        return f"repeat({', '.join(items)})"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DominatorPattern(Combinators):
@@ -1267,10 +896,6 @@ class DominatorPattern(Combinators):
         """All three."""
         return (self.parent, self.path, self.child)
 
-    def spelled(self, spell: Spell) -> str:
-        """``dominates(parent, path, child)``."""
-        return f"dominates({', '.join(map(spell, self.parts))})"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OutputsPattern(Combinators):
@@ -1284,10 +909,6 @@ class OutputsPattern(Combinators):
     def parts(self) -> tuple[DFPattern, ...]:
         """The outputs."""
         return self.outputs
-
-    def spelled(self, spell: Spell) -> str:
-        """``q, k, v``."""
-        return ", ".join(map(spell, self.outputs))
 
 
 DFPattern: TypeAlias = (
@@ -1308,10 +929,3 @@ DFPattern: TypeAlias = (
     | OutputsPattern
 )
 """Every kind of pattern there is; matched exhaustively wherever patterns are taken apart."""
-
-
-def _operand(part: DFPattern, spell: Spell) -> str:
-    """Write *part* so that an operator or a method may stand beside it."""
-    text = spell(part)
-    is_number = text[:1].isdigit() or text.startswith("-")
-    return f"({text})" if is_number or (part.needs_brackets and not text.isidentifier()) else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
@@ -338,42 +338,46 @@ class Example:
     origin: str = ""
 
 
+@dataclass(frozen=True)
 class Rule:
-    """What rules of both kinds can do.
+    """What rules of both kinds say.
 
     Attributes:
-        name: Its name.
+        target: Who implements what it finds; the domain of the functions written (``dnnl``).
+        name: Its name (``conv2d_bias_relu``).
         pattern: What to find.
         where: Conditions over the names of the pattern; all must hold.
         check: What conditions cannot say: returns None, or ``match.reject(reason)``.
+        escape: What if something outside reads an inner value: refuse the match, duplicate the
+            inner nodes (if all that reads them leads to the root), or make it an output.
+        order: Whether consumers come first (Relay's ``partition``), or producers, a later match
+            absorbing those it contains whole (Relax's ``FuseOpsByPattern``).
+        doc: What it is, for a reader.
         origin: File and line it was written at, or "".
+        examples: Models that show what it does.
         locate: Turns a place in the pattern's text into file, line and column.
         opsets: First and last opset of the standard operators it holds for; None is no bound.
         unused: Names of lines in the pattern's text that the pattern does not need.
         values: What a catalogue wrote it out for: the value of each variable of ``for_each``.
     """
 
+    target: str
     name: str
     pattern: DFPattern
-    where: tuple[Condition, ...]
-    check: Check | None
-    escape: EscapePolicy
-    order: OrderPolicy
-    doc: str
-    origin: str
-    examples: tuple[Example, ...]
-    locate: Locate | None
-    opsets: Opsets
-    unused: tuple[str, ...]
-    values: Mapping[str, str]
+    _: KW_ONLY
+    where: tuple[Condition, ...] = ()
+    check: Check | None = None
+    escape: EscapePolicy = "refuse"
+    order: OrderPolicy = "outermost"
+    doc: str = ""
+    origin: str = ""
+    examples: tuple[Example, ...] = ()
+    locate: Locate | None = None
+    opsets: Opsets = (None, None)
+    unused: tuple[str, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict)
 
-    def holds_for(self, graph: Graph) -> bool:
-        """Tell whether the opset of *graph* is one that the rule holds for."""
-        first, last = self.opsets
-        version = graph.opset_imports.get("", 0)
-        return (first is None or first <= version) and (last is None or version <= last)
-
-    def check_names(self) -> None:
+    def __post_init__(self) -> None:
         """Refuse conditions over names that the pattern does not bind.
 
         Raises:
@@ -383,10 +387,16 @@ class Rule:
         for condition in self.where:
             condition.check_names(names)
 
+    def holds_for(self, graph: Graph) -> bool:
+        """Tell whether the opset of *graph* is one that the rule holds for."""
+        first, last = self.opsets
+        version = graph.opset_imports.get("", 0)
+        return (first is None or first <= version) and (last is None or version <= last)
+
     @property
     def qualified_name(self) -> str:
-        """What it is called where rules of several catalogues meet."""
-        return self.name
+        """What it is called where rules of several catalogues meet: TVM's ``Composite`` name."""
+        return f"{self.target}.{self.name}" if self.target else self.name
 
     @property
     def producers_first(self) -> bool:
@@ -416,61 +426,18 @@ class Rule:
         return self.locate(part.place)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PatternRule(Rule):
     """A kind of subgraph to find and to outline (TVM's ``FusionPattern``).
 
     Attributes:
-        target: Who implements it; the domain of the functions written (``dnnl``).
-        name: Name of the functions written (``conv2d_bias_relu``).
-        pattern: What to find.
-        where: Conditions over the names of the pattern; all must hold.
         constants: Which constants go into the function's body: those that a ``const(…)`` leaf
             matched (auto), all (embed) or none (lift).
-        doc: What it is, for a reader.
         metadata: Further metadata for the function.
-        origin: File and line it was written at, or "".
-        check: What conditions cannot say: returns None, or ``match.reject(reason)``.
-        escape: What if something outside reads an inner value: refuse the match, duplicate the
-            inner nodes (if all that reads them leads to the root), or make it an output.
-        order: Whether consumers come first (Relay's ``partition``), or producers, a later match
-            absorbing those it contains whole (Relax's ``FuseOpsByPattern``).
-        examples: Models that show what it does.
-        locate: Turns a place in the pattern's text into file, line and column.
-        opsets: First and last opset of the standard operators it holds for; None is no bound.
-        unused: Names of lines in the pattern's text that the pattern does not need.
-        values: What a catalogue wrote it out for: the value of each variable of ``for_each``.
     """
 
-    target: str
-    name: str
-    pattern: DFPattern
-    where: tuple[Condition, ...] = ()
     constants: ConstantsPolicy = "auto"
-    doc: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    origin: str = ""
-    check: Check | None = None
-    escape: EscapePolicy = "refuse"
-    order: OrderPolicy = "outermost"
-    examples: tuple[Example, ...] = ()
-    locate: Locate | None = None
-    opsets: Opsets = (None, None)
-    unused: tuple[str, ...] = ()
-    values: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Refuse conditions over names that the pattern does not bind.
-
-        Raises:
-            PatternSyntaxError: A condition names something unbound.
-        """
-        self.check_names()
-
-    @property
-    def qualified_name(self) -> str:
-        """``dnnl.conv2d_bias_relu``: TVM's ``Composite`` name."""
-        return f"{self.target}.{self.name}"
 
     def with_policies(
         self,
@@ -501,37 +468,16 @@ class RewriteRule(Rule):
     """A kind of subgraph to find and to put something else in the place of.
 
     Attributes:
-        name: Its name.
-        pattern: What to find.
         replacement: What takes its place: a text that was parsed, or a function that describes it
             (:data:`dplcli.dpl.rule.RewriteFunction`), as TVM's ``rewrite_call`` callbacks do.
-        where: Conditions over the names of the pattern; all must hold.
-        doc: What it is, for a reader.
-        origin: File and line it was written at, or "".
-        check: What conditions cannot say: returns None, or ``match.reject(reason)``.
-        examples: Models that show what it does.
-        locate: Turns a place in the pattern's text into file, line and column.
-        opsets: First and last opset of the standard operators it holds for; None is no bound.
-        unused: Names of lines in the pattern's text that the pattern does not need.
-        values: What a catalogue wrote it out for: the value of each variable of ``for_each``.
         once: Whether what it makes is left alone by it (Relay's ``rewrite_once``).
     """
 
-    name: str
-    pattern: DFPattern
-    replacement: Replacement | RewriteFunction
-    where: tuple[Condition, ...] = ()
-    doc: str = ""
-    origin: str = ""
-    check: Check | None = None
-    examples: tuple[Example, ...] = ()
-    locate: Locate | None = None
-    opsets: Opsets = (None, None)
-    unused: tuple[str, ...] = ()
-    values: Mapping[str, str] = field(default_factory=dict)
-    once: bool = False
+    target: str = field(default="", init=False)
     escape: EscapePolicy = field(default="refuse", init=False)
     order: OrderPolicy = field(default="outermost", init=False)
+    replacement: Replacement | RewriteFunction
+    once: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -540,7 +486,7 @@ class RewriteRule(Rule):
             PatternSyntaxError: A condition names something unbound, or the replacement has more
                 or fewer outputs than the pattern.
         """
-        self.check_names()
+        super().__post_init__()
         if not isinstance(self.replacement, Replacement):
             return
         outputs = self.pattern.outputs if isinstance(self.pattern, OutputsPattern) else ()

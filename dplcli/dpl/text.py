@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from keyword import iskeyword
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,9 +22,11 @@ from dplcli.dpl.pattern import (
     AbsentPattern,
     AndPattern,
     CallPattern,
+    Combinators,
     ConstantPattern,
     DFPattern,
     DominatorPattern,
+    EdgePattern,
     FunctionName,
     FunctionPattern,
     InputPattern,
@@ -36,7 +41,6 @@ from dplcli.dpl.pattern import (
     TextPosition,
     TypedPattern,
     WildcardPattern,
-    parts_first,
 )
 from dplcli.errors import PatternSyntaxError, did_you_mean
 from dplcli.ir.operators import MOVED
@@ -48,6 +52,12 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.pattern import AttributeValue
     from dplcli.ir import Dim, OpSchema, SchemaLibrary
+
+    Spell: TypeAlias = Callable[[DFPattern], str]
+
+    ReadWord: TypeAlias = "Callable[[PatternReader, ast.Call], DFPattern]"
+
+    ReadMethod: TypeAlias = "Callable[[PatternReader, ast.Call, DFPattern], DFPattern]"
 
 
 # What the readers of pattern texts share: places, complaints, and values written out.
@@ -549,7 +559,18 @@ _DEEPEST_PATH = 16
 
 def all_parts(pattern: DFPattern) -> list[DFPattern]:
     """List every pattern object once, parts before wholes, left to right."""
-    return cast("list[DFPattern]", parts_first(pattern))
+    ordered: dict[int, DFPattern] = {}
+    pending: list[tuple[DFPattern, bool]] = [(pattern, False)]
+    while pending:
+        current, expanded = pending.pop()
+        if id(current) in ordered:
+            continue
+        if expanded:
+            ordered[id(current)] = current
+            continue
+        pending.append((current, True))
+        pending.extend((part, False) for part in reversed(current.parts))
+    return list(ordered.values())
 
 
 def visible_parts(pattern: DFPattern) -> list[DFPattern]:
@@ -762,345 +783,11 @@ def _wrong(part: DFPattern, message: str) -> PatternSyntaxError:
     return PatternSyntaxError(message, line=part.place.line, column=part.place.column)
 
 
-# Calls in pattern texts: operators, functions, words and methods.
+# The text spelling of patterns: a subset of Python's expressions, parsed and never executed.
 
 
 _FOREIGN_METHODS = frozenset({"fork_to", "dup", "has_attr", "has_ty", "optional", "match", "named"})
 """Methods of TVM's patterns, and of ours in Python, that the text form does not have."""
-
-
-class ExpressionReader(Protocol):
-    """Whoever reads the expressions inside a call."""
-
-    assigned: dict[str, DFPattern]
-    wildcards: dict[str, WildcardPattern]
-
-    def pattern(self, node: ast.expr) -> DFPattern:
-        """Read an expression."""
-
-
-class CallReader:
-    """Reads calls.
-
-    Attributes:
-        op_types: The standard operators.
-    """
-
-    def __init__(self, reader: ExpressionReader, schemas: SchemaLibrary) -> None:
-        self.reader = reader
-        self.schemas = schemas
-        self.op_types = frozenset(schemas.op_types(STANDARD_DOMAIN))
-        self.words: dict[str, Callable[[ast.Call], DFPattern]] = {
-            "const": self._const,
-            "input": self._input,
-            "is_value": self._is_value,
-            "same_shape": self._same_shape,
-            "dominates": self._dominates,
-            "repeat": self._repeat,
-            "if_": self._if,
-        }
-        self.methods: dict[str, Callable[[ast.Call, DFPattern], DFPattern]] = {
-            "has_dtype": self._has_dtype,
-            "has_rank": self._has_rank,
-            "has_shape": self._has_shape,
-            "has_type": self._has_type,
-            "same_shape_as": self._same_shape_as,
-            "used_by": self._used_by,
-            "only_used_by": self._used_by,
-            "dominates": self._method_dominates,
-        }
-
-    def call(self, node: ast.Call) -> DFPattern:
-        """Read a call that makes a value."""
-        _refuse_repetition(node)
-        match node.func:
-            case ast.Name(id=word) if word in self.words:
-                return self.words[word](node)
-            case ast.Name(id="optional"):
-                raise wrong(node, "optional takes an operator first", "write optional(Relu)(x)")
-            case ast.Name(id="unordered"):
-                raise wrong(node, "unordered stands inside a call", "write Concat(unordered(a, b))")
-            case ast.Name(id="call"):
-                return self._call_function(node)
-            case ast.Name(id="op" | "function"):
-                raise wrong(node, f"{ast.unparse(node)} needs arguments", "write op()(x, ...)")
-            case ast.Call(func=ast.Name(id="optional")):
-                return self._optional(node, node.func)
-            case ast.Attribute(value=inner, attr=method) if method in self.methods:
-                return self.methods[method](node, self.reader.pattern(inner))
-        return self._call_op(self._op(node.func), node)
-
-    # -- callees -------------------------------------------------------------------------------
-
-    def _op(self, node: ast.expr) -> OpPattern:
-        match node:
-            case ast.Name():
-                self._check_op(node)
-                return pattern.is_op(node.id)
-            case ast.BinOp(op=ast.BitOr()):
-                return self._op(node.left) | self._op(node.right)
-            case ast.Call(func=ast.Name(id="op")):
-                return self._op_of_kind(node)
-            case ast.Call(func=ast.Name(id="function")):
-                return self._function(node)
-            case ast.Call(func=ast.Name(id="call"), args=[name], keywords=[]):
-                return OpPattern((FunctionName(read_text(name)),))
-            case ast.Attribute():
-                return self._foreign_op(node)
-            case _:
-                raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
-
-    def _foreign_op(self, node: ast.Attribute) -> OpPattern:
-        domain, _, op_type = ast.unparse(node).rpartition(".")
-        if not all(part.isidentifier() for part in domain.split(".")):
-            raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
-        owned = domain in self.reader.assigned or domain in self.reader.wildcards
-        hint = did_you_mean(op_type, self.methods)
-        if owned or op_type in _FOREIGN_METHODS or (hint and "." not in domain):
-            raise wrong(node, f"patterns have no method {op_type!r}", hint)
-        return pattern.is_op(op_type, domain)
-
-    def _check_op(self, node: ast.Name) -> None:
-        if node.id in self.op_types:
-            return
-        if node.id in self.reader.assigned:
-            raise wrong(node, f"{node.id!r} is a pattern and takes no arguments")
-        more = ["optional", "unordered", "call", "function", "op"]
-        hint = did_you_mean(node.id, [*self.words, *more, *self.op_types])
-        raise wrong(node, f"unknown operator {node.id!r}", hint)
-
-    def _op_of_kind(self, node: ast.Call) -> OpPattern:
-        _refuse_repetition(node)
-        named = {keyword.arg: keyword.value for keyword in node.keywords}
-        if node.args or set(named) - {"kind"}:
-            raise wrong(node, 'write op() or op(kind="elementwise")')
-        kind = read_text(named["kind"]) if named else ""
-        try:
-            return pattern.is_op(kind=kind)
-        except ValueError as error:
-            raise wrong(node, str(error)) from error
-
-    def _function(self, node: ast.Call) -> OpPattern:
-        usage = 'write function([a, b], body) or function(..., body, metadata={"Composite": "f"})'
-        _refuse_repetition(node)
-        if len(node.args) != 2 or {k.arg for k in node.keywords} - {"metadata"}:  # noqa: PLR2004  # inputs, body
-            raise wrong(node, usage)
-        inputs, body = node.args
-        params: list[DFPattern] | None = None
-        if isinstance(inputs, (ast.List, ast.Tuple)):
-            params = [self.reader.pattern(item) for item in inputs.elts]
-        elif not isinstance(inputs, ast.Constant) or inputs.value is not ...:
-            raise wrong(inputs, usage)
-        metadata = read_literal(node.keywords[0].value) if node.keywords else {}
-        if not isinstance(metadata, dict) or not all(
-            isinstance(item, str) for pair in metadata.items() for item in pair
-        ):
-            raise wrong(node.keywords[0].value, "metadata are texts by name")
-        return pattern.is_function(params, self._several(body), metadata)
-
-    def _several(self, node: ast.expr) -> Any:  # noqa: ANN401  # a pattern or a tuple of them
-        if isinstance(node, ast.Tuple):
-            return tuple(self.reader.pattern(item) for item in node.elts)
-        return self.reader.pattern(node)
-
-    def _call_function(self, node: ast.Call) -> CallPattern:
-        if not node.args:
-            raise wrong(node, 'write call("name", x, ...)')
-        op = OpPattern((FunctionName(read_text(node.args[0])),))
-        rest = ast.copy_location(ast.Call(node.func, node.args[1:], node.keywords), node)
-        return self._call_op(op, rest)
-
-    # -- operators -----------------------------------------------------------------------------
-
-    def _call_op(self, op: OpPattern, node: ast.Call, *first: DFPattern) -> CallPattern:
-        args = list(node.args)
-        rest = bool(args) and isinstance(args[-1], ast.Constant) and args[-1].value is ...
-        if rest:
-            args.pop()
-        is_unordered = len(args) == 1 and _is_unordered(args[0])
-        if is_unordered:
-            args = args[0].args  # type: ignore[attr-defined]  # a call, see _is_unordered
-        call = CallPattern(
-            op,
-            (*first, *(self.reader.pattern(arg) for arg in args)),
-            rest=rest,
-            is_unordered=is_unordered,
-            place=place_of(node),
-        )
-        attributes, attributes_name = self._attributes(node.keywords)
-        call = replace(call, attributes=attributes, attributes_name=attributes_name)
-        check_call(call, node, self.schemas)
-        return call
-
-    def _attributes(
-        self, keywords: Sequence[ast.keyword]
-    ) -> tuple[tuple[tuple[str, AttributeValue], ...], str]:
-        """Read ``name=value``, ``**{"a name": value}`` and ``**attrs``."""
-        attributes: dict[str, AttributeValue] = {}
-        attributes_name = ""
-        for keyword in keywords:
-            pairs = [(keyword.arg, keyword.value)]
-            if isinstance(keyword.value, ast.Dict) and keyword.arg is None:
-                keys = [None if key is None else read_text(key) for key in keyword.value.keys]
-                pairs = list(zip(keys, keyword.value.values, strict=True))
-            for name, value in pairs:
-                if name is None:
-                    if attributes_name:
-                        raise wrong(value, "the other attributes have one name")
-                    attributes_name = read_word(value) or "_"
-                    continue
-                if name in attributes:
-                    raise wrong(value, f"the attribute {name!r} is given twice")
-                attributes[name] = read_attribute(value)
-        return tuple(attributes.items()), attributes_name
-
-    def _optional(self, node: ast.Call, word: ast.Call) -> DFPattern:
-        if len(word.args) != 1 or word.keywords or not node.args:
-            raise wrong(node, "optional takes an operator, then its inputs", "optional(Relu)(x)")
-        base = self.reader.pattern(node.args[0])
-        outer = ast.copy_location(ast.Call(word.args[0], node.args[1:], node.keywords), node)
-        extended = self._call_op(self._op(word.args[0]), outer, base)
-        return OrPattern(base, extended, place=place_of(node))
-
-    # -- words ---------------------------------------------------------------------------------
-
-    def _const(self, node: ast.Call) -> DFPattern:
-        if len(node.args) > 1 or node.keywords:
-            raise wrong(node, "write const() or const(name)")
-        name = read_word(node.args[0]) if node.args else ""
-        if name.startswith("_"):
-            raise wrong(node, f"{name!r} cannot be used as a name")
-        return ConstantPattern(name, place=place_of(node))
-
-    def _input(self, node: ast.Call) -> DFPattern:
-        if len(node.args) > 1 or node.keywords:
-            raise wrong(node, 'write input() or input("name")')
-        source = read_text(node.args[0]) if node.args else ""
-        return InputPattern(source, source, place=place_of(node))
-
-    def _is_value(self, node: ast.Call) -> DFPattern:
-        usage = 'write is_value([1.0, 2.0], dtype="float32")'
-        named = {keyword.arg: keyword.value for keyword in node.keywords}
-        if len(node.args) != 1 or set(named) - {"dtype", "shape"}:
-            raise wrong(node, usage)
-        items = read_literal(node.args[0])
-        try:
-            dtype = read_text(named["dtype"]) if "dtype" in named else None
-            array = read_array(items, dtype)
-            if "shape" in named:
-                array = array.reshape(read_shape(named["shape"]))
-        except (ValueError, TypeError, OverflowError) as error:
-            raise wrong(node, f"not an array: {error}", usage) from error
-        return replace(pattern.is_value(array), place=place_of(node))
-
-    def _same_shape(self, node: ast.Call) -> DFPattern:
-        first, second = self._patterns(node, 2, "same_shape(a, b)")
-        return replace(pattern.same_shape(first, second), place=place_of(node))
-
-    def _dominates(self, node: ast.Call) -> DFPattern:
-        parent, path, child = self._patterns(node, 3, "dominates(parent, path, child)")
-        return replace(pattern.dominates(parent, path, child), place=place_of(node))
-
-    def _repeat(self, node: ast.Call) -> DFPattern:
-        if len(node.args) < 2:  # noqa: PLR2004  # operator and base
-            raise wrong(node, "write repeat(Cast, x, min=0, max=8)")
-        own = {k.arg: read_number(k.value) for k in node.keywords if k.arg in {"min", "max"}}
-        others = [keyword for keyword in node.keywords if keyword.arg not in own]
-        inner = ast.copy_location(ast.Call(node.func, node.args[2:], others), node)
-        base = self.reader.pattern(node.args[1])
-        step = self._call_op(self._op(node.args[0]), inner, WildcardPattern())
-        try:
-            chain = pattern.repeat(step.op, base, min=own.get("min", 0), max=own.get("max"))
-        except ValueError as error:
-            raise wrong(node, str(error)) from error
-        return replace(chain, step=step, place=place_of(node))
-
-    def _if(self, node: ast.Call) -> DFPattern:
-        if len(node.args) != 3 or node.keywords:  # noqa: PLR2004  # as the usage says
-            raise wrong(node, "write if_(condition, then, otherwise)")
-        condition = self.reader.pattern(node.args[0])
-        results = [self._several(arg) for arg in node.args[1:]]
-        return replace(pattern.is_if(condition, *results), place=place_of(node))
-
-    def _patterns(self, node: ast.Call, count: int, usage: str) -> list[DFPattern]:
-        if len(node.args) != count or node.keywords:
-            raise wrong(node, f"write {usage}")
-        return [self.reader.pattern(arg) for arg in node.args]
-
-    # -- methods -------------------------------------------------------------------------------
-
-    def _has_dtype(self, node: ast.Call, inner: DFPattern) -> DFPattern:
-        for arg in node.args:
-            dtype = read_text(arg)
-            if dtype not in DTYPE_CODES:
-                hint = did_you_mean(dtype, DTYPE_CODES)
-                raise wrong(node, f"{dtype!r} is not an element type", hint)
-        return self._typed(node, inner.has_dtype, map(read_text, node.args))
-
-    def _has_rank(self, node: ast.Call, inner: DFPattern) -> DFPattern:
-        return self._typed(node, inner.has_rank, map(read_number, node.args))
-
-    def _has_shape(self, node: ast.Call, inner: DFPattern) -> DFPattern:
-        return self._typed(node, inner.has_shape, map(read_dimension, node.args))
-
-    def _has_type(self, node: ast.Call, inner: DFPattern) -> DFPattern:
-        if len(node.args) != 1:
-            raise wrong(node, 'write x.has_type("float32[n, 4]")')
-        return self._typed(node, inner.has_type, map(read_text, node.args))
-
-    def _typed(self, node: ast.Call, method: Callable[..., Any], args: Any) -> DFPattern:  # noqa: ANN401  # an iterator
-        if node.keywords:
-            raise wrong(node, "takes no keywords")
-        if not node.args and method.__name__ != "has_shape":
-            raise wrong(node, f"{method.__name__} takes what is allowed", 'x.has_dtype("float32")')
-        try:
-            typed: DFPattern = replace(method(*args), place=place_of(node))
-        except ValueError as error:
-            raise wrong(node, str(error)) from error
-        return typed
-
-    def _same_shape_as(self, node: ast.Call, inner: DFPattern) -> DFPattern:
-        (other,) = self._patterns(node, 1, "a.same_shape_as(b)")
-        return replace(pattern.same_shape(inner, other), place=place_of(node))
-
-    def _used_by(self, node: ast.Call, inner: DFPattern) -> DFPattern:
-        named = {keyword.arg: keyword.value for keyword in node.keywords}
-        indices = [*node.args[1:], *named.values()]
-        if not node.args or len(indices) > 1 or set(named) - {"index"}:
-            raise wrong(node, "write a.used_by(b) or a.used_by(b, 0)")
-        assert isinstance(node.func, ast.Attribute)  # noqa: S101  # it is a method
-        index = read_number(indices[0]) if indices else None
-        only = node.func.attr == "only_used_by"
-        consumer = self.reader.pattern(node.args[0])
-        return replace(pattern.edge(inner, consumer, only=only, index=index), place=place_of(node))
-
-    def _method_dominates(self, node: ast.Call, inner: DFPattern) -> DFPattern:
-        if not node.args or len(node.args) > 2 or node.keywords:  # noqa: PLR2004  # child and path
-            raise wrong(node, "write child.dominates(parent, path)")
-        parent, *path = [self.reader.pattern(arg) for arg in node.args]
-        region = pattern.dominates(parent, path[0] if path else None, inner)
-        return replace(region, place=place_of(node))
-
-
-def _refuse_repetition(node: ast.Call) -> None:
-    seen: set[str] = set()
-    for keyword in node.keywords:
-        if keyword.arg is not None and keyword.arg in seen:
-            raise wrong(keyword.value, f"{keyword.arg!r} is given twice")
-        seen.add(keyword.arg or "")
-
-
-def _is_unordered(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "unordered"
-        and not node.keywords
-    )
-
-
-# The text spelling of patterns: a subset of Python's expressions, parsed and never executed.
-
 
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 
@@ -1143,9 +830,10 @@ def character_column(text: str, line: int, column: int) -> int:
 
 
 class PatternReader:
-    """Reads statements and expressions; calls are read by :class:`CallReader`.
+    """Reads statements and expressions; calls that are words or methods as :data:`SPELLINGS` says.
 
     Attributes:
+        op_types: The standard operators.
         assigned: What each assigned name or label stands for.
         wildcards: What each name that is not assigned stands for.
     """
@@ -1153,7 +841,8 @@ class PatternReader:
     def __init__(self, schemas: SchemaLibrary) -> None:
         self.assigned: dict[str, DFPattern] = {}
         self.wildcards: dict[str, WildcardPattern] = {}
-        self.calls = CallReader(self, schemas)
+        self.schemas = schemas
+        self.op_types = frozenset(schemas.op_types(STANDARD_DOMAIN))
 
     def read(self, module: ast.Module) -> DFPattern:
         """Read a whole pattern."""
@@ -1228,7 +917,7 @@ class PatternReader:
         name = target.id
         if name in self.assigned or name in self.wildcards:
             raise wrong(target, f"{name!r} has a meaning already")
-        if name == "_" or name in self.calls.op_types:
+        if name == "_" or name in self.op_types:
             raise wrong(target, f"{name!r} cannot be used as a name")
         return name
 
@@ -1251,21 +940,21 @@ class PatternReader:
             case ast.UnaryOp(op=ast.USub()):
                 return self._operator("Neg", node, node.operand)
             case ast.UnaryOp(op=ast.Invert()):
-                return NotPattern(self.pattern(node.operand), place=place)
+                return replace(~self.pattern(node.operand), place=place)
             case ast.BinOp(op=ast.BitOr()):
-                return OrPattern(self.pattern(node.left), self.pattern(node.right), place=place)
+                return replace(self.pattern(node.left) | self.pattern(node.right), place=place)
             case ast.BinOp(op=ast.BitAnd()):
-                return AndPattern(self.pattern(node.left), self.pattern(node.right), place=place)
-            case ast.BinOp(op=ast.BitXor() | ast.RShift()):
-                only = isinstance(node.op, ast.RShift)
-                ends = self.pattern(node.left), self.pattern(node.right)
-                return replace(pattern.edge(*ends, only=only), place=place)
+                return replace(self.pattern(node.left) & self.pattern(node.right), place=place)
+            case ast.BinOp(op=ast.BitXor()):
+                return replace(self.pattern(node.left) ^ self.pattern(node.right), place=place)
+            case ast.BinOp(op=ast.RShift()):
+                return replace(self.pattern(node.left) >> self.pattern(node.right), place=place)
             case ast.BinOp() if type(node.op) in BINARY_OPS:
                 return self._operator(BINARY_OPS[type(node.op)], node, node.left, node.right)
             case ast.Subscript():
                 return self._output(node)
             case ast.Call():
-                return self.calls.call(node)
+                return self._call(node)
             case _:
                 raise wrong(node, f"{ast.unparse(node)!r} is not a pattern")
 
@@ -1279,7 +968,7 @@ class PatternReader:
             return WildcardPattern(place=place_of(node))
         if name in self.assigned:
             return self.assigned[name]
-        if name in self.calls.op_types:
+        if name in self.op_types:
             raise wrong(node, f"the operator {name!r} needs arguments", f"write {name}(…)")
         if name not in self.wildcards:
             bound = "" if name.startswith("_") else name
@@ -1295,6 +984,169 @@ class PatternReader:
             raise wrong(node.slice, "the output must be chosen by a number")
         return OutputPattern(pattern, index, place=place_of(node))
 
+    # -- calls ---------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call) -> DFPattern:
+        _refuse_repetition(node)
+        match node.func:
+            case ast.Name(id=word) if word in _WORDS:
+                return replace(_WORDS[word](self, node), place=place_of(node))
+            case ast.Name(id="optional"):
+                raise wrong(node, "optional takes an operator first", "write optional(Relu)(x)")
+            case ast.Name(id="unordered"):
+                raise wrong(node, "unordered stands inside a call", "write Concat(unordered(a, b))")
+            case ast.Name(id="call"):
+                return self._call_function(node)
+            case ast.Name(id="op" | "function"):
+                raise wrong(node, f"{ast.unparse(node)} needs arguments", "write op()(x, ...)")
+            case ast.Call(func=ast.Name(id="optional")):
+                return self._optional(node, node.func)
+            case ast.Attribute(value=inner, attr=method) if method in _METHODS:
+                found = _METHODS[method](self, node, self.pattern(inner))
+                return replace(found, place=place_of(node))
+        return self.call_op(self.op(node.func), node)
+
+    def several(self, node: ast.expr) -> Any:  # noqa: ANN401  # a pattern or a tuple of them
+        """Read a pattern, or several in brackets."""
+        if isinstance(node, ast.Tuple):
+            return tuple(self.pattern(item) for item in node.elts)
+        return self.pattern(node)
+
+    def exactly(self, count: int, node: ast.Call, usage: str) -> list[DFPattern]:
+        """Read the arguments of a call that has so many."""
+        if len(node.args) != count or node.keywords:
+            raise wrong(node, f"write {usage}")
+        return [self.pattern(arg) for arg in node.args]
+
+    # -- callees -------------------------------------------------------------------------------
+
+    def op(self, node: ast.expr) -> OpPattern:
+        """Read a callee."""
+        match node:
+            case ast.Name():
+                self._check_op(node)
+                return pattern.is_op(node.id)
+            case ast.BinOp(op=ast.BitOr()):
+                return self.op(node.left) | self.op(node.right)
+            case ast.Call(func=ast.Name(id="op")):
+                return self._op_of_kind(node)
+            case ast.Call(func=ast.Name(id="function")):
+                return self._function(node)
+            case ast.Call(func=ast.Name(id="call"), args=[name], keywords=[]):
+                return OpPattern((FunctionName(read_text(name)),))
+            case ast.Attribute():
+                return self._foreign_op(node)
+            case _:
+                raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
+
+    def _foreign_op(self, node: ast.Attribute) -> OpPattern:
+        domain, _, op_type = ast.unparse(node).rpartition(".")
+        if not all(part.isidentifier() for part in domain.split(".")):
+            raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
+        owned = domain in self.assigned or domain in self.wildcards
+        hint = did_you_mean(op_type, _METHODS)
+        if owned or op_type in _FOREIGN_METHODS or (hint and "." not in domain):
+            raise wrong(node, f"patterns have no method {op_type!r}", hint)
+        return pattern.is_op(op_type, domain)
+
+    def _check_op(self, node: ast.Name) -> None:
+        if node.id in self.op_types:
+            return
+        if node.id in self.assigned:
+            raise wrong(node, f"{node.id!r} is a pattern and takes no arguments")
+        more = ["optional", "unordered", "call", "function", "op"]
+        hint = did_you_mean(node.id, [*_WORDS, *more, *self.op_types])
+        raise wrong(node, f"unknown operator {node.id!r}", hint)
+
+    def _op_of_kind(self, node: ast.Call) -> OpPattern:
+        _refuse_repetition(node)
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        if node.args or set(named) - {"kind"}:
+            raise wrong(node, 'write op() or op(kind="elementwise")')
+        kind = read_text(named["kind"]) if named else ""
+        try:
+            return pattern.is_op(kind=kind)
+        except ValueError as error:
+            raise wrong(node, str(error)) from error
+
+    def _function(self, node: ast.Call) -> OpPattern:
+        usage = 'write function([a, b], body) or function(..., body, metadata={"Composite": "f"})'
+        _refuse_repetition(node)
+        if len(node.args) != 2 or {k.arg for k in node.keywords} - {"metadata"}:  # noqa: PLR2004  # inputs, body
+            raise wrong(node, usage)
+        inputs, body = node.args
+        params: list[DFPattern] | None = None
+        if isinstance(inputs, (ast.List, ast.Tuple)):
+            params = [self.pattern(item) for item in inputs.elts]
+        elif not isinstance(inputs, ast.Constant) or inputs.value is not ...:
+            raise wrong(inputs, usage)
+        metadata = read_literal(node.keywords[0].value) if node.keywords else {}
+        if not isinstance(metadata, dict) or not all(
+            isinstance(item, str) for pair in metadata.items() for item in pair
+        ):
+            raise wrong(node.keywords[0].value, "metadata are texts by name")
+        return pattern.is_function(params, self.several(body), metadata)
+
+    def _call_function(self, node: ast.Call) -> CallPattern:
+        if not node.args:
+            raise wrong(node, 'write call("name", x, ...)')
+        op = OpPattern((FunctionName(read_text(node.args[0])),))
+        rest = ast.copy_location(ast.Call(node.func, node.args[1:], node.keywords), node)
+        return self.call_op(op, rest)
+
+    # -- operators -----------------------------------------------------------------------------
+
+    def call_op(self, op: OpPattern, node: ast.Call, *first: DFPattern) -> CallPattern:
+        """Read the arguments and attributes of a call of *op*; *first* come before them."""
+        args = list(node.args)
+        rest = bool(args) and isinstance(args[-1], ast.Constant) and args[-1].value is ...
+        if rest:
+            args.pop()
+        is_unordered = len(args) == 1 and _is_unordered(args[0])
+        if is_unordered:
+            args = args[0].args  # type: ignore[attr-defined]  # a call, see _is_unordered
+        call = CallPattern(
+            op,
+            (*first, *(self.pattern(arg) for arg in args)),
+            rest=rest,
+            is_unordered=is_unordered,
+            place=place_of(node),
+        )
+        attributes, attributes_name = self._attributes(node.keywords)
+        call = replace(call, attributes=attributes, attributes_name=attributes_name)
+        check_call(call, node, self.schemas)
+        return call
+
+    def _attributes(
+        self, keywords: Sequence[ast.keyword]
+    ) -> tuple[tuple[tuple[str, AttributeValue], ...], str]:
+        """Read ``name=value``, ``**{"a name": value}`` and ``**attrs``."""
+        attributes: dict[str, AttributeValue] = {}
+        attributes_name = ""
+        for keyword in keywords:
+            pairs = [(keyword.arg, keyword.value)]
+            if isinstance(keyword.value, ast.Dict) and keyword.arg is None:
+                keys = [None if key is None else read_text(key) for key in keyword.value.keys]
+                pairs = list(zip(keys, keyword.value.values, strict=True))
+            for name, value in pairs:
+                if name is None:
+                    if attributes_name:
+                        raise wrong(value, "the other attributes have one name")
+                    attributes_name = read_word(value) or "_"
+                    continue
+                if name in attributes:
+                    raise wrong(value, f"the attribute {name!r} is given twice")
+                attributes[name] = read_attribute(value)
+        return tuple(attributes.items()), attributes_name
+
+    def _optional(self, node: ast.Call, word: ast.Call) -> DFPattern:
+        if len(word.args) != 1 or word.keywords or not node.args:
+            raise wrong(node, "optional takes an operator, then its inputs", "optional(Relu)(x)")
+        base = self.pattern(node.args[0])
+        outer = ast.copy_location(ast.Call(word.args[0], node.args[1:], node.keywords), node)
+        extended = self.call_op(self.op(word.args[0]), outer, base)
+        return OrPattern(base, extended, place=place_of(node))
+
 
 def _is_nameable(pattern: DFPattern) -> bool:
     return not isinstance(pattern, (WildcardPattern, AbsentPattern, OutputsPattern))
@@ -1302,3 +1154,433 @@ def _is_nameable(pattern: DFPattern) -> bool:
 
 def _is_blank(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "_"
+
+
+def _refuse_repetition(node: ast.Call) -> None:
+    seen: set[str] = set()
+    for keyword in node.keywords:
+        if keyword.arg is not None and keyword.arg in seen:
+            raise wrong(keyword.value, f"{keyword.arg!r} is given twice")
+        seen.add(keyword.arg or "")
+
+
+def _is_unordered(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "unordered"
+        and not node.keywords
+    )
+
+
+# The terms: how each kind of pattern is written, and which words and methods are read as it.
+#
+# What a word or a method makes is made by the Python spelling of the same name.
+
+
+def _read_const(_reader: PatternReader, node: ast.Call) -> DFPattern:
+    if len(node.args) > 1 or node.keywords:
+        raise wrong(node, "write const() or const(name)")
+    name = read_word(node.args[0]) if node.args else ""
+    if name.startswith("_"):
+        raise wrong(node, f"{name!r} cannot be used as a name")
+    return pattern.is_const(name=name)
+
+
+def _read_value(_reader: PatternReader, node: ast.Call) -> DFPattern:
+    usage = 'write is_value([1.0, 2.0], dtype="float32")'
+    named = {keyword.arg: keyword.value for keyword in node.keywords}
+    if len(node.args) != 1 or set(named) - {"dtype", "shape"}:
+        raise wrong(node, usage)
+    items = read_literal(node.args[0])
+    try:
+        dtype = read_text(named["dtype"]) if "dtype" in named else None
+        array = read_array(items, dtype)
+        if "shape" in named:
+            array = array.reshape(read_shape(named["shape"]))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise wrong(node, f"not an array: {error}", usage) from error
+    return pattern.is_value(array)
+
+
+def _write_constant(part: ConstantPattern, _spell: Spell) -> str:
+    if part.exact is not None:
+        items = literal(part.exact.items)
+        shape = f", shape={list(part.exact.shape)}" if 0 in part.exact.shape else ""
+        return f'is_value({items}, dtype="{part.exact.dtype}"{shape})'
+    return f"const({part.name})" if part.value is None else literal(part.value)
+
+
+def _read_input(_reader: PatternReader, node: ast.Call) -> DFPattern:
+    if len(node.args) > 1 or node.keywords:
+        raise wrong(node, 'write input() or input("name")')
+    return pattern.is_input(read_text(node.args[0]) if node.args else "")
+
+
+def _write_input(part: InputPattern, _spell: Spell) -> str:
+    return f"input({json.dumps(part.source) if part.source else ''})"
+
+
+def _read_if(reader: PatternReader, node: ast.Call) -> DFPattern:
+    if len(node.args) != 3 or node.keywords:  # noqa: PLR2004  # as the usage says
+        raise wrong(node, "write if_(condition, then, otherwise)")
+    condition = reader.pattern(node.args[0])
+    return pattern.is_if(condition, *(reader.several(arg) for arg in node.args[1:]))
+
+
+def _write_call(part: CallPattern, spell: Spell) -> str:
+    """Write ``Conv(x, w, group=1, **attrs)`` or ``if_(c, (a, b), d)``."""
+    if not part.bodies:
+        items = [*_written_arguments(part, part.args, spell), *_written_attributes(part)]
+        if isinstance(part.op.choices[0], FunctionName) and len(part.op.choices) == 1:
+            return f"call({', '.join([json.dumps(part.op.choices[0].name), *items])})"
+        return f"{part.op.spelled(spell)}({', '.join(items)})"
+    texts = [spell(part.args[0])]
+    for _, results in part.bodies:
+        text = ", ".join(map(spell, results))
+        texts.append(text if len(results) == 1 else f"({text})")
+    return f"if_({', '.join(texts)})"
+
+
+def _written_arguments(call: CallPattern, args: Sequence[DFPattern], spell: Spell) -> list[str]:
+    texts = [spell(arg) for arg in args]
+    if call.is_unordered:
+        texts = [f"unordered({', '.join(texts)})"]
+    return [*texts, "..."] if call.rest else texts
+
+
+def _written_attributes(call: CallPattern) -> list[str]:
+    bound = [f"**{call.attributes_name}"] if call.attributes_name else []
+    return [*spelled_attributes(call.attributes), *bound]
+
+
+def _write_output(part: OutputPattern, spell: Spell) -> str:
+    """Write ``node[1]``, or the name that the node gives to the output."""
+    names = (part.node.name, *part.node.output_names)
+    given = names[part.index] if 0 < part.index < len(names) else ""
+    return given or f"{spell(part.node)}[{part.index}]"
+
+
+def _write_or(part: OrPattern, spell: Spell) -> str:
+    return f"{_operand(part.left, spell)} | {_operand(part.right, spell)}"
+
+
+def _write_and(part: AndPattern, spell: Spell) -> str:
+    return f"{_operand(part.left, spell)} & {_operand(part.right, spell)}"
+
+
+def _write_not(part: NotPattern, spell: Spell) -> str:
+    return f"~{_operand(part.pattern, spell)}"
+
+
+def _operand(part: DFPattern, spell: Spell) -> str:
+    """Write *part* so that an operator or a method may stand beside it."""
+    text = spell(part)
+    is_number = text[:1].isdigit() or text.startswith("-")
+    has_sign = isinstance(part, (OrPattern, AndPattern, NotPattern)) and not text.isidentifier()
+    return f"({text})" if is_number or has_sign else text
+
+
+def _stated(method: str, read: Callable[[ast.expr], object]) -> ReadMethod:
+    """Read what a method says of a value's type: each argument by *read*."""
+
+    def read_method(_reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
+        if node.keywords:
+            raise wrong(node, "takes no keywords")
+        if not node.args and method != "has_shape":
+            raise wrong(node, f"{method} takes what is allowed", 'x.has_dtype("float32")')
+        args = [read(arg) for arg in node.args]
+        try:
+            typed: DFPattern = getattr(inner, method)(*args)
+        except ValueError as error:
+            raise wrong(node, str(error)) from error
+        return typed
+
+    return read_method
+
+
+def _read_dtypes(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
+    for arg in node.args:
+        dtype = read_text(arg)
+        if dtype not in DTYPE_CODES:
+            hint = did_you_mean(dtype, DTYPE_CODES)
+            raise wrong(node, f"{dtype!r} is not an element type", hint)
+    return _stated("has_dtype", read_text)(reader, node, inner)
+
+
+def _read_type(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
+    if len(node.args) != 1:
+        raise wrong(node, 'write x.has_type("float32[n, 4]")')
+    return _stated("has_type", read_text)(reader, node, inner)
+
+
+def _write_typed(part: TypedPattern, spell: Spell) -> str:
+    inner = _operand(part.pattern, spell)
+    dims = ", ".join("_" if dim is None else str(dim) for dim in part.shape or ())
+    letters = [dim for dim in part.shape or () if isinstance(dim, str)]
+    if part.shape is not None and (part.dtypes or any(map(iskeyword, letters))):
+        dtype = part.dtypes[0] if part.dtypes else "?"
+        return f'{inner}.has_type("{dtype}[{dims}]")'
+    if part.shape is not None:
+        return f"{inner}.has_shape({dims})"
+    if part.ranks is not None:
+        return f"{inner}.has_rank({', '.join(map(str, part.ranks))})"
+    return f"{inner}.has_dtype({', '.join(json.dumps(d) for d in part.dtypes or ())})"
+
+
+def _read_same_shape(reader: PatternReader, node: ast.Call) -> DFPattern:
+    first, second = reader.exactly(2, node, "same_shape(a, b)")
+    return first.same_shape_as(second)
+
+
+def _read_same_shape_as(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
+    return inner.same_shape_as(*reader.exactly(1, node, "a.same_shape_as(b)"))
+
+
+def _write_same_shape(part: SameShapePattern, spell: Spell) -> str:
+    return f"same_shape({spell(part.pattern)}, {spell(part.other)})"
+
+
+def _read_edge(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
+    named = {keyword.arg: keyword.value for keyword in node.keywords}
+    indices = [*node.args[1:], *named.values()]
+    if not node.args or len(indices) > 1 or set(named) - {"index"}:
+        raise wrong(node, "write a.used_by(b) or a.used_by(b, 0)")
+    assert isinstance(node.func, ast.Attribute)  # noqa: S101  # it is a method
+    index = read_number(indices[0]) if indices else None
+    consumer = reader.pattern(node.args[0])
+    if node.func.attr == "only_used_by":
+        return inner.only_used_by(consumer, index)
+    return inner.used_by(consumer, index)
+
+
+def _write_edge(part: EdgePattern, spell: Spell) -> str:
+    word = "only_used_by" if part.only else "used_by"
+    index = "" if part.index is None else f", {part.index}"
+    return f"{_operand(part.producer, spell)}.{word}({spell(part.consumer)}{index})"
+
+
+def _read_repeat(reader: PatternReader, node: ast.Call) -> DFPattern:
+    if len(node.args) < 2:  # noqa: PLR2004  # operator and base
+        raise wrong(node, "write repeat(Cast, x, min=0, max=8)")
+    own = {k.arg: read_number(k.value) for k in node.keywords if k.arg in {"min", "max"}}
+    others = [keyword for keyword in node.keywords if keyword.arg not in own]
+    inner = ast.copy_location(ast.Call(node.func, node.args[2:], others), node)
+    base = reader.pattern(node.args[1])
+    step = reader.call_op(reader.op(node.args[0]), inner, WildcardPattern())
+    try:
+        chain = pattern.repeat(step.op, base, min=own.get("min", 0), max=own.get("max"))
+    except ValueError as error:
+        raise wrong(node, str(error)) from error
+    return replace(chain, step=step)
+
+
+def _write_repeat(part: RepeatPattern, spell: Spell) -> str:
+    """Write ``repeat(Cast, p, min=1, max=8)``."""
+    bounds = [f"min={part.least}"] if part.least else []
+    bounds += [] if part.most is None else [f"max={part.most}"]
+    args = _written_arguments(part.step, part.step.args[1:], spell)
+    items = [part.step.op.spelled(spell), spell(part.base), *args, *bounds]
+    return f"repeat({', '.join([*items, *_written_attributes(part.step)])})"
+
+
+def _read_dominates(reader: PatternReader, node: ast.Call) -> DFPattern:
+    parent, path, child = reader.exactly(3, node, "dominates(parent, path, child)")
+    return pattern.dominates(parent, path, child)
+
+
+def _read_dominated(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
+    if not node.args or len(node.args) > 2 or node.keywords:  # noqa: PLR2004  # child and path
+        raise wrong(node, "write child.dominates(parent, path)")
+    return inner.dominates(*(reader.pattern(arg) for arg in node.args))
+
+
+def _write_dominator(part: DominatorPattern, spell: Spell) -> str:
+    return f"dominates({', '.join(map(spell, part.parts))})"
+
+
+class Spelling(NamedTuple):
+    """One kind of pattern in texts.
+
+    Attributes:
+        kind: The kind.
+        write: Writes one, its parts by the function given.
+        words: By word, what reads a call of it: ``const(w)``.
+        methods: By method, what reads a call of it on a pattern: ``x.has_rank(4)``.
+    """
+
+    kind: type
+    write: Callable[[Any, Spell], str]
+    words: Mapping[str, ReadWord] = {}
+    methods: Mapping[str, ReadMethod] = {}
+
+
+SPELLINGS = (
+    Spelling(WildcardPattern, lambda part, _spell: part.name or "_"),
+    Spelling(AbsentPattern, lambda _part, _spell: "None"),
+    Spelling(ConstantPattern, _write_constant, {"const": _read_const, "is_value": _read_value}),
+    Spelling(InputPattern, _write_input, {"input": _read_input}),
+    Spelling(CallPattern, _write_call, {"if_": _read_if}),
+    Spelling(OutputPattern, _write_output),
+    Spelling(OrPattern, _write_or),
+    Spelling(AndPattern, _write_and),
+    Spelling(NotPattern, _write_not),
+    Spelling(
+        TypedPattern,
+        _write_typed,
+        methods={
+            "has_dtype": _read_dtypes,
+            "has_rank": _stated("has_rank", read_number),
+            "has_shape": _stated("has_shape", read_dimension),
+            "has_type": _read_type,
+        },
+    ),
+    Spelling(
+        SameShapePattern,
+        _write_same_shape,
+        {"same_shape": _read_same_shape},
+        {"same_shape_as": _read_same_shape_as},
+    ),
+    Spelling(EdgePattern, _write_edge, methods={"used_by": _read_edge, "only_used_by": _read_edge}),
+    Spelling(RepeatPattern, _write_repeat, {"repeat": _read_repeat}),
+    Spelling(
+        DominatorPattern,
+        _write_dominator,
+        {"dominates": _read_dominates},
+        {"dominates": _read_dominated},
+    ),
+    Spelling(OutputsPattern, lambda part, spell: ", ".join(map(spell, part.outputs))),
+)
+_WORDS = {word: read for term in SPELLINGS for word, read in term.words.items()}
+_METHODS = {method: read for term in SPELLINGS for method, read in term.methods.items()}
+_WRITERS = {term.kind: term.write for term in SPELLINGS}
+
+
+def write_part(part: DFPattern, spell: Spell) -> str:
+    """Write *part* down, its own parts by *spell*."""
+    return _WRITERS[type(part)](part, spell)
+
+
+# Write a pattern as text, its objects that are used twice on lines of their own.
+#
+# The text reads back as an equal pattern, which is also what "equal" means for patterns. Where an
+# object has no name its line gets a label, which starts with an underscore and binds nothing.
+
+
+_DEEPEST = 24
+"""Levels of nesting before a part moves to a line of its own."""
+
+
+def write_pattern(root: DFPattern) -> str:
+    """Write the lines of *root*."""
+    return _Writer(root).text()
+
+
+Combinators.write = staticmethod(write_pattern)
+
+
+def own_line(part: DFPattern) -> str:
+    """Return the left side of the assignment that names *part* (``conv``, ``y, mean``), or ""."""
+    match part:
+        case CallPattern() if part.output_names:
+            return ", ".join(name or "_" for name in (part.name, *part.output_names))
+        case ConstantPattern(value=None, exact=None) | WildcardPattern():
+            return ""
+        case InputPattern() if part.name == part.source:
+            return ""
+        case _:
+            return part.name
+
+
+def _is_shareable(part: DFPattern) -> bool:
+    """Tell whether using one object twice differs from using two equal ones."""
+    if isinstance(part, (AbsentPattern, OutputPattern)):
+        return False
+    return not (_is_leaf(part) and part.name)
+
+
+def _optional_node(part: DFPattern) -> CallPattern | None:
+    """Return the node that ``optional`` may write: *part* is its first argument with or without."""
+    node = part.right if isinstance(part, OrPattern) else None
+    if not isinstance(node, CallPattern) or node.bodies or node.is_unordered:
+        return None
+    is_named = isinstance(node.op.choices[0], OpName) and not node.op.parts
+    return node if is_named and bool(node.args) and node.args[0] is part.parts[0] else None
+
+
+class _Writer:
+    def __init__(self, root: DFPattern) -> None:
+        self.root = root
+        self.order = all_parts(root)
+        self.uses: dict[int, int] = {}
+        for part in self.order:
+            for child in part.parts:
+                self.uses[id(child)] = self.uses.get(id(child), 0) + 1
+        self.left_out: set[int] = set()
+        self.optional: dict[int, CallPattern] = {}
+        for part in self.order:
+            self._fold(part)
+        self.texts: dict[int, str] = {}
+        self.depths: dict[int, int] = {}
+        self.lines: list[str] = []
+        self.labels = 0
+
+    def text(self) -> str:
+        for part in self.order:
+            if id(part) not in self.left_out:
+                self._write(part)
+        return "\n".join([*self.lines, self.texts[id(self.root)]])
+
+    def _fold(self, part: DFPattern) -> None:
+        """Write *part* with ``optional``: the node is left out, its argument once."""
+        node = _optional_node(part)
+        if node is not None and self.uses[id(node)] == 1 and not own_line(node):
+            self.left_out.add(id(node))
+            self.optional[id(part)] = node
+            self.uses[id(part.parts[0])] -= 1
+
+    def _text_of(self, part: DFPattern) -> str:
+        def spell(inner: DFPattern) -> str:
+            return self.texts[id(inner)]
+
+        node = self.optional.get(id(part))
+        if node is None:
+            return write_part(part, spell)
+        arguments = write_part(node, spell).removeprefix(node.op.spelled(spell))
+        return f"optional({node.op.alternatives(spell)}){arguments}"
+
+    def _write(self, part: DFPattern) -> None:
+        text = self._text_of(part)
+        shown = [child for child in part.parts if id(child) not in self.left_out]
+        depth = 1 + max((self.depths[id(child)] for child in shown), default=0)
+        line = own_line(part)
+        shared = _is_shareable(part) and self.uses.get(id(part), 0) > 1
+        if line.startswith("_,") or (not line and (shared or depth > _DEEPEST)):
+            self.labels += 1
+            line = f"_{self.labels}{line.removeprefix('_')}"
+        if not line:
+            self.texts[id(part)] = text
+            self.depths[id(part)] = depth
+            return
+        if text != "_":
+            self.lines.append(f"{line} = {text}")
+        self.texts[id(part)], self.depths[id(part)] = line.partition(",")[0], 0
+
+
+def spelled_attributes(attributes: tuple[tuple[str, AttributeValue], ...]) -> list[str]:
+    """Write ``name=value`` for each, or ``**{"a name": value}`` where it cannot be a keyword."""
+    return [
+        f"{name}={literal(value)}"
+        if name.isidentifier() and not iskeyword(name)
+        else f"**{{{json.dumps(name)}: {literal(value)}}}"
+        for name, value in attributes
+    ]
+
+
+def literal(value: object) -> str:
+    """Write a number, a text or a list as Python does; infinities as numbers too large."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "1e999" if value > 0 else "-1e999" if value < 0 else '"nan"'
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

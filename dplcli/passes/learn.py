@@ -20,11 +20,10 @@ from dplcli.dpl.pattern import (
     is_const,
     is_op,
     outputs,
-    spelled_attributes,
     wildcard,
 )
 from dplcli.dpl.rule import Match, PatternRule, read_match
-from dplcli.dpl.text import all_parts, parse_pattern
+from dplcli.dpl.text import all_parts, parse_pattern, spelled_attributes
 from dplcli.errors import PassError, PatternSyntaxError, UsageError
 from dplcli.ir import Node
 from dplcli.ir.operators import MOVED, inputs_of, parameter_of, schema_of, slot_of

@@ -952,7 +952,7 @@ def _count(tally: _Tally, op: str, target: str | None, cost: int | None, count: 
 def _targets(selection: Selection) -> dict[Node, str]:
     """Return the target of each node that is in a match."""
     return {
-        node: found.rule.target if isinstance(found.rule, PatternRule) else ""
+        node: found.rule.target
         for found in selection.matches
         for node in found.nodes
     }

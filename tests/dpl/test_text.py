@@ -3,12 +3,15 @@
 import contextlib
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplcli.dpl import parse_pattern
+from dplcli.dpl.pattern import DFPattern
+from dplcli.dpl.text import SPELLINGS
 from dplcli.errors import PatternSyntaxError
 from tests.helpers import SCHEMAS, check_match, pattern_of
 
@@ -252,3 +255,18 @@ def test_indented_helper_text() -> None:
     check_match(
         pattern_of("  r = Relu(x)\n  -r"), f"{AB} {{ t = Relu (a) o = Neg (t) }}", {"o": "r=t x=a"}
     )
+
+
+def test_every_kind_of_pattern_has_one_spelling() -> None:
+    """A kind that nobody wrote down could be made in Python and not be shown."""
+    kinds = [spelling.kind for spelling in SPELLINGS]
+
+    assert len(kinds) == len(set(kinds))
+    assert set(kinds) == set(get_args(DFPattern))
+
+
+def test_a_word_or_method_is_read_as_one_kind_of_pattern() -> None:
+    """A second row of the same word would hide the first."""
+    for table in ("words", "methods"):
+        read = [word for spelling in SPELLINGS for word in getattr(spelling, table)]
+        assert len(read) == len(set(read))
