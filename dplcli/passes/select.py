@@ -951,11 +951,7 @@ def _count(tally: _Tally, op: str, target: str | None, cost: int | None, count: 
 
 def _targets(selection: Selection) -> dict[Node, str]:
     """Return the target of each node that is in a match."""
-    return {
-        node: found.rule.target
-        for found in selection.matches
-        for node in found.nodes
-    }
+    return {node: found.rule.target for found in selection.matches for node in found.nodes}
 
 
 def _target_before(node: Node) -> str | None:
