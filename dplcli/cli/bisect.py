@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.main import EXIT_NO
 from dplcli.cli.options import (
     PATH,
     RULES,
@@ -15,7 +14,7 @@ from dplcli.cli.options import (
     allow_code_option,
     catalog_options,
     check_json_path,
-    emit,
+    conclude,
     option,
     output_options,
     take_verification,
@@ -23,23 +22,10 @@ from dplcli.cli.options import (
 )
 from dplcli.cli.printing import progress
 from dplcli.errors import UsageError
-from dplcli.report.diff import (
-    bisect_rules_record,
-    models_record,
-    models_report,
-    reproduced_record,
-    reproduced_report,
-    rules_report,
-)
+from dplcli.report.diff import models_document, reproduced_document, rules_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-    from dplcli.outcomes import BisectOutcome, ModelsOutcome, Reproduced
-    from dplcli.report.layout import Part
-
-    Report = tuple[Part, Callable[[], dict[str, Any]], bool]
 
 
 _TWO = 2
@@ -116,10 +102,10 @@ def command(  # noqa: PLR0913  # one parameter per option
     _check_settings(settings, reproduce)
     with progress(quiet=quiet, verbose=verbose) as say:
         if reproduce is not None:
-            report = _reproduced(pipeline.reproduce(reproduce, allow_code=allow_code))
+            document = reproduced_document(pipeline.reproduce(reproduce, allow_code=allow_code))
         elif len(models) == _TWO:
             both = pipeline.bisect_models(*models, settings=settings, output=output, progress=say)
-            report = _parted(both, verbose=verbose)
+            document = models_document(both, verbose=verbose)
         else:
             found = pipeline.bisect_rules(
                 models[0],
@@ -130,25 +116,8 @@ def command(  # noqa: PLR0913  # one parameter per option
                 most=most,
                 progress=say,
             )
-            report = _blamed(found, verbose=verbose)
-    table, record, is_equivalent = report
-    emit(table, record, json_path, quiet=quiet)
-    if not is_equivalent:
-        raise click.exceptions.Exit(EXIT_NO)
-
-
-def _reproduced(found: Reproduced) -> Report:
-    return reproduced_report(found), lambda: reproduced_record(found), not found.differs
-
-
-def _parted(found: ModelsOutcome, *, verbose: bool) -> Report:
-    table = models_report(found, verbose=verbose)
-    return table, lambda: models_record(found), found.is_equivalent
-
-
-def _blamed(found: BisectOutcome, *, verbose: bool) -> Report:
-    table = rules_report(found, verbose=verbose)
-    return table, lambda: bisect_rules_record(found), found.is_equivalent
+            document = rules_document(found, verbose=verbose)
+    conclude(document, json_path, quiet=quiet)
 
 
 def _check(

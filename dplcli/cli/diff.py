@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.main import EXIT_NO
 from dplcli.cli.options import (
     PATH,
     GroupedCommand,
     check_json_path,
-    emit,
+    conclude,
     output_options,
     report_options,
     take_reports,
 )
 from dplcli.cli.printing import progress
-from dplcli.report.diff import diff_document, diff_record, diff_report
+from dplcli.report.diff import diff_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,13 +59,4 @@ def command(  # noqa: PLR0913  # one parameter per option
     names = None if ignore is None else [name.strip() for name in ignore.split(",")]
     with progress(quiet=quiet, verbose=verbose) as say:
         outcome = pipeline.diff(first, second, ignore=names, progress=say)
-    difference, labels = outcome.difference, outcome.labels
-    reports.write(diff_document(labels, difference))
-    emit(
-        diff_report(labels, difference, verbose=verbose),
-        lambda: diff_record(labels, difference),
-        json_path,
-        quiet=quiet or reports.takes_stdout,
-    )
-    if not difference.is_equal:
-        raise click.exceptions.Exit(EXIT_NO)
+    conclude(diff_document(outcome, verbose=verbose), json_path, quiet=quiet, reports=reports)

@@ -13,14 +13,14 @@ from dplcli.cli.options import (
     allow_code_option,
     catalog_options,
     check_json_path,
-    emit,
+    conclude,
     model_argument,
     option,
     output_options,
     policy_options,
 )
 from dplcli.cli.printing import progress
-from dplcli.report.catalog import explain_record, explanation_report
+from dplcli.report.catalog import explain_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,9 +80,4 @@ def command(  # noqa: PLR0913  # one parameter per option
             allow_code=allow_code,
             policies=pipeline.Policies(**POLICIES.take(policies)),
         )
-    emit(
-        explanation_report(outcome.rules, outcome.verdicts, outcome.notes, verbose=verbose),
-        lambda: explain_record(outcome.label, outcome.rules, outcome.verdicts),
-        json_path,
-        quiet=quiet,
-    )
+    conclude(explain_document(outcome, verbose=verbose), json_path, quiet=quiet)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.main import answer_no
 from dplcli.cli.options import (
     WRITING,
     GroupedCommand,
     check_json_path,
     choose_output,
-    emit,
+    conclude,
     input_code_option,
     listed,
     model_argument,
@@ -27,17 +26,10 @@ from dplcli.cli.options import (
 )
 from dplcli.cli.printing import progress
 from dplcli.errors import UsageError
-from dplcli.report.document import result_document
-from dplcli.report.layout import Group, Text
-from dplcli.report.rewrite import call_list, inline_record, inline_summary, inline_table
-from dplcli.report.tables import check_failure, ending, whereabouts
+from dplcli.report.rewrite import inline_document
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from dplcli.outcomes import InlineOutcome
-    from dplcli.report.document import Document
-    from dplcli.report.layout import Part
 
 
 _CHOICE = "What is inlined"
@@ -114,38 +106,8 @@ def command(  # noqa: PLR0913  # one parameter per option
         outcome = pipeline.inline(
             model, output=output, choice=choice, settings=settings, progress=say
         )
-    reports.write(_document(outcome))
-    emit(
-        _report(outcome, verify=settings.verify, verbose=verbose),
-        lambda: inline_record(
-            outcome.label,
-            outcome.inlining,
-            outcome.nodes,
-            outcome.verification,
-            objection=outcome.verdict.objection,
-        ),
-        json_path,
-        quiet=quiet or reports.takes_stdout,
-    )
-    if not outcome.is_success:
-        answer_no([*check_failure(outcome.verdict), whereabouts(outcome.verdict)])
-
-
-def _document(outcome: InlineOutcome) -> Document:
-    before, after = outcome.nodes
-    return result_document(
-        "dpl inline",
-        outcome.label,
-        outcome.verification,
-        ok=outcome.is_success,
-        failures=check_failure(outcome.verdict),
-        notes=outcome.notes,
-        facts=[
-            ("nodes before", f"{before:,}"),
-            ("nodes after", f"{after:,}"),
-            ("calls inlined", f"{len(outcome.inlining.calls):,}"),
-        ],
-    )
+    document = inline_document(outcome, is_verified=settings.verify, verbose=verbose)
+    conclude(document, json_path, quiet=quiet, reports=reports)
 
 
 def _choice(
@@ -170,18 +132,3 @@ def _choice(
             f"{given[0]} and {given[1]} contradict each other", hint="pass one of them"
         )
     return pipeline.InlineChoice(targets, functions, calls, everything)
-
-
-def _report(outcome: InlineOutcome, *, verify: bool, verbose: bool) -> Part:
-    inlining = outcome.inlining
-    parts: list[Part] = [inline_table(inlining)]
-    if not inlining.functions and outcome.functions:
-        what = "1 function" if outcome.functions == 1 else f"{outcome.functions} functions"
-        parts = [Text(f"dpl wrote none of the model's {what}; --all-functions inlines them.")]
-    if verbose and (inlining.calls or inlining.refused):
-        parts += [Text(), call_list(inlining)]
-    if inlining.functions:
-        parts += [Text(), inline_summary(inlining, outcome.nodes)]
-    parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
-    parts += ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=verify)
-    return Group(*parts)

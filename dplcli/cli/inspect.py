@@ -10,16 +10,14 @@ from dplcli import pipeline
 from dplcli.cli.options import (
     GroupedCommand,
     check_json_path,
+    conclude,
+    conclude_contract,
     contract_files,
-    emit,
-    emit_contract,
     model_argument,
     output_options,
 )
 from dplcli.errors import UsageError
-from dplcli.report.json import inspect_record, nodes_record
-from dplcli.report.layout import Group
-from dplcli.report.tables import model_report, node_report
+from dplcli.report.document import model_document, nodes_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,15 +57,13 @@ def command(  # noqa: PLR0913  # one parameter per option
         if name is not None:
             raise UsageError("--node and --contract contradict each other", hint="pass one of them")
         contract = pipeline.model_contract(model)
-        emit_contract(
+        conclude_contract(
             contract, (model,), header=header, stub=stub, json_path=json_path, quiet=quiet
         )
         return
     loaded = pipeline.inspect(model)
     if name is None:
-        report = model_report(loaded, model.name)
-        emit(report, lambda: inspect_record(loaded, model.name), json_path, quiet=quiet)
-        return
-    found = pipeline.find_nodes(loaded, name)
-    report = Group(*(node_report(node) for node in found))
-    emit(report, lambda: nodes_record(found, model.name), json_path, quiet=quiet)
+        document = model_document(loaded, model.name)
+    else:
+        document = nodes_document(pipeline.find_nodes(loaded, name), model.name)
+    conclude(document, json_path, quiet=quiet)

@@ -7,27 +7,22 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import pipeline
-from dplcli.cli.main import answer_no
 from dplcli.cli.options import (
     GroupedCommand,
     allow_code_option,
     catalog_options,
     check_json_path,
-    emit,
+    conclude,
     expect_option,
     model_argument,
     output_options,
     policy_options,
 )
 from dplcli.cli.printing import progress
-from dplcli.report.json import match_record
-from dplcli.report.layout import Group, Text
-from dplcli.report.tables import listing, rule_table
+from dplcli.report.partition import match_document
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from dplcli.report.layout import Part
 
 
 POLICIES = policy_options("escape", "order")
@@ -67,16 +62,4 @@ def command(  # noqa: PLR0913  # one parameter per option
             allow_code=allow_code,
             policies=pipeline.Policies(**POLICIES.take(policies)),
         )
-    selection = outcome.selection
-    parts: list[Part] = [rule_table(outcome.counts, selection.refused)]
-    if verbose:
-        parts += listing(selection)
-    parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
-    emit(
-        Group(*parts),
-        lambda: match_record(outcome.label, outcome.counts, selection, outcome.unmet),
-        json_path,
-        quiet=quiet,
-    )
-    if outcome.unmet:
-        answer_no(outcome.unmet)
+    conclude(match_document(outcome, verbose=verbose), json_path, quiet=quiet)

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dplcli import pipeline
+from dplcli.cli.main import answer_no
 from dplcli.cli.printing import show, write
 from dplcli.errors import UsageError
 from dplcli.escaping import inert_markup, json_text
 from dplcli.files import append_to_file, encoded, temporary_file
-from dplcli.report.catalog import contract_record, contract_report
+from dplcli.report.catalog import contract_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from dplcli.report.document import Document
-    from dplcli.report.layout import Part
 
     Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -272,22 +272,35 @@ def _is_replaceable(path: Path, mark: bytes | None) -> bool:
     return not start or mark in start
 
 
-def emit(
-    table: Part,
-    record: Callable[[], Mapping[str, Any]],
+def conclude(
+    document: Document,
     json_path: str | None,
     *,
     quiet: bool,
+    reports: ReportFiles | None = None,
 ) -> None:
-    """Print a result: the table, or the JSON where that goes to standard output."""
+    """Write every form of *document* that is wanted, print one, and end with 1 if it says no.
+
+    Args:
+        document: What was found.
+        json_path: Where to write JSON; None for nowhere, - for standard output.
+        quiet: Whether to print nothing.
+        reports: Where to write the other forms.
+    """
+    if reports is not None:
+        reports.write(document)
+        quiet = quiet or reports.takes_stdout
     if json_path is not None:
-        text = json_text(record())
+        text = json_text(document.record())
         if json_path == "-":
             write(text)
-            return
-        pipeline.write_text(Path(json_path), text, "--json")
+            quiet = True
+        else:
+            pipeline.write_text(Path(json_path), text, "--json")
     if not quiet:
-        show(table)
+        show(document.text)
+    if not document.ok:
+        answer_no(document.complaints)
 
 
 # What the commands that show a contract share.
@@ -313,7 +326,7 @@ def contract_files(command: Command) -> Command:
     )(command)
 
 
-def emit_contract(  # noqa: PLR0913  # the files of a command
+def conclude_contract(  # noqa: PLR0913  # the files of a command
     contract: pipeline.Contract,
     others: tuple[Path | str, ...],
     *,
@@ -335,7 +348,7 @@ def emit_contract(  # noqa: PLR0913  # the files of a command
     if json_path not in {None, "-"}:
         others = (*others, str(json_path))
     pipeline.write_bindings(contract, header=header, stub=stub, others=others)
-    emit(contract_report(contract), lambda: contract_record(contract), json_path, quiet=quiet)
+    conclude(contract_document(contract), json_path, quiet=quiet)
 
 
 # Options that decide what two models are fed.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dplcli import pipeline
-from dplcli.cli.main import answer_no
 from dplcli.cli.options import (
     WRITING,
     GroupedCommand,
@@ -16,7 +15,7 @@ from dplcli.cli.options import (
     catalog_options,
     check_json_path,
     choose_output,
-    emit,
+    conclude,
     expect_option,
     model_argument,
     output_options,
@@ -30,41 +29,18 @@ from dplcli.cli.options import (
 )
 from dplcli.cli.printing import progress
 from dplcli.errors import UsageError
-from dplcli.report.document import broken_rule, result_document, rule_uses
-from dplcli.report.json import partition_record
-from dplcli.report.layout import Group, Text
-from dplcli.report.partition import (
-    block_list,
-    coverage_record,
-    coverage_report,
-    family_records,
-    region_table,
-    regions_record,
-    repeat_table,
-    size_line,
-)
-from dplcli.report.tables import (
-    check_failure,
-    ending,
-    functions_by_rule,
-    listing,
-    rule_table,
-    summary_line,
-    whereabouts,
-)
+from dplcli.report.partition import partition_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
-    from dplcli.outcomes import PartitionOutcome, RepeatOutcome
-    from dplcli.report.document import Document
-    from dplcli.report.layout import Part
+    from dplcli.outcomes import PartitionOutcome
 
     Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-# ``dpl partition --repeat``: its options, and what it prints.
+# ``dpl partition --repeat``: its options.
 
 
 REPEAT = SettingsGroup(
@@ -155,55 +131,6 @@ def take_repeat_options(
     return pipeline.RepeatOptions(**stated)
 
 
-def run_repeat(  # noqa: PLR0913  # one parameter per option
-    model: Path,
-    output: Path,
-    options: pipeline.RepeatOptions,
-    settings: pipeline.PartitionSettings,
-    *,
-    json_path: str | None,
-    quiet: bool,
-    verbose: bool,
-) -> RepeatOutcome:
-    """Outline the repeated blocks and print what became of the model."""
-    with progress(quiet=quiet, verbose=verbose) as say:
-        outcome = pipeline.repeat(
-            model, output=output, options=options, settings=settings, progress=say
-        )
-    emit(
-        _repeat_report(outcome, verify=settings.verify, verbose=verbose),
-        lambda: _record(outcome),
-        json_path,
-        quiet=quiet,
-    )
-    return outcome
-
-
-def _record(outcome: RepeatOutcome) -> Mapping[str, Any]:
-    record = partition_record(
-        outcome.counts,
-        outcome.partitions,
-        outcome.selection,
-        outcome.verification,
-        unmet=outcome.unmet,
-        objection=outcome.verdict.objection,
-    )
-    return {**record, **regions_record(None), "families": family_records(outcome.families)}
-
-
-def _repeat_report(outcome: RepeatOutcome, *, verify: bool, verbose: bool) -> Part:
-    total = sum(outcome.selection.totals.values())
-    parts: list[Part] = [repeat_table(outcome.families, total)]
-    if verbose and outcome.families:
-        parts += [Text(), block_list(outcome.families)]
-    parts += [Text(), summary_line(outcome.nodes, outcome.selection)]
-    if outcome.is_changed and outcome.size[1]:
-        parts.append(size_line(outcome.size))
-    parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
-    parts += ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=verify)
-    return Group(*parts)
-
-
 # ``dpl partition``.
 
 
@@ -272,84 +199,24 @@ def command(  # noqa: PLR0913  # one parameter per option
         expectations=expectations,
         measure=True,
     )
-    if repeat is not None:
-        silent = quiet or reports.takes_stdout
-        printing: Any = {"json_path": json_path, "quiet": silent, "verbose": verbose}
-        blocks = run_repeat(model, output, repeat, settings, **printing)
-        reports.write(_document(blocks, ()))
-        _conclude(blocks)
-        return
     with progress(quiet=quiet, verbose=verbose) as say:
-        outcome = pipeline.partition(
-            model,
-            output=output,
-            patterns=patterns,
-            targets=targets,
-            settings=settings,
-            allow_code=allow_code,
-            policies=pipeline.Policies(**policies),
-            progress=say,
-        )
-    reports.write(_document(outcome, patterns))
-    emit(
-        _report(outcome, verify=settings.verify, verbose=verbose),
-        lambda: (
-            partition_record(
-                outcome.counts,
-                outcome.partitions,
-                outcome.selection,
-                outcome.verification,
-                unmet=outcome.unmet,
-                objection=outcome.verdict.objection,
+        outcome: PartitionOutcome
+        if repeat is not None:
+            outcome = pipeline.repeat(
+                model, output=output, options=repeat, settings=settings, progress=say
             )
-            | {"coverage": coverage_record(outcome.selection, outcome.coverage)}
-            | regions_record(outcome.regions)
-        ),
-        json_path,
-        quiet=quiet or reports.takes_stdout,
+        else:
+            outcome = pipeline.partition(
+                model,
+                output=output,
+                patterns=patterns,
+                targets=targets,
+                settings=settings,
+                allow_code=allow_code,
+                policies=pipeline.Policies(**policies),
+                progress=say,
+            )
+    document = partition_document(
+        outcome, catalogues=patterns, is_verified=settings.verify, verbose=verbose
     )
-    _conclude(outcome)
-
-
-def _document(outcome: PartitionOutcome, patterns: tuple[str, ...]) -> Document:
-    before, after = outcome.nodes
-    return result_document(
-        "dpl partition",
-        outcome.label,
-        outcome.verification,
-        ok=outcome.is_success,
-        failures=[*outcome.unmet, *check_failure(outcome.verdict)],
-        notes=outcome.notes,
-        facts=[
-            ("nodes before", f"{before:,}"),
-            ("nodes after", f"{after:,}"),
-            ("partitions", f"{len(outcome.partitions):,}"),
-        ],
-        rules=rule_uses(outcome.counts, outcome.selection.refused),
-        findings=broken_rule(
-            outcome.rules, outcome.counts, outcome.verification, catalogues=patterns
-        ),
-    )
-
-
-def _conclude(outcome: PartitionOutcome) -> None:
-    if not outcome.is_success:
-        answer_no([*outcome.unmet, *check_failure(outcome.verdict), whereabouts(outcome.verdict)])
-
-
-def _report(outcome: PartitionOutcome, *, verify: bool, verbose: bool) -> Part:
-    selection = outcome.selection
-    functions = functions_by_rule(outcome.partitions)
-    parts: list[Part] = [rule_table(outcome.counts, selection.refused, functions)]
-    if verbose:
-        parts += listing(selection)
-    if outcome.regions is not None:
-        parts += [Text(), region_table(outcome.regions)]
-    parts += [Text(), summary_line(outcome.nodes, selection)]
-    if outcome.coverage is not None:
-        parts += [coverage_report(outcome.coverage, verbose=verbose)]
-    said = "" if outcome.coverage is None else outcome.coverage.problem
-    notes = [note for note in outcome.notes if note != said]
-    parts += [Text(f"note: {note}", style="yellow") for note in notes]
-    parts += ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=verify)
-    return Group(*parts)
+    conclude(document, json_path, quiet=quiet, reports=reports)

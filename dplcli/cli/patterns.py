@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.main import EXIT_NO
 from dplcli.cli.options import (
     allow_code_option,
     check_json_path,
+    conclude,
+    conclude_contract,
     contract_files,
-    emit,
-    emit_contract,
     output_options,
     report_options,
     take_reports,
@@ -23,16 +22,12 @@ from dplcli.cli.printing import progress, write
 from dplcli.errors import CatalogError
 from dplcli.escaping import json_text
 from dplcli.report.catalog import (
-    catalog_list,
-    catalogs_record,
-    problem_list,
-    problems_record,
-    rule_texts,
-    rules_record,
-    trial_table,
-    trials_record,
+    catalogs_document,
+    problems_document,
+    rules_document,
+    trials_document,
+    unreadable_document,
 )
-from dplcli.report.document import problems_document, trials_document, unreadable_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,8 +57,7 @@ def list_(*, json_path: str | None, quiet: bool, verbose: bool) -> None:
     """List the catalogues that dpl and installed packages ship."""
     del verbose
     check_json_path(json_path)
-    entries = pipeline.list_catalogs()
-    emit(catalog_list(entries), lambda: catalogs_record(entries), json_path, quiet=quiet)
+    conclude(catalogs_document(pipeline.list_catalogs()), json_path, quiet=quiet)
 
 
 def _catalogue_command(
@@ -93,7 +87,7 @@ def show(  # noqa: PLR0913  # one parameter per option
     del verbose
     check_json_path(json_path, *catalogues)
     rules = pipeline.load_catalog_rules(catalogues, only=only, allow_code=allow_code)
-    emit(rule_texts(rules), lambda: rules_record(rules), json_path, quiet=quiet)
+    conclude(rules_document(rules), json_path, quiet=quiet)
 
 
 @contextmanager
@@ -132,15 +126,7 @@ def check(  # noqa: PLR0913  # one parameter per option
     with progress(quiet=quiet, verbose=verbose) as say, _told("check", catalogues, reports):
         say("checking")
         problems = pipeline.check_catalogs(catalogues, only=only, allow_code=allow_code)
-    reports.write(problems_document(catalogues, problems))
-    emit(
-        problem_list(problems),
-        lambda: problems_record(problems),
-        json_path,
-        quiet=quiet or reports.takes_stdout,
-    )
-    if any(problem.severity == "error" for problem in problems):
-        raise click.exceptions.Exit(EXIT_NO)
+    conclude(problems_document(catalogues, problems), json_path, quiet=quiet, reports=reports)
 
 
 @_catalogue_command(
@@ -168,15 +154,8 @@ def test(  # noqa: PLR0913  # one parameter per option
     with progress(quiet=quiet, verbose=verbose) as say, _told("test", catalogues, reports):
         say("trying rules")
         trials = pipeline.try_catalogs(catalogues, only=only, allow_code=allow_code)
-    reports.write(trials_document(catalogues, trials))
-    emit(
-        trial_table(trials, verbose=verbose),
-        lambda: trials_record(trials),
-        json_path,
-        quiet=quiet or reports.takes_stdout,
-    )
-    if any(trial.verdict == "failed" for trial in trials):
-        raise click.exceptions.Exit(EXIT_NO)
+    document = trials_document(catalogues, trials, verbose=verbose)
+    conclude(document, json_path, quiet=quiet, reports=reports)
 
 
 @_catalogue_command(
@@ -205,7 +184,7 @@ def contract(  # noqa: PLR0913  # one parameter per option
     with progress(quiet=quiet, verbose=False) as say:
         say("making graphs up")
         found = pipeline.catalog_contract(catalogues, only=only, allow_code=allow_code)
-    emit_contract(found, catalogues, header=header, stub=stub, json_path=json_path, quiet=quiet)
+    conclude_contract(found, catalogues, header=header, stub=stub, json_path=json_path, quiet=quiet)
 
 
 @command.command("schema")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dplcli import pipeline
-from dplcli.cli.main import answer_no
 from dplcli.cli.options import (
     PATH,
     PRINTING,
@@ -22,7 +21,7 @@ from dplcli.cli.options import (
     catalog_options,
     check_json_path,
     choose_output,
-    emit,
+    conclude,
     expect_option,
     model_argument,
     option,
@@ -37,15 +36,7 @@ from dplcli.cli.options import (
 from dplcli.cli.printing import progress, say, write
 from dplcli.errors import DplError, UsageError
 from dplcli.escaping import json_text
-from dplcli.report.layout import Group
-from dplcli.report.rewrite import (
-    rewrite_document,
-    rewrite_failures,
-    rewrite_record,
-    rewrite_report,
-    trace_lines,
-    trace_record,
-)
+from dplcli.report.rewrite import rewrite_document, trace_lines, trace_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -177,16 +168,15 @@ def carry_out(  # noqa: PLR0913  # what the commands hand over
         progress(quiet=shown.quiet, verbose=shown.verbose) as say,
     ):
         outcome = job(output, settings, say, trace)
-    name = click.get_current_context().info_name
-    reports.write(rewrite_document(f"dpl {name}", outcome, reads))
-    emit(
-        Group(*rewrite_report(outcome, is_verified=settings.verify, verbose=shown.verbose)),
-        lambda: rewrite_record(outcome),
-        shown.json_path,
-        quiet=shown.quiet or shown.trace_json == "-" or reports.takes_stdout,
+    document = rewrite_document(
+        f"dpl {click.get_current_context().info_name}",
+        outcome,
+        catalogues=reads,
+        is_verified=settings.verify,
+        verbose=shown.verbose,
     )
-    if not outcome.is_success:
-        answer_no(rewrite_failures(outcome))
+    quiet = shown.quiet or shown.trace_json == "-"
+    conclude(document, shown.json_path, quiet=quiet, reports=reports)
 
 
 def _check_reports(run: _Shown, reports: ReportFiles, *others: Path | str | None) -> None:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dplcli import pipeline
-from dplcli.cli.main import EXIT_NO
 from dplcli.cli.options import (
     PATH,
     RESULTS,
     GroupedCommand,
     check_json_path,
     choose_subject,
-    emit,
+    conclude,
     input_code_option,
     option,
     output_options,
@@ -26,19 +25,15 @@ from dplcli.cli.options import (
 from dplcli.cli.printing import progress
 from dplcli.errors import VerificationError
 from dplcli.report.document import verification_document
-from dplcli.report.layout import Group, Text
-from dplcli.report.tables import layer_table, verification_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from dplcli.report.layout import Part
-
     Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-# Options that look at the values inside two models, and how these are shown.
+# Options that look at the values inside two models.
 
 
 _INSIDE = "The values inside"
@@ -82,24 +77,6 @@ def look_inside(
         return error.message
 
 
-def with_layers(
-    table: Part,
-    record: Callable[[], dict[str, object]],
-    inside: pipeline.Layers | str | None,
-) -> tuple[Part, Callable[[], dict[str, object]]]:
-    """Put what is inside before a verdict, and beside its record."""
-    if inside is None:
-        return table, record
-    if isinstance(inside, str):
-        note = Text(f"note: {inside}", style="yellow")
-        return Group(note, table), lambda: {**record(), "layers": None}
-    layers = inside
-    return (
-        Group(layer_table(layers), Text(), table),
-        lambda: {**record(), "layers": layers.to_json()},
-    )
-
-
 # ``dpl verify``.
 
 
@@ -141,10 +118,5 @@ def command(  # noqa: PLR0913  # one parameter per option
         result = subject.compare(settings, say)
         if layers and subject.original is not None and subject.candidate is not None:
             inside = look_inside(subject.original, subject.candidate, result, settings, max_memory)
-    layers_found = None if isinstance(inside, str) else inside
-    reports.write(verification_document(subject.title, result, layers_found))
-    is_silent = quiet or reports.takes_stdout
-    table, record = with_layers(verification_report(result), result.to_json, inside)
-    emit(table, record, json_path, quiet=is_silent)
-    if not result.accepted:
-        raise click.exceptions.Exit(EXIT_NO)
+    document = verification_document(subject.title, result, inside)
+    conclude(document, json_path, quiet=quiet, reports=reports)

@@ -10,9 +10,10 @@ from dplcli.dpl.explain import headline
 from dplcli.dpl.rule import PatternRule, RewriteRule
 from dplcli.ir.model import scope_of
 from dplcli.passes.select import describe_part
-from dplcli.report.json import node_record, refusals
+from dplcli.report.document import Case, Document, Finding, read_place
+from dplcli.report.json import node_record, record_of
 from dplcli.report.layout import Group, Table, Text, joined
-from dplcli.report.tables import few
+from dplcli.report.tables import few, note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,28 +21,33 @@ if TYPE_CHECKING:
     from dplcli.catalog.lint import Problem
     from dplcli.dpl.explain import MatchTrace, Mismatch
     from dplcli.dpl.rule import Rule
-    from dplcli.outcomes import CatalogEntry, Trial
+    from dplcli.errors import DplError
+    from dplcli.outcomes import CatalogEntry, ExplainOutcome, Trial
     from dplcli.passes.select import NodeExplanation, PartFit, RuleExplanation
+    from dplcli.report.document import Status
     from dplcli.report.layout import Part
     from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract
 
     Json = dict[str, Any]
 
 
-# Catalogues, problems and trials as tables.
+# What there is: catalogues and their rules.
 
 
-def catalog_list(entries: Sequence[CatalogEntry]) -> Part:
-    """Return one row per catalogue."""
+def catalogs_document(entries: Sequence[CatalogEntry]) -> Document:
+    """Report on the catalogues that can be named, one per row."""
     table = Table("catalogue", "from", "target", "rules", "", right=("rules",), prose=("",))
     for entry in entries:
         count = "" if entry.rules is None else str(entry.rules)
         table.add_row(entry.name, entry.origin, entry.target, count, entry.doc)
-    return table
+    return Document(
+        text=table,
+        record=lambda: {"schema": "dpl.patterns.list/1", "catalogs": record_of(entries)},
+    )
 
 
-def rule_texts(rules: Sequence[PatternRule | RewriteRule]) -> Part:
-    """Return each rule with its pattern, conditions and policies."""
+def rules_document(rules: Sequence[PatternRule | RewriteRule]) -> Document:
+    """Report on rules: each with its pattern, conditions and policies."""
     parts: list[Part] = []
     for number, rule in enumerate(rules):
         parts += [Text()] if number else []
@@ -52,7 +58,13 @@ def rule_texts(rules: Sequence[PatternRule | RewriteRule]) -> Part:
         parts += [Text(f"    {line}", whole=True) for line in repr(rule.pattern).splitlines()]
         parts += [Text(f"  where {condition.text}") for condition in rule.where]
         parts += [Text(f"  {line}") for line in _policies(rule)]
-    return Group(*parts)
+    return Document(
+        text=Group(*parts),
+        record=lambda: {
+            "schema": "dpl.patterns.show/1",
+            "rules": [_rule_record(rule) for rule in rules],
+        },
+    )
 
 
 def _policies(rule: PatternRule | RewriteRule) -> list[str]:
@@ -68,7 +80,123 @@ def _policies(rule: PatternRule | RewriteRule) -> list[str]:
     return lines
 
 
-def problem_list(problems: Sequence[Problem]) -> Part:
+def _rule_record(rule: PatternRule | RewriteRule) -> Json:
+    own: Json
+    if isinstance(rule, RewriteRule):
+        own = {"kind": "rewrite", "replacement": rule.becomes}
+    else:
+        own = {
+            "kind": "pattern",
+            "target": rule.target,
+            "constants": rule.constants,
+            "escape": rule.escape,
+            "order": rule.order,
+            "attrs": dict(rule.metadata),
+        }
+    return {
+        "name": rule.qualified_name,
+        "origin": rule.origin,
+        "for_each": dict(rule.values),
+        "doc": rule.doc,
+        "pattern": repr(rule.pattern),
+        "where": [condition.text for condition in rule.where],
+        "opsets": list(rule.opsets),
+        "examples": len(rule.examples),
+        **own,
+    }
+
+
+# What is wrong with catalogues: mistakes, and examples that fail.
+
+
+def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) -> Document:
+    """Report on what ``dpl patterns check`` found."""
+    errors = sum(problem.severity == "error" for problem in problems)
+    verdict = "No problems found" if not problems else f"{errors} of {len(problems)} are errors"
+    return Document(
+        text=_problem_list(problems),
+        record=lambda: {
+            "schema": "dpl.patterns.check/1",
+            "errors": errors,
+            "problems": record_of(problems),
+        },
+        command="dpl patterns check",
+        subject=", ".join(catalogues),
+        ok=not errors,
+        verdict=verdict,
+        cases=tuple(
+            Case(
+                problem.rule,
+                problem.message,
+                "failed" if problem.severity == "error" else "skipped",
+                f"{problem.severity}: {problem.message}",
+            )
+            for problem in problems
+        ),
+        findings=tuple(
+            Finding("catalogue", p.severity, p.rule, p.message, read_place(p.place, catalogues))
+            for p in problems
+        ),
+    )
+
+
+def unreadable_document(command: str, catalogues: Sequence[str], error: DplError) -> Document:
+    """Report on a catalogue that cannot be read, pointing to where it says what is wrong."""
+    head, _, rest = error.message.partition(": ")
+    place = read_place(head, catalogues)
+    message = rest if place is not None else error.message
+    said = f"{message}\n{error.hint}" if error.hint else message
+    return Document(
+        command=command,
+        subject=", ".join(catalogues),
+        ok=False,
+        verdict="A catalogue cannot be read",
+        failures=(error.message,),
+        findings=(Finding("catalogue", "error", "catalogue", said, place),),
+    )
+
+
+def trials_document(
+    catalogues: Sequence[str], trials: Sequence[Trial], *, verbose: bool
+) -> Document:
+    """Report on what ``dpl patterns test`` tried; *verbose* lists what passed, too."""
+    failed = [trial for trial in trials if trial.verdict == "failed"]
+    passed = sum(trial.verdict == "passed" for trial in trials)
+    status: dict[str, Status] = {"passed": "passed", "failed": "failed", "not tried": "skipped"}
+    return Document(
+        text=_trial_table(trials, verbose=verbose),
+        record=lambda: {
+            "schema": "dpl.patterns.test/1",
+            "failed": len(failed),
+            "trials": record_of(trials),
+        },
+        command="dpl patterns test",
+        subject=", ".join(catalogues),
+        ok=not failed,
+        verdict=f"{passed} passed, {len(failed)} failed",
+        cases=tuple(
+            Case(
+                trial.rule.qualified_name,
+                f"{trial.kind} {trial.place}",
+                status[trial.verdict],
+                "" if trial.verdict == "passed" else trial.reason,
+            )
+            for trial in trials
+        ),
+        findings=tuple(
+            Finding(
+                "example" if trial.kind == "example" else "made-up-graph",
+                "error",
+                trial.rule.qualified_name,
+                f"{trial.kind} {trial.place}: {trial.reason}",
+                read_place(trial.place, catalogues) or read_place(trial.rule.origin, catalogues),
+            )
+            for trial in failed
+        ),
+    )
+
+
+def _problem_list(problems: Sequence[Problem]) -> Part:
     """Return one line per problem, and a count."""
     errors = sum(problem.severity == "error" for problem in problems)
     styles = {"error": "red", "warning": "yellow"}
@@ -88,7 +216,7 @@ def problem_list(problems: Sequence[Problem]) -> Part:
     )
 
 
-def trial_table(trials: Sequence[Trial], *, verbose: bool) -> Part:
+def _trial_table(trials: Sequence[Trial], *, verbose: bool) -> Part:
     """Return one row per rule, then what failed and what could not be tried."""
     figures = ("examples", "made up", "not tried", "failed")
     table = Table("rule", *figures, right=figures)
@@ -120,85 +248,12 @@ def _plain_count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-# Catalogues, problems and trials as JSON.
+# Contracts: what kernels for a target have to keep to.
 
 
-def catalogs_record(entries: Sequence[CatalogEntry]) -> Json:
-    """Return the record ``dpl.patterns.list/1``."""
-    return {
-        "schema": "dpl.patterns.list/1",
-        "catalogs": [
-            {
-                "name": entry.name,
-                "origin": entry.origin,
-                "target": entry.target,
-                "doc": entry.doc,
-                "rules": entry.rules,
-            }
-            for entry in entries
-        ],
-    }
-
-
-def rules_record(rules: Sequence[PatternRule | RewriteRule]) -> Json:
-    """Return the record ``dpl.patterns.show/1``."""
-    return {"schema": "dpl.patterns.show/1", "rules": [_rule_record(rule) for rule in rules]}
-
-
-def _rule_record(rule: PatternRule | RewriteRule) -> Json:
-    own: Json
-    if isinstance(rule, RewriteRule):
-        own = {"kind": "rewrite", "replacement": rule.becomes}
-    else:
-        own = {
-            "kind": "pattern",
-            "target": rule.target,
-            "constants": rule.constants,
-            "escape": rule.escape,
-            "order": rule.order,
-            "attrs": dict(rule.metadata),
-        }
-    return {
-        "name": rule.qualified_name,
-        "origin": rule.origin,
-        "for_each": dict(rule.values),
-        "doc": rule.doc,
-        "pattern": repr(rule.pattern),
-        "where": [condition.text for condition in rule.where],
-        "opsets": list(rule.opsets),
-        "examples": len(rule.examples),
-        **own,
-    }
-
-
-def problems_record(problems: Sequence[Problem]) -> Json:
-    """Return the record ``dpl.patterns.check/1``."""
-    return {
-        "schema": "dpl.patterns.check/1",
-        "errors": sum(problem.severity == "error" for problem in problems),
-        "problems": [problem._asdict() for problem in problems],
-    }
-
-
-def trials_record(trials: Sequence[Trial]) -> Json:
-    """Return the record ``dpl.patterns.test/1``."""
-    return {
-        "schema": "dpl.patterns.test/1",
-        "failed": sum(trial.verdict == "failed" for trial in trials),
-        "trials": [
-            {
-                "rule": trial.rule.qualified_name,
-                "kind": trial.kind,
-                "place": trial.place,
-                "verdict": trial.verdict,
-                "reason": trial.reason,
-            }
-            for trial in trials
-        ],
-    }
-
-
-# Contracts as JSON.
+def contract_document(contract: Contract) -> Document:
+    """Report on the functions that kernels stand for."""
+    return Document(text=_contract_text(contract), record=lambda: contract_record(contract))
 
 
 def contract_record(contract: Contract) -> Json:
@@ -214,70 +269,15 @@ def contract_record(contract: Contract) -> Json:
 
 
 def _function(function: FunctionContract) -> Json:
-    return {
-        "domain": function.domain,
-        "name": function.name,
-        "rule": function.rule,
-        "target": function.target,
-        "doc": function.doc,
-        "calls": function.calls,
-        "opsets": {domain or "ai.onnx": number for domain, number in function.opsets.items()},
-        "inputs": [_port(port) for port in function.inputs],
-        "attributes": [_attribute(attribute) for attribute in function.attributes],
-        "outputs": [_port(port) for port in function.outputs],
-        "body": [
-            {
-                "op_type": node.op_type,
-                "domain": node.domain,
-                "inputs": list(node.inputs),
-                "outputs": list(node.outputs),
-                "references": dict(node.references),
-                "attributes": dict(node.attributes),
-            }
-            for node in function.body
-        ],
-        "parts": {
-            "operators": list(function.parts.operators),
-            "inputs": list(function.parts.inputs),
-        },
-        "conditions": list(function.conditions),
-        "variations": list(function.variations),
-    }
-
-
-def _port(port: PortContract) -> Json:
-    return {
-        "name": port.name,
-        "dtypes": list(port.dtypes),
-        "ranks": list(port.ranks),
-        "unknown": port.unknown,
-        "constant": port.is_constant,
-        "values": list(port.values),
-        "distinct": port.distinct,
-    }
-
-
-def _attribute(attribute: AttributeContract) -> Json:
-    return {
-        "name": attribute.name,
-        "kind": attribute.kind,
-        "node": attribute.node,
-        "reads": attribute.reads,
-        "given": attribute.is_given,
-        "values": list(attribute.values),
-        "distinct": attribute.distinct,
-        "default": attribute.default,
-    }
-
-
-# Contracts as tables for a terminal.
+    opsets = {domain or "ai.onnx": number for domain, number in function.opsets.items()}
+    return {**record_of(function), "opsets": opsets}
 
 
 _SHOWN_VALUES = 4
 _SHOWN_NODES = 24
 
 
-def contract_report(contract: Contract) -> Part:
+def _contract_text(contract: Contract) -> Part:
     """Return one block per function: how it is called, and what its body computes."""
     parts: list[Part] = []
     for function in contract.functions:
@@ -353,19 +353,20 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-# Explanations as JSON: the record ``dpl.explain/1``.
+# Explanations: what became of each rule, and what each says of the node asked about.
 
 
-def explain_record(
-    label: str, rules: Sequence[RuleExplanation], verdicts: Sequence[NodeExplanation]
-) -> Json:
-    """Return what became of each rule, and what each says of the node asked about."""
-    return {
-        "schema": "dpl.explain/1",
-        "model": label,
-        "rules": [_explained_rule_record(item) for item in rules],
-        "verdicts": [_verdict_record(item) for item in verdicts],
-    }
+def explain_document(outcome: ExplainOutcome, *, verbose: bool) -> Document:
+    """Report on why rules match where they do; *verbose* shows whole patterns."""
+    return Document(
+        text=_explanation_text(outcome, verbose=verbose),
+        record=lambda: {
+            "schema": "dpl.explain/1",
+            "model": outcome.label,
+            "rules": [_explained_rule_record(item) for item in outcome.rules],
+            "verdicts": [_verdict_record(item) for item in outcome.verdicts],
+        },
+    )
 
 
 def _explained_rule_record(item: RuleExplanation) -> Json:
@@ -376,7 +377,7 @@ def _explained_rule_record(item: RuleExplanation) -> Json:
         "matched": item.matched,
         "taken": item.taken,
         "refused": item.refused,
-        "examples": refusals(item.examples),
+        "examples": record_of(item.examples),
         "missing_operators": list(item.missing),
         "opset_holds": item.opset_holds,
         "nearest": None if item.nearest is None else attempt_record(item.nearest),
@@ -403,8 +404,8 @@ def _verdict_record(item: NodeExplanation) -> Json:
         "verdict": item.verdict,
         "match": None
         if match is None
-        else {"rule": match.rule.qualified_name, "root": node_record(match.root)},
-        "refusal": None if item.rejection is None else refusals([item.rejection])[0],
+        else {"rule": record_of(match.rule), "root": record_of(match.root)},
+        "refusal": record_of(item.rejection),
         "trace": None if item.trace is None else attempt_record(item.trace),
     }
 
@@ -427,34 +428,24 @@ def attempt_record(trace: MatchTrace) -> Json:
             "expected": mismatch.expected,
             "found": mismatch.found,
         },
-        "tree": [line._asdict() for line in trace.lines],
+        "tree": record_of(trace.lines),
     }
-
-
-# Explanations as text.
 
 
 _MARKS = {"matched": ("+", "green"), "failed": ("x", "red"), "not reached": (".", "dim")}
 
 
-def explanation_report(
-    rules: Sequence[RuleExplanation],
-    verdicts: Sequence[NodeExplanation],
-    notes: Sequence[str],
-    *,
-    verbose: bool,
-) -> Part:
+def _explanation_text(outcome: ExplainOutcome, *, verbose: bool) -> Part:
     """Return a table of the rules and the nearest miss of each, or the verdicts on one node."""
     parts: list[Part] = []
-    if rules:
-        parts.append(_summary(rules))
-        for item in rules:
+    if outcome.rules:
+        parts.append(_summary(outcome.rules))
+        for item in outcome.rules:
             parts += _details(item, verbose=verbose)
-    for number, verdict in enumerate(verdicts):
+    for number, verdict in enumerate(outcome.verdicts):
         parts += [Text()] if number else []
         parts += _verdict_lines(verdict)
-    parts += [Text(f"note: {note}", style="yellow") for note in notes]
-    return Group(*parts)
+    return Group(*parts, *map(note, outcome.notes))
 
 
 def _summary(rules: Sequence[RuleExplanation]) -> Part:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.diff import FACETS
 from dplcli.ir.model import scope_of
 from dplcli.ir.printer import print_attribute, print_node
-from dplcli.ir.types import Tensor
 from dplcli.report.document import Document, Section
-from dplcli.report.json import node_record
+from dplcli.report.json import record_of
 from dplcli.report.layout import Group, Text
 from dplcli.report.tables import layer_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from dplcli.diff import GraphDiff, ModelDiff, NodeChange, Remark
-    from dplcli.diff.pairing import Distance, FunctionChange, SignatureChange, WeightChange
+    from dplcli.diff import GraphDiff, ModelDiff, NodeChange
+    from dplcli.diff.pairing import FunctionChange, SignatureChange, WeightChange
     from dplcli.ir import Attribute, Function, Node, Value
     from dplcli.outcomes import (
         BisectOutcome,
         BisectStep,
         Cause,
+        DiffOutcome,
         Divergence,
         ModelsOutcome,
         Reproduced,
@@ -38,27 +37,24 @@ if TYPE_CHECKING:
 Json: TypeAlias = dict[str, Any]
 
 
-def diff_record(labels: tuple[str, str], difference: ModelDiff) -> Json:
+def diff_record(outcome: DiffOutcome) -> Json:
     """Return ``dpl.diff/1``: all differences, in a stable order."""
-    graphs = difference.graphs
+    difference = outcome.difference
     ignored = [facet for facet in FACETS if facet in difference.ignored]
     counts = dict.fromkeys(FACETS, 0)
     for remark in difference.all_remarks:
         counts[remark.facet] += 1
     return {
         "schema": "dpl.diff/1",
-        "models": list(labels),
+        "models": list(outcome.labels),
         "equal": difference.is_equal,
         "ignored": ignored,
         "counts": diff_counts(difference),
         "not_counted": {facet: counts[facet] for facet in ignored},
-        "opsets": [
-            {"domain": item.domain, "before": item.before, "after": item.after}
-            for item in difference.opsets
-        ],
-        "functions": [_function_change(item) for item in difference.functions],
-        "graphs": [_graph(graph) for graph in graphs],
-        "remarks": [_remark(remark) for remark in difference.counted],
+        "opsets": record_of(difference.opsets),
+        "functions": record_of(difference.functions),
+        "graphs": [_graph(graph) for graph in difference.graphs],
+        "remarks": record_of(difference.counted),
     }
 
 
@@ -89,57 +85,18 @@ def _graph(graph: GraphDiff) -> Json:
             "after": graph.paired + len(graph.added),
             "paired": graph.paired,
         },
-        "signature": [_signature(item) for item in graph.signature],
-        "removed": [node_record(node) for node in graph.removed],
-        "added": [node_record(node) for node in graph.added],
-        "changed": [_change(change) for change in graph.changes],
-        "weights": [_weight(change) for change in graph.weights],
+        "signature": [_typed(change) for change in graph.signature],
+        "removed": record_of(graph.removed),
+        "added": record_of(graph.added),
+        "changed": record_of(graph.changes),
+        "weights": [_typed(change) for change in graph.weights],
     }
 
 
-def _change(change: NodeChange) -> Json:
-    return {
-        "before": node_record(change.before),
-        "after": node_record(change.after),
-        "attributes": [
-            {
-                "name": a.name,
-                "before": _attribute_record(a.before),
-                "after": _attribute_record(a.after),
-            }
-            for a in change.attributes
-        ],
-        "inputs": [
-            {"slot": i.slot, "before": _name(i.before), "after": _name(i.after)}
-            for i in change.inputs
-        ],
-        "outputs": list(change.outputs),
-    }
-
-
-def _attribute_record(attribute: Attribute | None) -> object:
-    """Return a value that JSON has, else as text; null where there is no such attribute."""
-    if attribute is None:
-        return None
-    value = attribute.value
-    items = value if isinstance(value, tuple) else (value,)
-    is_plain = all(isinstance(item, (int, str)) or _is_finite(item) for item in items)
-    if attribute.ref or isinstance(value, Tensor) or not is_plain:
-        return print_attribute(attribute)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _is_finite(item: object) -> bool:
-    return isinstance(item, float) and math.isfinite(item)
-
-
-def _signature(item: SignatureChange) -> Json:
-    return {
-        "side": item.side,
-        "what": item.what,
-        "before": _typed_record(item.before),
-        "after": _typed_record(item.after),
-    }
+def _typed(change: SignatureChange | WeightChange) -> Json:
+    """Return a change whose values say their types."""
+    ends = {"before": _typed_record(change.before), "after": _typed_record(change.after)}
+    return {**record_of(change), **ends}
 
 
 def _typed_record(value: Value | None) -> Json | None:
@@ -149,60 +106,22 @@ def _typed_record(value: Value | None) -> Json | None:
     return {"name": value.name, "type": None if known is None else str(known)}
 
 
-def _weight(change: WeightChange) -> Json:
-    return {
-        "before": _typed_record(change.before),
-        "after": _typed_record(change.after),
-        "distance": None if change.distance is None else _distance(change.distance),
-    }
-
-
-def _distance(found: Distance) -> Json:
-    return {
-        "changed": found.changed,
-        "size": found.size,
-        "max_abs": _number(found.max_abs),
-        "max_rel": _number(found.max_rel),
-    }
-
-
-def _number(number: float | None) -> float | str | None:
-    """Return *number*; infinity and NaN, which JSON lacks, as text."""
-    return number if number is None or math.isfinite(number) else str(number)
-
-
-def _function_change(item: FunctionChange) -> Json:
-    return {
-        "what": item.what,
-        "before": _function_record(item.before),
-        "after": _function_record(item.after),
-    }
-
-
-def _function_record(function: Function | None) -> Json | None:
-    return None if function is None else {"domain": function.domain, "name": function.name}
-
-
-def _remark(remark: Remark) -> Json:
-    return {
-        "facet": remark.facet,
-        "where": remark.where,
-        "before": remark.before,
-        "after": remark.after,
-    }
-
-
-def _name(value: Value | None) -> str | None:
-    return None if value is None else value.name
-
-
 # What a bisection found: in sentences, and as JSON.
 
 
 BISECT_SCHEMA = "dpl.bisect/1"
 
 
-def rules_report(outcome: BisectOutcome, *, verbose: bool) -> Part:
+def rules_document(outcome: BisectOutcome, *, verbose: bool) -> Document:
+    """Report on the search for applications of rules that break a model."""
+    return Document(
+        text=_rules_text(outcome, verbose=verbose),
+        record=lambda: _rules_record(outcome),
+        ok=outcome.is_equivalent,
+    )
+
+
+def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
     """Say which applications of rules break the model."""
     what = _counted(len(outcome.steps), outcome.kind)
     lines = []
@@ -250,7 +169,7 @@ def _counted(number: int, kind: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def bisect_rules_record(outcome: BisectOutcome) -> Json:
+def _rules_record(outcome: BisectOutcome) -> Json:
     """Return the record ``dpl.bisect/1`` of a bisection over rules."""
     return {
         "schema": BISECT_SCHEMA,
@@ -286,7 +205,23 @@ def _step(step: BisectStep) -> Json:
     }
 
 
-def reproduced_report(result: Reproduced) -> Part:
+def reproduced_document(result: Reproduced) -> Document:
+    """Report on a reproducer that was run."""
+    return Document(
+        text=_reproduced_text(result),
+        record=lambda: {
+            "schema": "dpl.reproduced/1",
+            "reproducer": result.label,
+            "equivalent": not result.differs,
+            "applies": result.fitted,
+            "reason": result.reason,
+            "outputs": [output.to_json() for output in result.outputs],
+        },
+        ok=not result.differs,
+    )
+
+
+def _reproduced_text(result: Reproduced) -> Part:
     """Say whether a reproducer still shows its fault."""
     if not result.fitted:
         text = "The rules do not apply there any more: the fault is gone, or hidden."
@@ -303,19 +238,16 @@ def reproduced_report(result: Reproduced) -> Part:
     return Text("Equivalent: the fault is gone.", style="bold green")
 
 
-def reproduced_record(result: Reproduced) -> Json:
-    """Return the record ``dpl.reproduced/1``."""
-    return {
-        "schema": "dpl.reproduced/1",
-        "reproducer": result.label,
-        "equivalent": not result.differs,
-        "applies": result.fitted,
-        "reason": result.reason,
-        "outputs": [output.to_json() for output in result.outputs],
-    }
+def models_document(outcome: ModelsOutcome, *, verbose: bool) -> Document:
+    """Report on the search for the place where one model leaves another."""
+    return Document(
+        text=_models_text(outcome, verbose=verbose),
+        record=lambda: _models_record(outcome),
+        ok=outcome.is_equivalent,
+    )
 
 
-def models_report(outcome: ModelsOutcome, *, verbose: bool) -> Part:
+def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     """Say where one model leaves another."""
     result = outcome.verification
     if result.equivalent:
@@ -360,7 +292,7 @@ def _listed(nodes: Sequence[str], most: int = 6) -> str:
     return ", ".join(nodes[:most]) + more
 
 
-def models_record(outcome: ModelsOutcome) -> Json:
+def _models_record(outcome: ModelsOutcome) -> Json:
     """Return the record ``dpl.bisect/1`` of a bisection over the nodes of two models."""
     place = outcome.place
     return {
@@ -406,40 +338,50 @@ _WORDS = {
 }
 
 
-def diff_report(labels: tuple[str, str], difference: ModelDiff, *, verbose: bool) -> Part:
-    """Return the verdict, what differs by graph, and what differs but does not count."""
-    shown = None if verbose else _SHOWN
-    verdict, style = _verdict(difference), "green" if difference.is_equal else "bold"
-    joined = " and " if difference.is_equal else " -> "
-    said = f" are {verdict}." if difference.is_equal else f": {verdict}."
-    parts: list[Part] = [Text(f"{joined.join(labels)}{said}", style=style)]
-    for place in _places(difference):
-        title = Text(place.title, style="bold")
-        if place.size:
-            title.append(f"  {place.size}", style="dim not bold")
-        parts += [Text(), title]
-        for lines, nodes in place.kinds:
-            parts += _shortened(lines, shown, nodes)
-    if remark := _not_counted(difference):
-        parts += [Text(), Text(remark, style="dim")]
-    return Group(*parts)
+def diff_document(outcome: DiffOutcome, *, verbose: bool) -> Document:
+    """Report on two models whose structures were compared.
 
-
-def diff_document(labels: tuple[str, str], difference: ModelDiff) -> Document:
-    """Report on two models whose structures were compared."""
-    counts = diff_counts(difference)
-    remark = _not_counted(difference)
+    Args:
+        outcome: In what they differ.
+        verbose: Whether the text lists everything; the other forms do.
+    """
+    difference = outcome.difference
+    counts, remark = diff_counts(difference), _not_counted(difference)
+    places = list(_places(difference))
     return Document(
+        text=_diff_text(outcome, places, remark, None if verbose else _SHOWN),
+        record=lambda: diff_record(outcome),
         command="dpl diff",
-        subject=" and ".join(labels),
+        subject=" and ".join(outcome.labels),
         ok=difference.is_equal,
         verdict="Structurally equal" if difference.is_equal else "Different",
         facts=tuple(
             (words[True], f"{counts[kind]:,}") for kind, words in _WORDS.items() if counts[kind]
         ),
         notes=(remark,) if remark else (),
-        sections=tuple(map(_section, _places(difference))),
+        sections=tuple(map(_section, places)),
     )
+
+
+def _diff_text(
+    outcome: DiffOutcome, places: Iterable[DiffSection], remark: str, shown: int | None
+) -> Part:
+    """Return the verdict, what differs by graph, and what differs but does not count."""
+    is_equal, verdict = outcome.difference.is_equal, _verdict(outcome.difference)
+    joined = " and " if is_equal else " -> "
+    said = f" are {verdict}." if is_equal else f": {verdict}."
+    style = "green" if is_equal else "bold"
+    parts: list[Part] = [Text(f"{joined.join(outcome.labels)}{said}", style=style)]
+    for place in places:
+        title = Text(place.title, style="bold")
+        if place.size:
+            title.append(f"  {place.size}", style="dim not bold")
+        parts += [Text(), title]
+        for lines, nodes in place.kinds:
+            parts += _shortened(lines, shown, nodes)
+    if remark:
+        parts += [Text(), Text(remark, style="dim")]
+    return Group(*parts)
 
 
 class Line(NamedTuple):

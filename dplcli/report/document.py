@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dplcli import __version__
-from dplcli.report.tables import share_of_tolerance
+from dplcli.report.json import inspect_record, nodes_record
+from dplcli.report.layout import Group, Text
+from dplcli.report.tables import (
+    layer_table,
+    model_report,
+    node_report,
+    note,
+    share_of_tolerance,
+    verification_report,
+    whereabouts,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from dplcli.catalog.lint import Problem
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Rule
-    from dplcli.errors import DplError
-    from dplcli.outcomes import Trial
+    from dplcli.ir import Model, Node
+    from dplcli.outcomes import InlineOutcome, PartitionOutcome, RewriteOutcome
+    from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
-    from dplcli.verify.layers import Layers
+    from dplcli.verify.layers import Layer, Layers
 
     Status: TypeAlias = Literal["passed", "failed", "skipped"]
 
@@ -129,12 +139,17 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A report before it takes a form.
+    """A report before it takes a form: text, JSON, JUnit, SARIF, Markdown or a page.
+
+    A command that has no forms but text and JSON leaves what the others say empty.
 
     Attributes:
+        text: What a terminal shows.
+        record: Makes what the JSON holds, which may be large.
+        ok: Whether the answer is yes.
+        complaints: What else is said to the user if it is no, one sentence each.
         command: What was run, such as 'dpl verify'.
         subject: What it was run on.
-        ok: Whether the answer is yes.
         verdict: The answer in a few words.
         failures: Why it is no, one sentence each, as far as no output or case says so.
         notes: What else a reader should know.
@@ -147,10 +162,13 @@ class Document:
         sections: In what two models differ.
     """
 
-    command: str
-    subject: str
-    ok: bool
-    verdict: str
+    text: Part = field(default_factory=Text)
+    record: Callable[[], Mapping[str, Any]] = dict
+    ok: bool = True
+    complaints: tuple[str, ...] = ()
+    command: str = ""
+    subject: str = ""
+    verdict: str = ""
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
@@ -163,17 +181,24 @@ class Document:
 
 
 def verification_document(
-    subject: str, result: VerificationResult, inside: Layers | None = None
+    subject: str, result: VerificationResult, inside: Layers | str | None = None
 ) -> Document:
     """Report on two models that were compared.
 
     Args:
         subject: The names of the two files.
         result: The comparison.
-        inside: How the values on the way compare, if that was asked for.
+        inside: How the values on the way compare, or why they were not, if that was asked for.
     """
-    layers = () if inside is None else inside.layers
+    layers: Sequence[Layer] = ()
+    before: list[Part] = []
+    if isinstance(inside, str):
+        before = [note(inside)]
+    elif inside is not None:
+        layers, before = inside.layers, [layer_table(inside), Text()]
     return Document(
+        text=Group(*before, verification_report(result)),
+        record=lambda: result.to_json() | _inside_record(inside),
         command="dpl verify",
         subject=subject,
         ok=result.accepted,
@@ -191,31 +216,38 @@ def verification_document(
     )
 
 
-def result_document(  # noqa: PLR0913  # the parts of an outcome
+def _inside_record(inside: Layers | str | None) -> dict[str, Any]:
+    if inside is None:
+        return {}
+    return {"layers": None if isinstance(inside, str) else inside.to_json()}
+
+
+def result_document(  # noqa: PLR0913  # the forms, and what only some of them say
     command: str,
-    subject: str,
-    verification: VerificationResult | None,
+    outcome: InlineOutcome | PartitionOutcome | RewriteOutcome,
     *,
-    ok: bool,
-    failures: Iterable[str],
-    notes: Iterable[str] = (),
-    facts: Iterable[tuple[str, str]] = (),
+    text: Part,
+    record: Callable[[], Mapping[str, Any]],
+    failures: Sequence[str],
+    facts: Iterable[tuple[str, int]],
     rules: Iterable[RuleUse] = (),
     findings: Iterable[Finding] = (),
+    is_dry: bool = False,
 ) -> Document:
     """Report on a model that was made from another.
 
     Args:
         command: What was run.
-        subject: What it was run on.
-        verification: How the two compare; None if they were not compared.
-        ok: Whether the answer is yes.
-        failures: Why it is no, where the comparison does not say so.
-        notes: What else a reader should know.
-        facts: Names and values.
+        outcome: What became of the model.
+        text: What a terminal shows.
+        record: Makes what the JSON holds.
+        failures: Why the answer is no, where the comparison does not say so.
+        facts: Names and counts.
         rules: What became of the rules.
         findings: What to look at in catalogues.
+        is_dry: Whether nothing was to be written.
     """
+    verification, ok = outcome.verdict.verification, outcome.is_success
     if verification is None:
         verdict = "Done, not verified" if ok else "Failed"
     else:
@@ -225,13 +257,16 @@ def result_document(  # noqa: PLR0913  # the parts of an outcome
     weak = () if verification is None else verification.warnings
     reasons = () if verification is None else verification.reasons
     return Document(
+        text=text,
+        record=record,
         command=command,
-        subject=subject,
+        subject=outcome.label,
         ok=ok,
+        complaints=(*failures, *([] if is_dry else [whereabouts(outcome.verdict)])),
         verdict=verdict,
         failures=(*failures, *reasons),
-        notes=(*notes, *weak),
-        facts=(*facts, *power_facts(verification)),
+        notes=(*outcome.notes, *weak),
+        facts=(*((name, f"{number:,}") for name, number in facts), *power_facts(verification)),
         verification=verification,
         rules=tuple(rules),
         findings=tuple(findings),
@@ -270,6 +305,17 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
     )
 
 
+def model_document(model: Model, label: str) -> Document:
+    """Report on what a model is made of."""
+    return Document(text=model_report(model, label), record=lambda: inspect_record(model, label))
+
+
+def nodes_document(nodes: Sequence[Node], label: str) -> Document:
+    """Report on nodes, each with what is around it."""
+    text = Group(*(node_report(node) for node in nodes))
+    return Document(text=text, record=lambda: nodes_record(nodes, label))
+
+
 def versions() -> dict[str, str]:
     """Return the versions of what took part."""
     found = {"dpl": __version__}
@@ -281,83 +327,10 @@ def versions() -> dict[str, str]:
     return found | {"python": platform.python_version()}
 
 
-# What a report says of catalogues: mistakes, examples that fail, a rule that breaks a model.
+# What a report says of rules: the one that breaks a model, and where it is written.
 
 
 _PLACE = re.compile(r"(?P<file>.+?):(?P<line>[0-9]+)(?::(?P<column>[0-9]+))?", re.DOTALL)
-
-
-def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) -> Document:
-    """Report on what ``dpl patterns check`` found."""
-    errors = sum(problem.severity == "error" for problem in problems)
-    verdict = "No problems found" if not problems else f"{errors} of {len(problems)} are errors"
-    return Document(
-        command="dpl patterns check",
-        subject=", ".join(catalogues),
-        ok=not errors,
-        verdict=verdict,
-        cases=tuple(
-            Case(
-                problem.rule,
-                problem.message,
-                "failed" if problem.severity == "error" else "skipped",
-                f"{problem.severity}: {problem.message}",
-            )
-            for problem in problems
-        ),
-        findings=tuple(
-            Finding("catalogue", p.severity, p.rule, p.message, read_place(p.place, catalogues))
-            for p in problems
-        ),
-    )
-
-
-def unreadable_document(command: str, catalogues: Sequence[str], error: DplError) -> Document:
-    """Report on a catalogue that cannot be read, pointing to where it says what is wrong."""
-    head, _, rest = error.message.partition(": ")
-    place = read_place(head, catalogues)
-    message = rest if place is not None else error.message
-    said = f"{message}\n{error.hint}" if error.hint else message
-    return Document(
-        command=command,
-        subject=", ".join(catalogues),
-        ok=False,
-        verdict="A catalogue cannot be read",
-        failures=(error.message,),
-        findings=(Finding("catalogue", "error", "catalogue", said, place),),
-    )
-
-
-def trials_document(catalogues: Sequence[str], trials: Sequence[Trial]) -> Document:
-    """Report on what ``dpl patterns test`` tried."""
-    failed = [trial for trial in trials if trial.verdict == "failed"]
-    passed = sum(trial.verdict == "passed" for trial in trials)
-    status: dict[str, Status] = {"passed": "passed", "failed": "failed", "not tried": "skipped"}
-    return Document(
-        command="dpl patterns test",
-        subject=", ".join(catalogues),
-        ok=not failed,
-        verdict=f"{passed} passed, {len(failed)} failed",
-        cases=tuple(
-            Case(
-                trial.rule.qualified_name,
-                f"{trial.kind} {trial.place}",
-                status[trial.verdict],
-                "" if trial.verdict == "passed" else trial.reason,
-            )
-            for trial in trials
-        ),
-        findings=tuple(
-            Finding(
-                "example" if trial.kind == "example" else "made-up-graph",
-                "error",
-                trial.rule.qualified_name,
-                f"{trial.kind} {trial.place}: {trial.reason}",
-                read_place(trial.place, catalogues) or read_place(trial.rule.origin, catalogues),
-            )
-            for trial in failed
-        ),
-    )
 
 
 def broken_rule(  # noqa: PLR0913  # what was tried, and what is known

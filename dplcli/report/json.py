@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from dplcli.ir import Node
+from dplcli.dpl.rule import Rule
+from dplcli.ir import Attribute, Function, Node, Tensor, Value
 from dplcli.ir.model import scope_of
 from dplcli.ir.printer import node_window, print_attribute
-from dplcli.passes.select import in_program_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
-    from dplcli.dpl import Match, Rejection
-    from dplcli.ir import Model, Value
-    from dplcli.passes.partition import Partition
-    from dplcli.passes.select import Selection
-    from dplcli.verify import VerificationResult
+    from dplcli.ir import Model
 
     Json = dict[str, Any]
+
+
+def record_of(value: Any) -> Any:  # noqa: ANN401, PLR0911  # anything; a return for each kind
+    """Return *value* as JSON has it: by its fields, or by what identifies it.
+
+    The order of fields is that of JSON, where ``is_constant`` is called ``constant``. What JSON
+    lacks, infinity say, becomes text.
+    """
+    if isinstance(value, Node):
+        return node_record(value)
+    if isinstance(value, Value):
+        return value.name
+    if isinstance(value, Function):
+        return {"domain": value.domain, "name": value.name}
+    if isinstance(value, Rule):
+        return value.qualified_name
+    if isinstance(value, Attribute):
+        return _attribute_record(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Mapping):
+        return {key: record_of(item) for key, item in value.items()}
+    names = [field.name for field in fields(value)] if is_dataclass(value) else None
+    names = getattr(value, "_fields", names)  # of a named tuple
+    if names is not None:
+        return {name.removeprefix("is_"): record_of(getattr(value, name)) for name in names}
+    return [record_of(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _attribute_record(attribute: Attribute) -> object:
+    """Return a value that JSON has, else as text."""
+    value = attribute.value
+    items = value if isinstance(value, tuple) else (value,)
+    is_plain = all(isinstance(item, (int, str)) or _is_finite(item) for item in items)
+    if attribute.ref or isinstance(value, Tensor) or not is_plain:
+        return print_attribute(attribute)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _is_finite(item: object) -> bool:
+    return isinstance(item, float) and math.isfinite(item)
 
 
 def node_record(node: Node) -> Json:
@@ -28,107 +68,6 @@ def node_record(node: Node) -> Json:
         "domain": node.domain,
         "name": node.name,
         "output": next((output.name for output in node.outputs if output is not None), ""),
-    }
-
-
-def match_record(
-    label: str, counts: Mapping[str, int], selection: Selection, unmet: Sequence[str]
-) -> Json:
-    """Return the record ``dpl.match/1``."""
-    return {
-        "schema": "dpl.match/1",
-        "model": label,
-        "counts": dict(counts),
-        "unmet": list(unmet),
-        "matches": [_match(found) for found in in_program_order(selection.matches)],
-        "refused": refusals(selection.refused),
-    }
-
-
-def _match(found: Match) -> Json:
-    return {
-        "rule": found.rule.qualified_name,
-        "scope": scope_of(found.root.graph),
-        "root": node_record(found.root),
-        "nodes": [node_record(node) for node in found.nodes],
-        "bindings": {name: value.name for name, value in sorted(found.bindings.items())},
-    }
-
-
-def refusals(refused: Iterable[Rejection]) -> list[Json]:
-    """Return one record per refused match."""
-    return [
-        {
-            "rule": item.rule.qualified_name,
-            "root": node_record(item.root),
-            "stage": item.stage,
-            "reason": item.reason,
-            "at": _place(item.at),
-        }
-        for item in refused
-    ]
-
-
-def _place(at: Value | Node | None) -> object:
-    if at is None:
-        return None
-    return node_record(at) if isinstance(at, Node) else at.name
-
-
-def partition_record(  # noqa: PLR0913  # the parts of an outcome
-    counts: Mapping[str, int],
-    partitions: Sequence[Partition],
-    selection: Selection,
-    verification: VerificationResult | None,
-    *,
-    unmet: Sequence[str],
-    objection: str,
-) -> Json:
-    """Return the record ``dpl.partition/1``."""
-    return {
-        "schema": "dpl.partition/1",
-        "counts": dict(counts),
-        "unmet": list(unmet),
-        "partitions": [_partition(item) for item in partitions],
-        "refused": refusals(selection.refused),
-        "coverage": coverage(selection),
-        "objection": objection,
-        "verification": None if verification is None else verification.to_json(),
-    }
-
-
-def _partition(item: Partition) -> Json:
-    call = item.call
-    return {
-        "rule": item.match.rule.qualified_name,
-        "target": item.function.domain,
-        "function": {"domain": item.function.domain, "name": item.function.name},
-        "call": call.name,
-        "scope": scope_of(call.graph),
-        "nodes": [node_record(node) for node in item.match.nodes],
-        "inputs": [value.name for value in call.inputs if value is not None],
-        "outputs": [value.name for value in call.outputs if value is not None],
-    }
-
-
-def coverage(selection: Selection) -> Json:
-    """Count the nodes inside matches, and calls of earlier ones, in total and by operator.
-
-    A Constant is data that stands in a node, and counts as none.
-    """
-    covered: dict[str, int] = {}
-    for found in selection.matches:
-        for node in found.nodes:
-            covered[node.qualified_op] = covered.get(node.qualified_op, 0) + 1
-    covered |= selection.outlined
-    covered.pop("Constant", None)
-    totals = {op: total for op, total in selection.totals.items() if op != "Constant"}
-    return {
-        "nodes": sum(covered.values()),
-        "of": sum(totals.values()),
-        "by_op": {
-            op: {"covered": covered.get(op, 0), "of": total} for op, total in sorted(totals.items())
-        },
     }
 
 

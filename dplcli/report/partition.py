@@ -1,23 +1,219 @@
-"""Partitions, regions, repeated blocks, and how much of a model they hold: tables and JSON."""
+"""Matches and what becomes of them: partitions, regions, repeated blocks, and their coverage."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from dplcli.ir.model import scope_of
-from dplcli.report.json import coverage, node_record
+from dplcli.outcomes import RepeatOutcome
+from dplcli.passes.select import in_program_order
+from dplcli.report.document import Document, broken_rule, result_document, rule_uses
+from dplcli.report.json import record_of
 from dplcli.report.layout import Group, Table, Text
+from dplcli.report.tables import check_failure, ending, note, refusal_list, rule_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
-    from dplcli.ir import Function
+    from dplcli.dpl import Match
+    from dplcli.ir import Function, Node
+    from dplcli.outcomes import MatchOutcome, PartitionOutcome
     from dplcli.passes.merge import Region
+    from dplcli.passes.partition import Partition
     from dplcli.passes.repeat import Family
     from dplcli.passes.select import Coverage, LeftOut, Selection, Share, Work
     from dplcli.report.layout import Part
 
     Json = dict[str, Any]
+
+
+# Where rules match.
+
+
+def match_document(outcome: MatchOutcome, *, verbose: bool) -> Document:
+    """Report on where rules match; *verbose* lists every match and refusal."""
+    selection = outcome.selection
+    parts: list[Part] = [rule_table(outcome.counts, selection.refused)]
+    if verbose:
+        parts += _listing(selection)
+    return Document(
+        text=Group(*parts, *map(note, outcome.notes)),
+        record=lambda: {
+            "schema": "dpl.match/1",
+            "model": outcome.label,
+            "counts": outcome.counts,
+            "unmet": list(outcome.unmet),
+            "matches": [_match(found) for found in in_program_order(selection.matches)],
+            "refused": record_of(selection.refused),
+        },
+        ok=not outcome.unmet,
+        complaints=outcome.unmet,
+    )
+
+
+def _match(found: Match) -> Json:
+    return {
+        "rule": found.rule.qualified_name,
+        "scope": scope_of(found.root.graph),
+        "root": record_of(found.root),
+        "nodes": record_of(found.nodes),
+        "bindings": record_of(dict(sorted(found.bindings.items()))),
+    }
+
+
+def _listing(selection: Selection) -> list[Part]:
+    """Return every match and every refusal, as far as there are any."""
+    parts: list[Part] = []
+    if selection.matches:
+        parts += [Text(), _match_list(selection)]
+    if selection.refused:
+        parts += [Text(), refusal_list(selection.refused)]
+    return parts
+
+
+def _match_list(selection: Selection) -> Part:
+    """Return one row per match: rule, scope, root and nodes."""
+    table = Table("rule", "scope", "root", "nodes", prose=("nodes",))
+    for found in in_program_order(selection.matches):
+        nodes = " ".join(f"{node.op_type}:{node.label}" for node in found.nodes)
+        table.add_row(
+            found.rule.qualified_name, scope_of(found.root.graph), found.root.label, nodes
+        )
+    return table
+
+
+# What was outlined: matches, or what a model repeats.
+
+
+def partition_document(
+    outcome: PartitionOutcome,
+    *,
+    catalogues: Iterable[Path | str] = (),
+    is_verified: bool,
+    verbose: bool,
+) -> Document:
+    """Report on a model whose matches or repeated blocks were outlined.
+
+    Args:
+        outcome: What was done.
+        catalogues: What was named on the command line.
+        is_verified: Whether the result was to be verified.
+        verbose: Whether to list everything.
+    """
+    if isinstance(outcome, RepeatOutcome):
+        said = _repeated(outcome, verbose=verbose)
+    else:
+        said = _outlined(outcome, verbose=verbose)
+    problem = "" if outcome.coverage is None else outcome.coverage.problem
+    notes = [note(text) for text in outcome.notes if text != problem]
+    end = ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
+    before, after = outcome.nodes
+    return result_document(
+        "dpl partition",
+        outcome,
+        text=Group(*said, *notes, *end),
+        record=lambda: partition_record(outcome),
+        failures=[*outcome.unmet, *check_failure(outcome.verdict)],
+        facts=[
+            ("nodes before", before),
+            ("nodes after", after),
+            ("partitions", len(outcome.partitions)),
+        ],
+        rules=rule_uses(outcome.counts, outcome.selection.refused),
+        findings=broken_rule(
+            outcome.rules, outcome.counts, outcome.verification, catalogues=catalogues
+        ),
+    )
+
+
+def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
+    selection = outcome.selection
+    functions = _functions_by_rule(outcome.partitions)
+    parts: list[Part] = [rule_table(outcome.counts, selection.refused, functions)]
+    if verbose:
+        parts += _listing(selection)
+    if outcome.regions is not None:
+        parts += [Text(), region_table(outcome.regions)]
+    parts += [Text(), _summary(outcome)]
+    if outcome.coverage is not None:
+        parts.append(coverage_report(outcome.coverage, verbose=verbose))
+    return parts
+
+
+def _repeated(outcome: RepeatOutcome, *, verbose: bool) -> list[Part]:
+    total = sum(outcome.selection.totals.values())
+    parts: list[Part] = [repeat_table(outcome.families, total)]
+    if verbose and outcome.families:
+        parts += [Text(), block_list(outcome.families)]
+    parts += [Text(), _summary(outcome)]
+    if outcome.is_changed and outcome.size[1]:
+        parts.append(size_line(outcome.size))
+    return parts
+
+
+def partition_record(outcome: PartitionOutcome) -> Json:
+    """Return the record ``dpl.partition/1``."""
+    verification, regions = outcome.verification, outcome.regions
+    record = {
+        "schema": "dpl.partition/1",
+        "counts": outcome.counts,
+        "unmet": list(outcome.unmet),
+        "partitions": [
+            {
+                "rule": item.match.rule.qualified_name,
+                **_called(item.function, item.call, nodes=item.match.nodes),
+            }
+            for item in outcome.partitions
+        ],
+        "refused": record_of(outcome.selection.refused),
+        "coverage": coverage_record(outcome.selection, outcome.coverage),
+        "objection": outcome.verdict.objection,
+        "verification": None if verification is None else verification.to_json(),
+        "regions": None
+        if regions is None
+        else [_called(item.function, item.call, partitions=item.partitions) for item in regions],
+    }
+    if isinstance(outcome, RepeatOutcome):
+        record["families"] = family_records(outcome.families)
+    return record
+
+
+def _called(function: Function, call: Node, **inside: Sequence[Node] | Sequence[str]) -> Json:
+    """Return a call of *function*, and what is inside."""
+    return {
+        "target": function.domain,
+        "function": record_of(function),
+        "call": call.name,
+        "scope": scope_of(call.graph),
+        **record_of(inside),
+        "inputs": [value.name for value in call.inputs if value is not None],
+        "outputs": [value.name for value in call.outputs if value is not None],
+    }
+
+
+def _functions_by_rule(partitions: Sequence[Partition]) -> dict[str, list[str]]:
+    """List the functions written for each rule, in order of first call."""
+    functions: dict[str, dict[str, None]] = {}
+    for item in partitions:
+        names = functions.setdefault(item.match.rule.qualified_name, {})
+        names[f"{item.function.domain}::{item.function.name}"] = None
+    return {rule: list(names) for rule, names in functions.items()}
+
+
+def _summary(outcome: PartitionOutcome) -> Text:
+    """Say how much of the model went into functions."""
+    covered = _coverage(outcome.selection)
+    before, after = outcome.nodes
+    share = 100 * covered["nodes"] / covered["of"] if covered["of"] else 0
+    known = sum(outcome.selection.outlined.values())
+    plural = "a call that was" if known == 1 else "calls that were"
+    already = f", {known} of them {plural} there before" if known else ""
+    return Text(
+        f"{covered['nodes']} of {covered['of']} nodes ({share:.0f} %) are inside functions"
+        f"{already}; "
+        f"the main graph went from {before} to {after} nodes."
+    )
 
 
 # How much of a model is inside partitions: JSON, and tables for a terminal.
@@ -29,9 +225,30 @@ _UNITS = ("", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 _STEP = 1000
 
 
+def _coverage(selection: Selection) -> Json:
+    """Count the nodes inside matches, and calls of earlier ones, in total and by operator.
+
+    A Constant is data that stands in a node, and counts as none.
+    """
+    covered: dict[str, int] = {}
+    for found in selection.matches:
+        for node in found.nodes:
+            covered[node.qualified_op] = covered.get(node.qualified_op, 0) + 1
+    covered |= selection.outlined
+    covered.pop("Constant", None)
+    totals = {op: total for op, total in selection.totals.items() if op != "Constant"}
+    return {
+        "nodes": sum(covered.values()),
+        "of": sum(totals.values()),
+        "by_op": {
+            op: {"covered": covered.get(op, 0), "of": total} for op, total in sorted(totals.items())
+        },
+    }
+
+
 def coverage_record(selection: Selection, measured: Coverage | None) -> Json:
     """Return the part ``coverage`` of ``dpl.partition/1``, with costs where they were measured."""
-    record = coverage(selection)
+    record = _coverage(selection)
     if measured is None:
         return record
     by_op = record["by_op"]
@@ -44,15 +261,12 @@ def coverage_record(selection: Selection, measured: Coverage | None) -> Json:
         "chosen": {name: measured.sizes[name] for name in measured.chosen},
     }
     record["by_target"] = {
-        target: {"nodes": work.nodes, "flops": work.flops, "unknown": work.unknown}
-        for target, work in sorted(measured.by_target.items())
+        target: record_of(work) for target, work in sorted(measured.by_target.items())
     }
     record["left_out"] = [
         {
             "op": item.op,
-            "nodes": item.work.nodes,
-            "flops": item.work.flops,
-            "unknown": item.work.unknown,
+            **record_of(item.work),
             "rule": item.rule,
             "stage": item.stage,
             "reason": item.reason,
@@ -203,25 +417,7 @@ def _amount(flops: int) -> str:
     return f"{amount:.{digits}f} {_UNITS[unit]}"
 
 
-# Regions as a table and as JSON.
-
-
-def regions_record(regions: Sequence[Region] | None) -> dict[str, Any]:
-    """Return what ``dpl.partition/1`` says of regions; null if none were to be made."""
-    return {"regions": None if regions is None else [_region(region) for region in regions]}
-
-
-def _region(region: Region) -> dict[str, Any]:
-    call, function = region.call, region.function
-    return {
-        "target": function.domain,
-        "function": {"domain": function.domain, "name": function.name},
-        "call": call.name,
-        "scope": scope_of(call.graph),
-        "partitions": list(region.partitions),
-        "inputs": [value.name for value in call.inputs if value is not None],
-        "outputs": [value.name for value in call.outputs if value is not None],
-    }
+# Regions as a table.
 
 
 def region_table(regions: Sequence[Region]) -> Part:
@@ -315,14 +511,14 @@ def family_records(families: Sequence[Family]) -> list[dict[str, Any]]:
     return [
         {
             "rule": family.rule.qualified_name,
-            "function": {"domain": family.function.domain, "name": family.function.name},
+            "function": record_of(family.function),
             "calls": len(family.partitions),
             "nodes": family.size,
             "nested": family.is_nested,
             "inputs": [value.name for value in family.function.body.inputs],
             "outputs": [value.name for value in family.function.body.outputs],
             "differing": {"attributes": list(family.differing), "weight_shapes": family.reshaped},
-            "first": [node_record(node) for node in family.partitions[0].match.nodes[:1]],
+            "first": record_of(family.partitions[0].match.nodes[:1]),
         }
         for family in families
     ]

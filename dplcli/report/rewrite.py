@@ -7,72 +7,91 @@ from typing import TYPE_CHECKING, Any
 from dplcli.dpl.matcher import reach_of
 from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
-from dplcli.report.document import Document, broken_rule, result_document, rule_uses
-from dplcli.report.json import node_record, refusals
+from dplcli.report.document import broken_rule, result_document, rule_uses
+from dplcli.report.json import record_of
 from dplcli.report.layout import Group, Table, Text
-from dplcli.report.tables import check_failure, ending, refusal_list, rule_table, whereabouts
+from dplcli.report.tables import check_failure, ending, note, refusal_list, rule_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from dplcli.ir import Function
-    from dplcli.outcomes import BrokenTurn, RewriteOutcome
-    from dplcli.passes.inline import InlinedCall, Inlining, RefusedCall
-    from dplcli.passes.rewrite import NodeIdentity, Refusal, Trace, TracedTurn
+    from dplcli.outcomes import BrokenTurn, InlineOutcome, RewriteOutcome
+    from dplcli.passes.inline import Inlining, RefusedCall
+    from dplcli.passes.rewrite import Refusal, Trace, TracedTurn
+    from dplcli.report.document import Document
     from dplcli.report.layout import Part
-    from dplcli.verify import VerificationResult
 
     Json = dict[str, Any]
 
 
-# What inlining did, as a table and as JSON.
+# What inlining did.
 
 
-def inline_record(
-    label: str,
-    inlining: Inlining,
-    nodes: tuple[int, int],
-    verification: VerificationResult | None,
-    *,
-    objection: str,
-) -> Json:
+def inline_document(outcome: InlineOutcome, *, is_verified: bool, verbose: bool) -> Document:
+    """Report on a model whose functions were inlined.
+
+    Args:
+        outcome: What was done.
+        is_verified: Whether the result was to be verified.
+        verbose: Whether to list every call.
+    """
+    inlining, (before, after) = outcome.inlining, outcome.nodes
+    parts: list[Part] = [_inline_table(inlining)]
+    if not inlining.functions and outcome.functions:
+        what = "1 function" if outcome.functions == 1 else f"{outcome.functions} functions"
+        parts = [Text(f"dpl wrote none of the model's {what}; --all-functions inlines them.")]
+    if verbose and (inlining.calls or inlining.refused):
+        parts += [Text(), _call_list(inlining)]
+    if inlining.functions:
+        parts += [Text(), *_inline_summary(outcome)]
+    parts += map(note, outcome.notes)
+    parts += ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
+    return result_document(
+        "dpl inline",
+        outcome,
+        text=Group(*parts),
+        record=lambda: _inline_record(outcome),
+        failures=check_failure(outcome.verdict),
+        facts=[
+            ("nodes before", before),
+            ("nodes after", after),
+            ("calls inlined", len(inlining.calls)),
+        ],
+    )
+
+
+def _inline_record(outcome: InlineOutcome) -> Json:
     """Return the record ``dpl.inline/1``."""
+    inlining, verification = outcome.inlining, outcome.verification
     return {
         "schema": "dpl.inline/1",
-        "model": label,
+        "model": outcome.label,
         "counts": _counts(inlining),
-        "calls": [_call(item) for item in inlining.calls],
+        "calls": [
+            {**record_of(item), "function": _function(item.function)} for item in inlining.calls
+        ],
         "refused": [_refusal(item) for item in inlining.refused],
         "removed": [_function(function) for function in inlining.removed],
-        "nodes": {"before": nodes[0], "after": nodes[1]},
-        "objection": objection,
+        "nodes": {"before": outcome.nodes[0], "after": outcome.nodes[1]},
+        "objection": outcome.verdict.objection,
         "verification": None if verification is None else verification.to_json(),
-    }
-
-
-def _call(item: InlinedCall) -> Json:
-    return {
-        "function": _function(item.function),
-        "call": node_record(item.call),
-        "scope": item.scope,
-        "nodes": [node_record(node) for node in item.nodes],
-        "restored": item.is_restored,
     }
 
 
 def _refusal(item: RefusedCall) -> Json:
     return {
         "function": _function(item.function),
-        "call": node_record(item.call),
+        "call": record_of(item.call),
         "scope": scope_of(item.call.graph),
         "reason": item.reason,
     }
 
 
 def _function(function: Function) -> Json:
-    found = {"domain": function.domain, "name": function.name}
-    return {**found, "overload": function.overload} if function.overload else found
+    overload = {"overload": function.overload} if function.overload else {}
+    return {**record_of(function), **overload}
 
 
 def _counts(inlining: Inlining) -> dict[str, int]:
@@ -87,7 +106,7 @@ def _name(function: Function) -> str:
     return f"{function.domain}::{function.name}{overload}"
 
 
-def inline_table(inlining: Inlining) -> Part:
+def _inline_table(inlining: Inlining) -> Part:
     """Return one row per function: its calls replaced, nodes put in, calls that stay and why."""
     if not inlining.functions:
         return Text("There is no function to inline.")
@@ -105,7 +124,7 @@ def inline_table(inlining: Inlining) -> Part:
     return table
 
 
-def call_list(inlining: Inlining) -> Part:
+def _call_list(inlining: Inlining) -> Part:
     """Return one row per call that was replaced, and per call that stays."""
     table = Table("call", "function", "scope", "nodes", prose=("nodes",))
     for item in inlining.calls:
@@ -117,17 +136,17 @@ def call_list(inlining: Inlining) -> Part:
     return table
 
 
-def inline_summary(inlining: Inlining, nodes: tuple[int, int]) -> Part:
+def _inline_summary(outcome: InlineOutcome) -> list[Text]:
     """Say what is gone, how the main graph has grown, and what got new names."""
-    count = len(inlining.removed)
+    count = len(outcome.inlining.removed)
     gone = "1 function was" if count == 1 else f"{count} functions were"
-    before, after = nodes
+    before, after = outcome.nodes
     lines = [Text(f"{gone} removed; the main graph went from {before} to {after} nodes.")]
-    new = sum(not item.is_restored for item in inlining.calls)
+    new = sum(not item.is_restored for item in outcome.inlining.calls)
     if new:
         what = "1 call does" if new == 1 else f"{new} calls do"
         lines.append(Text(f"{what} not say what was there before; the nodes got new names."))
-    return Group(*lines)
+    return lines
 
 
 # What a rewrite did, turn by turn: as a tree to read, and as JSON.
@@ -202,57 +221,87 @@ def trace_record(trace: Trace, label: str) -> Json:
 
 def _event(event: Application | Refusal) -> Json:
     if isinstance(event, Application):
-        return {"event": "applied", **application_record(event)}
-    return {
-        "event": "refused",
-        "scope": event.scope,
-        "root": identity_record(event.root),
-        "stage": event.stage,
-        "reason": event.reason,
-    }
+        return {"event": "applied", **_application(event)}
+    return {"event": "refused", **record_of(event)}
 
 
-def application_record(item: Application) -> Json:
+def _application(item: Application) -> Json:
     """Return what identifies one application, and what it did."""
     return {
         "id": item.number,
         "rule": item.rule,
         "scope": item.scope,
-        "root": identity_record(item.root),
-        "removed": [identity_record(node) for node in item.removed],
-        "added": [identity_record(node) for node in item.added],
+        "root": record_of(item.root),
+        "removed": record_of(item.removed),
+        "added": record_of(item.added),
     }
 
 
-def identity_record(node: NodeIdentity) -> Json:
-    """Identify a node that may be gone."""
-    return node._asdict()
-
-
-# What a rewrite did: as tables, as sentences on why the answer is no, and as JSON.
+# What a rewrite did, in every form.
 
 
 _MOST_NAMED = 10
 
 
-def rewrite_report(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) -> list[Part]:
-    """Return the tables: rules, what changed, the check; then what was written.
+def rewrite_document(
+    command: str,
+    outcome: RewriteOutcome,
+    *,
+    catalogues: Iterable[Path | str],
+    is_verified: bool,
+    verbose: bool,
+) -> Document:
+    """Report on a model that was rewritten by rules or by a plan.
 
     Args:
+        command: What was run.
         outcome: What was done.
+        catalogues: What was named on the command line.
         is_verified: Whether the result was to be verified.
         verbose: Whether to list every application and refusal.
     """
+    broken = outcome.broken
+    before, after = (sum(ops.values()) for ops in outcome.ops)
+    return result_document(
+        command,
+        outcome,
+        text=_rewrite_text(outcome, is_verified=is_verified, verbose=verbose),
+        record=lambda: _rewrite_record(outcome),
+        failures=_reasons(outcome),
+        facts=[
+            ("nodes before", before),
+            ("nodes after", after),
+            ("applications", len(outcome.applications)),
+        ],
+        rules=rule_uses(outcome.counts, outcome.refused),
+        findings=broken_rule(
+            outcome.rules,
+            outcome.counts,
+            outcome.verification,
+            catalogues=catalogues,
+            blamed=None if broken is None else broken.rule,
+            reason="" if broken is None else broken.reason,
+        ),
+        is_dry=outcome.is_dry,
+    )
+
+
+def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) -> Part:
+    """Return the tables: rules, what changed, the check; then what was written."""
     parts: list[Part] = [_rules(outcome, verbose=verbose)]
     if verbose:
         parts += _listing(outcome)
     is_whole = outcome.broken is None and (outcome.may_miss or not outcome.missing)
     if outcome.is_changed and is_whole:
         parts += [Text(), *_changes(outcome)]
-    parts += [Text(f"note: {note}", style="yellow") for note in outcome.notes]
+    parts += map(note, outcome.notes)
     if outcome.may_miss:
-        parts += [Text(f"left out: {line}", style="yellow") for line in missing_lines(outcome)]
-    return parts + _ending(outcome, is_verified=is_verified)
+        parts += [Text(f"left out: {line}", style="yellow") for line in _missing(outcome)]
+    if outcome.is_dry:
+        parts.append(Text("Nothing was verified or written, as asked.", style="yellow"))
+    else:
+        parts += ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
+    return Group(*parts)
 
 
 def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
@@ -329,22 +378,11 @@ def _changes(outcome: RewriteOutcome) -> list[Part]:
     return [table, Text(f"{done} in {rounds}{stopped}.")]
 
 
-def _ending(outcome: RewriteOutcome, *, is_verified: bool) -> list[Part]:
-    if outcome.is_dry:
-        return [Text("Nothing was verified or written, as asked.", style="yellow")]
-    return ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
-
-
-def rewrite_failures(outcome: RewriteOutcome) -> list[str]:
-    """Say why the answer is no, a sentence a line, and where the result is."""
-    where = [] if outcome.is_dry else [whereabouts(outcome.verdict)]
-    return [*_reasons(outcome), *where]
-
-
 def _reasons(outcome: RewriteOutcome) -> list[str]:
+    """Say why the answer is no, a sentence a line."""
     lines = list(outcome.unmet)
     if outcome.missing and not outcome.may_miss:
-        lines += missing_lines(outcome)
+        lines += _missing(outcome)
     if outcome.growth:
         lines.append(outcome.growth)
     if outcome.broken is not None:
@@ -354,44 +392,7 @@ def _reasons(outcome: RewriteOutcome) -> list[str]:
     return lines
 
 
-def rewrite_document(
-    command: str, outcome: RewriteOutcome, catalogues: Iterable[Path | str]
-) -> Document:
-    """Return what the other forms of report say.
-
-    Args:
-        command: What was run.
-        outcome: What was done.
-        catalogues: What was named on the command line.
-    """
-    verdict, broken = outcome.verdict, outcome.broken
-    before, after = outcome.ops
-    blamed = None if broken is None else broken.rule
-    return result_document(
-        command,
-        outcome.label,
-        verdict.verification,
-        ok=outcome.is_success,
-        failures=[] if outcome.is_success else _reasons(outcome),
-        notes=outcome.notes,
-        facts=[
-            ("nodes before", f"{sum(before.values()):,}"),
-            ("nodes after", f"{sum(after.values()):,}"),
-            ("applications", f"{len(outcome.applications):,}"),
-        ],
-        rules=rule_uses(outcome.counts, outcome.refused),
-        findings=broken_rule(
-            outcome.rules,
-            outcome.counts,
-            verdict.verification,
-            catalogues=catalogues,
-            blamed=blamed,
-            reason="" if broken is None else broken.reason,
-        ),
-    )
-
-
-def missing_lines(outcome: RewriteOutcome) -> list[str]:
+def _missing(outcome: RewriteOutcome) -> list[str]:
     """Say of each entry of the plan that does not fit where it stands, and why."""
     if outcome.plan is None:
         return []
@@ -411,7 +412,7 @@ def _blame(broken: BrokenTurn) -> list[str]:
     return [f"{culprit} breaks the model{when}: {broken.reason}", *done]
 
 
-def rewrite_record(outcome: RewriteOutcome) -> Json:
+def _rewrite_record(outcome: RewriteOutcome) -> Json:
     """Return the record ``dpl.rewrite/1``."""
     verdict, broken = outcome.verdict, outcome.broken
     before, after = outcome.ops
@@ -419,10 +420,10 @@ def rewrite_record(outcome: RewriteOutcome) -> Json:
         "schema": "dpl.rewrite/1",
         "counts": dict(outcome.counts),
         "unmet": list(outcome.unmet),
-        "applications": [application_record(item) for item in outcome.applications],
+        "applications": [_application(item) for item in outcome.applications],
         "rounds": outcome.rounds,
-        "refused": refusals(outcome.refused),
-        "missing": missing_lines(outcome),
+        "refused": record_of(outcome.refused),
+        "missing": _missing(outcome),
         "broken": None
         if broken is None
         else {

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dplcli.escaping import one_line
-from dplcli.ir.model import scope_of
 from dplcli.ir.printer import node_window, print_node
-from dplcli.passes.select import in_program_order
-from dplcli.report.json import coverage, initializer_summary, op_histogram
+from dplcli.report.json import initializer_summary, op_histogram
 from dplcli.report.layout import Group, Table, Text
 
 if TYPE_CHECKING:
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
     from dplcli.dpl import Rejection
     from dplcli.ir import Model, Node, Value
     from dplcli.outcomes import Verdict
-    from dplcli.passes.partition import Partition
-    from dplcli.passes.select import Selection
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
@@ -303,27 +299,6 @@ def _main_reason(refused: Iterable[Rejection]) -> str:
     return f"{stage}: {reason}" + (f" (and {others} like it)" if others else "")
 
 
-def listing(selection: Selection) -> list[Part]:
-    """Return every match and every refusal, as far as there are any."""
-    parts: list[Part] = []
-    if selection.matches:
-        parts += [Text(), match_list(selection)]
-    if selection.refused:
-        parts += [Text(), refusal_list(selection.refused)]
-    return parts
-
-
-def match_list(selection: Selection) -> Part:
-    """Return one row per match: rule, scope, root and nodes."""
-    table = Table("rule", "scope", "root", "nodes", prose=("nodes",))
-    for found in in_program_order(selection.matches):
-        nodes = " ".join(f"{node.op_type}:{node.label}" for node in found.nodes)
-        table.add_row(
-            found.rule.qualified_name, scope_of(found.root.graph), found.root.label, nodes
-        )
-    return table
-
-
 def refusal_list(refused: Iterable[Rejection]) -> Part:
     """Return one row per refused match: rule, root, stage and reason."""
     table = Table("rule", "root", "stage", "reason", prose=("reason",))
@@ -331,30 +306,6 @@ def refusal_list(refused: Iterable[Rejection]) -> Part:
         root = f"{item.root.op_type} {item.root.label}"
         table.add_row(item.rule.qualified_name, root, item.stage, item.reason)
     return table
-
-
-def functions_by_rule(partitions: Sequence[Partition]) -> dict[str, list[str]]:
-    """List the functions written for each rule, in order of first call."""
-    functions: dict[str, dict[str, None]] = {}
-    for item in partitions:
-        names = functions.setdefault(item.match.rule.qualified_name, {})
-        names[f"{item.function.domain}::{item.function.name}"] = None
-    return {rule: list(names) for rule, names in functions.items()}
-
-
-def summary_line(nodes: tuple[int, int], selection: Selection) -> Text:
-    """Say how much of the model went into functions."""
-    covered = coverage(selection)
-    before, after = nodes
-    share = 100 * covered["nodes"] / covered["of"] if covered["of"] else 0
-    known = sum(selection.outlined.values())
-    plural = "a call that was" if known == 1 else "calls that were"
-    already = f", {known} of them {plural} there before" if known else ""
-    return Text(
-        f"{covered['nodes']} of {covered['of']} nodes ({share:.0f} %) are inside functions"
-        f"{already}; "
-        f"the main graph went from {before} to {after} nodes."
-    )
 
 
 def _printable(result: VerificationResult) -> VerificationResult:
@@ -409,18 +360,14 @@ def _figures(output: OutputComparison) -> tuple[str, ...]:
     return (
         output.name,
         level,
-        _short(output.max_abs),
-        _short(output.max_rel),
+        number(output.max_abs),
+        number(output.max_rel),
         ulp,
-        _short(output.rtol),
-        _short(output.atol),
+        number(output.rtol),
+        number(output.atol),
         percent(share_of_tolerance(output)),
         "ok" if output.ok else f"{output.mismatches} differ",
     )
-
-
-def _short(number: float | None) -> str:
-    return "" if number is None else f"{number:.2g}"
 
 
 def model_report(model: Model, label: str) -> Part:
@@ -496,6 +443,11 @@ def node_report(node: Node) -> Part:
 
 
 # What a command that writes a model says at its end: the check, the file, why there is none.
+
+
+def note(text: str) -> Text:
+    """Return something that a reader should know."""
+    return Text(f"note: {text}", style="yellow")
 
 
 def ending(written: Verdict, *, is_changed: bool, is_verified: bool) -> list[Part]:

@@ -131,20 +131,20 @@ class AttributeContract:
         kind: ``int``, ``floats``, …, as ONNX calls it.
         node: Number of the body's node that reads it.
         reads: As which of its attributes.
+        is_given: Whether every call gives it.
         values: The values given, each once, in order of appearance; at most sixteen.
         distinct: How many different values there are.
         default: What the operator does without it, where the standard says so.
-        is_given: Whether every call gives it.
     """
 
     name: str
     kind: str
     node: int
     reads: str
+    is_given: bool = field(default=True, kw_only=True)
     values: tuple[Plain, ...] = ()
     distinct: int = 0
     default: Plain | None = None
-    is_given: bool = True
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,7 @@ class FunctionContract:
         rule: The rule it was made by (TVM's *Composite*); "" for a region, which calls functions
             of rules.
         target: Who is to supply the kernel (TVM's *Codegen*).
+        doc: What the rule is, for a reader; only where it is known.
         calls: How many nodes call it; None where there is no model.
         opsets: The opsets that its body is written in.
         inputs: Its inputs, in order.
@@ -205,13 +206,13 @@ class FunctionContract:
         parts: What sets it off from others of its rule.
         conditions: What the rule asks besides, as text; only where it is known.
         variations: What a match may have beyond this, in sentences; only without a model.
-        doc: What the rule is, for a reader; only where it is known.
     """
 
     domain: str
     name: str
     rule: str
     target: str
+    doc: str = field(default="", kw_only=True)
     calls: int | None
     opsets: Mapping[str, int]
     inputs: tuple[PortContract, ...]
@@ -221,7 +222,6 @@ class FunctionContract:
     parts: Parts = Parts()
     conditions: tuple[str, ...] = ()
     variations: tuple[str, ...] = ()
-    doc: str = ""
 
     @property
     def origin(self) -> str:

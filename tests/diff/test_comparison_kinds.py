@@ -9,6 +9,7 @@ from onnx import numpy_helper
 
 from dplcli.diff.comparison import distance
 from dplcli.ir import ArrayTensor
+from dplcli.outcomes import DiffOutcome
 from dplcli.report.diff import diff_record
 from tests.diff.compared import NET, difference, words
 from tests.helpers import model_from_bytes, proto_from_text
@@ -281,7 +282,7 @@ def test_distance(first: np.ndarray, second: np.ndarray, expected: tuple[object,
 def test_infinity_is_valid_json() -> None:
     """JSON has no infinity, so it is written as text."""
     after = model_from_bytes(_with_infinity().SerializeToString())
-    record = diff_record(("a", "b"), difference(NET, after))
+    record = diff_record(DiffOutcome(("a", "b"), difference(NET, after)))
     text = json.dumps(record, allow_nan=False)
     assert '"max_abs": "inf"' in text
 

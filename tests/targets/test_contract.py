@@ -62,12 +62,10 @@ def test_the_record_says_all_a_kernel_must_know() -> None:
 
     attributes = [
         {"name": "pads", "kind": "ints", "node": 0, "reads": "pads", "given": True,
-         "values": [(1, 1, 1, 1), (0, 0, 0, 0)], "distinct": 2, "default": None},
+         "values": [[1, 1, 1, 1], [0, 0, 0, 0]], "distinct": 2, "default": None},
         {"name": "strides", "kind": "ints", "node": 0, "reads": "strides", "given": True,
-         "values": [(1, 1), (2, 2)], "distinct": 2, "default": None},
+         "values": [[1, 1], [2, 2]], "distinct": 2, "default": None},
     ]  # fmt: skip
-    for attribute in attributes:
-        attribute["values"] = list(attribute["values"])  # type: ignore[call-overload]
     assert record["schema"] == "dpl.contract/1"
     assert (record["of"], record["model"], record["notes"]) == ("model", "test", {})
     (function,) = record["functions"]
