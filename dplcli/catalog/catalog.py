@@ -36,22 +36,16 @@ from dplcli.catalog.template import Fragment, ScalarText, labelled, written_out
 from dplcli.catalog.yaml import YamlSource, explain_invalid
 from dplcli.dpl.conditions import Condition
 from dplcli.dpl.pattern import absent, is_op, is_value, outputs, wildcard
-from dplcli.dpl.rule import (
+from dplcli.dpl.replacement import (
     DraftOutput,
-    Example,
-    PatternRule,
+    Replacement,
     RewriteRule,
     check_attributes,
     is_nodewise,
-)
-from dplcli.dpl.text import (
-    Replacement,
-    attribute_names,
-    bound_names,
-    character_column,
     parse_replacement,
-    read_pattern,
 )
+from dplcli.dpl.rule import Example, PatternRule
+from dplcli.dpl.text import attribute_names, bound_names, character_column, read_pattern
 from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
 from dplcli.ir import Attribute, Tensor
 from dplcli.ir.model import called_function
@@ -66,18 +60,8 @@ if TYPE_CHECKING:
     from dplcli.catalog.schema import ExampleEntry, FragmentEntry
     from dplcli.catalog.template import RuleEntry
     from dplcli.dpl.pattern import CallPattern, DFPattern, TextPosition
-    from dplcli.dpl.rule import (
-        Check,
-        ConstantsPolicy,
-        GraphBuilder,
-        Locate,
-        Match,
-        Operand,
-        Opsets,
-        Rejection,
-        RewriteFunction,
-        Rule,
-    )
+    from dplcli.dpl.replacement import GraphBuilder, Operand, RewriteFunction
+    from dplcli.dpl.rule import Check, ConstantsPolicy, Locate, Match, Opsets, Rejection, Rule
     from dplcli.ir import Function, Node, SchemaLibrary, Value
 
     AnyEntry: TypeAlias = PatternEntry | RewriteEntry

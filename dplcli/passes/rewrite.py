@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
 from dplcli.dpl.explain import Tracer
 from dplcli.dpl.matcher import StepBudgetExceededError
-from dplcli.dpl.rule import (
+from dplcli.dpl.replacement import (
     Draft,
     DraftConstant,
     DraftNode,
     DraftOutput,
-    Match,
-    Rejection,
     draft_replacement,
     operands_of,
-    read_match,
     takes_unread,
 )
+from dplcli.dpl.rule import Match, Rejection, read_match
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
 from dplcli.ir.model import (
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from dplcli.catalog.plan import PlanEntry
-    from dplcli.dpl.rule import Operand, RewriteRule
+    from dplcli.dpl.replacement import Operand, RewriteRule
     from dplcli.ir import Model
     from dplcli.passes.rewriter import RewriteListener
 
@@ -1301,7 +1299,7 @@ class Turn:
         self.has_begun = False
         self.edits = -1
         self.function = rule.instance()
-        own = rule.check if self.function is None or rule.is_nodewise else self.function
+        own = rule.check if rule.text or rule.is_nodewise else self.function
         self.looks_afar = own is not None and not rule.once
 
     def candidates(self, worklist: Worklist) -> dict[Graph, list[Node]]:
@@ -1494,7 +1492,7 @@ class RewriteDriver:
             verdict = judge(match)
             if isinstance(verdict, Rejection):
                 return verdict
-        draft = draft_replacement(match, turn.function or rule.replacement)
+        draft = draft_replacement(match, turn.function)
         if not isinstance(draft, Draft):
             return draft
         if not self.observer.wants(match):

@@ -17,15 +17,8 @@ from dplcli.dpl.pattern import (
     OpName,
     RepeatPattern,
 )
-from dplcli.dpl.rule import (
-    Draft,
-    Match,
-    PatternRule,
-    Rejection,
-    RewriteRule,
-    draft_replacement,
-    read_match,
-)
+from dplcli.dpl.replacement import Draft, RewriteRule, draft_replacement
+from dplcli.dpl.rule import Match, PatternRule, Rejection, read_match
 from dplcli.dpl.text import all_parts
 from dplcli.errors import DplError, PassError
 from dplcli.ir.cost import flops
@@ -512,7 +505,7 @@ class _Selector:
 
 def _object_to_replacement(match: Match, rule: RewriteRule) -> Rejection | None:
     """Say why nothing can take the place of *match*."""
-    draft = draft_replacement(match, rule.instance() or rule.replacement)
+    draft = draft_replacement(match, rule.instance())
     if isinstance(draft, Draft):
         return None
     return match.reject("the rule's function leaves it") if draft is None else draft
@@ -951,11 +944,7 @@ def _count(tally: _Tally, op: str, target: str | None, cost: int | None, count: 
 
 def _targets(selection: Selection) -> dict[Node, str]:
     """Return the target of each node that is in a match."""
-    return {
-        node: found.rule.target
-        for found in selection.matches
-        for node in found.nodes
-    }
+    return {node: found.rule.target for found in selection.matches for node in found.nodes}
 
 
 def _target_before(node: Node) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dplcli.catalog.template import shown
 from dplcli.dpl.explain import headline
-from dplcli.dpl.rule import PatternRule, RewriteRule
+from dplcli.dpl.replacement import RewriteRule
 from dplcli.ir.model import scope_of
 from dplcli.passes.select import describe_part
 from dplcli.report.json import node_record, refusals
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dplcli.catalog.lint import Problem
     from dplcli.dpl.explain import MatchTrace, Mismatch
-    from dplcli.dpl.rule import Rule
+    from dplcli.dpl.rule import PatternRule, Rule
     from dplcli.passes.select import NodeExplanation, PartFit, RuleExplanation
     from dplcli.report.layout import Part
     from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract

@@ -13,7 +13,7 @@ from tests.helpers import model_from_bytes, one_in, proto_from_text, shipped_rew
 from tests.near_misses import failed_trials, kinds_of_examples
 
 if TYPE_CHECKING:
-    from dplcli.dpl.rule import RewriteRule
+    from dplcli.dpl.replacement import RewriteRule
     from dplcli.ir import Model
 
 

@@ -22,7 +22,7 @@ from tests.helpers import one_in, shipped_rewrites
 from tests.near_misses import failed_trials, kinds_of_examples
 
 if TYPE_CHECKING:
-    from dplcli.dpl.rule import RewriteRule
+    from dplcli.dpl.replacement import RewriteRule
     from dplcli.ir import Model
 
 pytestmark = pytest.mark.long
