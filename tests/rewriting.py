@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dplcli.dpl import Condition, Rejection, RewriteRule
-from dplcli.dpl.replacement import Draft, draft_replacement, parse_replacement
+from dplcli.dpl.replacement import Draft, draft_replacement, parse_replacement, whole_node
 from dplcli.dpl.rule import read_match
 from dplcli.dpl.text import attribute_names, bound_names
 from dplcli.ir.model import RULE_KEY
@@ -20,7 +20,6 @@ from dplcli.passes.rewrite import (
     Rewriting,
     replace_match,
     rewrite,
-    whole_node,
 )
 from dplcli.passes.select import judge, matchable_graphs
 from tests.helpers import SCHEMAS, model_from_bytes, pattern_of, print_model, proto_from_text

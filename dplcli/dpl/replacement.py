@@ -38,6 +38,7 @@ from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
 from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import schema_of
+from dplcli.ir.traversal import is_read
 from dplcli.ir.types import dtype_name
 
 if TYPE_CHECKING:
@@ -1031,6 +1032,18 @@ def far_sighted(function: AnyFunction) -> AnyFunction:
 def is_far_sighted(function: object) -> bool:
     """Tell whether *function* may look at anything above the root."""
     return hasattr(function, _FAR)
+
+
+def whole_node(rule: RewriteRule, node: Node) -> Match | None:
+    """Match *node* by itself; its outputs are those that somebody reads.
+
+    None if there are none of them, unless the rule is for such nodes: nothing can take the place
+    of what nobody reads.
+    """
+    read = tuple(output for output in node.outputs if output is not None and is_read(output))
+    if not read and not takes_unread(rule.replacement):
+        return None
+    return Match(rule, node, (node,), {}, (), {}, read)
 
 
 # Refuse a rewrite that would silently drop attributes of the nodes it takes away.

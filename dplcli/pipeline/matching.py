@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dplcli.dpl.rule import parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.onnx_io import built_again, check_sizes, exact_types, load_model, open_sizes, paused_gc
-from dplcli.passes.select import Explainer, fates, measure, select_matches
+from dplcli.passes.select import explain_rules, fates, measure, select_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_any_rules
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from dplcli.dpl.explain import NodeExplanation, RuleExplanation
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, Shape, Value
-    from dplcli.passes.select import Coverage, NodeExplanation, RuleExplanation, Selection
+    from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import Settings as VerifySettings
     from dplcli.verify.settings import VerificationResult
 
@@ -141,7 +142,7 @@ def explain(  # noqa: PLR0913  # all by keyword
     )
     asked = _named_rules(tried, only)
     nodes = [] if node is None else find_nodes(model, node)
-    explainer = Explainer(model, tried)
+    explainer = explain_rules(model, tried)
     verdicts = tuple(explainer.node(rule, found) for found in nodes for rule in asked)
     summaries = () if node is not None else tuple(map(explainer.rule, asked))
     return ExplainOutcome(model_path.name, summaries, verdicts, tuple(model.notes))

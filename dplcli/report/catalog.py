@@ -6,10 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dplcli.catalog.template import shown
-from dplcli.dpl.explain import headline
+from dplcli.dpl.explain import describe_part, headline
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.ir.model import scope_of
-from dplcli.passes.select import describe_part
 from dplcli.report.json import node_record, refusals
 from dplcli.report.layout import Group, Table, Text, joined
 from dplcli.report.tables import few
@@ -18,9 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.catalog.lint import Problem
-    from dplcli.dpl.explain import MatchTrace, Mismatch
+    from dplcli.dpl.explain import (
+        MatchTrace,
+        Mismatch,
+        NodeExplanation,
+        PartFit,
+        RuleExplanation,
+    )
     from dplcli.dpl.rule import PatternRule, Rule
-    from dplcli.passes.select import NodeExplanation, PartFit, RuleExplanation
     from dplcli.report.layout import Part
     from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract
 
