@@ -36,22 +36,15 @@ from dplcli.catalog.template import Fragment, ScalarText, labelled, written_out
 from dplcli.catalog.yaml import YamlSource, explain_invalid
 from dplcli.dpl.conditions import Condition
 from dplcli.dpl.pattern import absent, is_op, is_value, outputs, wildcard
-from dplcli.dpl.rule import (
+from dplcli.dpl.replacement import (
     DraftOutput,
-    Example,
-    PatternRule,
     RewriteRule,
     check_attributes,
     is_nodewise,
-)
-from dplcli.dpl.text import (
-    Replacement,
-    attribute_names,
-    bound_names,
-    character_column,
     parse_replacement,
-    read_pattern,
 )
+from dplcli.dpl.rule import Example, PatternRule
+from dplcli.dpl.text import attribute_names, bound_names, character_column, read_pattern
 from dplcli.errors import CatalogError, PatternSyntaxError, did_you_mean
 from dplcli.ir import Attribute, Tensor
 from dplcli.ir.model import called_function
@@ -66,18 +59,8 @@ if TYPE_CHECKING:
     from dplcli.catalog.schema import ExampleEntry, FragmentEntry
     from dplcli.catalog.template import RuleEntry
     from dplcli.dpl.pattern import CallPattern, DFPattern, TextPosition
-    from dplcli.dpl.rule import (
-        Check,
-        ConstantsPolicy,
-        GraphBuilder,
-        Locate,
-        Match,
-        Operand,
-        Opsets,
-        Rejection,
-        RewriteFunction,
-        Rule,
-    )
+    from dplcli.dpl.replacement import GraphBuilder, Operand, RewriteFunction
+    from dplcli.dpl.rule import Check, ConstantsPolicy, Locate, Match, Opsets, Rejection, Rule
     from dplcli.ir import Function, Node, SchemaLibrary, Value
 
     AnyEntry: TypeAlias = PatternEntry | RewriteEntry
@@ -459,21 +442,11 @@ class RuleMaker:
         pattern, unused = self._pattern(place, entry)
         return PatternRule(
             target=target,
-            name=entry.name,
-            pattern=pattern,
-            where=_conditions(place, entry, pattern),
             constants=entry.constants or constants,
-            doc=entry.doc,
             metadata=entry.attrs,
-            origin=place.origin,
-            check=self._check(place, entry),
             escape=entry.escape,
             order=entry.order,
-            examples=examples_of(place, entry.examples),
-            locate=_locator(place, entry.pattern),
-            opsets=_opsets(entry),
-            unused=unused,
-            values=place.values,
+            **self._common(place, entry, pattern, unused),
         )
 
     def rewrite_rule(self, place: RuleEntry, entry: RewriteEntry) -> RewriteRule:
@@ -484,37 +457,44 @@ class RuleMaker:
         """
         pattern, unused = self._pattern(place, entry)
         replacement = self._becoming(place, entry, pattern)
-        conditions = _conditions(place, entry, pattern)
+        common = self._common(place, entry, pattern, unused)
         try:
-            return RewriteRule(
-                name=entry.name,
-                pattern=pattern,
-                replacement=replacement,
-                where=conditions,
-                doc=entry.doc,
-                origin=place.origin,
-                check=self._check(place, entry),
-                examples=examples_of(place, entry.examples),
-                locate=_locator(place, entry.pattern),
-                opsets=_opsets(entry),
-                unused=unused,
-                once=entry.once,
-                values=place.values,
-            )
+            return RewriteRule(replacement=replacement, once=entry.once, **common)
         except PatternSyntaxError as error:
             raise place.error_in_text(error, ("replacement",)) from error
 
+    def _common(
+        self, place: RuleEntry, entry: AnyEntry, pattern: DFPattern, unused: tuple[str, ...]
+    ) -> dict[str, Any]:
+        """Return what rules of both kinds say."""
+        return {
+            "name": entry.name,
+            "pattern": pattern,
+            "where": _conditions(place, entry, pattern),
+            "doc": entry.doc,
+            "origin": place.origin,
+            "check": self._check(place, entry),
+            "examples": examples_of(place, entry.examples),
+            "locate": _locator(place, entry.pattern),
+            "opsets": _opsets(entry),
+            "unused": unused,
+            "values": place.values,
+        }
+
     def _becoming(
         self, place: RuleEntry, entry: RewriteEntry, pattern: DFPattern
-    ) -> Replacement | RewriteFunction:
+    ) -> RewriteFunction:
         """Read the replacement, or find the function."""
         if entry.function is not None:
             return self._function(place, entry, entry.function)
-        replacement = self._replacement(place, entry, pattern)
+        names = bound_names(pattern), attribute_names(pattern)
+        key = "replacement"
         try:
+            replacement = parse_replacement(entry.replacement or "", *names, self.schemas)
+            key = "pattern"
             check_attributes(pattern, replacement.carried, self.schemas)
         except PatternSyntaxError as error:
-            raise place.error_in_text(error, ("pattern",)) from error
+            raise place.error_in_text(error, (key,)) from error
         return replacement
 
     def _function(self, place: RuleEntry, entry: RewriteEntry, name: str) -> RewriteFunction:
@@ -534,15 +514,6 @@ class RuleMaker:
             return read_pattern(entry.pattern, self.schemas)
         except PatternSyntaxError as error:
             raise place.error_in_text(error, ("pattern",)) from error
-
-    def _replacement(
-        self, place: RuleEntry, entry: RewriteEntry, pattern: DFPattern
-    ) -> Replacement:
-        names = bound_names(pattern), attribute_names(pattern)
-        try:
-            return parse_replacement(entry.replacement or "", *names, self.schemas)
-        except PatternSyntaxError as error:
-            raise place.error_in_text(error, ("replacement",)) from error
 
     def _check(self, place: RuleEntry, entry: AnyEntry) -> Check | None:
         return None if entry.check is None else self._import(place, "check", entry.check)

@@ -28,8 +28,8 @@ from dplcli.dpl.pattern import (
     TypedPattern,
     WildcardPattern,
 )
-from dplcli.dpl.rule import FIRST_OPSET, RewriteRule
-from dplcli.dpl.text import all_parts, bound_names, new_nodes, visible_parts
+from dplcli.dpl.replacement import FIRST_OPSET, RewriteRule
+from dplcli.dpl.text import all_parts, bound_names, visible_parts
 from dplcli.ir.operators import MOVED
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.conditions import Expression
     from dplcli.dpl.pattern import AttributeValue, DFPattern
+    from dplcli.dpl.replacement import NodeCall
     from dplcli.dpl.rule import Rule
-    from dplcli.dpl.text import NewNode
     from dplcli.ir import OpSchema, SchemaLibrary
 
     Severity: TypeAlias = Literal["error", "warning"]
@@ -509,7 +509,7 @@ def _unused_names(rule: Rule) -> Iterator[Problem]:
 def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Problem]:
     """Compare the nodes of a replacement with every opset that the rule claims."""
     first, last = rule.opsets
-    for node in new_nodes(rule.text.outputs if rule.text else ()):
+    for node in rule.text.calls if rule.text else ():
         versions = list(schemas.versions(node.op_type, node.domain))
         if not versions or node.domain:
             continue
@@ -525,7 +525,7 @@ def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Problem]:
             yield from _misfits(rule, node, schema)
 
 
-def _misfits(rule: RewriteRule, node: NewNode, schema: OpSchema) -> Iterator[Problem]:
+def _misfits(rule: RewriteRule, node: NodeCall, schema: OpSchema) -> Iterator[Problem]:
     where = f"in opset {schema.since}"
     if not schema.min_inputs <= len(node.args) <= schema.max_inputs:
         message = f"the replacement gives {node.op_type} {len(node.args)} inputs, wrong {where}"
@@ -541,7 +541,7 @@ def _misfits(rule: RewriteRule, node: NewNode, schema: OpSchema) -> Iterator[Pro
 
 
 def _wrong_kind(
-    rule: RewriteRule, node: NewNode, name: str, expression: Expression, kind: str
+    rule: RewriteRule, node: NodeCall, name: str, expression: Expression, kind: str
 ) -> Iterator[Problem]:
     try:
         value = expression.value({})

@@ -21,7 +21,7 @@ from dplcli.files import append_to_file, encoded, temporary_file
 from dplcli.report.catalog import contract_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dplcli.report.document import Document
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from dplcli.dpl.conditions import Condition
     from dplcli.dpl.matcher import Matcher, StepBudgetExceededError
     from dplcli.dpl.pattern import DFPattern
-    from dplcli.dpl.rule import Example, Match, PatternRule, Rejection, RewriteRule
+    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.dpl.rule import Example, Match, PatternRule, Rejection
 else:
     __getattr__ = lazy(
         __name__,
@@ -36,7 +37,7 @@ else:
             "Matcher": "dplcli.dpl.matcher",
             "PatternRule": "dplcli.dpl.rule",
             "Rejection": "dplcli.dpl.rule",
-            "RewriteRule": "dplcli.dpl.rule",
+            "RewriteRule": "dplcli.dpl.replacement",
             "StepBudgetExceededError": "dplcli.dpl.matcher",
         },
     )

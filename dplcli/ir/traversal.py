@@ -67,6 +67,11 @@ def users(value: Value) -> Iterator[Node]:
             yield enclosing
 
 
+def is_read(value: Value) -> bool:
+    """Tell whether a node reads *value* or a graph returns it."""
+    return bool(value.use_count or value.returned_by)
+
+
 def is_read_only_by(value: Value, node: Node) -> bool:
     """Tell whether *node* alone reads *value*, perhaps more than once, Identity nodes aside.
 

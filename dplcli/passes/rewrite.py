@@ -7,20 +7,18 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
-from dplcli.dpl.explain import Tracer
+from dplcli.dpl.explain import why_not
 from dplcli.dpl.matcher import StepBudgetExceededError
-from dplcli.dpl.rule import (
+from dplcli.dpl.replacement import (
     Draft,
     DraftConstant,
     DraftNode,
     DraftOutput,
-    Match,
-    Rejection,
     draft_replacement,
     operands_of,
-    read_match,
-    takes_unread,
+    whole_node,
 )
+from dplcli.dpl.rule import Match, Rejection, read_match
 from dplcli.errors import PassError
 from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
 from dplcli.ir.model import (
@@ -39,7 +37,7 @@ from dplcli.ir.traversal import (
     needed_within,
 )
 from dplcli.passes.partition import unique
-from dplcli.passes.rewriter import GraphRewriter, erase_unread, is_read, raise_ir_version
+from dplcli.passes.rewriter import GraphRewriter, erase_unread, raise_ir_version
 from dplcli.passes.select import judge, matchable_graphs
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from dplcli.catalog.plan import PlanEntry
-    from dplcli.dpl.rule import Operand, RewriteRule
+    from dplcli.dpl.replacement import Operand, RewriteRule
     from dplcli.ir import Model
     from dplcli.passes.rewriter import RewriteListener
 
@@ -1301,7 +1299,7 @@ class Turn:
         self.has_begun = False
         self.edits = -1
         self.function = rule.instance()
-        own = rule.check if self.function is None or rule.is_nodewise else self.function
+        own = rule.check if rule.text or rule.is_nodewise else self.function
         self.looks_afar = own is not None and not rule.once
 
     def candidates(self, worklist: Worklist) -> dict[Graph, list[Node]]:
@@ -1494,7 +1492,7 @@ class RewriteDriver:
             verdict = judge(match)
             if isinstance(verdict, Rejection):
                 return verdict
-        draft = draft_replacement(match, turn.function or rule.replacement)
+        draft = draft_replacement(match, turn.function)
         if not isinstance(draft, Draft):
             return draft
         if not self.observer.wants(match):
@@ -1512,18 +1510,6 @@ class RewriteDriver:
         self.counts[rule.qualified_name] += 1
         self.observer.applied(application)
         self.loops.check(rule.qualified_name, self.counts[rule.qualified_name])
-
-
-def whole_node(rule: RewriteRule, node: Node) -> Match | None:
-    """Match *node* by itself; its outputs are those that somebody reads.
-
-    None if there are none of them, unless the rule is for such nodes: nothing can take the place
-    of what nobody reads.
-    """
-    read = tuple(output for output in node.outputs if output is not None and is_read(output))
-    if not read and not takes_unread(rule.replacement):
-        return None
-    return Match(rule, node, (node,), {}, (), {}, read)
 
 
 # Apply rewrite rules until nothing changes: the front of the driver.
@@ -1796,7 +1782,7 @@ class _Replay:
             self.guide.rejection = None
             if self.driver.apply_at(rule, node):
                 return ""
-            reason = _explain(rule, node, self.guide.rejection)
+            reason = why_not(rule, node, self.guide.rejection)
         return reason
 
 
@@ -1817,16 +1803,3 @@ def _makes(node: Node, entry: PlanEntry) -> bool:
     if node.qualified_op != entry.op_type:
         return False
     return any(output is not None and output.name == entry.output for output in node.outputs)
-
-
-def _explain(rule: RewriteRule, node: Node, rejection: Rejection | None) -> str:
-    """Say why *rule* was not applied at *node*."""
-    if rejection is not None:
-        return f"refused by {rejection.stage}: {rejection.reason}"
-    if rule.is_nodewise:
-        is_dead = whole_node(rule, node) is None
-        return "nobody reads what it makes" if is_dead else "the rule's function leaves it"
-    trace = Tracer(rule).trace(node)
-    if trace.mismatch is not None:
-        return f"the pattern expects {trace.mismatch.expected}, there is {trace.mismatch.found}"
-    return "the rule's function leaves it" if trace.fits else "the pattern does not match"

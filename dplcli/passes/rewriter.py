@@ -12,7 +12,7 @@ from dplcli.ir.model import (
     called_function,
     record_uses,
 )
-from dplcli.ir.traversal import captured_values, enclosing_node
+from dplcli.ir.traversal import captured_values, enclosing_node, is_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -341,8 +341,3 @@ def erase_unread(values: Iterable[Value], listener: RewriteListener | None = Non
         erased.append(node)
         pending += read
     return erased
-
-
-def is_read(value: Value) -> bool:
-    """Tell whether a node reads *value* or a graph returns it."""
-    return bool(value.use_count or value.returned_by)

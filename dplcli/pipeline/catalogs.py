@@ -12,7 +12,8 @@ from dplcli.catalog.catalog import installed_catalogs, write_catalog
 from dplcli.catalog.lint import MOST_VARIANTS, NoInstanceError, Problem, instances, lint
 from dplcli.catalog.schema import json_schema
 from dplcli.catalog.yaml import YamlSource
-from dplcli.dpl.rule import PatternRule, RewriteRule
+from dplcli.dpl.replacement import RewriteRule
+from dplcli.dpl.rule import PatternRule
 from dplcli.errors import DplError, InvalidModelError, UsageError, VerificationError, did_you_mean
 from dplcli.files import temporary_folder
 from dplcli.ir.traversal import behind_identities

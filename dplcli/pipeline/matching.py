@@ -9,7 +9,7 @@ from dplcli.dpl.rule import parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.onnx_io import built_again, check_sizes, exact_types, load_model, open_sizes, paused_gc
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
-from dplcli.passes.select import Explainer, fates, measure, select_matches
+from dplcli.passes.select import explain_rules, fates, measure, select_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_any_rules
@@ -102,7 +102,7 @@ def explain(  # noqa: PLR0913  # all by keyword
     )
     asked = _named_rules(tried, only)
     nodes = [] if node is None else find_nodes(model, node)
-    explainer = Explainer(model, tried)
+    explainer = explain_rules(model, tried)
     return ExplainOutcome(
         label=model_path.name,
         rules=() if node is not None else tuple(map(explainer.rule, asked)),

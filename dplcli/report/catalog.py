@@ -6,10 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.template import shown
-from dplcli.dpl.explain import headline
-from dplcli.dpl.rule import PatternRule, RewriteRule
+from dplcli.dpl.explain import describe_part, headline
+from dplcli.dpl.replacement import RewriteRule
 from dplcli.ir.model import scope_of
-from dplcli.passes.select import describe_part
 from dplcli.report.document import Case, Document, Finding, read_place
 from dplcli.report.json import node_record, record_of
 from dplcli.report.layout import Group, Table, Text, joined
@@ -19,11 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.catalog.lint import Problem
-    from dplcli.dpl.explain import MatchTrace, Mismatch
-    from dplcli.dpl.rule import Rule
+    from dplcli.dpl.explain import (
+        MatchTrace,
+        Mismatch,
+        NodeExplanation,
+        PartFit,
+        RuleExplanation,
+    )
+    from dplcli.dpl.rule import PatternRule, Rule
     from dplcli.errors import DplError
     from dplcli.outcomes import CatalogEntry, ExplainOutcome, Trial
-    from dplcli.passes.select import NodeExplanation, PartFit, RuleExplanation
     from dplcli.report.document import Status
     from dplcli.report.layout import Part
     from dplcli.targets import AttributeContract, Contract, FunctionContract, PortContract

@@ -1,6 +1,6 @@
 """The functions that rewrite rules of YAML catalogues may name without importing anything.
 
-Each takes a match and a :class:`~dplcli.dpl.rule.GraphBuilder` and describes what takes the
+Each takes a match and a :class:`~dplcli.dpl.replacement.GraphBuilder` and describes what takes the
 match's place. Those made by :func:`nodewise` need no pattern: they look at nodes one by one.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dplcli.errors import CatalogError, did_you_mean
 
 if TYPE_CHECKING:
-    from dplcli.dpl.rule import RewriteFunction
+    from dplcli.dpl.replacement import RewriteFunction
 
 
 _FUNCTIONS: dict[str, tuple[str, ...]] = {

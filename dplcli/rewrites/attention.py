@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 
 import numpy as np
 
-from dplcli.dpl.rule import DraftOutput, far_sighted, nodewise
+from dplcli.dpl.replacement import DraftOutput, far_sighted, nodewise
 from dplcli.ir import Tensor, Value
 from dplcli.ir.operators import attribute_of, inputs_of
 from dplcli.ir.traversal import behind_identities
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.rule import GraphBuilder, Match, Operand, Rejection
+    from dplcli.dpl.replacement import GraphBuilder, Operand
+    from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Node
     from dplcli.shapes.rules import Dims
     from dplcli.shapes.terms import Number

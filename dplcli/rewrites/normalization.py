@@ -13,7 +13,8 @@ from dplcli.rewrites.operands import size_of, static_shape
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl.rule import GraphBuilder, Match, NewValue, Operand, Rejection
+    from dplcli.dpl.replacement import GraphBuilder, NewValue, Operand
+    from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Node, Value
 
 

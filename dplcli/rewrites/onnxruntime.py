@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dplcli.dpl.rule import BuildError
+from dplcli.dpl.replacement import BuildError
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.rule import GraphBuilder, Match, Operand, Rejection
+    from dplcli.dpl.replacement import GraphBuilder, Operand
+    from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Node, Value
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dplcli.dpl.rule import DraftOutput
+from dplcli.dpl.replacement import DraftOutput
 from dplcli.ir import Value
 from dplcli.ir.operators import attribute_of, inputs_of
 from dplcli.ir.traversal import behind_identities
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.rule import GraphBuilder, Operand
+    from dplcli.dpl.replacement import GraphBuilder, Operand
     from dplcli.ir import Node
     from dplcli.shapes.rules import Dims
     from dplcli.shapes.terms import Number

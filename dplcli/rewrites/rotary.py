@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
-from dplcli.dpl.rule import DraftOutput, far_sighted
+from dplcli.dpl.replacement import DraftOutput, far_sighted
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
 from dplcli.rewrites.attention import node_of
@@ -24,7 +24,8 @@ from dplcli.shapes import described, shape_of
 from dplcli.shapes.terms import multiply
 
 if TYPE_CHECKING:
-    from dplcli.dpl.rule import GraphBuilder, Match, Operand, Rejection
+    from dplcli.dpl.replacement import GraphBuilder, Operand
+    from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Value
     from dplcli.shapes.rules import Dims
     from dplcli.shapes.terms import Number

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from dplcli.dpl.conditions import widens
-from dplcli.dpl.rule import nodewise
+from dplcli.dpl.replacement import nodewise
 from dplcli.ir import ArrayTensor, Tensor
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, is_placeholder
 from dplcli.ir.operators import RANDOM_OPS, attribute_of
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.rule import GraphBuilder, Match, NewValue, Operand, Rejection
+    from dplcli.dpl.replacement import GraphBuilder, NewValue, Operand
+    from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Attribute, Graph, Model, Node, Value
     from dplcli.shapes.rules import Dims
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.rule import RewriteRule
+    from dplcli.dpl.replacement import RewriteRule
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]

@@ -13,7 +13,7 @@ from tests.catalogues.near_misses import failed_trials, kinds_of_examples
 from tests.helpers import model_from_bytes, one_in, proto_from_text, shipped_rewrites
 
 if TYPE_CHECKING:
-    from dplcli.dpl.rule import RewriteRule
+    from dplcli.dpl.replacement import RewriteRule
     from dplcli.ir import Model
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.rule import RewriteRule
+    from dplcli.dpl.replacement import RewriteRule
 
 CATALOGUES = ("fuse_attention", "fuse_ort_attention")
 READERS = ("attention", "rotary_embedding", "ort_attention", "ort_rotary_embedding")

@@ -28,7 +28,7 @@ from tests.helpers import SCHEMAS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.dpl.rule import RewriteRule
+    from dplcli.dpl.replacement import RewriteRule
 
 CATALOGUE = Path(__file__).parents[2] / "patterns" / "fuse_attention.yaml"
 OPERATORS = {"Attention", "RotaryEmbedding"}

@@ -28,7 +28,7 @@ from tests.helpers import SCHEMAS, one_in, with_long
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dplcli.dpl.rule import RewriteRule
+    from dplcli.dpl.replacement import RewriteRule
 
 pytestmark = pytest.mark.long
 

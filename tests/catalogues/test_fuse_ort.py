@@ -22,7 +22,7 @@ from tests.catalogues.near_misses import failed_trials, kinds_of_examples
 from tests.helpers import one_in, shipped_rewrites
 
 if TYPE_CHECKING:
-    from dplcli.dpl.rule import RewriteRule
+    from dplcli.dpl.replacement import RewriteRule
     from dplcli.ir import Model
 
 pytestmark = pytest.mark.long

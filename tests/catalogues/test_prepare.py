@@ -17,7 +17,7 @@ from dplcli.pipeline.catalogs import Trier
 from tests.helpers import SCHEMAS, one_in
 
 if TYPE_CHECKING:
-    from dplcli.dpl.rule import RewriteRule
+    from dplcli.dpl.replacement import RewriteRule
 
 CATALOG = Path(__file__).parents[2] / "patterns" / "prepare.yaml"
 

@@ -13,7 +13,8 @@ import pytest
 from onnx import helper
 
 from dplcli.catalog import read_catalogs
-from dplcli.dpl.rule import PatternRule, RewriteRule, nodewise
+from dplcli.dpl.replacement import RewriteRule, nodewise
+from dplcli.dpl.rule import PatternRule
 from dplcli.errors import PassError
 from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
@@ -33,7 +34,8 @@ from tests.passes.rewriting import rewrite_rule, rewritten
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dplcli.dpl.rule import GraphBuilder, Match, Operand
+    from dplcli.dpl.replacement import GraphBuilder, Operand
+    from dplcli.dpl.rule import Match
 
 PATTERNS = Path(__file__).parents[2] / "patterns"
 CATALOGUES = sorted(path.name for path in PATTERNS.glob("*.yaml") if ".examples" not in path.name)

@@ -212,7 +212,7 @@ MEMORY = """
 import numpy as np
 
 from dplcli.dpl import RewriteRule, wildcard
-from dplcli.dpl.rule import nodewise
+from dplcli.dpl.replacement import nodewise
 
 @nodewise("Neg")
 class every_third:

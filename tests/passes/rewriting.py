@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dplcli.dpl import Condition, Rejection, RewriteRule
-from dplcli.dpl.rule import Draft, draft_replacement, read_match
-from dplcli.dpl.text import Replacement, attribute_names, bound_names, parse_replacement
+from dplcli.dpl.replacement import Draft, draft_replacement, parse_replacement, whole_node
+from dplcli.dpl.rule import read_match
+from dplcli.dpl.text import attribute_names, bound_names
 from dplcli.ir.model import RULE_KEY
 from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
@@ -19,7 +20,6 @@ from dplcli.passes.rewrite import (
     Rewriting,
     replace_match,
     rewrite,
-    whole_node,
 )
 from dplcli.passes.select import judge, matchable_graphs
 from tests.helpers import SCHEMAS, model_from_bytes, pattern_of, print_model, proto_from_text
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     import onnx
 
-    from dplcli.dpl.rule import Match, RewriteFunction
+    from dplcli.dpl.replacement import RewriteFunction
+    from dplcli.dpl.rule import Match
     from dplcli.ir import Model, Node, Value
     from dplcli.passes.rewrite import Application
 
@@ -44,7 +45,7 @@ def rewrite_rule(
 ) -> RewriteRule:
     """Make a rule whose attributes nobody counts."""
     read = pattern_of(pattern)
-    replacement: Replacement | RewriteFunction
+    replacement: RewriteFunction
     if isinstance(becomes, str):
         names = bound_names(read), attribute_names(read)
         replacement = parse_replacement(becomes, *names, SCHEMAS)
@@ -178,7 +179,7 @@ def _matches(rule: RewriteRule, node: Node) -> Iterator[Match]:
 
 def _is_replaced(match: Match) -> bool:
     assert isinstance(match.rule, RewriteRule)
-    draft = draft_replacement(match, match.rule.instance() or match.rule.replacement)
+    draft = draft_replacement(match, match.rule.instance())
     if not isinstance(draft, Draft):
         return False
     return isinstance(replace_match(match, draft, NewNames(match.root.graph.model)), Change)

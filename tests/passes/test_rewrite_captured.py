@@ -16,7 +16,7 @@ from tests.passes.rewriting import bound, check_settled, rewrite_rule, rewritten
 
 if TYPE_CHECKING:
     from dplcli.dpl import Match, RewriteRule
-    from dplcli.dpl.rule import GraphBuilder, NewValue, Operand
+    from dplcli.dpl.replacement import GraphBuilder, NewValue, Operand
 
 NEGATION = rewrite_rule("Neg(Neg(v))", "v", name="negation")
 COPY = rewrite_rule("Identity(v)", "v", name="copy")

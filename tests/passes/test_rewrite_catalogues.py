@@ -25,7 +25,7 @@ from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, pr
 from tests.strategies import graphs, within
 
 if TYPE_CHECKING:
-    from dplcli.dpl.rule import RewriteRule
+    from dplcli.dpl.replacement import RewriteRule
     from tests.strategies import RandomGraph
 
     Entry: TypeAlias = tuple[str, str]

@@ -9,7 +9,7 @@ import onnx.checker
 import pytest
 
 from dplcli.dpl import RewriteRule, is_const, is_op, wildcard
-from dplcli.dpl.rule import DraftOutput, GraphBuilder
+from dplcli.dpl.replacement import DraftOutput, GraphBuilder
 from dplcli.errors import DplError, PassError
 from dplcli.ir import ArrayTensor, Attribute
 from dplcli.passes.rewrite import rewrite
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Match, Rejection
     from dplcli.dpl.pattern import DFPattern
-    from dplcli.dpl.rule import NewValue, Operand, RewriteFunction
+    from dplcli.dpl.replacement import NewValue, Operand, RewriteFunction
 
     Function = Callable[[Match, GraphBuilder], Any]
 

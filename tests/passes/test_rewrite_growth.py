@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dplcli.dpl import Match, RewriteRule
-    from dplcli.dpl.rule import GraphBuilder, NewValue
+    from dplcli.dpl.replacement import GraphBuilder, NewValue
     from dplcli.ir import Node
     from dplcli.passes.rewrite import Rewriting
 

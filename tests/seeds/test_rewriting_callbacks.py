@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import Match, Rejection
     from dplcli.dpl.pattern import DFPattern
-    from dplcli.dpl.rule import GraphBuilder, NewValue, Operand
+    from dplcli.dpl.replacement import GraphBuilder, NewValue, Operand
     from dplcli.ir import Value
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.passes.select import Explainer
+from dplcli.passes.select import explain_rules
 from tests.helpers import (
     all_bindings,
     check_match,
@@ -312,7 +312,7 @@ def test_f6_wrong_root_operator() -> None:
     onnxscript says "No matches found." and nothing else.
     """
     wrong = rule("Sigmoid(Conv(x, w))")
-    found = Explainer(model_from_text(CONV_RELU), [wrong]).rule(wrong)
+    found = explain_rules(model_from_text(CONV_RELU), [wrong]).rule(wrong)
     assert (found.candidates, found.matched, found.refused) == (0, 0, {})
     assert found.missing == ("Sigmoid",)
     assert found.nearest is None
@@ -327,7 +327,7 @@ def test_f6_wrong_root_operator() -> None:
 def test_f6_wrong_inner_operator() -> None:
     """F6: with the root right, the nearest attempt says where it ended."""
     wrong = rule("Relu(Add(Conv(x, w), b))")
-    found = Explainer(model_from_text(CONV_RELU), [wrong]).rule(wrong)
+    found = explain_rules(model_from_text(CONV_RELU), [wrong]).rule(wrong)
     assert (found.candidates, found.matched, found.part) == (2, 0, None)
     assert found.missing == ("Add",)
     assert found.nearest is not None
@@ -341,7 +341,7 @@ def test_f6_wrong_inner_operator() -> None:
 def test_f6_right_operators_wrong_order() -> None:
     """F6: all operators are there, just not one on the other."""
     wrong = rule("Conv(Conv(x, w), v)")
-    found = Explainer(model_from_text(CONV_RELU), [wrong]).rule(wrong)
+    found = explain_rules(model_from_text(CONV_RELU), [wrong]).rule(wrong)
     assert found.missing == ("Conv that reads a Conv",)
     assert found.nearest is not None
     assert found.nearest.mismatch is not None
@@ -351,7 +351,7 @@ def test_f6_right_operators_wrong_order() -> None:
 def test_f6_a_rule_that_matches_needs_no_excuse() -> None:
     """F6: where it matches, nothing is missing."""
     right = rule("Relu(Conv(x, w))")
-    found = Explainer(model_from_text(CONV_RELU), [right]).rule(right)
+    found = explain_rules(model_from_text(CONV_RELU), [right]).rule(right)
     assert (found.candidates, found.matched, found.missing) == (2, 2, ())
     assert (found.nearest, found.part) == (None, None)
 
@@ -359,7 +359,7 @@ def test_f6_a_rule_that_matches_needs_no_excuse() -> None:
 def test_f6_outputs_pattern_with_a_wrong_operator() -> None:
     """F6: the same for a pattern of several outputs."""
     wrong = rule("Sigmoid(x), Relu(x)")
-    found = Explainer(model_from_text(CONV_RELU), [wrong]).rule(wrong)
+    found = explain_rules(model_from_text(CONV_RELU), [wrong]).rule(wrong)
     assert found.missing == ("Sigmoid",)
     assert found.part is not None
     assert repr(found.part.part) == "Relu(x)"

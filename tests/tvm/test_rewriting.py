@@ -23,7 +23,7 @@ import pytest
 
 from dplcli.catalog import read_catalogs
 from dplcli.dpl import RewriteRule, is_function, wildcard
-from dplcli.dpl.text import parse_replacement
+from dplcli.dpl.replacement import parse_replacement
 from dplcli.errors import DplError
 from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import model_from_proto, to_proto

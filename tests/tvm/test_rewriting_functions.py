@@ -21,7 +21,7 @@ import pytest
 
 from dplcli.catalog import read_catalogs
 from dplcli.dpl import RewriteRule, is_op, wildcard
-from dplcli.dpl.rule import DraftOutput
+from dplcli.dpl.replacement import DraftOutput
 from dplcli.errors import CatalogError
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.catalogs import same_structure
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.dpl import Match
-    from dplcli.dpl.rule import GraphBuilder, NewValue, Operand
+    from dplcli.dpl.replacement import GraphBuilder, NewValue, Operand
     from tests.passes.rewriting import Rewritten
 
 HEADER = '<ir_version: 10, opset_import: ["" : 20, "ext" : 1]>\n'

@@ -1,0 +1,1241 @@
+"""What takes a match's place: rewrite rules, and descriptions of new nodes that they make.
+
+A replacement is a function of a match and a :class:`GraphBuilder`. A text is one, too: it was read
+into the calls of the builder that it makes.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+
+from dplcli.dpl.conditions import Expression, UnknownFactError
+from dplcli.dpl.matcher import reach_of
+from dplcli.dpl.pattern import (
+    WAIVED,
+    CallPattern,
+    EdgePattern,
+    OpKind,
+    OpName,
+    OutputsPattern,
+    RepeatPattern,
+)
+from dplcli.dpl.rule import EscapePolicy, Match, OrderPolicy, Rejection, Rule
+from dplcli.dpl.text import (
+    BINARY_OPS,
+    all_parts,
+    parse_lines,
+    read_word,
+    visible_parts,
+    wrong,
+)
+from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
+from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
+from dplcli.ir.model import called_function
+from dplcli.ir.operators import schema_of
+from dplcli.ir.traversal import is_read
+from dplcli.ir.types import dtype_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from numpy.typing import NDArray
+
+    from dplcli.dpl.pattern import DFPattern
+    from dplcli.ir import Function, Graph, OpSchema, SchemaLibrary
+
+    RewriteFunction: TypeAlias = (
+        "Callable[ [Match, GraphBuilder], Operand | Sequence[Operand] | Rejection | None, ]"
+    )
+    """Takes a match; returns what takes the place of its outputs, or None to leave it."""
+
+
+# Attributes of new nodes: made of Python's and numpy's values, held against the schema.
+
+
+_INT64 = 1 << 63
+
+
+class BuildError(Exception):
+    """What is described cannot be made here; the match is left as it is."""
+
+
+def fit_attributes(
+    op_type: str, count: int, attributes: Mapping[str, Attribute], schema: OpSchema
+) -> Mapping[str, Attribute]:
+    """Compare a node with its schema; a whole number may stand for a float."""
+    if not schema.min_inputs <= count <= schema.max_inputs:
+        raise BuildError(f"{op_type}-{schema.since} takes no {count} inputs")
+    missing = sorted(schema.required_attributes - attributes.keys())
+    if missing:
+        raise BuildError(f"{op_type}-{schema.since} needs {missing[0]!r}")
+    known = schema.attributes
+    if all(known.get(name) == attribute.kind for name, attribute in attributes.items()):
+        return attributes
+    fitting = {}
+    for name, attribute in attributes.items():
+        wanted = known.get(name)
+        if wanted is None:
+            raise BuildError(f"{op_type}-{schema.since} has no {name!r}")
+        fitting[name] = _of_kind(attribute, wanted, f"{op_type}: {name}")
+    return fitting
+
+
+def _of_kind(attribute: Attribute, wanted: str, label: str) -> Attribute:
+    value = attribute.value
+    if attribute.kind == wanted:
+        return attribute
+    if (attribute.kind, wanted) == ("int", "float") and isinstance(value, int):
+        return Attribute("float", float(value), attribute.ref)
+    if attribute.kind == "floats" and value == ():
+        return Attribute(wanted, (), attribute.ref)
+    if (attribute.kind, wanted) == ("ints", "floats") and isinstance(value, tuple):
+        return Attribute("floats", tuple(map(float, value)), attribute.ref)
+    raise BuildError(f"{label} is {wanted}, not {attribute.kind} {value!r}")
+
+
+def as_tensor(data: NDArray[Any] | np.generic) -> ArrayTensor:
+    """Wrap an array.
+
+    Raises:
+        TypeError: No tensor can hold it.
+    """
+    array = np.asarray(data)
+    if array.dtype.hasobject and not all(isinstance(item, (str, bytes)) for item in array.flat):
+        raise TypeError(f"{data!r} is no array of numbers or strings")
+    return ArrayTensor(array)
+
+
+def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
+    """Turn a number, a string, a tensor or a list into an attribute.
+
+    Args:
+        value: What to turn into one.
+        name: Its name, for the message.
+        kind: The kind that is wanted; "" if nobody knows.
+
+    Raises:
+        BuildError: It is nothing of the kind.
+    """
+    if isinstance(value, Tensor):
+        return Attribute("tensor", value)
+    if isinstance(value, (np.ndarray, np.generic)) and kind == "tensor":
+        return Attribute("tensor", as_tensor(value))
+    plain = _plain(value)
+    attribute = _attribute_of_list(plain) if isinstance(plain, list) else _attribute_of(plain)
+    if attribute is None or not _is_encodable(attribute):
+        raise BuildError(f"the attribute {name!r} cannot be {value!r}")
+    return attribute
+
+
+def _plain(value: object) -> object:
+    """Write numbers of numpy, truth values and tuples as Python's numbers and lists."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.item() if value.ndim == 0 else value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, bool) else value
+
+
+def _attribute_of(value: object) -> Attribute | None:
+    kinds = (("int", int), ("float", float), ("string", str))
+    return next((Attribute(kind, value) for kind, known in kinds if isinstance(value, known)), None)
+
+
+def _attribute_of_list(items: list[object]) -> Attribute | None:
+    for kind, known in (("ints", int), ("floats", float), ("strings", str)):
+        if items and all(isinstance(item, known) for item in items):
+            return Attribute(kind, tuple(items))
+    numbers = [float(item) for item in items if isinstance(item, (int, float))]
+    return Attribute("floats", tuple(numbers)) if len(numbers) == len(items) else None
+
+
+def _is_encodable(attribute: Attribute) -> bool:
+    """Tell whether a file can hold it: numbers of 64 bits, and text that is UTF-8."""
+    value = attribute.value
+    for item in value if isinstance(value, tuple) else (value,):
+        if isinstance(item, int) and not -_INT64 <= item < _INT64:
+            return False
+        if isinstance(item, str) and item != item.encode(errors="ignore").decode():
+            return False
+    return True
+
+
+# Descriptions of what takes a match's place: made by rules, carried out by ``passes.rewrite``.
+
+
+_MOST_OUTPUTS = 1000
+
+
+class DraftNode:
+    """A node to make; one object is one node.
+
+    Attributes:
+        op_type: Its operator.
+        domain: The operator's domain.
+        inputs: What it reads; None is an omitted input.
+        attributes: Its attributes.
+        output_count: How many outputs it has.
+        version: The version of the domain to import where none is imported.
+        function: The function that it calls, which the model gets; None if it is an operator.
+    """
+
+    __slots__ = (
+        "attributes",
+        "domain",
+        "function",
+        "inputs",
+        "op_type",
+        "output_count",
+        "version",
+    )
+
+    def __init__(  # noqa: PLR0913  # these are the parts of a node
+        self,
+        op_type: str,
+        domain: str,
+        inputs: tuple[Operand | None, ...],
+        attributes: Mapping[str, Attribute],
+        *,
+        output_count: int = 1,
+        version: int = 1,
+        function: Function | None = None,
+    ) -> None:
+        self.op_type = op_type
+        self.domain = domain
+        self.inputs = inputs
+        self.attributes = attributes
+        self.output_count = output_count
+        self.version = version
+        self.function = function
+
+
+class DraftOutput:
+    """One output of a node to make."""
+
+    __slots__ = ("index", "node")
+
+    def __init__(self, node: DraftNode, index: int = 0) -> None:
+        self.node = node
+        self.index = index
+
+    def __repr__(self) -> str:
+        """Name the operator."""
+        return f"<output {self.index} of a new {self.node.op_type}>"
+
+
+class DraftConstant:
+    """A constant to make; one object is one constant."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __repr__(self) -> str:
+        """Show the type."""
+        return f"<a new constant {self.tensor.dtype}{list(self.tensor.shape)}>"
+
+
+NewValue: TypeAlias = DraftOutput | DraftConstant
+Operand: TypeAlias = Value | NewValue
+
+
+@dataclass
+class Draft:
+    """What takes the place of a match.
+
+    Attributes:
+        outputs: One per output of the match.
+        parts: The nodes and constants to make, each after what it reads.
+    """
+
+    outputs: tuple[Operand, ...] = ()
+    parts: list[DraftNode | DraftConstant] = field(default_factory=list)
+
+    def drop_unread(self) -> None:
+        """Forget the parts that no output needs."""
+        needed = {_part_of(operand) for operand in self.outputs}
+        for part in reversed(self.parts):
+            if part in needed and isinstance(part, DraftNode):
+                needed.update(_part_of(item) for item in part.inputs if item is not None)
+        self.parts = [part for part in self.parts if part in needed]
+
+
+def _part_of(operand: Operand) -> Value | DraftNode | DraftConstant:
+    return operand.node if isinstance(operand, DraftOutput) else operand
+
+
+class GraphBuilder:
+    """Describes new nodes over the values of a match; nothing is edited yet.
+
+    Args:
+        match: The match that is to be replaced.
+    """
+
+    def __init__(self, match: Match) -> None:
+        self.match = match
+        self.graph: Graph = match.root.graph
+        self.draft = Draft()
+        self._own: set[DraftNode | DraftConstant] = set()
+
+    @property
+    def opset(self) -> int:
+        """The version of the standard operators in force."""
+        return self.graph.opset_imports.get("", 0)
+
+    def op(
+        self, op_type: str, *inputs: Operand | None, domain: str = "", **attributes: object
+    ) -> DraftOutput:
+        """Describe a node and return its first output; see :meth:`ops` for several.
+
+        Args:
+            op_type: Its operator.
+            inputs: Captured values, results of this method, constants, or None for omitted ones.
+            domain: The operator's domain.
+            attributes: Numbers, strings, lists, arrays, or :class:`~dplcli.ir.Attribute`; those
+                that are None are left out.
+
+        Raises:
+            BuildError: The operator does not exist in this opset, or takes no such inputs or
+                attributes; it refuses the match.
+            TypeError: An input is no value, or was described for another match.
+        """
+        return DraftOutput(self.node(op_type, domain, inputs, attributes))
+
+    def ops(
+        self,
+        op_type: str,
+        *inputs: Operand | None,
+        outputs: int,
+        domain: str = "",
+        **attributes: object,
+    ) -> tuple[DraftOutput, ...]:
+        """Describe a node with several outputs and return them all.
+
+        Raises:
+            BuildError: As for :meth:`op`.
+        """
+        node = self.node(op_type, domain, inputs, attributes, outputs)
+        return tuple(DraftOutput(node, index) for index in range(outputs))
+
+    def node(
+        self,
+        op_type: str,
+        domain: str,
+        inputs: Sequence[Operand | None],
+        attributes: Mapping[str, object],
+        outputs: int = 1,
+    ) -> DraftNode:
+        """Describe a node whose parts are at hand as a list and a mapping.
+
+        Raises:
+            BuildError: As for :meth:`op`.
+        """
+        domain = "" if domain == "ai.onnx" else domain
+        schema = self._schema(op_type, domain)
+        given = self._known_attributes(attributes, {} if schema is None else schema.attributes)
+        read = tuple(inputs)
+        while read and read[-1] is None:
+            read = read[:-1]
+        self._check_owned(read, op_type)
+        if schema is not None:
+            given = fit_attributes(op_type, len(read), given, schema)
+        if not 1 <= outputs <= (_MOST_OUTPUTS if schema is None else schema.max_outputs):
+            raise BuildError(f"{op_type} has no {outputs} outputs")
+        version = 1 if schema is None else schema.since
+        return self._keep(
+            DraftNode(op_type, domain, read, given, output_count=outputs, version=version)
+        )
+
+    def call(
+        self,
+        function: Function,
+        inputs: Sequence[Operand | None],
+        attributes: Mapping[str, object] = MappingProxyType({}),
+    ) -> DraftNode:
+        """Describe a call of a function of another model, which comes along, once.
+
+        Raises:
+            BuildError: It takes other inputs or attributes, or means something else in this opset.
+            TypeError: An input is no value, or was described for another match.
+        """
+        body, label = function.body, f"{function.domain}::{function.name}"
+        if len(inputs) != len(body.inputs):
+            raise BuildError(f"{label} takes no {len(inputs)} inputs")
+        given = self._known_attributes(attributes, {})
+        if sorted(given) != sorted(function.attributes):
+            wanted = ", ".join(function.attributes) or "none"
+            raise BuildError(f"{label} has other attributes: {wanted}")
+        self._check_versions(function)
+        read = tuple(inputs)
+        self._check_owned(read, label)
+        count = len(body.outputs)
+        return self._keep(
+            DraftNode(
+                function.name,
+                function.domain,
+                read,
+                given,
+                output_count=count,
+                function=function,
+            )
+        )
+
+    def _check_versions(self, function: Function) -> None:
+        """Refuse a function whose operators mean something else in this model."""
+        model = self.graph.model
+        pending, seen = [function], {function}
+        while pending:
+            for node in pending.pop().body:
+                callee = called_function(node)
+                if callee is not None and callee not in seen:
+                    seen.add(callee)
+                    pending.append(callee)
+                version = model.opset_imports.get(node.domain)
+                theirs = schema_of(node)
+                if callee is not None or theirs is None or version is None:
+                    continue
+                ours = model.codec.schemas.find(node.op_type, node.domain, version)
+                if ours is None or ours.since != theirs.since:
+                    since = "none" if ours is None else ours.since
+                    raise BuildError(
+                        f"{function.domain}::{function.name} means {node.op_type}-{theirs.since}, "
+                        f"the model has {since}"
+                    )
+
+    def _keep(self, node: DraftNode) -> DraftNode:
+        self.draft.parts.append(node)
+        self._own.add(node)
+        return node
+
+    def _check_owned(self, inputs: Iterable[Operand | None], label: str) -> None:
+        for item in inputs:
+            if item is not None and not self.owns(item):
+                raise TypeError(f"{label}: {item!r} is no value of this match")
+
+    def owns(self, item: object) -> bool:
+        """Tell whether *item* is a value of a graph, or was described for this match."""
+        if isinstance(item, DraftOutput):
+            return item.node in self._own and 0 <= item.index < item.node.output_count
+        return isinstance(item, Value) or (isinstance(item, DraftConstant) and item in self._own)
+
+    def _known_attributes(
+        self, attributes: Mapping[str, object], kinds: Mapping[str, str]
+    ) -> Mapping[str, Attribute]:
+        """Turn values into attributes; nodes that carry the same attributes share them."""
+        carried = self._carried(attributes)
+        if carried is not None:
+            return carried
+        return {
+            name: value
+            if isinstance(value, Attribute)
+            else as_attribute(value, name, kinds.get(name, ""))
+            for name, value in attributes.items()
+            if value is not None
+        }
+
+    def _carried(self, attributes: Mapping[str, object]) -> Mapping[str, Attribute] | None:
+        """Return the bound attributes that *attributes* are a copy of, if they are."""
+        for bound in self.match.attributes.values():
+            if len(bound) == len(attributes) and all(
+                attributes.get(name) is attribute for name, attribute in bound.items()
+            ):
+                return bound
+        return None
+
+    def constant(self, data: NDArray[Any] | np.generic | Tensor) -> DraftConstant:
+        """Describe a constant of exactly this element type, shape and data.
+
+        Raises:
+            TypeError: No tensor can hold it.
+        """
+        constant = DraftConstant(data if isinstance(data, Tensor) else as_tensor(data))
+        self.draft.parts.append(constant)
+        self._own.add(constant)
+        return constant
+
+    def evaluate(self, node: Node) -> tuple[NDArray[Any], ...] | None:
+        """Compute a node whose inputs are all constant; None if that cannot be done.
+
+        Elements are computed by onnx's reference evaluator.
+        """
+        arrays = []
+        for value in node.inputs:
+            tensor = None if value is None else value.constant
+            if value is not None and tensor is None:
+                return None
+            arrays.append(None if tensor is None else tensor.numpy())
+        return self.graph.model.codec.evaluate(node, arrays)
+
+    def _schema(self, op_type: str, domain: str) -> OpSchema | None:
+        """Return the schema in force; None for an operator of a foreign domain.
+
+        In a domain that is not imported yet it is the operator's newest.
+        """
+        model = self.graph.model
+        schemas = model.codec.schemas
+        version = self.graph.opset_imports.get(domain) or model.opset_imports.get(domain, 0)
+        if domain and not version:
+            return next(reversed(list(schemas.versions(op_type, domain))), None)
+        schema = schemas.find(op_type, domain, version)
+        if schema is None and domain == "":
+            raise BuildError(f"opset {version} has no {op_type}")
+        return schema
+
+
+# The text of replacements: calls of the builder over captured names, parsed and never executed.
+#
+# The grammar is that of patterns; attribute values and ``const(…)`` take expressions over the
+# captured names.
+
+
+@dataclass(frozen=True, eq=False)
+class NodeCall:
+    """A call of :meth:`GraphBuilder.node` to make; one object is one node.
+
+    Attributes:
+        op_type: The operator.
+        domain: The operator's domain.
+        args: The inputs; None is an omitted one.
+        attributes: The attributes, as expressions.
+        carried: Names of bound attributes (``**attrs``) that the node takes over.
+    """
+
+    op_type: str
+    domain: str
+    args: tuple[Part | None, ...]
+    attributes: Mapping[str, Expression]
+    carried: tuple[str, ...]
+
+
+class CallOutput(NamedTuple):
+    """One output of a node to make."""
+
+    call: NodeCall
+    number: int
+
+
+Part: TypeAlias = str | Expression | NodeCall | CallOutput
+"""What a text says of a value: a captured name, a constant, a node or one of its outputs."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A replacement that was written as text: a rewrite function that runs no foreign code.
+
+    Attributes:
+        text: As written.
+        outputs: One per output of the pattern.
+        used: The captured names that it uses.
+        carried: The names of bound attributes that it uses.
+    """
+
+    text: str
+    outputs: tuple[Part, ...]
+    used: frozenset[str]
+    carried: frozenset[str]
+
+    def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand]:
+        """Make the calls."""
+        caller = _Caller(match, self, build)
+        return [caller.part(part) for part in self.outputs]
+
+    @cached_property
+    def calls(self) -> tuple[NodeCall, ...]:
+        """The calls that it makes, each once."""
+        found: dict[NodeCall, None] = {}
+        pending: list[Part | None] = list(self.outputs)
+        while pending:
+            part = pending.pop(0)
+            call = part.call if isinstance(part, CallOutput) else part
+            if isinstance(call, NodeCall) and call not in found:
+                found[call] = None
+                pending += call.args
+        return tuple(found)
+
+    @cached_property
+    def output_counts(self) -> dict[NodeCall, int]:
+        """How many outputs each new node must have, where that is more than one."""
+        counts: dict[NodeCall, int] = {}
+        for part in [*(arg for call in self.calls for arg in call.args), *self.outputs]:
+            if isinstance(part, CallOutput):
+                counts[part.call] = max(counts.get(part.call, 1), part.number + 1)
+        return counts
+
+
+def parse_replacement(
+    text: str,
+    names: AbstractSet[str],
+    attribute_names: AbstractSet[str],
+    schemas: SchemaLibrary,
+) -> Replacement:
+    """Read the text of a replacement.
+
+    Args:
+        text: Lines ``name = expression``, then one expression, or several separated by commas.
+        names: What the pattern binds to values.
+        attribute_names: What the pattern binds to attributes.
+        schemas: The standard operators.
+
+    Raises:
+        PatternSyntaxError: With line, column and, if possible, what was meant.
+    """
+    module = parse_lines(text, "the replacement")
+    reader = _Reader(names, attribute_names, schemas)
+    try:
+        outputs = reader.read(module)
+    except RecursionError as error:
+        raise PatternSyntaxError("the replacement is nested too deeply") from error
+    return Replacement(text, outputs, frozenset(reader.used), frozenset(reader.carried))
+
+
+class _Reader:
+    def __init__(
+        self,
+        names: AbstractSet[str],
+        attribute_names: AbstractSet[str],
+        schemas: SchemaLibrary,
+    ) -> None:
+        self.names = names
+        self.attribute_names = attribute_names
+        self.schemas = schemas
+        self.op_types = frozenset(schemas.op_types(""))
+        self.assigned: dict[str, Part] = {}
+        self.used: set[str] = set()
+        self.carried: set[str] = set()
+
+    def read(self, module: ast.Module) -> tuple[Part, ...]:
+        if not module.body:
+            raise PatternSyntaxError("the replacement is empty")
+        *assignments, last = module.body
+        for statement in assignments:
+            self._assign(statement)
+        if not isinstance(last, ast.Expr):
+            raise wrong(last, "the last line must be an expression: what takes the match's place")
+        items = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
+        return tuple(self._part(item) for item in items)
+
+    def _assign(self, statement: ast.stmt) -> None:
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            raise wrong(statement, "expected a line: name = expression")
+        target = statement.targets[0]
+        part = self._part(statement.value)
+        if isinstance(target, ast.Tuple):
+            if not isinstance(part, NodeCall):
+                raise wrong(statement, "only a new node has several outputs to name")
+            for index, item in enumerate(target.elts):
+                if read_word(item):
+                    self._define(item, self._output_of(part, index, item))
+            return
+        self._define(target, part)
+
+    def _define(self, target: ast.expr, part: Part) -> None:
+        name = read_word(target)
+        if not name or name in self.assigned or name in self.names or name in self.op_types:
+            raise wrong(target, f"{name or '_'!r} has a meaning already")
+        self.assigned[name] = part
+
+    def _part(self, node: ast.expr) -> Part:  # noqa: PLR0911  # a case per kind
+        match node:
+            case ast.Name():
+                return self._name(node)
+            case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
+                return self._expression(node)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+                return self._expression(node)
+            case ast.UnaryOp(op=ast.USub()):
+                return self._node("Neg", "", [node.operand], node)
+            case ast.BinOp() if type(node.op) in BINARY_OPS:
+                args = [node.left, node.right]
+                return self._node(BINARY_OPS[type(node.op)], "", args, node)
+            case ast.Subscript():
+                return self._output(node)
+            case ast.Call(func=ast.Name(id="const"), args=[expression], keywords=[]):
+                return self._expression(expression)
+            case ast.Call():
+                domain, op_type = self._op(node.func)
+                return self._node(op_type, domain, node.args, node, node.keywords)
+            case _:
+                raise wrong(node, f"{ast.unparse(node)!r} is not a value")
+
+    def _name(self, node: ast.Name) -> Part:
+        if node.id in self.assigned:
+            return self.assigned[node.id]
+        if node.id in self.names:
+            self.used.add(node.id)
+            return node.id
+        hint = did_you_mean(node.id, sorted(self.names | self.assigned.keys()))
+        raise wrong(node, f"uses the name {node.id!r}, which the pattern does not bind", hint)
+
+    def _output(self, node: ast.Subscript) -> Part:
+        part = self._part(node.value)
+        index = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        if not isinstance(part, NodeCall) or type(index) is not int:
+            raise wrong(node, "only the outputs of a new node are chosen by number")
+        return self._output_of(part, index, node)
+
+    def _output_of(self, node: NodeCall, index: int, at: ast.expr) -> CallOutput:
+        versions = list(self.schemas.versions(node.op_type, node.domain))
+        most = max((schema.max_outputs for schema in versions), default=_MOST_OUTPUTS)
+        if not 0 <= index < min(most, _MOST_OUTPUTS):
+            raise wrong(at, f"{node.op_type} has no output {index}")
+        return CallOutput(node, index)
+
+    def _op(self, node: ast.expr) -> tuple[str, str]:
+        if isinstance(node, ast.Name):
+            if node.id not in self.op_types:
+                hint = did_you_mean(node.id, [*self.op_types, "const"])
+                raise wrong(node, f"unknown operator {node.id!r}", hint)
+            return "", node.id
+        domain, _, op_type = ast.unparse(node).rpartition(".")
+        if not isinstance(node, ast.Attribute) or not all(
+            part.isidentifier() for part in domain.split(".")
+        ):
+            raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
+        return ("" if domain == "ai.onnx" else domain), op_type
+
+    def _node(
+        self,
+        op_type: str,
+        domain: str,
+        args: Sequence[ast.expr],
+        node: ast.expr,
+        keywords: Sequence[ast.keyword] = (),
+    ) -> NodeCall:
+        parts = tuple(
+            None if isinstance(arg, ast.Constant) and arg.value is None else self._part(arg)
+            for arg in args
+        )
+        attributes: dict[str, Expression] = {}
+        carried: list[str] = []
+        for keyword in keywords:
+            if keyword.arg is None:
+                carried.append(self._carried(keyword.value))
+            elif keyword.arg in attributes:
+                raise wrong(keyword, f"the attribute {keyword.arg!r} is given twice")
+            else:
+                attributes[keyword.arg] = self._expression(keyword.value)
+        made = NodeCall(op_type, domain, parts, attributes, tuple(carried))
+        self._check_against_schema(made, node)
+        return made
+
+    def _carried(self, node: ast.expr) -> str:
+        name = read_word(node)
+        if name not in self.attribute_names:
+            hint = did_you_mean(name, sorted(self.attribute_names))
+            raise wrong(node, f"no attributes are bound to {name!r}", hint)
+        self.carried.add(name)
+        return name
+
+    def _expression(self, node: ast.expr) -> Expression:
+        try:
+            expression = Expression(ast.unparse(node), "replacement")
+            expression.check_names(frozenset(self.names))
+        except PatternSyntaxError as error:
+            raise wrong(node, error.message, error.hint) from error
+        self.used |= expression.names
+        return expression
+
+    def _check_against_schema(self, made: NodeCall, node: ast.expr) -> None:
+        """Refuse what no opset version of the operator allows."""
+        versions: list[OpSchema] = list(self.schemas.versions(made.op_type, made.domain))
+        if not versions:
+            return
+        most = max(schema.max_inputs for schema in versions)
+        fewest = min(schema.min_inputs for schema in versions)
+        if not fewest <= len(made.args) <= most:
+            wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+            raise wrong(node, f"{made.op_type} takes {wanted} inputs, not {len(made.args)}")
+        needed = frozenset.intersection(*(schema.required_attributes for schema in versions))
+        missing = sorted(needed - made.attributes.keys())
+        if missing and not made.carried:
+            raise wrong(node, f"{made.op_type} needs the attribute {missing[0]!r}")
+        known = {name for schema in versions for name in schema.attributes}
+        for name in made.attributes:
+            if name not in known:
+                hint = did_you_mean(name, sorted(known))
+                raise wrong(node, f"{made.op_type} has no attribute {name!r}", hint)
+
+
+_PREDICATES = frozenset(
+    {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not"}
+    | {"IsInf", "IsNaN"}
+)
+"""Operators whose results say nothing of the numbers they compare."""
+
+
+class _Caller:
+    """Makes the calls that a text says, for one match."""
+
+    def __init__(self, match: Match, replacement: Replacement, builder: GraphBuilder) -> None:
+        self.match = match
+        self.replacement = replacement
+        self.builder = builder
+        self.made: dict[NodeCall, DraftNode] = {}
+
+    def part(self, part: Part, reader: NodeCall | None = None, slot: int = 0) -> Operand:
+        """Describe *part*, which *reader* reads in its input *slot*."""
+        match part:
+            case str():
+                value = self.match.bindings.get(part)
+                if value is None:
+                    raise BuildError(f"{part!r} took no part in the match")
+                return value
+            case Expression():
+                return self.builder.constant(self._array(part, reader, slot))
+            case NodeCall():
+                return DraftOutput(self._node(part))
+            case CallOutput():
+                return DraftOutput(self._node(part.call), part.number)
+
+    def _node(self, node: NodeCall) -> DraftNode:
+        if node in self.made:
+            return self.made[node]
+        inputs = [
+            None if arg is None else self.part(arg, node, slot)
+            for slot, arg in enumerate(node.args)
+        ]
+        made = self.made[node] = self.builder.node(
+            node.op_type,
+            node.domain,
+            inputs,
+            self._attributes_of(node),
+            self.replacement.output_counts.get(node, 1),
+        )
+        return made
+
+    def _attributes_of(self, node: NodeCall) -> dict[str, object]:
+        attributes: dict[str, object] = {}
+        for name in node.carried:
+            attributes |= self.match.attributes.get(name, {})
+        for name, expression in node.attributes.items():
+            attributes[name] = self._evaluate(expression)
+        return attributes
+
+    def _dtype_of(self, node: NodeCall | None, slot: int) -> str | None:
+        """Return the element type of a number in an input of a new node.
+
+        What the schema says, else that of the operands beside it, else of the match's output.
+        """
+        if node is None:
+            return None
+        version = self.builder.graph.opset_imports.get(node.domain, 0)
+        schemas = self.builder.graph.model.codec.schemas
+        schema = schemas.find(node.op_type, node.domain, version)
+        if schema is not None and slot in schema.integer_inputs:
+            return "int64"
+        for arg in node.args:
+            found = self._dtype_of_part(arg)
+            if found is not None:
+                return found
+        known = self.match.outputs[0].known_type()
+        return None if known is None else known.dtype
+
+    def _dtype_of_part(self, part: Part | None) -> str | None:
+        """Return the element type of a part; of a new node mostly that of its first operand."""
+        while isinstance(part, (NodeCall, CallOutput)):
+            node = part.call if isinstance(part, CallOutput) else part
+            if node.op_type in _PREDICATES:
+                return None
+            if node.op_type == "Cast":
+                wanted = self._attributes_of(node).get("to")
+                code = wanted.value if isinstance(wanted, Attribute) else wanted
+                return dtype_name(code) if isinstance(code, int) else None
+            operands = node.args[1:] if node.op_type == "Where" else node.args
+            part = next((arg for arg in operands if not isinstance(arg, Expression)), None)
+        value = self.match.bindings.get(part) if isinstance(part, str) else None
+        known = None if value is None else value.known_type()
+        return None if known is None else known.dtype
+
+    def _array(self, part: Expression, reader: NodeCall | None, slot: int) -> NDArray[Any]:
+        text = part.text
+        value = self._evaluate(part)
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self._folded(np.asarray(value), part)
+        items = value if isinstance(value, (list, tuple)) else [value]
+        if not all(isinstance(item, (bool, int, float)) for item in items):
+            raise BuildError(f"{text!r} is no number and no array")
+        dtype = self._dtype_of(reader, slot)
+        if dtype is None:
+            raise BuildError(f"the element type of {text!r} is not known")
+        return _numbers(text, value, dtype)
+
+    def _folded(self, array: NDArray[Any], part: Expression) -> NDArray[Any]:
+        """Take an array that was computed from constants, if it has the type of one of them."""
+        bindings = self.match.bindings
+        values = (bindings[name] for name in part.names if name in bindings)
+        types = {known.dtype for value in values if (known := value.known_type()) is not None}
+        found = ArrayTensor(array).dtype
+        if found not in types:
+            raise BuildError(f"{part.text!r} comes to {found}, which nothing is")
+        return array
+
+    def _evaluate(self, expression: Expression) -> object:
+        try:
+            return expression.value(self.match.bindings)
+        except (UnknownFactError, ValueError) as error:
+            raise BuildError(f"{expression.text!r} cannot be computed: {error}") from error
+
+
+def _numbers(text: str, value: object, dtype: str) -> NDArray[Any]:
+    """Make an array of an element type, if that can hold the numbers."""
+    try:
+        with np.errstate(all="ignore"):
+            wanted = np.asarray(value)
+            made = wanted.astype(np.dtype(dtype))
+    except (TypeError, OverflowError) as error:
+        raise BuildError(f"{text!r} cannot be {dtype}") from error
+    is_exact = made.dtype.kind == "f" or np.array_equal(made, wanted)
+    if not is_exact or not np.array_equal(np.isinf(made), np.isinf(wanted)):
+        raise BuildError(f"{dtype} cannot hold {text!r}")
+    return made
+
+
+# Ask for what takes the place of one match.
+
+
+def draft_replacement(match: Match, function: RewriteFunction) -> Draft | Rejection | None:
+    """Describe what takes the place of *match*.
+
+    Returns:
+        The description; or why it cannot be made here; or None if the rule leaves the match.
+
+    Raises:
+        PassError: The rule's own function fails, or answers with something else than it may.
+    """
+    builder = GraphBuilder(match)
+    draft = builder.draft
+    try:
+        answer = _ask(match, function, builder)
+    except BuildError as error:
+        return match.reject(str(error))
+    if answer is None or isinstance(answer, Rejection):
+        return answer
+    draft.outputs = answer
+    draft.drop_unread()
+    nothing_new = match.outputs and draft.outputs == match.outputs
+    return None if nothing_new else draft
+
+
+def _ask(
+    match: Match, function: RewriteFunction, builder: GraphBuilder
+) -> tuple[Operand, ...] | Rejection | None:
+    try:
+        answer = function(match, builder)
+    except (DplError, BuildError):
+        raise
+    except (Exception, SystemExit) as error:
+        label, where = _names_of(match)
+        reason = " ".join(str(error).split())
+        raise PassError(f"{label} failed {where} with {type(error).__name__}: {reason}") from error
+    if answer is None or isinstance(answer, Rejection):
+        return answer
+    outputs = _operands(answer, builder)
+    if outputs is None or len(outputs) != len(match.outputs):
+        label, where = _names_of(match)
+        raise PassError(
+            f"{label} answered {answer!r} {where}",
+            hint=f"return {len(match.outputs)} value(s), None, or match.reject(reason)",
+        )
+    return outputs
+
+
+def _names_of(match: Match) -> tuple[str, str]:
+    """Say for a message which function looked at what."""
+    label = f"the function of the rule {match.rule.qualified_name!r}"
+    return label, f"at {match.root.op_type} {match.root.label!r}"
+
+
+def _operands(answer: object, builder: GraphBuilder) -> tuple[Operand, ...] | None:
+    """Read values of the graph and what was described for this match; None for anything else."""
+    items: Sequence[object] = answer if isinstance(answer, (list, tuple)) else [answer]
+    kinds = (Value, DraftOutput, DraftConstant)
+    operands = tuple(item for item in items if isinstance(item, kinds) and builder.owns(item))
+    return operands if len(operands) == len(items) else None
+
+
+def operands_of(draft: Draft) -> Sequence[Value]:
+    """List the existing values that *draft* reads or returns."""
+    nodes = [part for part in draft.parts if isinstance(part, DraftNode)]
+    read = [operand for node in nodes for operand in node.inputs]
+    return [operand for operand in [*read, *draft.outputs] if isinstance(operand, Value)]
+
+
+# Functions that look at nodes one by one, without a pattern.
+
+
+AnyFunction = TypeVar("AnyFunction")
+
+_OPERATORS = "dpl_operators"
+_REACH = "dpl_reach"
+_FAR = "dpl_far_sighted"
+_UNREAD = "dpl_takes_unread"
+
+
+def nodewise(
+    *op_types: str, reach: int = 1, domain: str = "", unread: bool = False
+) -> Callable[[AnyFunction], AnyFunction]:
+    """Mark a rewrite function, or a class of them, as one that needs no pattern.
+
+    Args:
+        op_types: The operators whose nodes it looks at; none for all.
+        reach: How many nodes above the one it looks at it may depend on.
+        domain: The operators' domain.
+        unread: Whether it looks at nodes that nobody reads, too. Its match has no outputs then, so
+            that all it can answer is to take the node out. Most functions have nothing to say
+            of such a node.
+    """
+
+    def mark(function: AnyFunction) -> AnyFunction:
+        setattr(function, _OPERATORS, frozenset((domain, name) for name in op_types))
+        setattr(function, _REACH, reach)
+        setattr(function, _UNREAD, unread)
+        return function
+
+    return mark
+
+
+def is_nodewise(function: object) -> bool:
+    """Tell whether *function* looks at nodes one by one."""
+    return hasattr(function, _OPERATORS)
+
+
+def operators_of(function: object) -> frozenset[tuple[str, str]] | None:
+    """Return the operators (domain, type) it looks at; None for all."""
+    return getattr(function, _OPERATORS) or None
+
+
+def nodewise_reach(function: object) -> int:
+    """Return how many nodes above the one it looks at it may depend on."""
+    reach: int = getattr(function, _REACH)
+    return reach
+
+
+def takes_unread(function: object) -> bool:
+    """Tell whether *function* looks at nodes that nobody reads, too."""
+    return getattr(function, _UNREAD, False)
+
+
+def far_sighted(function: AnyFunction) -> AnyFunction:
+    """Mark a rewrite function that may look at anything above the root, however far away."""
+    setattr(function, _FAR, True)
+    return function
+
+
+def is_far_sighted(function: object) -> bool:
+    """Tell whether *function* may look at anything above the root."""
+    return hasattr(function, _FAR)
+
+
+def whole_node(rule: RewriteRule, node: Node) -> Match | None:
+    """Match *node* by itself; its outputs are those that somebody reads.
+
+    None if there are none of them, unless the rule is for such nodes: nothing can take the place
+    of what nobody reads.
+    """
+    read = tuple(output for output in node.outputs if output is not None and is_read(output))
+    if not read and not takes_unread(rule.replacement):
+        return None
+    return Match(rule, node, (node,), {}, (), {}, read)
+
+
+# Refuse a rewrite that would silently drop attributes of the nodes it takes away.
+
+
+FIRST_OPSET = 7
+"""The oldest opset that dpl supports."""
+
+
+def check_attributes(pattern: DFPattern, carried: AbstractSet[str], schemas: SchemaLibrary) -> None:
+    """Refuse a pattern whose nodes may have attributes that the replacement does not know of.
+
+    Raises:
+        PatternSyntaxError: Names operator and attributes, and what to write.
+    """
+    for call in _calls(pattern):
+        if call.attributes_name == WAIVED:
+            continue
+        if call.attributes_name:
+            if call.attributes_name not in carried:
+                raise _wrong(
+                    call,
+                    f"**{call.attributes_name} is bound and not carried into the replacement",
+                    "write **_ if those attributes may be lost",
+                )
+            continue
+        _check_call(call, schemas)
+
+
+def _calls(pattern: DFPattern) -> Iterator[CallPattern]:
+    for part in visible_parts(pattern):
+        if isinstance(part, CallPattern):
+            yield part
+        if isinstance(part, RepeatPattern):
+            yield part.step
+
+
+def _check_call(call: CallPattern, schemas: SchemaLibrary) -> None:
+    named = {name for name, _ in (*call.attributes, *call.bodies)}
+    for choice in call.op.choices:
+        if isinstance(choice, OpKind):
+            raise _wrong(
+                call, f"{choice.spelled()} may have attributes, which would be lost", _ADVICE
+            )
+        if not isinstance(choice, OpName):
+            continue
+        lost = sorted(_attributes_of(choice, schemas) - named)
+        if lost:
+            names = lost[0] if lost[0] == "attributes of its own" else ", ".join(lost)
+            raise _wrong(call, f"{choice.spelled()} may have {names}, which would be lost", _ADVICE)
+
+
+_ADVICE = "name them, bind them with **attrs and carry them, or waive them with **_"
+
+
+def _attributes_of(op: OpName, schemas: SchemaLibrary) -> set[str]:
+    versions = list(schemas.versions(op.op_type, op.domain))
+    if not versions:
+        return {"attributes of its own"}
+    if op.domain == "":
+        older = [schema for schema in versions if schema.since <= FIRST_OPSET]
+        versions = older[-1:] + [schema for schema in versions if schema.since > FIRST_OPSET]
+    return {name for schema in versions for name in schema.attributes}
+
+
+def _wrong(call: CallPattern, message: str, hint: str) -> PatternSyntaxError:
+    if call.place is None:
+        return PatternSyntaxError(message, hint=hint)
+    return PatternSyntaxError(message, line=call.place.line, column=call.place.column, hint=hint)
+
+
+# Rewrite rules.
+
+
+@dataclass(frozen=True)
+class RewriteRule(Rule):
+    """A kind of subgraph to find and to put something else in the place of.
+
+    Attributes:
+        replacement: What takes its place: a text that was parsed, or a function that describes it
+            (:data:`RewriteFunction`), as TVM's ``rewrite_call`` callbacks do.
+        once: Whether what it makes is left alone by it (Relay's ``rewrite_once``).
+    """
+
+    target: str = field(default="", init=False)
+    escape: EscapePolicy = field(default="refuse", init=False)
+    order: OrderPolicy = field(default="outermost", init=False)
+    replacement: RewriteFunction
+    once: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            PatternSyntaxError: A condition names something unbound, or the replacement has more
+                or fewer outputs than the pattern.
+        """
+        super().__post_init__()
+        if not isinstance(self.replacement, Replacement):
+            return
+        outputs = self.pattern.outputs if isinstance(self.pattern, OutputsPattern) else ()
+        wanted, given = len(outputs) or 1, len(self.replacement.outputs)
+        if wanted != given:
+            raise PatternSyntaxError(
+                f"the pattern has {wanted} output(s) and the replacement {given}"
+            )
+        _check_own_outputs(outputs or (self.pattern,), self.replacement)
+
+    def holds_for(self, graph: Graph) -> bool:
+        """Tell whether the opset of *graph* is one that the rule holds for.
+
+        Before opset 7 operators broadcast in another way; only a rule that says so is for those.
+        """
+        version = graph.opset_imports.get("", 0)
+        if self.opsets[0] is None and 0 < version < FIRST_OPSET:
+            return False
+        return super().holds_for(graph)
+
+    @property
+    def text(self) -> Replacement | None:
+        """The replacement, if it is a text."""
+        return self.replacement if isinstance(self.replacement, Replacement) else None
+
+    @property
+    def has_code(self) -> bool:
+        """Whether a Python function looks at its matches."""
+        return self.text is None or self.check is not None
+
+    @property
+    def becomes(self) -> str:
+        """What takes a match's place, for a reader."""
+        if isinstance(self.replacement, Replacement):
+            return self.replacement.text
+        return f"what {getattr(self.replacement, '__name__', 'a function')} makes"
+
+    @cached_property
+    def is_nodewise(self) -> bool:
+        """Whether a function looks at nodes one by one; the pattern is not asked then."""
+        return self.text is None and is_nodewise(self.replacement)
+
+    @property
+    def producers_first(self) -> bool:
+        """Whether its matches are looked for in program order, as functions without pattern do."""
+        return self.is_nodewise or super().producers_first
+
+    @property
+    def heads(self) -> frozenset[tuple[str, str]] | None:
+        """The operators (domain, type) that its matches are rooted in; None for all."""
+        if self.is_nodewise:
+            return operators_of(self.replacement)
+        return self.matcher.program.root.heads
+
+    @property
+    def reach(self) -> int | None:
+        """How many nodes above its root a match depends on; None if there is no such number."""
+        if is_far_sighted(self.replacement):
+            return None
+        if self.is_nodewise:
+            return nodewise_reach(self.replacement)
+        return reach_of(self.pattern)
+
+    @property
+    def inner_operators(self) -> frozenset[tuple[str, str]] | None:
+        """The operators of the nodes that a match has besides its root; None for any."""
+        return None if self.is_nodewise else self.matcher.program.inner_operators
+
+    @property
+    def largest_match(self) -> int:
+        """The number of nodes that a match has at most, chains, regions and copies aside."""
+        return sum(isinstance(part, CallPattern) for part in all_parts(self.pattern))
+
+    @cached_property
+    def counts_uses(self) -> bool:
+        """Whether a match may depend on how often what it only reads is read."""
+        if self.has_code or any(condition.asks_for("uses") for condition in self.where):
+            return True
+        return any(isinstance(p, EdgePattern) and p.only for p in all_parts(self.pattern))
+
+    def instance(self) -> RewriteFunction:
+        """Return the function for one run over one model.
+
+        A class is a function with a memory: each run gets an object of its own.
+        """
+        function = self.replacement
+        return function() if isinstance(function, type) else function
+
+
+def _check_own_outputs(outputs: tuple[DFPattern, ...], replacement: Replacement) -> None:
+    """Refuse a replacement that reads what it replaces."""
+    made = replacement.outputs
+    read = {arg for call in replacement.calls for arg in call.args if isinstance(arg, str)}
+    read |= {part for part in made if isinstance(part, str)}
+    for output, part in zip(outputs, made, strict=True):
+        if output.name in read and part != output.name:
+            raise PatternSyntaxError(f"the replacement reads {output.name!r}, which it replaces")
