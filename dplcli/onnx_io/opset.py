@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import onnx
@@ -309,6 +309,7 @@ def _constant(node: NodeProto) -> TensorProto | None:
 # What an adapter sees of the node that it adapts, and says about what is to take its place.
 
 
+Setting = TypeVar("Setting", int, str)
 _SCHEMAS = OnnxSchemas()
 _ARRAY_TYPES = {"int": "int64", "ints": "int64", "float": "float32", "floats": "float32"}
 _FLOATS = {"float16", "float32", "float64"}
@@ -357,8 +358,8 @@ class Site:
         """Return an attribute as it stands."""
         return next((found for found in self.node.attribute if found.name == name), None)
 
-    def setting(self, name: str, default: Any) -> Any:  # noqa: ANN401  # whatever it holds
-        """Return the value of an attribute, *default* if it is not there.
+    def setting(self, name: str, default: Setting) -> Setting:
+        """Return the value of an attribute, *default* if it is not there or of another type.
 
         Raises:
             NotRaisableError: The value is whatever the function's caller gives.
@@ -370,7 +371,8 @@ class Site:
             raise NotRaisableError(
                 f"its attribute {name!r} is the function's {found.ref_attr_name!r}"
             )
-        return decode_attribute(found, {}).value
+        value = decode_attribute(found, {}).value
+        return value if isinstance(value, type(default)) else default
 
     def input(self, slot: int) -> str:
         """Return the name of an input, "" if there is none."""
