@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import onnx
-from onnx import AttributeProto, ModelProto, parser, version_converter
+from onnx import AttributeProto, ModelProto, TensorProto, helper, parser, version_converter
 
 from dplcli import pipeline
 from dplcli.errors import DplError
@@ -265,6 +265,9 @@ def parts_of(model: ModelProto) -> dict[str, Counter[str]]:
         "names of values": Counter(name for node in nodes for name in node.output if name),
         "names of nodes": Counter(node.name for node in nodes if node.name),
         "names of initializers": Counter(tensor.name for tensor in tensors),
+        "sparse initializers": Counter(
+            sparse.values.name for graph in graphs for sparse in graph.sparse_initializer
+        ),
         "initializers as inputs": Counter(
             {info.name for graph in graphs for info in graph.input}
             & {tensor.name for tensor in tensors}
@@ -340,6 +343,9 @@ def measure_one_of_each() -> None:
     weight.ClearField("float_data")
     weight.data_location = weight.EXTERNAL
     weight.external_data.add(key="location", value="weights.bin")
+    values = helper.make_tensor("sparse", TensorProto.FLOAT, [1], [3.0])
+    indices = helper.make_tensor("", TensorProto.INT64, [1], [1])
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4]))
     for name, way in WAYS.items():
         kept = parts_of(way(model, 18))
         lost = {what: [*(parts - kept[what])] for what, parts in parts_of(model).items()}
