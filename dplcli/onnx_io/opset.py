@@ -6,6 +6,10 @@ Every node is looked at by itself, in the main graph, in the bodies of control f
 functions: if the schema of its operator is the same at both opsets, or changed in ways that keep
 the meaning, it stays; otherwise an adapter says what takes its place, which keeps the names of its
 outputs, its own name and its metadata; otherwise the model is refused, and is as it was.
+
+onnx has a converter of its own, which is right about most operators but not about all of them. It
+takes attributes that are a function's for absent, and drops functions, sparse initializers and
+metadata without a word. ``benchmarks/opset_raising.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -13,10 +17,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import onnx
@@ -35,7 +39,13 @@ from dplcli.errors import OpsetError, UsageError
 from dplcli.ir import TensorType
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.types import DTYPE_CODES, dtype_name
-from dplcli.onnx_io.convert import UNREADABLE, decode_attribute, decode_type, graphs_of
+from dplcli.onnx_io.convert import (
+    UNREADABLE,
+    OnnxSchemas,
+    decode_attribute,
+    decode_type,
+    graphs_of,
+)
 from dplcli.onnx_io.infer import inferred_graph
 
 if TYPE_CHECKING:
@@ -70,7 +80,6 @@ class InferredTypes:
 
     def __init__(self, model: ModelProto) -> None:
         self._model = model
-        self._root: GraphProto | None = None
         self._tables: dict[tuple[Body, ...], dict[str, TensorType]] = {}
 
     def table(self, path: tuple[Body, ...]) -> dict[str, TensorType]:
@@ -80,7 +89,7 @@ class InferredTypes:
             path: The bodies to go through on the way from the main graph.
         """
         if path not in self._tables:
-            graph = self._inferred()
+            graph = self._root
             for number, name in path:
                 graph = dict(graphs_of(graph.node[number]))[name]
             typed = [
@@ -90,10 +99,9 @@ class InferredTypes:
             self._tables[path] = {name: found for name, found in typed if found is not None}
         return self._tables[path]
 
-    def _inferred(self) -> GraphProto:
-        if self._root is None:
-            self._root = inferred_graph(self._model)[0] or self._model.graph
-        return self._root
+    @cached_property
+    def _root(self) -> GraphProto:
+        return inferred_graph(self._model)[0] or self._model.graph
 
 
 class ValueNames:
@@ -105,25 +113,27 @@ class ValueNames:
 
     def __init__(self, root: GraphProto | FunctionProto) -> None:
         self._root = root
-        self._taken: set[str] | None = None
-        self._read: set[str] | None = None
 
     def is_read(self, name: str) -> bool:
         """Tell whether any node or output reads a value of this name."""
-        if self._read is None:
-            self._read = set(_read_names(self._root))
         return name in self._read
 
     def new(self, wanted: str) -> str:
         """Return *wanted*, or with a number behind it, for a new value or node."""
-        if self._taken is None:
-            self._taken = set(_all_names(self._root))
         name, number = wanted, 0
         while name in self._taken:
             number += 1
             name = f"{wanted}_{number}"
         self._taken.add(name)
         return name
+
+    @cached_property
+    def _taken(self) -> set[str]:
+        return set(_all_names(self._root))
+
+    @cached_property
+    def _read(self) -> set[str]:
+        return set(_read_names(self._root))
 
 
 def _all_names(root: GraphProto | FunctionProto) -> Iterator[str]:
@@ -204,14 +214,13 @@ class Scope:
             self.where = f" in {proto.domain}::{proto.name}"
         self._types = types
         self._outer = outer
-        self._values: dict[str, TensorProto | None] | None = None
         self._shared: dict[bytes, str] = {}
         self._initializers: list[TensorProto] = []
         self._first: list[NodeProto] = []
 
     def type_of(self, name: str) -> TensorType | None:
         """Return what is known about a value that is visible here."""
-        values = self._defined()
+        values = self._defined
         if name not in values:
             return self._outer.type_of(name) if self._outer else None
         tensor = values[name]
@@ -221,7 +230,7 @@ class Scope:
 
     def value_of(self, name: str) -> NDArray[Any] | None:
         """Return the value of a constant that is visible here, unless it is external data."""
-        values = self._defined()
+        values = self._defined
         if name not in values:
             return self._outer.value_of(name) if self._outer else None
         tensor = values[name]
@@ -233,45 +242,28 @@ class Scope:
             return None
         return array
 
+    @cached_property
     def _defined(self) -> dict[str, TensorProto | None]:
-        """Return what this graph itself defines, with the tensors of constants."""
-        if self._values is None:
-            self._values = dict(_definitions(self.proto))
-        return self._values
+        """What this graph itself defines, with the tensors of constants."""
+        return dict(_definitions(self.proto))
 
-    def add_constant(self, tensor: TensorProto, wanted: str) -> str:
-        """Return the name of a value that is always *tensor*; equal constants are shared.
+    def add_constant(self, value: AttributeProto, wanted: str) -> str:
+        """Return the name of a value that is always the same; equal ones are shared.
 
         Args:
-            tensor: The constant, without a name.
-            wanted: What to call it if that is free.
+            value: What a Constant would have; it may be what the caller of the function gives.
+            wanted: What to call the value if that is free.
         """
-        key = tensor.SerializeToString()
+        key = value.SerializeToString()
         if key in self._shared:
             return self._shared[key]
         name = self._shared[key] = self.names.new(wanted)
-        if isinstance(self.proto, FunctionProto):
-            self._first.append(helper.make_node("Constant", [], [name], value=tensor))
+        if isinstance(self.proto, GraphProto) and not value.ref_attr_name:
+            value.t.name = name
+            self._initializers.append(value.t)
         else:
-            tensor.name = name
-            self._initializers.append(tensor)
+            self._first.append(NodeProto(op_type="Constant", output=[name], attribute=[value]))
         return name
-
-    def add_reference(self, attribute: AttributeProto, wanted: str) -> str:
-        """Return the name of a value that is what the function's caller gives for an attribute.
-
-        Args:
-            attribute: The attribute of the Constant node that is made, which refers to the
-                function's.
-            wanted: What to call the value if that is free.
-        """
-        key = attribute.SerializeToString()
-        if key not in self._shared:
-            name = self._shared[key] = self.names.new(wanted)
-            node = NodeProto(op_type="Constant", output=[name])
-            node.attribute.append(attribute)
-            self._first.append(node)
-        return self._shared[key]
 
     def apply(self) -> None:
         """Edit the message; bodies are edited before what is round them."""
@@ -321,6 +313,9 @@ def _constant(node: NodeProto) -> TensorProto | None:
 # What an adapter sees of the node that it adapts, and says about what is to take its place.
 
 
+Setting = TypeVar("Setting", int, str)
+_SCHEMAS = OnnxSchemas()
+_ARRAY_TYPES = {"int": "int64", "ints": "int64", "float": "float32", "floats": "float32"}
 _FLOATS = {"float16", "float32", "float64"}
 _FIRST_CAST_LIKE = 15
 _FIRST_PLAIN_CONSTANT = 12
@@ -367,28 +362,21 @@ class Site:
         """Return an attribute as it stands."""
         return next((found for found in self.node.attribute if found.name == name), None)
 
-    def known(self, name: str) -> AttributeProto | None:
-        """Return an attribute whose value is needed.
+    def setting(self, name: str, default: Setting) -> Setting:
+        """Return the value of an attribute, *default* if it is not there or of another type.
 
         Raises:
-            Refusal: The value is whatever the function's caller gives.
+            NotRaisableError: The value is whatever the function's caller gives.
         """
         found = self.attribute(name)
-        if found is not None and found.ref_attr_name:
+        if found is None:
+            return default
+        if found.ref_attr_name:
             raise NotRaisableError(
                 f"its attribute {name!r} is the function's {found.ref_attr_name!r}"
             )
-        return found
-
-    def integer(self, name: str, default: int) -> int:
-        """Return the value of an integer attribute."""
-        found = self.known(name)
-        return default if found is None else found.i
-
-    def text(self, name: str, default: str) -> str:
-        """Return the value of a text attribute."""
-        found = self.known(name)
-        return default if found is None else found.s.decode(errors="replace")
+        value = decode_attribute(found, {}).value
+        return value if isinstance(value, type(default)) else default
 
     def input(self, slot: int) -> str:
         """Return the name of an input, "" if there is none."""
@@ -408,30 +396,35 @@ class Site:
         found = self._scope.type_of(self.input(slot))
         return None if found is None else found.shape
 
-    def value(self, slot: int) -> np.ndarray[Any, np.dtype[Any]] | None:
+    def value(self, slot: int) -> NDArray[Any] | None:
         """Return the value of an input if it is a constant in the file."""
         return self._scope.value_of(self.input(slot))
 
-    def constant(self, array: np.ndarray[Any, np.dtype[Any]], wanted: str) -> str:
+    def constant(self, array: NDArray[Any], wanted: str) -> str:
         """Return the name of a value that is always *array*."""
-        return self._scope.add_constant(numpy_helper.from_array(array), wanted)
+        return self._scope.add_constant(
+            make_attribute("value", numpy_helper.from_array(array)), wanted
+        )
 
-    def as_input(self, name: str, array: Callable[[Any], np.ndarray[Any, Any]], field: str) -> str:
+    def as_input(self, name: str, dtype: str = "") -> str:
         """Return the name of a value that holds an attribute's, "" if the attribute is not there.
 
         An empty list counts as not there: so the older operators treat it.
 
         Args:
             name: The attribute.
-            array: Makes the constant of the attribute's value.
-            field: The attribute of Constant that takes the value where it is the caller's.
+            dtype: The element type to give it, if not that of the attribute.
         """
         found = self.attribute(name)
         if found is None:
             return ""
+        schema = _SCHEMAS.find(self.node.op_type, "", self.version - 1)
+        assert schema is not None  # noqa: S101  # its change is what is being adapted to
+        kind = schema.attributes[name]
         if not found.ref_attr_name:
             value = decode_attribute(found, {}).value
-            return self.constant(array(value), name) if value != () else ""
+            array = np.array(value, dtype or _ARRAY_TYPES[kind])
+            return self.constant(array, name) if array.shape != (0,) else ""
         if self.target < _FIRST_PLAIN_CONSTANT:
             raise NotRaisableError(
                 f"its attribute {name!r} is the function's {found.ref_attr_name!r}, which only "
@@ -443,8 +436,10 @@ class Site:
                 f"its attribute {name!r} is the function's {found.ref_attr_name!r}, which not "
                 "every call gives"
             )
-        reference = AttributeProto(name=field, type=found.type, ref_attr_name=found.ref_attr_name)
-        return self._scope.add_reference(reference, name)
+        reference = AttributeProto(
+            name=f"value_{kind}", type=found.type, ref_attr_name=found.ref_attr_name
+        )
+        return self._scope.add_constant(reference, name)
 
     def scalar_like_input(self, name: str) -> str:
         """Return the name of a scalar of the first input's type that holds a float attribute's.
@@ -453,7 +448,7 @@ class Site:
             "" if the attribute is not there.
 
         Raises:
-            Refusal: The type is none of floats, or not known and the target has no CastLike.
+            NotRaisableError: The type is no float, or not known and the target has no CastLike.
         """
         found = self.attribute(name)
         if found is None:
@@ -463,16 +458,14 @@ class Site:
             raise NotRaisableError(f"its input is of type {dtype}, which it did not take")
         if dtype is not None and not found.ref_attr_name:
             with np.errstate(over="ignore"):  # a bound beyond float16 is an infinite one
-                return self.as_input(name, lambda value: np.array(value, dtype), "")
+                return self.as_input(name, dtype)
         if self.target < _FIRST_CAST_LIKE:
             raise NotRaisableError(
                 f"the type of {self.input(0)!r}, which {name!r} must have, is not known, and only "
                 f"opset {_FIRST_CAST_LIKE} and later can do without"
             )
-        number = self.as_input(name, lambda value: np.array(value, np.float32), "value_float")
-        return self.helper(
-            "CastLike", [number, self.input(0)], f"{name}_cast", version=_FIRST_CAST_LIKE
-        )
+        inputs = [self.as_input(name), self.input(0)]
+        return self.helper("CastLike", inputs, f"{name}_cast", version=_FIRST_CAST_LIKE)
 
     def helper(
         self,
@@ -554,6 +547,7 @@ def _trimmed(names: Sequence[str]) -> Sequence[str]:
 # Adapters for the bumps that turned attributes into inputs and left the meaning alone.
 
 
+_NONE = np.array([], np.int64)
 _REDUCTIONS = (
     "ReduceL1",
     "ReduceL2",
@@ -567,20 +561,12 @@ _REDUCTIONS = (
 )
 
 
-def _integers(value: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401  # whatever the attribute holds
-    return np.array(value, np.int64)
-
-
-def _floats(value: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401
-    return np.array(value, np.float32)
-
-
 def _lists_to_inputs(*names: str) -> Callable[[Site], None]:
     """Return an adapter that moves lists of integers behind the first input, in this order."""
 
     def adapt(site: Site) -> None:
         if any(site.attribute(name) is not None for name in names):
-            moved = [site.as_input(name, _integers, "value_ints") for name in names]
+            moved = [site.as_input(name) for name in names]
             site.replace(inputs=[site.input(0), *moved], without=names)
 
     return adapt
@@ -588,24 +574,24 @@ def _lists_to_inputs(*names: str) -> Callable[[Site], None]:
 
 def _unsqueeze_13(site: Site) -> None:
     """Move the axes, which must be there, even where the list of them is empty."""
-    axes = site.as_input("axes", _integers, "value_ints") or site.constant(_integers([]), "axes")
+    axes = site.as_input("axes") or site.constant(_NONE, "axes")
     site.replace(inputs=[site.input(0), axes], without=["axes"])
 
 
 def _upsample_9(site: Site) -> None:
-    scales = site.as_input("scales", _floats, "value_floats")
+    scales = site.as_input("scales")
     site.replace(inputs=[site.input(0), scales], without=["scales"])
 
 
 def _top_k_10(site: Site) -> None:
     """Move the number of elements, which became a vector of one."""
-    count = site.constant(_integers([site.integer("k", 1)]), "k")
+    count = site.constant(np.array([site.setting("k", 1)], np.int64), "k")
     site.replace(inputs=[site.input(0), count], without=["k"])
 
 
 def _dft_20(site: Site) -> None:
     """Move the axis, whose default changed from 1 to the last but one."""
-    axis = site.as_input("axis", _integers, "value_int") or site.constant(_integers(1), "axis")
+    axis = site.as_input("axis") or site.constant(np.array(1, np.int64), "axis")
     site.replace(inputs=[site.input(0), site.input(1), axis], without=["axis"])
 
 
@@ -623,23 +609,8 @@ def _pad_11(site: Site) -> None:
     found = site.attribute("value")
     if found is not None and (found.ref_attr_name or found.f):
         value = site.scalar_like_input("value")
-    pads = site.as_input("pads", _integers, "value_ints") or site.constant(_integers([]), "pads")
+    pads = site.as_input("pads") or site.constant(_NONE, "pads")
     site.replace(inputs=[site.input(0), pads, value], without=["pads", "value"])
-
-
-ATTRIBUTE_INPUTS = {
-    ("Clip", 11): _clip_11,
-    ("DFT", 20): _dft_20,
-    ("Pad", 11): _pad_11,
-    ("ReduceSum", 13): _lists_to_inputs("axes"),
-    ("Slice", 10): _lists_to_inputs("starts", "ends", "axes"),
-    ("Split", 13): _lists_to_inputs("split"),
-    ("Squeeze", 13): _lists_to_inputs("axes"),
-    ("TopK", 10): _top_k_10,
-    ("Unsqueeze", 13): _unsqueeze_13,
-    ("Upsample", 9): _upsample_9,
-    **{(op_type, 18): _lists_to_inputs("axes") for op_type in _REDUCTIONS},
-}
 
 
 # Adapters for the bumps that changed what a node means, and guards where only some nodes did.
@@ -691,7 +662,7 @@ def _resize_11(site: Site) -> None:
     where it shrinks: that is what onnxruntime does, the schema does not say.
     """
     rounding = {}
-    if site.text("mode", "nearest") == "nearest":
+    if site.setting("mode", "nearest") == "nearest":
         scales = site.value(1)
         if scales is None:
             raise NotRaisableError(
@@ -713,7 +684,7 @@ def _upsample_10(site: Site) -> None:
     if site.target == site.version:
         site.replace(op_type="Resize")
         return
-    is_nearest = site.text("mode", "nearest") == "nearest"
+    is_nearest = site.setting("mode", "nearest") == "nearest"
     _resize_asymmetrically(site, {"nearest_mode": "floor"} if is_nearest else {})
 
 
@@ -732,7 +703,7 @@ def _resize_asymmetrically(site: Site, rounding: dict[str, str]) -> None:
 
 def _resize_13(site: Site) -> None:
     """Leave out the scales where there are sizes, instead of giving an empty tensor."""
-    mode = site.text("coordinate_transformation_mode", "half_pixel")
+    mode = site.setting("coordinate_transformation_mode", "half_pixel")
     if mode == "tf_half_pixel_for_nn":
         raise NotRaisableError(
             f"its coordinate_transformation_mode {mode!r} was taken out in opset 13"
@@ -754,14 +725,14 @@ def _dropout_10(site: Site) -> None:
 def _dropout_12(site: Site) -> None:
     """Move the ratio as well."""
     _dropout_10(site)
-    ratio = site.as_input("ratio", lambda value: np.array(value, np.float32), "value_float")
+    ratio = site.as_input("ratio")
     if ratio:
         site.made.clear()
         site.replace(inputs=[site.input(0), ratio], outputs=1, without=["ratio"])
 
 
 def _batch_normalization_9(site: Site) -> None:
-    if not site.integer("spatial", 1):
+    if not site.setting("spatial", 1):
         raise NotRaisableError(
             "its attribute 'spatial' is 0: per-activation statistics ended with opset 9"
         )
@@ -783,14 +754,14 @@ def _mean_variance_normalization_13(site: Site) -> None:
 def _grid_sample_20(site: Site) -> None:
     """Rename the modes; the default is the same by its new name."""
     renamed = {"bilinear": "linear", "bicubic": "cubic"}
-    mode = site.text("mode", "")
+    mode = site.setting("mode", "")
     if mode in renamed:
         site.replace(attributes={"mode": renamed[mode]})
 
 
 def _group_normalization_21(site: Site) -> None:
     """Repeat scale and bias for each channel of a group, and keep the precision."""
-    shape, dtype, groups = site.shape(0), site.dtype(0), site.integer("num_groups", 0)
+    shape, dtype, groups = site.shape(0), site.dtype(0), site.setting("num_groups", 0)
     channels = None if shape is None or len(shape) < 2 else shape[1]  # noqa: PLR2004  # N and C
     if not isinstance(channels, int) or dtype is None or not groups or channels % groups:
         raise NotRaisableError(
@@ -842,9 +813,34 @@ def _split_18(site: Site) -> None:
         site.replace(attributes={"num_outputs": len(site.node.output)})
 
 
-MEANINGS: dict[tuple[str, int], Callable[[Site], None]] = {
-    ("BatchNormalization", 9): _batch_normalization_9,
+# What happened to each operator of the standard between two opsets.
+#
+# An operator's schema is in force from the opset it names until the next version of the schema: a
+# *bump*. Every bump from opset 8 to 28 has been read. There is an adapter for it, or it is refused,
+# or it keeps the meaning of every node that was valid before: it brings more types, optional inputs
+# and attributes whose default is the old way. A bump of an onnx yet to come is refused as unknown.
+#
+# In a few the wording changed as well, to what onnxruntime and onnx's reference evaluator had been
+# computing for the older version all along, which is how models use it: where ConvTranspose 11 puts
+# the odd element of the padding, what OneHot 11 makes of negative indices, that AveragePool 22 and
+# MaxPool 22 drop windows that begin in the padding, and how Cast 24 and CastLike 24 round infinity
+# to the finite eight-bit floats.
+
+
+Adapter: TypeAlias = Callable[[Site], None]
+"""Hands what a node becomes to its site; nothing if the node may stay as it is."""
+
+OLDEST_COVERED, NEWEST_COVERED = 7, 28
+
+REFUSED = {
+    ("Scan", 9): "Scan before opset 9 runs over a batch, which later ones do not",
+}
+
+ADAPTERS: dict[tuple[str, int], Adapter] = {
     ("BatchNormalization", 14): _batch_normalization_14,
+    ("BatchNormalization", 9): _batch_normalization_9,
+    ("Clip", 11): _clip_11,
+    ("DFT", 20): _dft_20,
     ("Dropout", 10): _dropout_10,
     ("Dropout", 12): _dropout_12,
     ("Erf", 13): _without_integers,
@@ -853,134 +849,45 @@ MEANINGS: dict[tuple[str, int], Callable[[Site], None]] = {
     ("Hardmax", 13): _softmax_13,
     ("LogSoftmax", 13): _softmax_13,
     ("MeanVarianceNormalization", 13): _mean_variance_normalization_13,
+    ("Pad", 11): _pad_11,
     ("ReduceLogSum", 28): _without_integers,
     ("ReduceLogSumExp", 28): _without_integers,
+    ("ReduceSum", 13): _lists_to_inputs("axes"),
     ("Resize", 11): _resize_11,
     ("Resize", 13): _resize_13,
     ("RoiAlign", 16): _roi_align_16,
     ("Scatter", 11): _scatter_11,
+    ("Slice", 10): _lists_to_inputs("starts", "ends", "axes"),
     ("Softmax", 13): _softmax_13,
+    ("Split", 13): _lists_to_inputs("split"),
     ("Split", 18): _split_18,
+    ("Squeeze", 13): _lists_to_inputs("axes"),
+    ("TopK", 10): _top_k_10,
+    ("Unsqueeze", 13): _unsqueeze_13,
     ("Upsample", 10): _upsample_10,
+    ("Upsample", 9): _upsample_9,
+    **{(op_type, 18): _lists_to_inputs("axes") for op_type in _REDUCTIONS},
 }
-
-
-# What happened to each operator of the standard between two opsets.
-#
-# An operator's schema is in force from the opset it names until the next version of the schema: a
-# *bump*. Every bump from opset 8 to 28 has been read and put into one of three classes: it keeps
-# the meaning of every node that was valid before (KEEPS_MEANING), there is an adapter for it, or
-# it is refused. A bump that is in none of them, of an onnx yet to come, is refused as unknown.
-
-
-Adapter: TypeAlias = Callable[[Site], None]
-"""Hands what a node becomes to its site; nothing if the node may stay as it is."""
-
-OLDEST_COVERED = 7
-
-KEEPS_MEANING = {
-    8: "Max MaxPool Mean Min Sum",
-    9: "Cast Constant Flatten Gemm Greater Less MatMul PRelu",
-    10: "AveragePool MaxPool",
-    11: """
-        ArgMax ArgMin AveragePool Compress Concat Constant Conv ConvTranspose DepthToSpace
-        Equal Flatten Gather Gemm Hardmax If LogSoftmax Loop LpPool MaxPool MaxUnpool
-        NonMaxSuppression OneHot ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
-        ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Scan Slice Softmax Split
-        Squeeze TopK Unsqueeze
-    """,
-    12: "ArgMax ArgMin Clip Constant GatherND Max MaxPool Min Pow ReduceMax ReduceMin",
-    13: """
-        Abs Add ArgMax ArgMin Cast Ceil Clip Concat Constant DepthToSpace DequantizeLinear
-        Div Dropout Equal Exp Expand Flatten Floor Gather GatherElements GatherND Gemm
-        Greater Identity If IsNaN LRN Less Log Loop MatMul Max Mean Min Mod Mul Neg
-        NegativeLogLikelihoodLoss NonZero Pad Pow QuantizeLinear Reciprocal ReduceL1
-        ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
-        ReduceSumSquare Relu Reshape ScatterElements ScatterND Shape Sigmoid Sign Size Slice
-        SoftmaxCrossEntropyLoss SpaceToDepth Sqrt Sub Sum Tanh Tile Transpose
-    """,
-    14: "Add CumSum Div GRU Identity LSTM Mul RNN Relu Reshape Sub",
-    15: "BatchNormalization Pow Shape",
-    16: """
-        GreaterOrEqual Identity If LeakyRelu LessOrEqual Loop PRelu Scan ScatterElements
-        ScatterND Where
-    """,
-    18: "LpPool OptionalGetElement OptionalHasElement Pad Resize ScatterElements ScatterND",
-    19: """
-        AveragePool Cast CastLike Constant DequantizeLinear Equal Identity If Loop Pad
-        QuantizeLinear Reshape Resize Scan Shape Size
-    """,
-    20: "ConstantOfShape IsInf IsNaN ReduceMax ReduceMin",
-    21: """
-        Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad
-        QLinearMatMul QuantizeLinear Reshape Scan Shape Size Squeeze Transpose Unsqueeze
-    """,
-    22: """
-        Acos Acosh Asin Asinh Atan Atanh AveragePool Bernoulli Conv ConvTranspose Cos Cosh
-        DeformConv Det Dropout Elu EyeLike GRU GlobalAveragePool GlobalLpPool GlobalMaxPool
-        GridSample HardSigmoid HardSwish InstanceNormalization LSTM LpNormalization LpPool
-        MaxPool MaxRoiPool MaxUnpool Mish Multinomial NegativeLogLikelihoodLoss RNN
-        RandomNormal RandomNormalLike RandomUniform RandomUniformLike RoiAlign Round Selu
-        Sin Sinh Softplus Softsign Tan ThresholdedRelu
-    """,
-    23: """
-        Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad
-        QuantizeLinear Reshape Scan Shape Size Squeeze Transpose Unsqueeze
-    """,
-    24: """
-        Attention Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity
-        If Loop Pad QuantizeLinear Reshape Scan Shape Size SplitToSequence Squeeze TopK
-        Transpose Unsqueeze
-    """,
-    25: """
-        Attention Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity
-        If Loop Pad QuantizeLinear Reshape Scan Shape Size Squeeze Transpose Unsqueeze
-    """,
-    27: "Range",
-    28: """
-        BitShift Cast Celu Compress DepthToSpace DequantizeLinear Einsum Mod OneHot Optional
-        OptionalGetElement OptionalHasElement QuantizeLinear ReverseSequence SpaceToDepth
-        Unique
-    """,
-}
-"""Bumps that need nothing: more types, optional inputs and attributes whose default is the old way.
-
-In a few the wording changed as well, to what onnxruntime and onnx's reference evaluator had been
-computing for the older version all along, which is how models use it: where ConvTranspose 11 puts
-the odd element of the padding, what OneHot 11 makes of negative indices, that AveragePool 22 and
-MaxPool 22 drop windows that begin in the padding, and how Cast 24 and CastLike 24 round infinity
-to the finite eight-bit floats.
-"""
-
-REFUSED = {
-    ("Scan", 9): "Scan before opset 9 runs over a batch, which later ones do not",
-}
-
-ADAPTERS: dict[tuple[str, int], Adapter] = {**ATTRIBUTE_INPUTS, **MEANINGS}
 
 
 def rule_for(op_type: str, version: int) -> Adapter | None:
     """Return what makes a node fit the schema of *version*; None if it fits as it is.
 
     Raises:
-        Refusal: Nothing does.
+        NotRaisableError: Nothing does.
     """
     key = (op_type, version)
-    if key in ADAPTERS:
-        return ADAPTERS[key]
-    if op_type in _keeping(version):
-        return None
+    if key in REFUSED:
+        raise NotRaisableError(REFUSED[key])
     if version <= OLDEST_COVERED:
         raise NotRaisableError(
             f"{op_type} changed in opset {version}, and only changes after 7 are covered"
         )
-    reason = f"{op_type} changed in opset {version} in a way that dpl does not know"
-    raise NotRaisableError(REFUSED.get(key, reason))
-
-
-@cache
-def _keeping(version: int) -> frozenset[str]:
-    return frozenset(KEEPS_MEANING.get(version, "").split())
+    if version > NEWEST_COVERED:
+        raise NotRaisableError(
+            f"{op_type} changed in opset {version} in a way that dpl does not know"
+        )
+    return ADAPTERS.get(key)
 
 
 @cache
@@ -988,24 +895,17 @@ def bumps(op_type: str, old: int, new: int) -> tuple[int, ...]:
     """Return the versions at which an operator's schema changed after *old*, up to *new*.
 
     Raises:
-        Refusal: The operator is not in the standard at *old*.
+        NotRaisableError: The operator is not in the standard at *old*.
     """
-    start = _since(op_type, old)
+    start = _SCHEMAS.find(op_type, "", old)
     if start is None:
         raise NotRaisableError(f"{op_type} is no operator of the standard at opset {old}")
     found: list[int] = []
-    version = _since(op_type, new)
-    while version is not None and version > start:
-        found.insert(0, version)
-        version = _since(op_type, version - 1)
+    schema = _SCHEMAS.find(op_type, "", new)
+    while schema is not None and schema.since > start.since:
+        found.insert(0, schema.since)
+        schema = _SCHEMAS.find(op_type, "", schema.since - 1)
     return tuple(found)
-
-
-def _since(op_type: str, version: int) -> int | None:
-    try:
-        return onnx.defs.get_schema(op_type, version, "").since_version
-    except (onnx.defs.SchemaError, TypeError):
-        return None  # TypeError: a name that is no text, or a version beyond 32 bits
 
 
 # What raising a model's opset would change, worked out before anything is changed.
@@ -1060,7 +960,7 @@ class OpsetPlan:
         self._model = model
         self.target = target
         self._types = types
-        self._functions = {_key_of_function(item): item for item in model.functions}
+        self._functions = {_key(item): item for item in model.functions}
         self._calls = _Calls(model, self._functions)
         self._scopes: list[Scope] = []
         self.raised_functions: list[FunctionProto] = []
@@ -1117,14 +1017,14 @@ class OpsetPlan:
         """Return what takes a node's place, None if it stays.
 
         Raises:
-            Refusal: It cannot be raised.
+            NotRaisableError: It cannot be raised.
         """
         if version is None:
             raise NotRaisableError("it is of the standard, of which no version is imported")
         try:
             steps = bumps(node.op_type, version, self.target)
         except NotRaisableError:
-            if _key_of_call(node) in self._functions:
+            if _key(node) in self._functions:
                 return None
             raise
         for step in steps:
@@ -1145,12 +1045,12 @@ class OpsetPlan:
         """Return what fits the schema of *step* in a node's place, nothing if it fits itself.
 
         Raises:
-            Refusal: Nothing does, as far as dpl knows.
+            NotRaisableError: Nothing does, as far as dpl knows.
         """
         rule = rule_for(node.op_type, step)
         if rule is None:
             return ()
-        if _key_of_call(node) in self._functions:
+        if _key(node) in self._functions:
             raise NotRaisableError("a function of the model has the name of its operator")
         if not node.output:
             raise NotRaisableError("it has no output")
@@ -1170,7 +1070,7 @@ class _Calls:
 
     def always_give(self, function: FunctionProto, attribute: str) -> bool:
         """Tell whether an attribute of a function has a value whenever it is called."""
-        asked = (_key_of_function(function), attribute)
+        asked = (_key(function), attribute)
         if asked not in self._given:
             self._given[asked] = True  # should functions call each other in a circle
             declared = any(default.name == attribute for default in function.attribute_proto)
@@ -1193,7 +1093,7 @@ class _Calls:
             self._known = {}
             for caller in (None, *self._functions.values()):
                 for node in all_nodes(self._model.graph if caller is None else caller):
-                    callee = _key_of_call(node)
+                    callee = _key(node)
                     if callee in self._functions:
                         given = {item.name: item.ref_attr_name for item in node.attribute}
                         self._known.setdefault(callee, []).append((caller, given))
@@ -1206,14 +1106,10 @@ def imported_standard(imports: Iterable[OperatorSetIdProto]) -> int | None:
     return versions[-1] if versions else None
 
 
-def _key_of_function(function: FunctionProto) -> Key:
-    domain = "" if function.domain in STANDARD else function.domain
-    return (domain, function.name, function.overload)
-
-
-def _key_of_call(node: NodeProto) -> Key:
-    domain = "" if node.domain in STANDARD else node.domain
-    return (domain, node.op_type, node.overload)
+def _key(of: FunctionProto | NodeProto) -> Key:
+    """Return by what a function is called: of the function, or of a node that calls it."""
+    domain = "" if of.domain in STANDARD else of.domain
+    return (domain, of.name if isinstance(of, FunctionProto) else of.op_type, of.overload)
 
 
 @dataclass(frozen=True)

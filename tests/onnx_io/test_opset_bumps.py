@@ -13,7 +13,7 @@ from onnx.defs import OpSchema
 
 from dplcli.onnx_io.opset import (
     ADAPTERS,
-    KEEPS_MEANING,
+    NEWEST_COVERED,
     OLDEST_COVERED,
     REFUSED,
     NotRaisableError,
@@ -26,6 +26,73 @@ if TYPE_CHECKING:
 
 NEWEST = onnx.defs.onnx_opset_version()
 Bump = tuple[str, int]
+
+KEEPS_MEANING = {
+    8: "Max MaxPool Mean Min Sum",
+    9: "Cast Constant Flatten Gemm Greater Less MatMul PRelu",
+    10: "AveragePool MaxPool",
+    11: """
+        ArgMax ArgMin AveragePool Compress Concat Constant Conv ConvTranspose DepthToSpace
+        Equal Flatten Gather Gemm Hardmax If LogSoftmax Loop LpPool MaxPool MaxUnpool
+        NonMaxSuppression OneHot ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
+        ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Scan Slice Softmax Split
+        Squeeze TopK Unsqueeze
+    """,
+    12: "ArgMax ArgMin Clip Constant GatherND Max MaxPool Min Pow ReduceMax ReduceMin",
+    13: """
+        Abs Add ArgMax ArgMin Cast Ceil Clip Concat Constant DepthToSpace DequantizeLinear
+        Div Dropout Equal Exp Expand Flatten Floor Gather GatherElements GatherND Gemm
+        Greater Identity If IsNaN LRN Less Log Loop MatMul Max Mean Min Mod Mul Neg
+        NegativeLogLikelihoodLoss NonZero Pad Pow QuantizeLinear Reciprocal ReduceL1
+        ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+        ReduceSumSquare Relu Reshape ScatterElements ScatterND Shape Sigmoid Sign Size Slice
+        SoftmaxCrossEntropyLoss SpaceToDepth Sqrt Sub Sum Tanh Tile Transpose
+    """,
+    14: "Add CumSum Div GRU Identity LSTM Mul RNN Relu Reshape Sub",
+    15: "BatchNormalization Pow Shape",
+    16: """
+        GreaterOrEqual Identity If LeakyRelu LessOrEqual Loop PRelu Scan ScatterElements
+        ScatterND Where
+    """,
+    18: "LpPool OptionalGetElement OptionalHasElement Pad Resize ScatterElements ScatterND",
+    19: """
+        AveragePool Cast CastLike Constant DequantizeLinear Equal Identity If Loop Pad
+        QuantizeLinear Reshape Resize Scan Shape Size
+    """,
+    20: "ConstantOfShape IsInf IsNaN ReduceMax ReduceMin",
+    21: """
+        Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad
+        QLinearMatMul QuantizeLinear Reshape Scan Shape Size Squeeze Transpose Unsqueeze
+    """,
+    22: """
+        Acos Acosh Asin Asinh Atan Atanh AveragePool Bernoulli Conv ConvTranspose Cos Cosh
+        DeformConv Det Dropout Elu EyeLike GRU GlobalAveragePool GlobalLpPool GlobalMaxPool
+        GridSample HardSigmoid HardSwish InstanceNormalization LSTM LpNormalization LpPool
+        MaxPool MaxRoiPool MaxUnpool Mish Multinomial NegativeLogLikelihoodLoss RNN
+        RandomNormal RandomNormalLike RandomUniform RandomUniformLike RoiAlign Round Selu
+        Sin Sinh Softplus Softsign Tan ThresholdedRelu
+    """,
+    23: """
+        Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad
+        QuantizeLinear Reshape Scan Shape Size Squeeze Transpose Unsqueeze
+    """,
+    24: """
+        Attention Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity
+        If Loop Pad QuantizeLinear Reshape Scan Shape Size SplitToSequence Squeeze TopK
+        Transpose Unsqueeze
+    """,
+    25: """
+        Attention Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity
+        If Loop Pad QuantizeLinear Reshape Scan Shape Size Squeeze Transpose Unsqueeze
+    """,
+    27: "Range",
+    28: """
+        BitShift Cast Celu Compress DepthToSpace DequantizeLinear Einsum Mod OneHot Optional
+        OptionalGetElement OptionalHasElement QuantizeLinear ReverseSequence SpaceToDepth
+        Unique
+    """,
+}
+"""What was read and found to keep the meaning of every node, by the opset of the change."""
 
 
 @cache
@@ -58,6 +125,7 @@ def test_every_bump_is_in_one_class() -> None:
     assert len(listed) == len(set(listed))
     assert {bump for bump in listed if bump[1] <= NEWEST} == real
     assert len(real) > 300
+    assert max(version for _, version in listed) == NEWEST_COVERED
 
 
 @pytest.mark.parametrize("bump", sorted(REFUSED), ids=lambda bump: f"{bump[0]}-{bump[1]}")
@@ -67,12 +135,20 @@ def test_a_refused_bump_says_why(bump: Bump) -> None:
         rule_for(*bump)
 
 
+def test_what_is_kept_has_no_rule() -> None:
+    """A change that was read and keeps the meaning leaves the node as it is."""
+    assert {bump for bump in listed_as_kept() if rule_for(*bump) is not None} == set()
+    assert {bump for bump in ADAPTERS if rule_for(*bump) is None} == set()
+
+
 def test_an_unknown_bump_is_refused() -> None:
     """What a later onnx changes is not taken for harmless."""
-    with pytest.raises(
-        NotRaisableError, match="Relu changed in opset 99 in a way that dpl does not know"
-    ):
-        rule_for("Relu", 99)
+    for version in (99, NEWEST_COVERED + 1):
+        with pytest.raises(
+            NotRaisableError,
+            match=f"Relu changed in opset {version} in a way that dpl does not know",
+        ):
+            rule_for("Relu", version)
 
 
 def test_bumps_before_opset_8_are_refused() -> None:

@@ -172,6 +172,16 @@ def test_group_normalisation_needs_the_number_of_channels(
     check_refused(model, 21, "are per channel since opset 21", RAISE.format(20, 21))
 
 
+def test_an_attribute_of_another_type_counts_as_absent() -> None:
+    """A model may be wrong; the message is about the node all the same."""
+    case = OneNode(
+        "", "GroupNormalization", 18, (noise(1, 4, 4, 4), noise(2), noise(2)), {"num_groups": 2}
+    )
+    model = case.model()
+    model.graph.node[0].attribute[0].CopyFrom(onnx.helper.make_attribute("num_groups", "two"))
+    check_refused(model, 21, "are per channel since opset 21", RAISE.format(20, 21))
+
+
 def test_the_hint_can_be_followed() -> None:
     """What the hint names works, though a later node would be refused earlier."""
     model = parsed(

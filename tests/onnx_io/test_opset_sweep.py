@@ -12,8 +12,9 @@ from onnx.backend.test.case.node import collect_testcases
 from onnx.shape_inference import InferenceError
 
 from dplcli.onnx_io import raise_opset
-from dplcli.onnx_io.opset import ADAPTERS, KEEPS_MEANING
+from dplcli.onnx_io.opset import OLDEST_COVERED, REFUSED, bumps
 from tests.helpers import run_model
+from tests.onnx_io.test_opset_raising_bumps import history
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,11 +29,11 @@ RANDOM = {
 WITHOUT_KERNEL = {("RoiAlign", 22)}
 
 
-def changes_of(op_type: str) -> list[int]:
-    """Return the opsets that change an operator and that onnxruntime runs."""
-    kept = {version for version, names in KEEPS_MEANING.items() if op_type in names.split()}
-    adapted = {version for name, version in ADAPTERS if name == op_type}
-    return sorted(version for version in kept | adapted if version <= NEWEST_RUN)
+def changes_of(op_type: str) -> Sequence[int]:
+    """Return the opsets that change an operator, which is not refused, and onnxruntime runs."""
+    first = min(schema.since_version for schema in history()[op_type])
+    found = bumps(op_type, max(first, OLDEST_COVERED), NEWEST_RUN)
+    return [version for version in found if (op_type, version) not in REFUSED]
 
 
 class Case(NamedTuple):
