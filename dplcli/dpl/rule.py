@@ -37,7 +37,7 @@ from dplcli.dpl.text import (
 from dplcli.errors import DplError, PassError, PatternSyntaxError, UsageError, did_you_mean
 from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import schema_of
+from dplcli.ir.operators import PREDICATES, schema_of
 from dplcli.ir.types import dtype_name
 
 if TYPE_CHECKING:
@@ -1210,13 +1210,6 @@ class GraphBuilder:
 # Turn the text of a replacement into a description of new nodes, for one match.
 
 
-_PREDICATES = frozenset(
-    {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not"}
-    | {"IsInf", "IsNaN"}
-)
-"""Operators whose results say nothing of the numbers they compare."""
-
-
 def draft_replacement(
     match: Match, replacement: Replacement | RewriteFunction
 ) -> Draft | Rejection | None:
@@ -1356,7 +1349,7 @@ class _Drafter:
         """Return the element type of a part; of a new node mostly that of its first operand."""
         while isinstance(part, (NewNode, NewOutput)):
             node = part if isinstance(part, NewNode) else part.node
-            if node.op_type in _PREDICATES:
+            if node.op_type in PREDICATES:
                 return None
             if node.op_type == "Cast":
                 wanted = self._attributes_of(node).get("to")

@@ -12,8 +12,8 @@ import pytest
 from onnx import ModelProto, helper
 
 from dplcli.ir import TensorType
-from dplcli.ir.cost import STANDARD, flops
 from dplcli.ir.model import MANY, expanded_sizes
+from dplcli.ir.operators import STANDARD, flops
 from dplcli.onnx_io import check_model, exact_types, load_model
 from dplcli.onnx_io import infer as bounded_inference
 from dplcli.onnx_io import infer as evaluation
