@@ -38,7 +38,7 @@ from dplcli.errors import DplError
 from dplcli.onnx_io import paused_gc, raise_opset
 from dplcli.onnx_io.opset import ADAPTERS, all_nodes, all_scopes, bumps, imported_standard
 from tests.onnx_io import one_node
-from tests.onnx_io.test_opset_raising_sweep import (
+from tests.onnx_io.test_opset_sweep import (
     NEWEST_RUN,
     at_opset,
     changes_of,

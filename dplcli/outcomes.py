@@ -11,14 +11,16 @@ if TYPE_CHECKING:
 
     from dplcli.catalog.plan import Plan
     from dplcli.diff import ModelDiff
-    from dplcli.dpl.rule import PatternRule, Rejection, RewriteRule, Rule
+    from dplcli.dpl.explain import NodeExplanation, RuleExplanation
+    from dplcli.dpl.replacement import RewriteRule
+    from dplcli.dpl.rule import PatternRule, Rejection, Rule
     from dplcli.passes.inline import Inlining
     from dplcli.passes.learn import LearnedRule
     from dplcli.passes.merge import Region
     from dplcli.passes.partition import Partition
     from dplcli.passes.repeat import Family
     from dplcli.passes.rewrite import Application, Missing
-    from dplcli.passes.select import Coverage, NodeExplanation, RuleExplanation, Selection
+    from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import OutputComparison, VerificationResult
     from dplcli.verify.layers import Layer, Layers
 

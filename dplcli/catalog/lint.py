@@ -30,7 +30,7 @@ from dplcli.dpl.pattern import (
 )
 from dplcli.dpl.replacement import FIRST_OPSET, RewriteRule
 from dplcli.dpl.text import all_parts, bound_names, visible_parts
-from dplcli.ir.operators import MOVED
+from dplcli.ir.operators import CHANNEL_SLOTS, CONVOLUTIONS, MOVED, SCALAR_SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,21 +69,9 @@ _KIND_EXAMPLES = {
     "opaque": "CumSum",
 }
 _CLOSE_TO = re.compile(r"is_close\(\s*(\w+)\s*,\s*(-?[\d.eE+-]+)")
-_WINDOWED = frozenset({"Conv", "ConvTranspose", "ConvInteger", "QLinearConv"})
-_VECTOR_SLOTS = {
-    "BatchNormalization": (1, 2, 3, 4),
-    "LayerNormalization": (1, 2),
-    "InstanceNormalization": (1, 2),
-    "Conv": (2,),
-    "ConvTranspose": (2,),
-    "Gemm": (2,),
-}
-_SCALAR_SLOTS = {"Clip": (1, 2), "Dropout": (1,), "Pad": (2,), "QuantizeLinear": (1, 2)}
 _REQUIRED: dict[str, dict[str, AttributeValue]] = {
     "Cast": {"to": 1},
     "Concat": {"axis": 0},
-    "Gather": {},
-    "Transpose": {},
 }
 
 
@@ -340,11 +328,11 @@ class _Sketch:
             return [leaf.shape]
         rank = self._rank()
         for op_type, slot in leaf.readers:
-            if op_type in _WINDOWED and slot == 1:
+            if op_type in CONVOLUTIONS and slot == 1:
                 return [(4, 4, *[1] * ((leaf.rank or rank) - 2))]
-            if slot in _VECTOR_SLOTS.get(op_type, ()):
+            if slot in CHANNEL_SLOTS.get(op_type, ()):
                 return [(4,)]
-            if slot in _SCALAR_SLOTS.get(op_type, ()):
+            if slot in SCALAR_SLOTS.get(op_type, ()):
                 return [()]
         data = (1, 4, *[6] * (rank - 2)) if self._is_windowed else (4,) * rank
         if leaf.rank is not None:
@@ -354,7 +342,7 @@ class _Sketch:
 
     @property
     def _is_windowed(self) -> bool:
-        return any(node.op_type in _WINDOWED for node in self.nodes)
+        return any(node.op_type in CONVOLUTIONS for node in self.nodes)
 
     def _rank(self) -> int:
         """Return the rank of the data: that of a weight or input stated, else the usual one."""

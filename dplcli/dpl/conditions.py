@@ -20,7 +20,16 @@ import numpy as np
 from simpleeval import DEFAULT_OPERATORS, EvalWithCompoundTypes, InvalidExpression
 
 from dplcli.errors import PatternSyntaxError, did_you_mean
-from dplcli.ir.operators import OP_KINDS, attribute_of, inputs_of, parameter_of
+from dplcli.ir.operators import (
+    BROADCASTING,
+    KEEPS_SHAPE,
+    MATRIX_SLOT,
+    OP_KINDS,
+    ZERO_POINT_SLOTS,
+    attribute_of,
+    inputs_of,
+    parameter_of,
+)
 from dplcli.ir.traversal import behind_identities, captured_values
 from dplcli.ir.types import DTYPE_CODES
 from dplcli.shapes import Knowledge, shape_of
@@ -613,22 +622,11 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
 
 
 RIGHT = {
-    ("", "MatMul"): 1,
-    ("", "Gemm"): 1,
-    ("", "MatMulInteger"): 1,
-    ("", "QLinearMatMul"): 3,
+    **{("", op_type): slot for op_type, slot in MATRIX_SLOT.items()},
     ("com.microsoft", "MatMulNBits"): 1,
 }
 """The nodes that multiply matrices, and the input that is the matrix on the right."""
 
-_ZERO_POINTS = {
-    "MatMulInteger": (2, 3),
-    "ConvInteger": (2, 3),
-    "QLinearMatMul": (2, 5, 7),
-    "QLinearConv": (2, 5, 7),
-    "DequantizeLinear": (2,),
-    "QuantizeLinear": (2,),
-}
 _MATRIX = 2
 _PACKED = "MatMulNBits"
 """The node that states depth and columns as attributes: its weight is a string of bits."""
@@ -733,7 +731,7 @@ def symmetric(result: ValueFacts) -> bool:
         UnknownFactError: One is computed.
     """
     node = result.subject.producer
-    slots = () if node is None or node.domain else _ZERO_POINTS.get(node.op_type, ())
+    slots = () if node is None or node.domain else ZERO_POINT_SLOTS.get(node.op_type, ())
     if node is None or not slots:
         raise TypeError(f"{result.name!r} is not made by an operator with zero points")
     for slot in slots:
@@ -860,16 +858,6 @@ def per_tensor(parameter: ValueFacts) -> bool:
 
 _MOST_NODES = 64
 
-_KEEP = OP_KINDS["elementwise"] | frozenset(
-    {"DequantizeLinear", "QuantizeLinear", "CumSum", "LogSoftmax", "Softmax"}
-    | {"BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization"}
-    | {"LpNormalization", "MeanVarianceNormalization", "RMSNormalization"}
-)
-"""Operators whose first output has the shape of their first input."""
-
-_BROADCAST = OP_KINDS["broadcast"] - {"DequantizeLinear", "Expand", "QuantizeLinear", "Unsqueeze"}
-_REDUCTIONS = OP_KINDS["reduction"]
-
 
 class _Extent(IntEnum):
     """How the shape of a value compares with that of the source."""
@@ -940,11 +928,11 @@ class _Proof:
         read = [found.get(v, _Extent.UNKNOWN) for v in node.inputs if v is not None]
         if not read:
             return _Extent.UNKNOWN
-        if node.op_type in _KEEP:
+        if node.op_type in KEEPS_SHAPE:
             return read[0]
-        if node.op_type in _BROADCAST:
+        if node.op_type in BROADCASTING | {"SwiGLU"}:
             return max(read) if min(read) is not _Extent.UNKNOWN else _Extent.UNKNOWN
-        if node.op_type in _REDUCTIONS and _keeps_dims(node):
+        if node.op_type in OP_KINDS["reduction"] and _keeps_dims(node):
             return min(read[0], _Extent.FITS)
         return _Extent.UNKNOWN
 

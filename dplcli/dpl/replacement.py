@@ -37,7 +37,7 @@ from dplcli.dpl.text import (
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
 from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
 from dplcli.ir.model import called_function
-from dplcli.ir.operators import schema_of
+from dplcli.ir.operators import PREDICATES, schema_of
 from dplcli.ir.traversal import is_read
 from dplcli.ir.types import dtype_name
 
@@ -764,13 +764,6 @@ class _Reader:
                 raise wrong(node, f"{made.op_type} has no attribute {name!r}", hint)
 
 
-_PREDICATES = frozenset(
-    {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not"}
-    | {"IsInf", "IsNaN"}
-)
-"""Operators whose results say nothing of the numbers they compare."""
-
-
 class _Caller:
     """Makes the calls that a text says, for one match."""
 
@@ -842,7 +835,7 @@ class _Caller:
         """Return the element type of a part; of a new node mostly that of its first operand."""
         while isinstance(part, (NodeCall, CallOutput)):
             node = part.call if isinstance(part, CallOutput) else part
-            if node.op_type in _PREDICATES:
+            if node.op_type in PREDICATES:
                 return None
             if node.op_type == "Cast":
                 wanted = self._attributes_of(node).get("to")

@@ -1,19 +1,27 @@
-"""Facts about operators that the standard says in words rather than in machine-readable schemas."""
+"""Facts about operators: one table, whoever asks, asks here; and what nodes make of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from dplcli.errors import DplError
 from dplcli.ir.model import Value, called_function
 from dplcli.ir.traversal import behind_identities
-from dplcli.ir.types import ArrayTensor, Attribute
+from dplcli.ir.types import ArrayTensor, Attribute, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from dplcli.ir.model import Function, Node, OpSchema
+    from dplcli.ir.types import Shape
+
+    Shapes: TypeAlias = Callable[[Value], Shape | None]
+
+    Formula: TypeAlias = "Callable[[Operation], int]"
 
 
 # The class of every standard operator, by how its output elements come from its input elements.
@@ -122,36 +130,258 @@ def kind_of(op_type: str) -> str | None:
     return _KIND_OF.get(op_type)
 
 
-# What the standard says of operators in words rather than in machine-readable schemas.
+# Facts by operator. Names are those of the standard domain; what is onnxruntime's is said.
 #
-# Sources: the operator pages https://onnx.ai/onnx/operators/ (Conv, ConvTranspose, the pools,
-# Transpose and the arithmetic operators).
+# Whatever the library asks of an operator by its name stands here, so that one who adds an operator
+# reads one file. What its schema says is read from there (:func:`schema_of`).
+#
+# Sources: the operator pages https://onnx.ai/onnx/operators/.
 
 
-COMMUTATIVE = frozenset(
-    {"Add", "Mul", "And", "Or", "Xor", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor"}
-    | {"Sum", "Max", "Min", "Mean"}
+def _ops(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+# -- what they compute --
+
+COMMUTATIVE = _ops("Add And BitwiseAnd BitwiseOr BitwiseXor Equal Max Mean Min Mul Or Sum Xor")
+"""Inputs may stand in any order."""
+
+ORDERED = _ops("Div Greater Less MatMul Mod PRelu Pow Sub")
+"""Two inputs; with the two swapped something else is computed."""
+
+ARITHMETIC = _ops("Add Div Mul Sub")
+COMPARISONS = _ops("Equal Greater GreaterOrEqual Less LessOrEqual")
+PREDICATES = COMPARISONS | _ops("And IsInf IsNaN Not Or Xor")
+"""The results are truth values, which say nothing of the numbers that are compared."""
+
+REDUCTIONS = OP_KINDS["reduction"] - {"ArgMax", "ArgMin"}
+IDEMPOTENT = _ops("Abs Ceil Floor Relu Round Sign")
+RANDOM_OPS = _ops(
+    "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
 )
-"""Operators of the standard domain whose inputs may stand in any order."""
+"""Draw random numbers, whatever they are given."""
+
+CONTROL_FLOW = _ops("If Loop Scan")
+
+# -- where the elements of the result come from --
+
+RESHAPING = _ops("Flatten Reshape Squeeze Unsqueeze")
+"""Another shape; the elements stay in order."""
+
+REARRANGING = RESHAPING | {"Identity", "Transpose"}
+"""The elements of the first input, each once."""
+
+COPYING = REARRANGING | _ops("Expand Gather Slice Split Tile")
+"""Elements of the first input, and nothing else."""
+
+CASTS = _ops("Cast CastLike")
+
+MOVING = COPYING | _ops(
+    "Concat Constant ConstantOfShape GatherElements GatherND Pad Shape Size Where"
+)
+"""Elements that were there before, constants and sizes."""
+
+EXACT = MOVING | _ops(
+    "Abs And Clip Dropout Equal Greater Less Max MaxPool Min Neg Not Or ReduceMax ReduceMin Relu"
+)
+"""Nothing is rounded."""
+
+_CHOOSING = COPYING | CASTS | _ops("GatherElements GatherND Pad ReduceMax ReduceMin")
+
+VALUES_FROM: Mapping[str, Container[int]] = {
+    **dict.fromkeys(_CHOOSING | _ops("Compress Dropout ReverseSequence TopK"), (0,)),
+    **dict.fromkeys(_ops("ScatterElements ScatterND"), (0, 2)),
+    **dict.fromkeys(_ops("Concat Max Min"), range(64)),
+    "Where": (1, 2),
+}
+"""The inputs whose values the results hold, and no others."""
+
+INFLUENCED: Mapping[str, Container[int]] = {
+    **dict.fromkeys(_CHOOSING | _ops("Clip DequantizeLinear QuantizeLinear Trilu"), (0,)),
+    **dict.fromkeys(ARITHMETIC | COMPARISONS | _ops("And Neg Not Or Concat Max Min"), range(64)),
+    **dict.fromkeys(_ops("ScatterElements ScatterND Where"), range(64)),
+}
+"""The inputs whose numbers reach the results, in whatever form; of what mixes none, none."""
+
+SUMMED: Mapping[str, str] = {
+    **dict.fromkeys(_ops("FusedMatMul Gemm MatMul MatMulInteger QLinearMatMul"), "inner"),
+    **dict.fromkeys(_ops("Conv ConvInteger ConvTranspose FusedConv QLinearConv"), "kernel"),
+    **dict.fromkeys(_ops("AveragePool LpPool"), "window"),
+    **dict.fromkeys(_ops("LayerNormalization LogSoftmax RMSNormalization Softmax"), "row"),
+    **dict.fromkeys(REDUCTIONS - EXACT, "sample"),
+    **dict.fromkeys(_ops("CumSum GlobalAveragePool GroupNormalization"), "sample"),
+    **dict.fromkeys(_ops("InstanceNormalization LpNormalization"), "sample"),
+    "MeanVarianceNormalization": "sample",
+    **dict.fromkeys(_ops("Attention DFT Einsum GRU LSTM RNN STFT"), "unknown"),
+}
+"""What one element of the result is a sum over."""
+
+# -- sizes and types --
+
+KEEPS_SHAPE = OP_KINDS["elementwise"] | _ops("""
+    BatchNormalization CumSum DequantizeLinear DynamicQuantizeLinear GroupNormalization Hardmax
+    InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization
+    MeanVarianceNormalization PRelu QuantizeLinear RMSNormalization ReverseSequence Scatter
+    ScatterElements ScatterND Softmax Trilu
+""")
+"""The first output has the shape of the first input."""
+
+BROADCASTING = OP_KINDS["broadcast"] - KEEPS_SHAPE - {"Expand", "SwiGLU", "Unsqueeze"}
+"""The output has the shape that all inputs broadcast to."""
+
+TYPED_BY_TYPES = (OP_KINDS["elementwise"] | OP_KINDS["broadcast"] | OP_KINDS["out-fusable"]) - _ops(
+    "Expand OneHot Unsqueeze"
+)
+"""What schemas infer of them depends on types alone, whatever is constant."""
 
 SIZED_BY = {
-    **dict.fromkeys(("Expand", "OneHot", "Reshape", "Split", "Squeeze", "Tile", "TopK"), (1,)),
-    **dict.fromkeys(("CenterCropPad", "Compress", "Unsqueeze"), (1,)),
-    **dict.fromkeys(("ConstantOfShape", "NonMaxSuppression", "NonZero", "Unique"), (0,)),
+    **dict.fromkeys(_ops("Expand OneHot Reshape Split Squeeze Tile TopK"), (1,)),
+    **dict.fromkeys(_ops("CenterCropPad Compress Unsqueeze Upsample"), (1,)),
+    **dict.fromkeys(_ops("ConstantOfShape NonMaxSuppression NonZero Unique"), (0,)),
     "Col2Im": (1, 2),
     "Pad": (1, 3),
     "Range": (0, 1, 2),
     "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4),
-    "Upsample": (1,),
 }
-"""By operator, the inputs whose elements, not whose shapes alone, say how large the results are."""
+"""The inputs whose elements, not whose shapes alone, say how large the results are."""
 
-_WINDOWED = frozenset(
-    {"Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv", "Col2Im"}
-    | {"AveragePool", "LpPool", "MaxPool", "MaxUnpool"}
+SET_BY_NUMBERS = _ops("ConstantOfShape Expand Pad Reshape Resize Slice Tile")
+"""Numbers among the inputs say how large the result is or where it comes from."""
+
+MEASURING = _ops("Shape Size")
+"""Bring sizes into a computation; nodes before the first need no look."""
+
+SHORTENING = _ops("Compress NonZero Unique")
+"""The result is as short as what is read, though no inference says so."""
+
+EXPLOSIVE = _ops("ConstantOfShape Expand EyeLike OneHot Pad Range Resize Tile Upsample")
+"""The result may be far larger than what is read."""
+
+_KEPT = _ops("BitCast DequantizeLinear Dropout QuantizeLinear SwiGLU")
+"""Say how a model is quantised, or may not give the same each time."""
+
+FOLDABLE = (
+    OP_KINDS["elementwise"] | OP_KINDS["broadcast"] | OP_KINDS["injective"] | OP_KINDS["reduction"]
+) - _KEPT | _ops("""
+    Compress ConstantOfShape CumSum Einsum EyeLike Gemm LayerNormalization MatMul NonZero OneHot
+    Range Scatter ScatterElements ScatterND Shape Size Softmax TopK
+""")
+"""Always give the same, so may be computed once; no convolutions and other heavy work."""
+
+# -- what the inputs are --
+
+MATRIX_SLOT = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}
+"""Multiply two matrices: the one on the right."""
+
+CONVOLUTIONS = _ops("Conv ConvInteger ConvTranspose QLinearConv")
+KERNEL_SLOT = {**dict.fromkeys(CONVOLUTIONS | {"DeformConv"}, 1), "QLinearConv": 3}
+BIASED = _ops("Conv ConvInteger ConvTranspose Gemm MatMul MatMulInteger")
+"""A constant of rank 1 or more that is added to the result is a bias.
+
+Even if it has one element, it is a weight and no number.
+"""
+
+POOLS = _ops("AveragePool LpPool MaxPool MaxUnpool")
+GLOBAL_POOLS = _ops("GlobalAveragePool GlobalLpPool GlobalMaxPool")
+WINDOWED = POOLS | KERNEL_SLOT.keys() | {"Col2Im"}
+RANKED_SLOTS = {op: (slot, 0) for op, slot in KERNEL_SLOT.items()} | dict.fromkeys(
+    POOLS | GLOBAL_POOLS, (0,)
 )
-_WEIGHT_SLOT = {"QLinearConv": 3}
+"""The inputs that show over how many dimensions a window runs."""
+
+_WEIGHT_SLOTS: dict[str, frozenset[int]] = {
+    **dict.fromkeys(_ops("Conv ConvTranspose InstanceNormalization"), frozenset({1, 2})),
+    **dict.fromkeys(_ops("GroupNormalization LayerNormalization"), frozenset({1, 2})),
+    **dict.fromkeys(_ops("GRU LSTM RNN"), frozenset({1, 2, 3})),
+    **dict.fromkeys(_ops("PRelu RMSNormalization"), frozenset({1})),
+    "Gemm": frozenset({0, 1, 2}),
+    "MatMul": frozenset({0, 1}),
+    "BatchNormalization": frozenset({1, 2, 3, 4}),
+}
+"""The inputs that only hold weights."""
+
+CHANNEL_SLOTS = {
+    **dict.fromkeys(_ops("InstanceNormalization LayerNormalization"), (1, 2)),
+    **dict.fromkeys(_ops("Conv ConvTranspose Gemm"), (2,)),
+    "BatchNormalization": (1, 2, 3, 4),
+}
+"""The inputs with one number per channel."""
+
+SCALAR_SLOTS = {"Clip": (1, 2), "Dropout": (1,), "Pad": (2,), "QuantizeLinear": (1, 2)}
+
+NUMBER_SLOTS: Mapping[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(ARITHMETIC | COMPARISONS | {"Mod", "Pow"}, (0, 1)),
+    **dict.fromkeys(_ops("Max Mean Min Sum"), None),
+    "Clip": (1, 2),
+    "Gather": (1,),
+    "Range": (0, 1, 2),
+    "Trilu": (1,),
+    "Where": (1, 2),
+}
+"""The inputs (None: all) in which a single number says what is computed.
+
+``Div(x, 1.4142135)`` is a step of Gelu and ``Clip(x, 0, 6)`` is ReLU6; a scale of
+QuantizeLinear is a parameter, as weights are.
+"""
+
+ZERO_POINT_SLOTS = {
+    **dict.fromkeys(_ops("ConvInteger MatMulInteger"), (2, 3)),
+    **dict.fromkeys(_ops("QLinearConv QLinearMatMul"), (2, 5, 7)),
+    **dict.fromkeys(_ops("DequantizeLinear QuantizeLinear"), (2,)),
+}
+
+INDEXED: Mapping[tuple[str, int], tuple[int, int | tuple[str, int]]] = {
+    ("Gather", 1): (0, ("axis", 0)),
+    ("GatherElements", 1): (0, ("axis", 0)),
+    ("ScatterElements", 1): (0, ("axis", 0)),
+    ("ArrayFeatureExtractor", 1): (0, -1),
+    ("GatherBlockQuantized", 1): (0, ("gather_axis", 0)),
+    ("RotaryEmbedding", 1): (2, 0),
+    ("RotaryEmbedding", 3): (1, 0),
+    ("GroupQueryAttention", 9): (7, 0),
+    ("SoftmaxCrossEntropyLoss", 1): (0, 1),
+    ("NegativeLogLikelihoodLoss", 1): (0, 1),
+    ("EmbedLayerNormalization", 0): (2, 0),
+    ("EmbedLayerNormalization", 1): (4, 0),
+    ("EmbedLayerNormalization", 8): (3, 0),
+}
+"""The input with indices: the one with the data, and the axis (or its attribute, with a default).
+
+onnxruntime's operators are among them.
+"""
+
+LENGTHS: Mapping[tuple[str, int], tuple[int, str, tuple[int, int]]] = {
+    **{(op, 4): (0, "layout", (0, 1)) for op in _ops("GRU LSTM RNN")},
+    ("ReverseSequence", 1): (0, "time_axis", (0, 1)),
+    ("Attention", 6): (1, "", (-2, -2)),
+}
+"""The input with lengths, 1 to the size of an axis: the one with the data, and the axes.
+
+Between those the attribute decides that is named.
+"""
+
+AXIS_SLOTS = frozenset({("CumProd", 1), ("CumSum", 1)})
+PART_SLOTS = frozenset({("Split", 1), ("SplitToSequence", 1)})
+TUPLE_SLOTS = frozenset({("GatherND", 1), ("ScatterND", 1)})
+"""The input with indices into several axes at once."""
+
+COUNT_SLOTS = frozenset(
+    {("Loop", 0), ("Tile", 1), ("Expand", 1), ("ConstantOfShape", 0), ("Reshape", 1), ("TopK", 1)}
+    | {("Range", 0), ("Range", 1), ("Range", 2), ("Slice", 1), ("Slice", 2), ("OneHot", 1)}
+    | {("Pad", 1), ("Resize", 3), ("Unsqueeze", 1)}
+)
+MASK_SLOTS = frozenset(
+    {("Softmax", 0), ("Attention", 3), ("MultiHeadAttention", 4), ("MultiHeadAttention", 5)}
+)
+
+WANTS_POSITIVE = _ops("Log Reciprocal Sqrt")
+WANTS_UNIT = _ops("Acos Asin Atanh")
+WANTS_NUMBER = _ops("Add Div MatMul MatMulInteger Mod Pow Sub")
+
+# -- attributes --
+
 _LATER = {
     ("AveragePool", "ceil_mode"): 0,
     ("LpPool", "ceil_mode"): 0,
@@ -159,8 +389,6 @@ _LATER = {
     ("Reshape", "allowzero"): 0,
 }
 """Attributes that later opsets have, and what they would be in those that have none."""
-
-_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool", "MaxUnpool"})
 
 
 def schema_of(node: Node) -> OpSchema | None:
@@ -200,7 +428,7 @@ def _implied_attribute(node: Node, name: str) -> Attribute | None:
     number = _LATER.get((node.op_type, name))
     if number is not None:
         return Attribute("int", number)
-    rank = _spatial_rank(node) if name == "dilations" and node.op_type in _POOLS else None
+    rank = _spatial_rank(node) if name == "dilations" and node.op_type in POOLS else None
     return None if rank is None else Attribute("ints", (1,) * rank)
 
 
@@ -208,7 +436,7 @@ def _textual_default(node: Node, name: str) -> Attribute | None:  # noqa: PLR091
     if node.op_type == "Transpose" and name == "perm":
         rank = _rank(node, 0)
         return None if rank is None else Attribute("ints", tuple(reversed(range(rank))))
-    if node.op_type not in _WINDOWED:
+    if node.op_type not in WINDOWED:
         return None
     if name == "kernel_shape":
         return _kernel_shape(node)
@@ -228,10 +456,8 @@ def _pads_are_explicit(node: Node) -> bool:
 
 
 def _kernel_shape(node: Node) -> Attribute | None:
-    if node.op_type in _POOLS:
-        return None
-    slot = _WEIGHT_SLOT.get(node.op_type, 1)
-    weight = node.inputs[slot] if slot < len(node.inputs) else None
+    slot = KERNEL_SLOT.get(node.op_type)
+    weight = None if slot is None or slot >= len(node.inputs) else node.inputs[slot]
     known = None if weight is None else weight.known_type()
     if known is None or known.shape is None:
         return None
@@ -249,9 +475,7 @@ def _spatial_rank(node: Node) -> int | None:
         stated = node.attributes.get(name)
         if stated is not None and isinstance(stated.value, tuple):
             return len(stated.value) // per_dim
-    for slot in (_WEIGHT_SLOT.get(node.op_type, 1), 0):
-        if node.op_type in _POOLS and slot:
-            continue
+    for slot in RANKED_SLOTS[node.op_type]:
         rank = _rank(node, slot)
         if rank is not None:
             return rank - 2
@@ -301,12 +525,9 @@ class Parameter(NamedTuple):
 
 
 _AXES = (Parameter(1, "axes", "axes", "ints", "int64"),)
-_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 MOVED: dict[str, tuple[Parameter, ...]] = {
-    **{f"Reduce{name}": _AXES for name in _REDUCTIONS},
-    "Squeeze": _AXES,
-    "Unsqueeze": _AXES,
+    **dict.fromkeys(REDUCTIONS | {"Squeeze", "Unsqueeze"}, _AXES),
     "Clip": (
         Parameter(1, "min", "min", "float", "float32"),
         Parameter(2, "max", "max", "float", "float32"),
@@ -421,12 +642,6 @@ def parameter_of(node: Node, name: str) -> Attribute | None:
 # Nodes that compute something else each time: two of them are not one.
 
 
-RANDOM_OPS = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-    | {"Multinomial", "Bernoulli"}
-)
-"""Operators that draw random numbers, whatever they are given."""
-
 _TRAINING_SLOT = 2
 
 
@@ -464,3 +679,529 @@ def _drops_out(node: Node) -> bool:
         return False
     data = training.constant if training.is_constant else None
     return data is None or bool(data.numpy().any())
+
+
+# Weights that were left out of a file: ``ConstantOfShape`` in the place of a trained tensor.
+#
+# So are the ``light_*`` nets of the onnx package made. Two of them with equal shapes stand for two
+# different weights, and one that is folded puts into the file what was left out of it.
+#
+# A placeholder is a float tensor of a constant shape, with two elements or more, whose every use is
+# one as a weight:
+#
+# - an operand that only holds weights (the kernel of a Conv, the scale of a BatchNormalization …),
+#     directly or through a reshape;
+# - an operand of Add, Sub, Mul or Div, if the fill value is neither 0 nor 1.
+#
+# So a causal mask, an initial state or a neutral element is none, nor is what has a dynamic shape.
+
+
+WEIGHT_DTYPES = ("float16", "float32", "float64")
+"""Element types of the placeholders known."""
+
+HOLDS_WEIGHT = REARRANGING | {"Cast"}
+"""Hold a weight if their first input does."""
+
+_NEUTRAL = frozenset({0.0, 1.0})
+_LARGEST_FILL = 1e3
+_FEWEST = 2
+
+
+def can_stand_for_weight(count: int, fill: float) -> bool:
+    """Tell whether *count* elements that are all *fill* may be a weight that was left out."""
+    return count >= _FEWEST and abs(fill) <= _LARGEST_FILL
+
+
+def is_weight_use(op_type: str, slot: int, fill: float) -> bool:
+    """Tell whether a tensor full of *fill* is read as a weight by an operator of ONNX."""
+    if op_type in ARITHMETIC:
+        return fill not in _NEUTRAL
+    return slot in _WEIGHT_SLOTS.get(op_type, ())
+
+
+def is_placeholder(node: Node) -> bool:
+    """Tell whether *node* stands for a weight.
+
+    A use by a call, or by an operator of another domain, counts as one as a weight.
+    """
+    if node.op_type != "ConstantOfShape" or node.domain or node.outputs[0] is None:
+        return False
+    count = _element_count(node.inputs[0] if node.inputs else None)
+    if count is None:
+        return False
+    fill = _repeated(node)
+    if fill is None or not can_stand_for_weight(count, fill):
+        return False
+    uses = list(_uses(node.outputs[0]))
+    return bool(uses) and all(
+        user is not None and (bool(user.domain) or is_weight_use(user.op_type, slot, fill))
+        for user, slot in uses
+    )
+
+
+def _element_count(shape: Value | None) -> int | None:
+    """Return how many elements a tensor of the constant *shape* has; None if that is not known."""
+    tensor = None if shape is None else shape.constant
+    if tensor is None or tensor.is_external or tensor.dtype != "int64":
+        return None
+    return prod(int(dim) for dim in tensor.numpy().reshape(-1))
+
+
+def _repeated(node: Node) -> float | None:
+    """Return the number that a ConstantOfShape repeats; None if it is no weight's."""
+    attribute = node.attributes.get("value")
+    if attribute is None:
+        return 0.0
+    tensor = attribute.value
+    if not isinstance(tensor, Tensor) or tensor.dtype not in WEIGHT_DTYPES or tensor.size != 1:
+        return None
+    return float(tensor.numpy().reshape(-1)[0])
+
+
+def _uses(value: Value) -> Iterator[tuple[Node | None, int]]:
+    """Yield who computes with *value*, beyond reshapes, and in which slot; None if it is returned.
+
+    Each node that moves it has one input, so that none is met twice.
+    """
+    pending = [value]
+    while pending:
+        current = pending.pop()
+        if current.returned_by:
+            yield None, 0
+        for user, slot in current.iter_uses():
+            made = user.outputs[0] if user.outputs else None
+            if user.domain or user.op_type not in HOLDS_WEIGHT or slot or made is None:
+                yield user, slot
+            else:
+                pending.append(made)
+
+
+# How much an operator computes: floating-point operations, estimated from shapes.
+#
+# A multiplication and an addition are two operations, so a matrix product of M x K by K x N is
+# 2 M N K. Whatever works element by element (an activation, too) is one operation for each element
+# it makes; moving, gathering and converting data is none. Integers count like other numbers. Bodies
+# of Loop, Scan and If count once, node by node.
+
+
+class UnknownCostError(Exception):
+    """What a node costs is not known."""
+
+
+class Operation:
+    """A node and the shapes of what it reads and makes.
+
+    Args:
+        node: The node.
+        shapes: Tells the shape of a value.
+    """
+
+    __slots__ = ("_shapes", "node")
+
+    def __init__(self, node: Node, shapes: Shapes) -> None:
+        self.node = node
+        self._shapes = shapes
+
+    @property
+    def arity(self) -> int:
+        """How many inputs are given."""
+        return sum(value is not None for value in self.node.inputs)
+
+    def has(self, slot: int) -> bool:
+        """Whether an input is given."""
+        return slot < len(self.node.inputs) and self.node.inputs[slot] is not None
+
+    def read(self, slot: int = 0) -> tuple[int, ...]:
+        """Return the shape of an input.
+
+        Raises:
+            UnknownCostError: It is not known, or there is no such input.
+        """
+        return self._shape(self.node.inputs[slot] if slot < len(self.node.inputs) else None)
+
+    def made(self, index: int = 0) -> tuple[int, ...]:
+        """Return the shape of an output.
+
+        Raises:
+            UnknownCostError: It is not known, or there is no such output.
+        """
+        return self._shape(self.node.outputs[index] if index < len(self.node.outputs) else None)
+
+    def size_read(self, slot: int = 0) -> int:
+        """Return how many elements an input has."""
+        return prod(self.read(slot))
+
+    def size_made(self, index: int = 0) -> int:
+        """Return how many elements an output has."""
+        return prod(self.made(index))
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return an attribute that is a string."""
+        found = attribute_of(self.node, name)
+        return str(found.value) if found is not None and found.value is not None else default
+
+    def number(self, name: str, default: int = 0) -> int:
+        """Return an attribute that is a whole number."""
+        found = attribute_of(self.node, name)
+        return found.value if found is not None and isinstance(found.value, int) else default
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """Return an attribute that is a list of whole numbers.
+
+        Raises:
+            UnknownCostError: There is none.
+        """
+        found = attribute_of(self.node, name)
+        if found is None or not isinstance(found.value, tuple):
+            raise UnknownCostError(name)
+        return tuple(int(item) for item in found.value)
+
+    def _shape(self, value: Value | None) -> tuple[int, ...]:
+        shape = None if value is None else self._shapes(value)
+        if shape is None:
+            raise UnknownCostError
+        for dim in shape:
+            if type(dim) is not int or dim < 0:
+                raise UnknownCostError
+        return cast("tuple[int, ...]", shape)
+
+
+_LARGEST = 10**24
+"""Beyond any computer: sizes that give more are slips, or malice."""
+
+_SOFTMAX = 5
+"""For each element: largest, difference, exponential, sum, quotient."""
+_STANDARDISE = 5
+"""For each element: sum, difference, square, sum of squares, product with a factor."""
+
+# -- matrix products and convolutions --------------------------------------------------------------
+
+
+def _convolution(op: Operation, weight: int = 1, bias: int = 2) -> int:
+    """Count one product and one sum for each weight that an output element depends on."""
+    made = op.size_made()
+    return made * 2 * prod(op.read(weight)[1:]) + (made if op.has(bias) else 0)
+
+
+def _transposed_convolution(op: Operation) -> int:
+    """Count one product and one sum for each weight that an input element is multiplied with."""
+    spread = 2 * op.size_read(0) * prod(op.read(1)[1:])
+    return spread + (op.size_made() if op.has(2) else 0)
+
+
+def _gemm(op: Operation) -> int:
+    first = op.read(0)
+    inner = first[0] if op.number("transA") else first[1]
+    made = op.size_made()
+    return made * 2 * inner + (made if op.has(2) else 0)
+
+
+def _matmul(op: Operation) -> int:
+    return 2 * op.size_made() * op.read(0)[-1]
+
+
+def _fused_matmul(op: Operation) -> int:
+    return 2 * op.size_made() * op.read(0)[-2 if op.number("transA") else -1]
+
+
+def _matmul_n_bits(op: Operation) -> int:
+    return 2 * op.size_made() * op.number("K") + (op.size_made() if op.has(5) else 0)
+
+
+def _einsum(op: Operation) -> int:
+    """Count, at each point of the indices' space, a product per further operand and a sum."""
+    equation = op.text("equation").replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    sizes: dict[str, int] = {}
+    for slot, term in enumerate(terms):
+        for letter, size in zip(_letters(term, len(op.read(slot))), op.read(slot), strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    kept = set(_letters(right, len(op.made()))) if arrow else _once(terms, len(op.made()))
+    is_sum = any(letter not in kept for letter in sizes)
+    return prod(sizes.values()) * (len(terms) - 1 + is_sum)
+
+
+def _letters(term: str, rank: int) -> list[str]:
+    """Return an index per axis; those of an ellipsis are numbered from the last one."""
+    before, dots, after = term.partition("...")
+    hidden = rank - len(before) - len(after)
+    middle = [f".{index}" for index in range(hidden, 0, -1)] if dots else []
+    return [*before, *middle, *after]
+
+
+def _once(terms: Sequence[str], rank: int) -> set[str]:
+    """Return the indices that an equation without an arrow keeps: those that it has once."""
+    letters = "".join(terms).replace(".", "")
+    hidden = {f".{index}" for index in range(1, rank + 1)}
+    return {letter for letter in letters if letters.count(letter) == 1} | hidden
+
+
+# -- attention -------------------------------------------------------------------------------------
+
+
+def _scores(batches: int, queries: int, keys: int, width: int, value_width: int) -> int:
+    """Count scaled products of queries and keys, their softmax, and products with the values.
+
+    The widths are those of all heads together; *batches* counts heads for the softmax.
+    """
+    products = 2 * queries * keys * (width + value_width)
+    return batches * (products + queries * keys * (1 + _SOFTMAX))
+
+
+def _attention(op: Operation) -> int:
+    """Count the standard's operator; each head of rank 4, or heads side by side in rank 3."""
+    query, value, made = op.read(0), op.read(2), op.made()
+    keys = value[-2] + (op.read(4)[-2] if op.has(4) else 0)
+    if len(query) == len("BHLE"):
+        batch, heads, queries, width = query
+        return _scores(batch * heads, queries, keys, width, value[-1])
+    heads = op.number("q_num_heads")
+    batch, queries, width = query
+    return _scores(batch * heads, queries, keys, width // heads, made[-1] // heads)
+
+
+def _projected_attention(op: Operation) -> int:
+    """Count com.microsoft.Attention: the projections of one input, then the attention."""
+    batch, length, hidden = op.read(0)
+    made, heads = op.read(1)[1], op.number("num_heads")
+    width = op.made()[-1] // heads
+    keys = length + (op.read(4)[-2] if op.has(4) else 0)
+    projections = 2 * batch * length * hidden * made + batch * length * made * op.has(2)
+    score_width = (made - op.made()[-1]) // (2 * heads)
+    return projections + _scores(batch * heads, length, keys, score_width, width)
+
+
+def _multi_head_attention(op: Operation) -> int:
+    """Count com.microsoft.MultiHeadAttention with query, key and value of rank 3."""
+    batch, queries, width = op.read(0)
+    heads, keys = op.number("num_heads"), op.read(1)[1]
+    value_width = op.read(2)[-1]
+    added = batch * (queries * width + keys * (width + value_width)) if op.has(3) else 0
+    return added + _scores(batch * heads, queries, keys, width // heads, value_width // heads)
+
+
+# -- windows, reductions, normalisation ------------------------------------------------------------
+
+
+def _pool(op: Operation, per_element: int = 1) -> int:
+    return op.size_made() * prod(op.numbers("kernel_shape")) * per_element
+
+
+def _per_read(op: Operation, per_element: int = 1) -> int:
+    return op.size_read(0) * per_element
+
+
+def _per_made(op: Operation, per_element: int = 1) -> int:
+    return op.size_made() * per_element
+
+
+def _local_response(op: Operation) -> int:
+    return op.size_made() * (op.number("size") + 5)
+
+
+def _layer_norm(op: Operation, per_element: int) -> int:
+    """Count the standardising, then scale and shift as far as they are given."""
+    return op.size_read(0) * (per_element + op.has(1) + op.has(2))
+
+
+def _skip_layer_norm(op: Operation, per_element: int, bias: int) -> int:
+    """Count the sum with the skipped input and bias, then the normalisation."""
+    scale = op.has(2) + (op.has(3) if bias > 3 else 0)  # noqa: PLR2004  # slot of beta
+    return op.size_read(0) * (1 + op.has(bias) + per_element + scale)
+
+
+def _lp_norm(op: Operation) -> int:
+    return 3 * op.size_made()
+
+
+# -- element by element ----------------------------------------------------------------------------
+
+
+def _variadic(op: Operation) -> int:
+    return op.size_made() * max(op.arity - 1, 0)
+
+
+def _mean(op: Operation) -> int:
+    return op.size_made() * op.arity
+
+
+def _bias_gelu(op: Operation) -> int:
+    return op.size_made() * (1 + op.has(1))
+
+
+def _resize(op: Operation) -> int:
+    """Count a product and a sum for each neighbour that an output element is mixed from."""
+    mode = op.text("mode", "nearest")
+    if mode == "nearest":
+        return 0
+    read, made = op.read(0), op.made()
+    axes = sum(before != after for before, after in zip(read, made, strict=True))
+    per_axis = 4 if mode == "cubic" else 2
+    return 2 * prod(made) * prod([per_axis] * axes) if axes else 0
+
+
+def _grid_sample(op: Operation) -> int:
+    mode = op.text("mode", "linear")
+    per_axis = {"nearest": 0, "cubic": 4, "bicubic": 4}.get(mode, 2)
+    return 2 * op.size_made() * prod([per_axis] * (len(op.made()) - 2))
+
+
+def _nothing(op: Operation) -> int:
+    del op
+    return 0
+
+
+# -- recurrent nets --------------------------------------------------------------------------------
+
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_BEYOND_GATES = {"RNN": 1, "GRU": 8, "LSTM": 9}
+"""For each element of the state: activations, and what is made of the gates."""
+
+
+def _recurrent(op: Operation) -> int:
+    """Count the products with the input and the state, their sums, and the gates."""
+    kind = op.node.op_type
+    read, recurrence = op.read(0), op.read(2)
+    directions, _, hidden = recurrence
+    steps = directions * read[0] * read[1]
+    gates = _GATES[kind] * hidden
+    products = 2 * gates * (read[-1] + hidden)
+    sums = gates * (3 if op.has(3) else 1)
+    return steps * (products + sums + _BEYOND_GATES[kind] * hidden)
+
+
+def _transform(op: Operation) -> int:
+    """Count a fast Fourier transform: 5 N log2 N for each signal of N points, rounded up."""
+    if op.has(2):
+        raise UnknownCostError  # the axis is computed
+    read = op.read(0)
+    length = read[op.number("axis", -2)]
+    return 5 * prod(read[:-1]) * max(length - 1, 1).bit_length()
+
+
+# -- the tables ------------------------------------------------------------------------------------
+
+_RESAMPLING = frozenset({"Resize", "Upsample", "GridSample", "AffineGrid"})
+
+_FREE = (
+    (OP_KINDS["injective"] - _RESAMPLING)
+    | CASTS
+    | CONTROL_FLOW
+    | _ops("""
+        BitCast Col2Im Compress ConcatFromSequence Constant ConstantOfShape Dropout Expand EyeLike
+        Identity MaxUnpool NonZero OneHot Optional OptionalGetElement OptionalHasElement Range
+        RegexFullMatch Scatter ScatterElements ScatterND SequenceAt SequenceConstruct SequenceEmpty
+        SequenceErase SequenceInsert SequenceLength SequenceMap Shape Size SplitToSequence
+        StringConcat StringNormalizer StringSplit TensorScatter Unsqueeze
+    """)
+)
+"""Operators that move, make or convert data."""
+
+STANDARD: Mapping[str, Formula] = {
+    **dict.fromkeys(OP_KINDS["elementwise"] | OP_KINDS["broadcast"], _per_made),
+    **dict.fromkeys(_FREE, _nothing),
+    **dict.fromkeys(REDUCTIONS, _per_read),
+    **dict.fromkeys(
+        _ops("ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare"), partial(_per_read, per_element=2)
+    ),
+    **dict.fromkeys(("Max", "Min", "Sum"), _variadic),
+    "Mean": _mean,
+    "QuantizeLinear": partial(_per_made, per_element=2),
+    "DequantizeLinear": partial(_per_made, per_element=2),
+    "DynamicQuantizeLinear": partial(_per_made, per_element=4),
+    "ArgMax": _per_read,
+    "ArgMin": _per_read,
+    "TopK": _per_read,
+    "Conv": _convolution,
+    "ConvInteger": partial(_convolution, bias=4),
+    "QLinearConv": partial(_convolution, weight=3, bias=8),
+    "DeformConv": partial(_convolution, bias=3),
+    "ConvTranspose": _transposed_convolution,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "MatMulInteger": _matmul,
+    "QLinearMatMul": _matmul,
+    "Einsum": _einsum,
+    "Attention": _attention,
+    "AveragePool": _pool,
+    "MaxPool": _pool,
+    "LpPool": partial(_pool, per_element=2),
+    "GlobalAveragePool": _per_read,
+    "GlobalMaxPool": _per_read,
+    "GlobalLpPool": partial(_per_read, per_element=2),
+    "BatchNormalization": partial(_per_made, per_element=2),
+    "InstanceNormalization": partial(_layer_norm, per_element=_STANDARDISE),
+    "GroupNormalization": partial(_layer_norm, per_element=_STANDARDISE),
+    "LayerNormalization": partial(_layer_norm, per_element=_STANDARDISE),
+    "RMSNormalization": partial(_layer_norm, per_element=3),
+    "MeanVarianceNormalization": partial(_per_read, per_element=_STANDARDISE),
+    "LpNormalization": _lp_norm,
+    "LRN": _local_response,
+    "Softmax": partial(_per_made, per_element=_SOFTMAX),
+    "LogSoftmax": partial(_per_made, per_element=_SOFTMAX),
+    "Hardmax": _per_made,
+    "CumSum": _per_made,
+    "CumProd": _per_made,
+    "RotaryEmbedding": partial(_per_read, per_element=3),
+    "Resize": _resize,
+    "Upsample": _resize,
+    "GridSample": _grid_sample,
+    "LSTM": _recurrent,
+    "GRU": _recurrent,
+    "RNN": _recurrent,
+    "DFT": _transform,
+}
+"""The formula of each standard operator that has one."""
+
+_MICROSOFT: Mapping[str, Formula] = {
+    "FusedConv": _convolution,
+    "NhwcFusedConv": _convolution,
+    "FusedGemm": _gemm,
+    "FusedMatMul": _fused_matmul,
+    "TransposeMatMul": _fused_matmul,
+    "MatMulNBits": _matmul_n_bits,
+    "MatMulIntegerToFloat": _matmul,
+    "DynamicQuantizeMatMul": _matmul,
+    "Attention": _projected_attention,
+    "MultiHeadAttention": _multi_head_attention,
+    "LayerNormalization": partial(_layer_norm, per_element=_STANDARDISE),
+    "SimplifiedLayerNormalization": partial(_layer_norm, per_element=3),
+    "SkipLayerNormalization": partial(_skip_layer_norm, per_element=_STANDARDISE, bias=4),
+    "SkipSimplifiedLayerNormalization": partial(_skip_layer_norm, per_element=3, bias=3),
+    "Gelu": _per_made,
+    "FastGelu": _bias_gelu,
+    "BiasGelu": _bias_gelu,
+    "QuickGelu": _per_made,
+    "BiasSoftmax": partial(_per_made, per_element=1 + _SOFTMAX),
+    "RotaryEmbedding": partial(_per_read, per_element=3),
+    "QuantizeLinear": partial(_per_made, per_element=2),
+    "DequantizeLinear": partial(_per_made, per_element=2),
+    "QLinearAdd": _per_made,
+    "QLinearMul": _per_made,
+    "QLinearSigmoid": _per_made,
+    "QLinearLeakyRelu": _per_made,
+}
+
+
+def flops(node: Node, shapes: Shapes) -> int | None:
+    """Estimate what *node* computes; None if a shape that counts, or the operator, is not known.
+
+    Args:
+        node: The node.
+        shapes: Tells the shape of a value.
+    """
+    formula = _formula_of(node)
+    if formula is None:
+        return None
+    try:
+        found = formula(Operation(node, shapes))
+    except (UnknownCostError, ArithmeticError, LookupError, TypeError, ValueError, DplError):
+        return None  # a shape is not known, or does not fit the operator
+    return found if 0 <= found <= _LARGEST else None
+
+
+def _formula_of(node: Node) -> Formula | None:
+    if node.domain == "com.microsoft":
+        return _MICROSOFT.get(node.op_type)
+    return None if node.domain else STANDARD.get(node.op_type)

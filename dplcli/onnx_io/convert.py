@@ -384,7 +384,17 @@ def convert_schema(schema: OnnxSchema) -> OpSchema:
         integer_inputs=frozenset(
             slot for slot, formal in enumerate(schema.inputs) if formal.types <= _INDEX_TYPES
         ),
+        typed_by=tuple(_typed_by(schema, formal) for formal in schema.outputs),
     )
+
+
+def _typed_by(schema: OnnxSchema, made: OnnxSchema.FormalParameter) -> int | str | None:
+    if not made.is_homogeneous:
+        return None
+    if made.types <= {"tensor(bool)"} or made.types <= {"tensor(int64)"}:
+        return min(made.types).removeprefix("tensor(").removesuffix(")")
+    slots = (slot for slot, formal in enumerate(schema.inputs) if formal.type_str == made.type_str)
+    return next(slots, None)
 
 
 # Types between protobuf and the IR.

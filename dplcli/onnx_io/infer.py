@@ -29,7 +29,6 @@ from onnx import (
 from dplcli.errors import DplError, UsageError
 from dplcli.files import temporary_folder, text_path
 from dplcli.ir import ArrayTensor, TensorType
-from dplcli.ir.cost import flops
 from dplcli.ir.model import (
     MANY,
     called_function,
@@ -40,7 +39,7 @@ from dplcli.ir.model import (
     is_exact,
     nodes_stood_for,
 )
-from dplcli.ir.operators import OP_KINDS
+from dplcli.ir.operators import CONTROL_FLOW, SHORTENING, TYPED_BY_TYPES, flops
 from dplcli.ir.types import DTYPE_CODES, contradicts
 from dplcli.onnx_io.convert import (
     decode_type,
@@ -748,13 +747,6 @@ def _collect_body(graph: Graph, inferred: GraphProto, nodes: Iterable[Node], typ
 # Types of what one node makes, by the inference of its schema.
 
 
-_BY_TYPES = (OP_KINDS["elementwise"] | OP_KINDS["broadcast"] | OP_KINDS["out-fusable"]) - {
-    "Expand",
-    "OneHot",
-    "Unsqueeze",
-}
-"""Operators whose inference looks at types alone, whatever is constant."""
-
 _INDICES = frozenset({"int32", "int64"})
 """The types of what an operator may read as a shape."""
 
@@ -829,7 +821,7 @@ def _key(
     if not isinstance(source, NodeProto):
         return None
     read: list[Hashable] = []
-    looks_at_data = bool(node.domain) or node.op_type not in _BY_TYPES
+    looks_at_data = bool(node.domain) or node.op_type not in TYPED_BY_TYPES
     for value in node.inputs:
         if value is None:
             read.append(None)
@@ -1508,11 +1500,6 @@ _MOST_EVALUATED = 1024
 _MOST_WORK = 1_000_000
 """Most operations for a value that is evaluated: a window may be huge, and a sum run forever."""
 
-_OPAQUE = frozenset({"If", "Loop", "Scan"})
-
-_BOUNDED = frozenset({"Compress", "NonZero", "Unique"})
-"""Operators whose result is as short as what they read, though no inference says so."""
-
 
 def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:
     """Find the types of a loaded model's values, for inputs of given sizes.
@@ -1605,7 +1592,7 @@ class _Walk:
 
     def go_through(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
-            if node.op_type in _OPAQUE:
+            if node.op_type in CONTROL_FLOW:
                 continue
             try:
                 self._infer(node)
@@ -1635,7 +1622,7 @@ class _Walk:
             if value is not None and array is None:
                 return
             inputs.append(array)
-        is_bounded = node.op_type in _BOUNDED or all(map(self._is_short, node.outputs))
+        is_bounded = node.op_type in SHORTENING or all(map(self._is_short, node.outputs))
         if not inputs or not is_bounded or not self._is_cheap(node):
             return
         arrays = evaluate(node, inputs)

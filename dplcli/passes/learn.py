@@ -26,7 +26,16 @@ from dplcli.dpl.rule import Match, PatternRule, read_match
 from dplcli.dpl.text import all_parts, parse_pattern, spelled_attributes
 from dplcli.errors import PassError, PatternSyntaxError, UsageError
 from dplcli.ir import Node
-from dplcli.ir.operators import MOVED, inputs_of, parameter_of, schema_of, slot_of
+from dplcli.ir.operators import (
+    BIASED,
+    MOVED,
+    NUMBER_SLOTS,
+    RANKED_SLOTS,
+    inputs_of,
+    parameter_of,
+    schema_of,
+    slot_of,
+)
 from dplcli.ir.traversal import behind_identities, is_identity, path_through_outside, users
 from dplcli.ir.types import DTYPE_NAMES
 from dplcli.passes.partition import unique
@@ -299,43 +308,6 @@ A rule names them where they differ from the schema's default. It leaves all oth
 pads, dilations, kernel_shape, epsilon, alpha, momentum, hidden_size and so on. What an opset keeps
 in an input (``axes`` of Squeeze) counts as an attribute if it is constant.
 """
-
-NUMBER_SLOTS = MappingProxyType(
-    {
-        **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Mod"), (0, 1)),
-        **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (0, 1)),
-        **dict.fromkeys(("Max", "Min", "Sum", "Mean"), None),
-        "Clip": (1, 2),
-        "Gather": (1,),
-        "Range": (0, 1, 2),
-        "Trilu": (1,),
-        "Where": (1, 2),
-    }
-)
-"""By standard operator, the inputs (None: all) in which a single number says what is computed.
-
-``Div(x, 1.4142135)`` is a step of Gelu and ``Clip(x, 0, 6)`` is ReLU6; a scale of
-QuantizeLinear is a parameter, as weights are.
-"""
-
-BIASED = frozenset({"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger"})
-"""Standard operators to whose result a constant of rank 1 or more is added as a bias.
-
-Even if it has one element, it is a weight and no number.
-"""
-
-CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
-"""Standard operators whose bias has one number per channel."""
-
-RANKED_SLOTS = MappingProxyType(
-    {
-        **dict.fromkeys(("Conv", "ConvTranspose", "ConvInteger", "DeformConv"), (1, 0)),
-        "QLinearConv": (3, 0),
-        **dict.fromkeys(("AveragePool", "LpPool", "MaxPool", "MaxUnpool"), (0,)),
-        **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), (0,)),
-    }
-)
-"""By standard operator, the inputs that show over how many dimensions a window runs."""
 
 LEAF_NAMES = MappingProxyType(
     {
@@ -682,7 +654,7 @@ class _Builder:
     def _bias(self, node: Node, slot: int, value: Value, product: Node) -> DFPattern:
         leaf = self._leaves.leaf(node, slot, value)
         output = product.outputs[0]
-        if product.op_type in CONVOLUTIONS and output is not None:
+        if product.op_type in {"Conv", "ConvTranspose"} and output is not None:
             name = self._nodes[product].name
             condition = Condition(f"per_channel({leaf.name}, {name})")
             if not condition.reason_against({leaf.name: value, name: output}):

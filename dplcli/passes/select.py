@@ -20,9 +20,8 @@ from dplcli.dpl.replacement import Draft, RewriteRule, draft_replacement
 from dplcli.dpl.rule import Match, PatternRule, Rejection, read_match
 from dplcli.dpl.text import all_parts
 from dplcli.errors import DplError, PassError
-from dplcli.ir.cost import flops
 from dplcli.ir.model import called_function, callers_first, calls_in
-from dplcli.ir.operators import draws_random, kind_of
+from dplcli.ir.operators import draws_random, flops, kind_of
 from dplcli.ir.traversal import (
     behind_identities,
     enclosing_node,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.rule import Check, Rule
     from dplcli.ir import Function, Graph, Model, Node, Value
-    from dplcli.ir.cost import Shapes
+    from dplcli.ir.operators import Shapes
 
 
 # Calls of functions that a partition wrote: leaves, to rules that do not name them.

@@ -10,7 +10,7 @@ import numpy as np
 
 from dplcli.dpl.replacement import DraftOutput, far_sighted, nodewise
 from dplcli.ir import Tensor, Value
-from dplcli.ir.operators import attribute_of, inputs_of
+from dplcli.ir.operators import RESHAPING, attribute_of, inputs_of
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import DTYPE_CODES
 from dplcli.rewrites.operands import (
@@ -268,7 +268,7 @@ def _whole(value: Value) -> Number | None:
 # score added to it vanishes just the same.
 
 
-_CARRIERS = frozenset({"Cast", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"})
+_CARRIERS = (RESHAPING - {"Flatten"}) | {"Cast", "Expand", "Identity", "Slice"}
 """What passes on the numbers of its first input."""
 
 _MAKERS = frozenset({"Where", "Mul", "Sub"})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dplcli.dpl.replacement import BuildError
-from dplcli.ir.operators import attribute_of
+from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.ir.traversal import behind_identities
 
 if TYPE_CHECKING:
@@ -112,16 +112,6 @@ def in_first_place(match: Match, made: Operand) -> tuple[Operand, ...]:
 # Operators of onnxruntime for floating point: FusedConv, FusedGemm, FusedMatMul and the like.
 
 
-_ACTIVATION_PARAMETERS: dict[str, tuple[tuple[str, float], ...]] = {
-    "LeakyRelu": (("alpha", 0.01),),
-    "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)),
-    "Elu": (("alpha", 1.0),),
-    "Celu": (("alpha", 1.0),),
-    "ThresholdedRelu": (("alpha", 1.0),),
-    "Selu": (("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875)),
-}
-"""The attributes of activations, in the order of FusedConv's ``activation_params``."""
-
 _FLOAT32 = np.finfo(np.float32)
 _SMALLEST_BATCHED_RANK = 3
 
@@ -133,7 +123,11 @@ def ort_fused_conv(match: Match, build: GraphBuilder) -> Operand:
     activation = None
     if match.root.op_type != "Add":
         activation = match.root.op_type
-        parameters = _bounds(match) if activation == "Clip" else _activation_parameters(match.root)
+        parameters = (
+            _bounds(match)
+            if activation == "Clip"
+            else [*_activation_parameters(match.root).values()]
+        )
     return build.op(
         "FusedConv",
         input_of(conv, 0),
@@ -147,9 +141,11 @@ def ort_fused_conv(match: Match, build: GraphBuilder) -> Operand:
     )
 
 
-def _activation_parameters(node: Node) -> list[float]:
-    known = _ACTIVATION_PARAMETERS.get(node.op_type, ())
-    return [number_of(node, name, default) for name, default in known]
+def _activation_parameters(node: Node) -> dict[str, float]:
+    """Return the attributes of an activation, in the order of FusedConv's ``activation_params``."""
+    schema = schema_of(node)
+    names = () if schema is None else sorted(schema.defaults)
+    return {name: number_of(node, name, 0.0) for name in names}
 
 
 def _bounds(match: Match) -> list[float]:
@@ -163,8 +159,7 @@ def _bounds(match: Match) -> list[float]:
 def ort_fused_gemm(match: Match, build: GraphBuilder) -> Operand:
     """Make a FusedGemm of ``gemm`` and the activation that is the root."""
     gemm = node_called(match, "gemm")
-    names = [name for name, _ in _ACTIVATION_PARAMETERS.get(match.root.op_type, ())]
-    parameters = dict(zip(names, _activation_parameters(match.root), strict=True))
+    parameters = _activation_parameters(match.root)
     return build.op(
         "FusedGemm",
         *gemm.inputs,

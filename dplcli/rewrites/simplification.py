@@ -11,13 +11,22 @@ import numpy as np
 from dplcli.dpl.conditions import widens
 from dplcli.dpl.replacement import nodewise
 from dplcli.ir import ArrayTensor, Tensor
-from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, is_placeholder
-from dplcli.ir.operators import RANDOM_OPS, attribute_of
+from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
+from dplcli.ir.operators import (
+    COPYING,
+    FOLDABLE,
+    IDEMPOTENT,
+    MEASURING,
+    RANDOM_OPS,
+    RESHAPING,
+    attribute_of,
+    is_placeholder,
+)
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import DTYPE_CODES
 from dplcli.rewrites.operands import remade
 from dplcli.shapes import Knowledge
-from dplcli.shapes.rules import CONTENT_RULES, FOLDABLE, MEASURING, WHOLE
+from dplcli.shapes.rules import CONTENT_RULES, WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
@@ -68,7 +77,6 @@ def resolve_cast_like(match: Match, build: GraphBuilder) -> NewValue | None:
 
 
 _CHAIN_REACH = 2
-_REPEATABLE = ("Relu", "Abs", "Floor", "Ceil", "Round", "Sign")
 
 
 @nodewise("Identity")
@@ -88,7 +96,7 @@ def drop_identity(match: Match, build: GraphBuilder) -> Operand | None:  # noqa:
     return source if is_made_here and not source.returned_by else None
 
 
-@nodewise(*_REPEATABLE, reach=_CHAIN_REACH)
+@nodewise(*sorted(IDEMPOTENT), reach=_CHAIN_REACH)
 def drop_repeated(match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG001  # nothing is made
     """Read the input of a node that does nothing more to what the same operator has made."""
     inner = inner_node(match.root)
@@ -351,12 +359,10 @@ def _numbers(node: Node, name: str) -> list[int] | None:
 # Reshape, Flatten, Squeeze, Unsqueeze, and Transpose where it only moves dimensions of 1.
 
 
-_RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-_KEEPING = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Slice")
 _RESHAPE_REACH = 3
 
 
-@nodewise(*_KEEPING, reach=_RESHAPE_REACH)
+@nodewise(*sorted(RESHAPING | {"Expand", "Slice", "Tile"}), reach=_RESHAPE_REACH)
 def drop_reshaping(match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG001  # nothing is made
     """Take out a node that gives its input the shape it has.
 
@@ -402,7 +408,7 @@ def fix_reshape_targets(match: Match, build: GraphBuilder) -> Operand | None:
     return None if numbers is None else _reshape(build, data, numbers)
 
 
-@nodewise(*_RESHAPING, "Transpose", reach=_RESHAPE_REACH)
+@nodewise(*sorted(RESHAPING), "Transpose", reach=_RESHAPE_REACH)
 def merge_reshapes(match: Match, build: GraphBuilder) -> Operand | None:
     """Reshape once what is reshaped twice.
 
@@ -433,7 +439,7 @@ def keeps_order(node: Node, knowledge: Knowledge) -> bool:
     """Tell whether the elements of what *node* makes are those it reads, in the same order."""
     if node.domain:
         return False
-    if node.op_type in _RESHAPING:
+    if node.op_type in RESHAPING:
         return True
     if node.op_type != "Transpose" or node.inputs[0] is None:
         return False
@@ -588,12 +594,6 @@ _STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 _DEEPEST = 8
 _MOST_STATE_ELEMENTS = 1 << 16
 
-_COPYING = frozenset(
-    {"Expand", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Slice", "Split", "Identity", "Tile"}
-    | {"Flatten", "Gather"}
-)
-"""Operators whose results are made of elements of their first input."""
-
 
 @nodewise("LSTM", "GRU", "RNN", reach=_DEEPEST)
 def drop_zero_states(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
@@ -627,7 +627,7 @@ def is_zero(value: Value) -> bool:
             return False
         if node.op_type == "ConstantOfShape":
             return _fills_with_zero(node)
-        source = node.inputs[0] if node.op_type in _COPYING else None
+        source = node.inputs[0] if node.op_type in COPYING else None
         if source is None:
             return False
         value = source

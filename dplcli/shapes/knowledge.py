@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplcli.ir import ArrayTensor, TensorType
-from dplcli.ir.operators import SIZED_BY, kind_of
+from dplcli.ir.operators import EXPLOSIVE, FOLDABLE, MEASURING, SIZED_BY, kind_of, schema_of
 from dplcli.ir.types import dtype_name
 from dplcli.shapes.rules import (
     ATTENTION_RULES,
-    BOOLEAN,
     CONTENT_RULES,
-    EXPLOSIVE,
-    FOLDABLE,
-    MEASURING,
     MOST_ELEMENTS,
     NOTHING,
     ONNXRUNTIME_RULES,
@@ -51,13 +47,6 @@ _PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynam
 
 _MADE_UP = re.compile(r"unk__\d+")
 """Symbols that onnx's shape inference makes up; another run gives them to other dimensions."""
-
-_OF_FIRST_INPUT = """
-    Abs Add Concat Div Expand Flatten Gather Identity Max Min Mod Mul Neg Range ReduceMax ReduceMin
-    ReduceProd ReduceSum Reshape Slice Split Squeeze Sub Sum Transpose Unsqueeze
-"""
-_FIRST_INPUT = frozenset(_OF_FIRST_INPUT.split())
-"""Operators whose results have the element type of the first input."""
 
 
 class Knowledge:
@@ -236,7 +225,7 @@ class Knowledge:
         found = shapes[value.index] if value.index < len(shapes) else None
         is_ranked = found is not None or (known is not None and known.shape is not None)
         shape = self._merged(value, found, known) if is_ranked else None
-        dtype = known.dtype if known is not None and known.dtype else _dtype(view)
+        dtype = known.dtype if known is not None and known.dtype else _dtype(view, value.index)
         content = self._content(view, shape, dtype) if value.index == 0 else None
         if content is None:
             content = self._unknown_elements(value, dtype, shape)
@@ -384,18 +373,15 @@ def _elements(tensor: Tensor) -> Dims | None:
     return None if tensor.is_external else tuple(int(item) for item in tensor.numpy().ravel())
 
 
-def _dtype(view: View) -> str | None:
+def _dtype(view: View, index: int) -> str | None:
     """Return the element type of what a node makes, where no type says it."""
-    if view.op_type in {"Shape", "Size"}:
-        return "int64"
-    if view.op_type in BOOLEAN:
-        return "bool"
     if view.op_type == "Cast":
         code = view.integer("to")
         return None if code is None else dtype_name(code)
-    if view.op_type == "Where":
-        return view.dtype(1)
-    return view.dtype(0) if view.op_type in _FIRST_INPUT else None
+    schema = schema_of(view.node)
+    made = () if schema is None else schema.typed_by
+    known = made[min(index, len(made) - 1)] if made else None
+    return view.dtype(known) if isinstance(known, int) else known
 
 
 # Questions about one value, answered from what is known of its model.

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.ir import Tensor
-from dplcli.ir.operators import OP_KINDS, attribute_of, inputs_of
+from dplcli.ir.operators import (
+    BROADCASTING,
+    GLOBAL_POOLS,
+    KEEPS_SHAPE,
+    OP_KINDS,
+    REDUCTIONS,
+    attribute_of,
+    inputs_of,
+)
 from dplcli.shapes.terms import Term, add, divide, multiply, negative
 
 if TYPE_CHECKING:
@@ -23,28 +31,6 @@ if TYPE_CHECKING:
     Shapes: TypeAlias = Sequence[PartlyKnown | None]
 
     ShapeRule: TypeAlias = "Callable[[View], Shapes]"
-
-
-# Which operators may be computed once and for all.
-
-
-_KEPT = frozenset({"QuantizeLinear", "DequantizeLinear", "Dropout", "BitCast", "SwiGLU"})
-"""Operators that say how a model is quantised, or that may not give the same each time."""
-
-_FURTHER = """
-    Compress ConstantOfShape CumSum Einsum EyeLike Gemm LayerNormalization MatMul NonZero OneHot
-    Range Scatter ScatterElements ScatterND Shape Size Softmax TopK
-"""
-
-FOLDABLE = (
-    OP_KINDS["elementwise"] | OP_KINDS["broadcast"] | OP_KINDS["injective"] | OP_KINDS["reduction"]
-) - _KEPT | {*_FURTHER.split()}
-"""Operators that always give the same; convolutions and other heavy work are not among them."""
-
-EXPLOSIVE = frozenset(
-    {"ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample"}
-)
-"""Those whose results may be far larger than what they read."""
 
 
 # A node as the rules for shapes and contents see it.
@@ -660,15 +646,6 @@ CONTENT_RULES: dict[str, Callable[[View], Dims | None]] = {
 }
 """By operator of the standard domain."""
 
-BOOLEAN = frozenset(
-    {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Not"}
-)
-"""The operators whose results are truth values."""
-
-MEASURING = frozenset({"Shape", "Size"})
-"""The operators that bring sizes into a computation; nodes before the first need no look."""
-
-
 # Shapes of what a node makes, from those of what it reads, for any values of the atoms.
 #
 # A rule gets the view of a node and returns the shapes of its outputs; None stands for a shape, or
@@ -992,22 +969,10 @@ def _recurrent(view: View) -> Shapes:
     return [(data[0], weights[0], data[1], weights[2]), state, state]
 
 
-_LIKE_INPUT = """
-    BatchNormalization CumSum DequantizeLinear DynamicQuantizeLinear GroupNormalization Hardmax
-    InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization
-    MeanVarianceNormalization PRelu QuantizeLinear RMSNormalization ReverseSequence Scatter
-    ScatterElements ScatterND Softmax Trilu
-"""
-_BROADCASTING = """
-    Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less
-    LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor
-"""
-_REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare"
-
 SHAPE_RULES: dict[str, ShapeRule] = {
-    **dict.fromkeys(_LIKE_INPUT.split(), _same),
-    **dict.fromkeys(_BROADCASTING.split(), _broadcast),
-    **{f"Reduce{name}": _reduce for name in _REDUCTIONS.split()},
+    **dict.fromkeys(KEEPS_SHAPE - OP_KINDS["elementwise"], _same),
+    **dict.fromkeys(BROADCASTING, _broadcast),
+    **dict.fromkeys(REDUCTIONS, _reduce),
     "Dropout": _same_for_all,
     "MatMul": _matmul,
     "MatMulInteger": _matmul,
@@ -1139,8 +1104,6 @@ WINDOW_RULES = {
     "MaxPool": pool,
     "AveragePool": pool,
     "LpPool": pool,
-    "GlobalMaxPool": global_pool,
-    "GlobalAveragePool": global_pool,
-    "GlobalLpPool": global_pool,
+    **dict.fromkeys(GLOBAL_POOLS, global_pool),
 }
 """By operator of the standard domain."""

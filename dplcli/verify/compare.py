@@ -12,6 +12,16 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError
+from dplcli.ir.operators import (
+    CASTS,
+    CONTROL_FLOW,
+    EXACT,
+    KERNEL_SLOT,
+    MATRIX_SLOT,
+    MOVING,
+    REARRANGING,
+    SUMMED,
+)
 from dplcli.verify.model import Dataflow, Dims, attribute, dtype_name, read_model, subgraphs
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
@@ -33,23 +43,6 @@ from dplcli.verify.settings import (
 
 # Where the length of a sum cannot be told.
 _ASSUMED_TERMS = 4096
-_ROW_BY_ROW = frozenset({"Softmax", "LogSoftmax"})
-_REDUCTIONS = frozenset(
-    {"ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"}
-    | {"ReduceProd", "ReduceSumSquare", "LpNormalization", "MeanVarianceNormalization"}
-    | {"GlobalAveragePool", "InstanceNormalization", "GroupNormalization", "CumSum"}
-)
-_NORMALIZATIONS = frozenset({"LayerNormalization", "RMSNormalization"})
-_PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul"})
-_FILTERS = frozenset({"Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "FusedConv"})
-_POOLS = frozenset({"AveragePool", "LpPool"})
-_UNKNOWN_SUMS = frozenset({"LSTM", "GRU", "RNN", "Einsum", "Attention", "DFT", "STFT"})
-_EXACT = frozenset(
-    {"Identity", "Constant", "ConstantOfShape", "Shape", "Size", "Gather", "GatherElements"}
-    | {"GatherND", "Where", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice"}
-    | {"Split", "Concat", "Expand", "Tile", "Pad", "Relu", "Max", "Min", "MaxPool", "Neg", "Abs"}
-    | {"ReduceMax", "ReduceMin", "Dropout", "Clip", "Equal", "Less", "Greater", "And", "Or", "Not"}
-)
 _DOMAINS = frozenset({"", "ai.onnx", "com.microsoft"})
 
 
@@ -112,13 +105,13 @@ def _depth_after(
 
 def _terms(flow: Dataflow, node: onnx.NodeProto) -> int | None:
     """Return how many numbers one element of the result sums up; None if that is unknown."""
-    if node.op_type in _EXACT:
+    if node.op_type in EXACT:
         return 0
-    if node.op_type in _UNKNOWN_SUMS:
-        return None
+    over = SUMMED.get(node.op_type)
+    if over is None:
+        return 1
     shapes = [flow.main.dims(name) if name else None for name in node.input]
-    count = _SUMS.get(node.op_type)
-    return 1 if count is None else count(node, shapes)
+    return _SUMS[over](node, shapes) if over in _SUMS else None
 
 
 def _window(node: onnx.NodeProto, _: list[Dims | None]) -> int | None:
@@ -127,7 +120,7 @@ def _window(node: onnx.NodeProto, _: list[Dims | None]) -> int | None:
 
 
 def _filter_size(node: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
-    weight = shapes[3 if node.op_type == "QLinearConv" else 1]
+    weight = shapes[KERNEL_SLOT.get(node.op_type, 1)]
     return None if weight is None else _size(weight[1:])
 
 
@@ -141,8 +134,7 @@ def _all_but_first(_: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
 
 
 def _inner_size(node: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
-    slots = (0, 3) if node.op_type == "QLinearMatMul" else (0, 1)
-    left, right = shapes[slots[0]], shapes[slots[1]]
+    left, right = shapes[0], shapes[MATRIX_SLOT.get(node.op_type, 1)]
     turned = attribute(node, "transA")
     if left and not (turned is not None and turned.i) and isinstance(left[-1], int):
         return left[-1]
@@ -159,11 +151,11 @@ def _size(dims: Dims) -> int | None:
 
 
 _SUMS: Mapping[str, Callable[[onnx.NodeProto, list[Dims | None]], int | None]] = {
-    **dict.fromkeys(_PRODUCTS, _inner_size),
-    **dict.fromkeys(_FILTERS, _filter_size),
-    **dict.fromkeys(_POOLS, _window),
-    **dict.fromkeys(_ROW_BY_ROW | _NORMALIZATIONS, _row),
-    **dict.fromkeys(_REDUCTIONS, _all_but_first),
+    "inner": _inner_size,
+    "kernel": _filter_size,
+    "window": _window,
+    "row": _row,
+    "sample": _all_but_first,
 }
 
 
@@ -327,12 +319,7 @@ _CANCELLING = 0.25
 _FEWEST, _MOST = 2**10, 2**16
 _HALF_FEWEST, _HALF_MOST = 2**2, 2**4
 # Operators that only move, convert or make values: their type says nothing about arithmetic.
-_NOT_ARITHMETIC = frozenset(
-    {"Cast", "CastLike", "Identity", "Constant", "ConstantOfShape", "Shape", "Size"}
-    | {"QuantizeLinear", "DequantizeLinear", "Gather", "GatherElements", "GatherND", "Where"}
-    | {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Concat"}
-    | {"Expand", "Tile", "Pad", "If", "Loop", "Scan"}
-)
+_NOT_ARITHMETIC = MOVING | CASTS | CONTROL_FLOW | {"DequantizeLinear", "QuantizeLinear"}
 
 # What stands where nothing was computed: from so large on, and so many times all the others.
 _FILL, _APART = 1e4, 2.0**10
@@ -760,9 +747,7 @@ Runs = Mapping[int, Outputs]
 REFERENCE_LEVEL = "disable"
 _QUANTISE = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QGemm", "QAttention"})
 _ROUND = frozenset({"Round", "Floor", "Ceil", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
-_MOVES = frozenset(
-    {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "MaxPool"}
-)
+_MOVES = REARRANGING | {"MaxPool", "Slice"}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,13 @@ from google.protobuf.message import DecodeError
 
 from dplcli.errors import UsageError, VerificationError
 from dplcli.files import write_file
-from dplcli.ir.model import MOVES, OPERANDS, WEIGHT_DTYPES, can_stand_for_weight, is_weight_use
+from dplcli.ir.operators import (
+    ARITHMETIC,
+    HOLDS_WEIGHT,
+    WEIGHT_DTYPES,
+    can_stand_for_weight,
+    is_weight_use,
+)
 from dplcli.verify.compare import Judge
 from dplcli.verify.model import (
     Dataflow,
@@ -563,14 +569,14 @@ def _uses(flow: Dataflow, name: str) -> Iterator[tuple[onnx.NodeProto, int]]:
         for node, slot in frame.body.consumers.get(current, ()):
             if (entered := flow.enter(frame, node)) is not None:
                 pending.extend((entered[0], formal) for formal in entered[1][slot : slot + 1])
-            elif node.op_type in MOVES and slot == 0:
+            elif node.op_type in HOLDS_WEIGHT and slot == 0:
                 pending.append((frame, node.output[0]))
             else:
                 yield node, slot
 
 
 def _fan_in(shape: tuple[int, ...], node: onnx.NodeProto, slot: int) -> int:
-    if node.op_type in OPERANDS or math.prod(shape) == max(shape):
+    if node.op_type in ARITHMETIC or math.prod(shape) == max(shape):
         return 0
     transposed = attribute(node, "transB")
     columns = node.op_type == "MatMul" or (

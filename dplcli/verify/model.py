@@ -15,7 +15,22 @@ from onnx.external_data_helper import load_external_data_for_model
 from dplcli.errors import VerificationError
 from dplcli.files import text_path
 from dplcli.ir.model import MANY, NODES_KEY, ORIGIN_KEY
-from dplcli.ir.operators import RANDOM_OPS
+from dplcli.ir.operators import (
+    AXIS_SLOTS,
+    CASTS,
+    COUNT_SLOTS,
+    INDEXED,
+    INFLUENCED,
+    LENGTHS,
+    MASK_SLOTS,
+    PART_SLOTS,
+    RANDOM_OPS,
+    TUPLE_SLOTS,
+    VALUES_FROM,
+    WANTS_NUMBER,
+    WANTS_POSITIVE,
+    WANTS_UNIT,
+)
 from dplcli.onnx_io import parse_model, read_model_file
 from dplcli.onnx_io.infer import INFERENCE_ERRORS, Expansion, infer_shapes
 from dplcli.verify.settings import TIMEOUT, Execution
@@ -217,7 +232,7 @@ def _rank(port: Port) -> int:
 Dims = tuple[Dim, ...]
 FunctionId = tuple[str, str]
 
-_KEEPS_SHAPE = frozenset({"Identity", "Cast", "CastLike", "DequantizeLinear", "Dropout"})
+_KEEPS_SHAPE = CASTS | {"DequantizeLinear", "Dropout", "Identity"}
 _LARGE = 1024
 
 
@@ -669,17 +684,7 @@ _WHOLE = frozenset(
     {onnx.TensorProto.BOOL, onnx.TensorProto.INT8, onnx.TensorProto.UINT8}
     | {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
 )
-_FIRST_ONLY = frozenset(
-    {"Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose", "Slice", "Expand"}
-    | {"Tile", "Pad", "Split", "Cast", "CastLike", "Gather", "GatherND", "GatherElements"}
-    | {"ReduceMax", "ReduceMin", "Trilu", "Clip", "QuantizeLinear", "DequantizeLinear"}
-)
-_ALL_INPUTS = frozenset(
-    {"Not", "Neg", "Sub", "Mul", "Add", "Div", "Where", "And", "Or", "Equal", "Greater", "Less"}
-    | {"GreaterOrEqual", "LessOrEqual", "Max", "Min", "Concat", "ScatterND", "ScatterElements"}
-)
 _MIXES = frozenset({"MatMul", "Gemm", "Einsum"})
-_MASKED = {("Softmax", 0), ("Attention", 3), ("MultiHeadAttention", 4), ("MultiHeadAttention", 5)}
 _TURNS = frozenset({"Sin", "Cos"})
 
 
@@ -725,7 +730,7 @@ def _purpose_onward(
             for name in formals[slot : slot + 1]:
                 yield _PurposeState(frame, name, place.mixed)
             continue
-        if (node.op_type, slot) in _MASKED and not place.mixed:
+        if (node.op_type, slot) in MASK_SLOTS and not place.mixed:
             found.add(Purpose.MASK)
         elif node.op_type in _TURNS:
             found.add(Purpose.ANGLE)
@@ -738,7 +743,7 @@ def _purpose_onward(
 
 
 def _carries(op_type: str, slot: int) -> bool:
-    return op_type in _ALL_INPUTS or op_type in _MIXES or (slot == 0 and op_type in _FIRST_ONLY)
+    return op_type in _MIXES or slot in INFLUENCED.get(op_type, ())
 
 
 # Which values an input may take, read from the operators that consume it.
@@ -749,55 +754,6 @@ def _carries(op_type: str, slot: int) -> bool:
 
 
 _MOST_DOMAIN_STATES = 20_000
-
-# Operators whose outputs hold nothing but values of the given input slots.
-_ALL_SLOTS = tuple(range(64))
-_MOVES: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Transpose"), (0,)),
-    **dict.fromkeys(("Slice", "Expand", "Tile", "Pad", "Split", "Dropout", "Compress"), (0,)),
-    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Cast", "CastLike"), (0,)),
-    **dict.fromkeys(("ReduceMax", "ReduceMin", "TopK", "ReverseSequence", "Squeeze"), (0,)),
-    **dict.fromkeys(("ScatterND", "ScatterElements"), (0, 2)),
-    **dict.fromkeys(("Concat", "Max", "Min"), _ALL_SLOTS),
-    "Where": (1, 2),
-}
-# Operators that select by index: slot of the indices -> slot of the data, axis (or the name of
-# the attribute that holds it, with its default).
-_INDEXED: dict[tuple[str, int], tuple[int, int | tuple[str, int]]] = {
-    ("Gather", 1): (0, ("axis", 0)),
-    ("GatherElements", 1): (0, ("axis", 0)),
-    ("ScatterElements", 1): (0, ("axis", 0)),
-    ("ArrayFeatureExtractor", 1): (0, -1),
-    ("GatherBlockQuantized", 1): (0, ("gather_axis", 0)),
-    ("RotaryEmbedding", 1): (2, 0),
-    ("RotaryEmbedding", 3): (1, 0),
-    ("GroupQueryAttention", 9): (7, 0),
-    ("SoftmaxCrossEntropyLoss", 1): (0, 1),
-    ("NegativeLogLikelihoodLoss", 1): (0, 1),
-    ("EmbedLayerNormalization", 0): (2, 0),
-    ("EmbedLayerNormalization", 1): (4, 0),
-    ("EmbedLayerNormalization", 8): (3, 0),
-}
-# Operators that take lengths, 1 to the size of an axis: slot of the lengths -> slot of the data,
-# name of the attribute that decides and, for each of its values, the axis.
-_LENGTHS: dict[tuple[str, int], tuple[int, str, tuple[int, int]]] = {
-    ("RNN", 4): (0, "layout", (0, 1)),
-    ("GRU", 4): (0, "layout", (0, 1)),
-    ("LSTM", 4): (0, "layout", (0, 1)),
-    ("ReverseSequence", 1): (0, "time_axis", (0, 1)),
-    ("Attention", 6): (1, "", (-2, -2)),
-}
-_AXES = frozenset({("CumSum", 1), ("CumProd", 1)})
-_PARTS = frozenset({("Split", 1), ("SplitToSequence", 1)})
-_INDEXED_ND = frozenset({("GatherND", 1), ("ScatterND", 1)})
-_COUNTS = frozenset(
-    {("Loop", 0), ("Tile", 1), ("Expand", 1), ("ConstantOfShape", 0), ("Reshape", 1), ("TopK", 1)}
-    | {("Range", 0), ("Range", 1), ("Range", 2), ("Slice", 1), ("Slice", 2), ("OneHot", 1)}
-    | {("Pad", 1), ("Resize", 3), ("Unsqueeze", 1)}
-)
-_POSITIVE = frozenset({"Log", "Sqrt", "Reciprocal"})
-_UNIT = frozenset({"Asin", "Acos", "Atanh"})
-_ARITHMETIC = frozenset({"Add", "Sub", "Div", "Mod", "Pow", "MatMul", "MatMulInteger"})
 
 
 @dataclass(frozen=True)
@@ -857,7 +813,7 @@ def _domain_onward(flow: Dataflow, place: _DomainState, domain: Domain) -> Itera
         _note(domain, place, node, slot)
         for name in entering(node, slot):
             yield _DomainState(place.frame, name, place.offset, place.cast)
-        if slot in _MOVES.get(node.op_type, ()):
+        if slot in VALUES_FROM.get(node.op_type, ()):
             cast = place.cast or node.op_type == "Cast"
             for name in node.output:
                 yield _DomainState(place.frame, name, place.offset, cast)
@@ -867,7 +823,7 @@ def _domain_onward(flow: Dataflow, place: _DomainState, domain: Domain) -> Itera
 
 def _note(domain: Domain, place: _DomainState, node: onnx.NodeProto, slot: int) -> None:
     key = (node.op_type, slot)
-    if key in _PARTS and not node.domain:
+    if key in PART_SLOTS and not node.domain:
         dims = _data_dims(place.frame, node, 0)
         axis = place.frame.integer(node, "axis", 0)
         domain.parts.update(dim for dim in dims[axis : axis + 1 or None] if dim)
@@ -877,15 +833,15 @@ def _note(domain: Domain, place: _DomainState, node: onnx.NodeProto, slot: int) 
     domain.bounds.update(
         Bound(limit, place.offset - 1) for limit in _longest(place.frame, node, slot) if limit
     )
-    if key in _COUNTS:
+    if key in COUNT_SLOTS:
         domain.uses.add(Purpose.COUNT)
-    elif node.op_type in _POSITIVE:
+    elif node.op_type in WANTS_POSITIVE:
         domain.uses.add(Purpose.POSITIVE)
-    elif node.op_type in _UNIT:
+    elif node.op_type in WANTS_UNIT:
         domain.uses.add(Purpose.UNIT)
     elif node.op_type == "Acosh":
         domain.uses.add(Purpose.ABOVE_ONE)
-    elif node.op_type in _ARITHMETIC and not place.cast:
+    elif node.op_type in WANTS_NUMBER and not place.cast:
         domain.uses.add(Purpose.NUMBER)
 
 
@@ -895,13 +851,13 @@ def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
         depth = frame.constant(node.input[1])
         values = None if depth is None else small_values(depth)
         return [] if values is None else [int(values.reshape(-1)[0])]
-    if key in _INDEXED_ND:
+    if key in TUPLE_SLOTS:
         return list(_data_dims(frame, node, 0))
-    if key in _AXES:
+    if key in AXIS_SLOTS:
         return [len(_data_dims(frame, node, 0))]
-    if key not in _INDEXED or _is_other_rotation(node, slot):
+    if key not in INDEXED or _is_other_rotation(node, slot):
         return []
-    data, axis = _INDEXED[key]
+    data, axis = INDEXED[key]
     if not isinstance(axis, int):
         axis = frame.integer(node, axis[0], axis[1])
     dims = _data_dims(frame, node, data)
@@ -910,9 +866,9 @@ def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
 
 def _longest(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
     """Return the size that a length in input *slot* may reach: it is the last index, plus one."""
-    if (node.op_type, slot) not in _LENGTHS or node.domain:
+    if (node.op_type, slot) not in LENGTHS or node.domain:
         return []
-    data, switch, axes = _LENGTHS[node.op_type, slot]
+    data, switch, axes = LENGTHS[node.op_type, slot]
     axis = axes[bool(frame.integer(node, switch, 0))]
     dims = _data_dims(frame, node, data)
     return [dims[axis]] if -len(dims) <= axis < len(dims) else []

@@ -9,7 +9,7 @@ import onnx
 from google.protobuf.message import EncodeError
 
 from dplcli.ir.model import RULE_KEY
-from dplcli.ir.operators import RANDOM_OPS
+from dplcli.ir.operators import ORDERED, RANDOM_OPS, REARRANGING, SET_BY_NUMBERS
 from dplcli.onnx_io.infer import INFERENCE_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
 from dplcli.verify.model import Dataflow, attribute, read_model, subgraphs
@@ -19,7 +19,6 @@ from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError,
 
 
 _SPATIAL = 2
-_MOVES = frozenset({"Reshape", "Transpose", "Unsqueeze", "Squeeze", "Identity"})
 _SCALES = frozenset({"Mul", "Div"})
 _ATTENTION = frozenset({"Attention", "MultiHeadAttention"})
 _ADDS = frozenset({"Add", "Gemm"})
@@ -95,7 +94,7 @@ class Idleness:
             if node.op_type == "MatMul":
                 return slot == 1 and self._becomes_a_share(node.output[0])
             is_scaled = node.op_type in _SCALES and slot == 0 and self._is_scalar(node.input[1])
-            if slot or not (is_scaled or node.op_type in _MOVES):
+            if slot or not (is_scaled or node.op_type in REARRANGING):
                 return False
             name = node.output[0]
         return False
@@ -149,7 +148,6 @@ def _known_shapes(model: onnx.ModelProto) -> Shapes:
 Weights = dict[str, Array]
 _Change = Callable[[onnx.ModelProto, Weights], str]
 
-_ORDERED = frozenset({"Sub", "Div", "Pow", "MatMul", "Less", "Greater", "Mod", "PRelu"})
 _NEIGHBOURS = {
     "Add": "Sub",
     "Sub": "Add",
@@ -170,7 +168,6 @@ _LEFT_ALONE = frozenset(
     | {"training_mode", "num_outputs", "spatial", "stash_type", "noop_with_empty_axes", "group"}
 )
 _TABLES = frozenset({"Gather", "GatherElements", "GatherND"})
-_MOVED = frozenset({"Reshape", "Resize", "Slice", "Tile", "Expand", "Pad", "ConstantOfShape"})
 _MOST_SHOWN = 8
 _FACTORS = (1.1, -1.0, 10.0)
 _PARTITION_KEYS = frozenset({"Composite", "Codegen"})
@@ -287,7 +284,7 @@ def _weight_sites(
 
 def _reads(node: onnx.NodeProto) -> Iterator[tuple[str, bool]]:
     """Yield what a node or its bodies compute with, and whether only some of it may be used."""
-    if node.op_type not in _MOVED:
+    if node.op_type not in SET_BY_NUMBERS:
         yield from ((name, node.op_type in _TABLES) for name in node.input)
     for body in subgraphs(node):
         for inner in body.node:
@@ -424,7 +421,7 @@ def _operand_sites(model: onnx.ModelProto, places: tuple[NodePosition, ...]) -> 
         node = place.find(model)
         if node.domain not in {"", "ai.onnx"}:
             continue
-        if node.op_type in _ORDERED and len(node.input) > 1 and node.input[0] != node.input[1]:
+        if node.op_type in ORDERED and len(node.input) > 1 and node.input[0] != node.input[1]:
             sites.append(_swap_site(place, 0, 1))
         if node.op_type == "Where" and node.input[1] != node.input[2]:
             sites.append(_swap_site(place, 1, 2))

@@ -10,8 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from dplcli.ir.cost import STANDARD, flops
-from dplcli.ir.operators import OP_KINDS
+from dplcli.ir.operators import OP_KINDS, STANDARD, flops
 from dplcli.onnx_io import exact_types, load_model, model_from_proto
 from tests.helpers import model_from_text
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dplcli.ir import Model, Shape, TensorType, Value
-    from dplcli.ir.cost import Shapes
+    from dplcli.ir.operators import Shapes
 
 ROOT = Path(__file__).parents[2]
 HEADER = '<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1, "c" : 1]>\n'

@@ -12,11 +12,10 @@ import pytest
 from onnx import ModelProto, helper
 
 from dplcli.ir import TensorType
-from dplcli.ir.cost import STANDARD, flops
 from dplcli.ir.model import MANY, expanded_sizes
+from dplcli.ir.operators import STANDARD, flops
 from dplcli.onnx_io import check_model, exact_types, load_model
 from dplcli.onnx_io import infer as bounded_inference
-from dplcli.onnx_io import infer as evaluation
 from dplcli.onnx_io import infer as node_inference
 from dplcli.onnx_io import infer as shape_inference
 from dplcli.onnx_io import infer as sized_inference
@@ -264,10 +263,11 @@ def test_what_a_broken_node_makes_is_unknown(
 def test_work_for_a_short_result_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum over 2 to the 30 points of one element is not computed; a small one is."""
     asked: list[str] = []
+    evaluate = sized_inference.evaluate
 
     def spy(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray[Any], ...] | None:
         asked.append(node.op_type)
-        return evaluation.evaluate(node, inputs)
+        return evaluate(node, inputs)
 
     letters = "abcdefghijklmnopqrstuvwxyzABCD"
     equation = ",".join(letters[start : start + 10] for start in (0, 10, 20)) + "->"

@@ -14,7 +14,7 @@ from onnx.shape_inference import InferenceError
 from dplcli.onnx_io import raise_opset
 from dplcli.onnx_io.opset import OLDEST_COVERED, REFUSED, bumps
 from tests.helpers import run_model
-from tests.onnx_io.test_opset_raising_bumps import history
+from tests.onnx_io.test_opset_bumps import history
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

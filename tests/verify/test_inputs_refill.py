@@ -9,7 +9,7 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 
-from dplcli.ir.model import WEIGHT_DTYPES
+from dplcli.ir.operators import WEIGHT_DTYPES
 from dplcli.verify import Settings
 from dplcli.verify.equivalence import verify_equivalence
 from dplcli.verify.inputs import MATRIX_GAINS, Drawer, Weight, draw_weights, find_weights
