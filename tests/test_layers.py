@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "rich",
     },
     "pipeline": {"errors", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog", "passes"}
-    | {"verify", "targets", "report"},
+    | {"verify", "targets", "report", "shapes"},
     "cli": {"errors", "files", "pipeline", "report", "click", "rich"},
     "__init__": set(),
     "__main__": {"cli"},

@@ -27,7 +27,7 @@ WHY_ELSEWHERE = {
 }
 
 
-def collections_of_names(source: str) -> Iterator[tuple[str, set[str]]]:
+def collections_of_names(source: str) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield the literal collections in *source* that name operators, and where they stand.
 
     A text of names counts as one, and so do the keys, and the values, of a dictionary.
