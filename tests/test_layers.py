@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "rich",
     },
     "pipeline": {"errors", "escaping", "files", "lazy", "ir", "onnx_io", "diff", "dpl", "catalog"}
-    | {"passes", "verify", "targets", "outcomes"},
+    | {"passes", "verify", "targets", "outcomes", "shapes"},
     "cli": {"errors", "escaping", "files", "outcomes", "pipeline", "report", "click", "rich"},
     "__init__": set(),
     "__main__": {"cli"},

@@ -507,6 +507,11 @@ def is_exact(known: TensorType) -> bool:
     return known.shape is not None and all(type(dim) is int for dim in known.shape)
 
 
+def is_settled(known: TensorType | None) -> bool:
+    """Tell whether a type is known, and every dimension is a number."""
+    return known is not None and is_exact(known)
+
+
 def says_more(found: TensorType, known: TensorType | None) -> bool:
     """Tell whether *found* has a dimension that *known* lacks, or a number for its symbol."""
     if found.shape is None:
@@ -673,8 +678,19 @@ class Codec(Protocol):
     def statements_hold(self, model: Model) -> bool:
         """Tell whether all types are stated, numbers only, and each is what its node makes."""
 
-    def infer_node(self, node: Node) -> Sequence[TensorType | None]:
-        """Infer the types of one node's outputs from those of its inputs; empty if unknown."""
+    def infer_node(
+        self,
+        node: Node,
+        types: Mapping[Value, TensorType] | None = None,
+        data: Mapping[Value, NDArray[Any]] | None = None,
+    ) -> Sequence[TensorType | None]:
+        """Infer the types of one node's outputs from those of its inputs; empty if unknown.
+
+        Args:
+            node: The node.
+            types: What is known of values beyond what the model says.
+            data: Values that are known beyond the model's constants.
+        """
 
     def evaluate(
         self, node: Node, inputs: Sequence[NDArray[Any] | None]

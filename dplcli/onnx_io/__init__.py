@@ -7,7 +7,7 @@ from dplcli.lazy import lazy
 if TYPE_CHECKING:
     from dplcli.onnx_io.convert import OnnxSchemas
     from dplcli.onnx_io.external_data import check_external_data, external_files
-    from dplcli.onnx_io.infer import check_model, check_sizes, exact_types, open_sizes
+    from dplcli.onnx_io.infer import check_model, check_sizes, open_sizes
     from dplcli.onnx_io.opset import AdaptedNode, RaisedOpset, raise_opset
     from dplcli.onnx_io.read import (
         built_again,
@@ -40,7 +40,6 @@ else:
             "check_imports": "dplcli.onnx_io.read",
             "check_model": "dplcli.onnx_io.infer",
             "check_sizes": "dplcli.onnx_io.infer",
-            "exact_types": "dplcli.onnx_io.infer",
             "external_files": "dplcli.onnx_io.external_data",
             "is_modified": "dplcli.onnx_io.write",
             "load_model": "dplcli.onnx_io.read",
@@ -67,7 +66,6 @@ __all__ = [
     "check_imports",
     "check_model",
     "check_sizes",
-    "exact_types",
     "external_files",
     "is_modified",
     "load_model",

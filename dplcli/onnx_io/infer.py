@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,7 +38,7 @@ from dplcli.ir.model import (
     is_exact,
     nodes_stood_for,
 )
-from dplcli.ir.operators import CONTROL_FLOW, SHORTENING, TYPED_BY_TYPES, flops
+from dplcli.ir.operators import TYPED_BY_TYPES
 from dplcli.ir.types import DTYPE_CODES, contradicts
 from dplcli.onnx_io.convert import (
     decode_type,
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Attribute, Dim, Function, Graph, Model, Node, Shape, Tensor, Value
+    from dplcli.ir import Attribute, Dim, Function, Graph, Model, Node, Tensor, Value
 
     FunctionKey = tuple[str, str, str]
 
@@ -1275,13 +1274,19 @@ def infer_types_for_sizes(
 ) -> tuple[dict[Value, TensorType], str]:
     """Infer the types of a loaded model's values, with numbers for symbolic dimensions.
 
+    Inside functions nothing is inferred (:func:`infer_in_functions`).
+
     Args:
         model: The model, as it was loaded.
         sizes: A number per symbol of the inputs, or per ``input:axis``.
 
     Returns:
         As :func:`infer_types`, inputs included.
+
+    Raises:
+        UsageError: No input has such a dimension.
     """
+    check_sizes(model, sizes)
     types: dict[Value, TensorType] = {}
     if not isinstance(model.source, ModelProto):
         return types, ""
@@ -1486,64 +1491,7 @@ def _explain(error: Exception) -> str:
     return f"onnx shape inference failed, only declared types are known: {reason}"
 
 
-# Shapes as numbers: of inputs of given sizes, and of all that is computed from them.
-#
-# onnx's inference of a whole model follows some of the arithmetic that exporters do with shapes,
-# and gives up where it meets the rest (Div, Where, Range, …). Here the nodes are gone through in
-# order: what is computed from shapes and constants alone is evaluated, and what onnx left open is
-# inferred anew, node by node, with these values at hand.
-
-
-_MOST_EVALUATED = 1024
-"""Most elements of a value that is evaluated."""
-
-_MOST_WORK = 1_000_000
-"""Most operations for a value that is evaluated: a window may be huge, and a sum run forever."""
-
-
-def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:
-    """Find the types of a loaded model's values, for inputs of given sizes.
-
-    Args:
-        model: The model, as it was loaded.
-        sizes: A number per symbolic dimension of the inputs, or per ``input:axis``.
-
-    Returns:
-        What is known of the values of the main graph, of graphs inside it and of functions, and
-        why there is not more ("" if nothing went wrong).
-
-    Raises:
-        UsageError: No input has such a dimension.
-    """
-    check_sizes(model, sizes)
-    types: dict[Value, TensorType] = {}
-    problem = ""
-    if sizes:
-        types, problem = infer_types_for_sizes(model, sizes)
-    elif not _are_exact(model, types):
-        types = dict(model.inferred_types())
-    walk = _Walk(types)
-    if model.functions or not _are_exact(model, types):
-        for graph in model.graph.and_inner():
-            walk.go_through(graph)
-    _, in_functions = infer_in_functions(model, types)
-    for function in model.functions.values():
-        for graph in function.body.and_inner():
-            walk.go_through(node for node in graph if not node.has_references)
-    return types, problem or in_functions
-
-
-def _are_exact(model: Model, types: Mapping[Value, TensorType]) -> bool:
-    """Tell whether all is known outside functions; then nothing is to be inferred."""
-    for graph in model.graph.and_inner():
-        for node in graph:
-            for value in node.outputs:
-                if value is None:
-                    continue
-                known = types.get(value) or value.declared_type
-                if known is None or not is_exact(known):
-                    return False
-    return True
+# Sizes that a model leaves open, and its types where they are numbers.
 
 
 def open_sizes(model: Model) -> list[str]:
@@ -1576,108 +1524,3 @@ def _has_open_rank(graph: Graph, name: str) -> bool:
     if value is None or not value.is_graph_input:
         return False
     return value.declared_type is None or value.declared_type.shape is None
-
-
-class _Walk:
-    """Goes through graphs, and adds to *types*.
-
-    Args:
-        types: What is known; nested graphs see what the graphs round them found.
-    """
-
-    def __init__(self, types: dict[Value, TensorType]) -> None:
-        self.types = types
-        self.data: dict[Value, NDArray[Any]] = {}
-        self._nodes = NodeInference()
-
-    def go_through(self, nodes: Iterable[Node]) -> None:
-        for node in nodes:
-            if node.op_type in CONTROL_FLOW:
-                continue
-            try:
-                self._infer(node)
-                self._evaluate(node)
-            except Exception:  # noqa: BLE001, S112  # a broken node: what it makes stays unknown
-                continue
-
-    def _infer(self, node: Node) -> None:
-        """Infer what *node* makes, unless it is known, as far as its inputs are."""
-        if all(value is None or self._is_exact(value) for value in node.outputs):
-            return
-        if not all(value is None or self._is_known(value) for value in node.inputs):
-            return
-        made = self._nodes.infer(node, self.types, self.data)
-        for value, found in zip(node.outputs, made, strict=False):
-            if value is not None and found is not None and found.shape is not None:
-                self.types[value] = found
-
-    def _evaluate(self, node: Node) -> None:
-        """Compute a short value that depends on shapes and constants only."""
-        if node.op_type == "Shape" and not node.domain:
-            self._evaluate_shape(node)
-            return
-        inputs = []
-        for value in node.inputs:
-            array = None if value is None else self._value(value)
-            if value is not None and array is None:
-                return
-            inputs.append(array)
-        is_bounded = node.op_type in SHORTENING or all(map(self._is_short, node.outputs))
-        if not inputs or not is_bounded or not self._is_cheap(node):
-            return
-        arrays = evaluate(node, inputs)
-        for value, made in zip(node.outputs, arrays or (), strict=False):
-            if value is not None and made.size <= _MOST_EVALUATED:
-                known = self._type(value)
-                dtype = made.dtype.name if known is None else known.dtype
-                self.data[value] = made
-                self.types[value] = TensorType(dtype, made.shape)
-
-    def _evaluate_shape(self, node: Node) -> None:
-        read, made = node.inputs[0], node.outputs[0]
-        known = None if read is None else self._type(read)
-        if made is None or known is None or known.shape is None or not is_exact(known):
-            return
-        stated = [node.attributes.get(name) for name in ("start", "end")]
-        ends = [None if end is None else end.value for end in stated]
-        part = slice(*(end if isinstance(end, int) else None for end in ends))
-        self.data[made] = np.array(known.shape[part], dtype=np.int64)
-
-    def _is_cheap(self, node: Node) -> bool:
-        """Tell whether *node* is not known to compute much though what it makes is short."""
-        cost = flops(node, self._shape)
-        return cost is None or cost <= _MOST_WORK
-
-    def _shape(self, value: Value) -> Shape | None:
-        known = self._type(value)
-        return None if known is None else known.shape
-
-    def _value(self, value: Value) -> NDArray[Any] | None:
-        known = self.data.get(value)
-        if known is not None:
-            return known
-        tensor = value.constant if value.is_constant else None
-        if tensor is None or tensor.is_external or tensor.size > _MOST_EVALUATED:
-            return None
-        array = np.asarray(tensor.numpy())
-        self.data[value] = array
-        return array
-
-    def _type(self, value: Value) -> TensorType | None:
-        return self.types.get(value) or value.declared_type
-
-    def _is_exact(self, value: Value) -> bool:
-        known = self._type(value)
-        return known is not None and is_exact(known)
-
-    def _is_known(self, value: Value) -> bool:
-        known = self._type(value)
-        return known is not None and known.shape is not None
-
-    def _is_short(self, value: Value | None) -> bool:
-        """Tell whether a value is known to be short."""
-        known = None if value is None else self._type(value)
-        if known is None or known.shape is None:
-            return False
-        sizes = [dim for dim in known.shape if isinstance(dim, int)]
-        return len(sizes) == len(known.shape) and prod(sizes) <= _MOST_EVALUATED

@@ -153,9 +153,14 @@ class ProtoCodec:
         """Compare what is stated of each value with what its node makes of what is stated."""
         return statements_hold(model)
 
-    def infer_node(self, node: Node) -> list[TensorType | None]:
+    def infer_node(
+        self,
+        node: Node,
+        types: Mapping[Value, TensorType] | None = None,
+        data: Mapping[Value, NDArray[Any]] | None = None,
+    ) -> list[TensorType | None]:
         """Run the schema's inference for one node."""
-        return infer_node(node)
+        return infer_node(node, types, data)
 
     def evaluate(
         self, node: Node, inputs: Sequence[NDArray[Any] | None]

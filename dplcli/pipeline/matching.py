@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING
 
 from dplcli.dpl.rule import parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean
-from dplcli.onnx_io import built_again, check_sizes, exact_types, load_model, open_sizes, paused_gc
+from dplcli.ir.model import is_settled
+from dplcli.onnx_io import built_again, check_sizes, load_model, open_sizes, paused_gc
+from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.select import explain_rules, fates, measure, select_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_any_rules
+from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from dplcli.dpl.rule import Rule
-    from dplcli.ir import Model, Shape, Value
+    from dplcli.ir import Graph, Model, Shape, TensorType, Value
     from dplcli.passes.select import Coverage, Selection
     from dplcli.verify import Settings as VerifySettings
     from dplcli.verify.settings import VerificationResult
@@ -172,6 +175,44 @@ class Measuring:
         missing = tuple(name for name in open_sizes(model) if name not in self._sizes)
         found = measure(model, self._fates, shape_of, missing)
         return replace(found, problem=problem, sizes=self._sizes, chosen=chosen)
+
+
+def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:
+    """Find the types of a loaded model's values, for inputs of given sizes.
+
+    onnx's inference of a whole model follows some of the arithmetic that exporters do with shapes,
+    and gives up where it meets the rest (Div, Where, Range, …); what it left open is reasoned out.
+
+    Args:
+        model: The model, as it was loaded.
+        sizes: A number per symbolic dimension of the inputs, or per ``input:axis``.
+
+    Returns:
+        What is known of the values of the main graph, of graphs inside it and of functions, and
+        why there is not more ("" if nothing went wrong).
+
+    Raises:
+        UsageError: No input has such a dimension.
+    """
+    types: dict[Value, TensorType] = {}
+    problem = ""
+    if sizes:
+        types, problem = infer_types_for_sizes(model, sizes)
+    elif not all(map(_is_stated, model.graph.and_inner())):
+        types = dict(model.inferred_types())
+    knowledge = Knowledge(types)
+    for graph in model.graph.and_inner():
+        knowledge.complete(graph)
+    _, in_functions = infer_in_functions(model, types)
+    for function in model.functions.values():
+        for graph in function.body.and_inner():
+            knowledge.complete(node for node in graph if not node.has_references)
+    return types, problem or in_functions
+
+
+def _is_stated(graph: Graph) -> bool:
+    made = (value for node in graph for value in node.outputs if value is not None)
+    return all(is_settled(value.declared_type) for value in made)
 
 
 def measured_coverage(model: Model, selection: Selection, sizes: Mapping[str, int]) -> Coverage:

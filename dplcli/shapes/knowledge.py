@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplcli.ir import ArrayTensor, TensorType
-from dplcli.ir.operators import EXPLOSIVE, FOLDABLE, MEASURING, SIZED_BY, kind_of, schema_of
+from dplcli.ir.model import is_exact, is_settled
+from dplcli.ir.operators import EXPLOSIVE, FOLDABLE, MEASURING, SIZED_BY, flops, kind_of, schema_of
 from dplcli.ir.types import dtype_name
 from dplcli.shapes.rules import (
     ATTENTION_RULES,
@@ -25,9 +26,11 @@ from dplcli.shapes.rules import (
 from dplcli.shapes.terms import Algebra, Term, is_small
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from numpy.typing import NDArray
 
-    from dplcli.ir import Graph, Model, Node, Tensor, Value
+    from dplcli.ir import Graph, Model, Node, Shape, Tensor, Value
     from dplcli.shapes.rules import Dims, PartlyKnown, Shapes
     from dplcli.shapes.terms import Number
 
@@ -42,6 +45,9 @@ _RULES = {**SHAPE_RULES, **WINDOW_RULES, **ATTENTION_RULES}
 MOST_COMPUTED = 1024
 """Larger tensors are not computed to learn about shapes."""
 
+_MOST_WORK = 1_000_000
+"""Most operations for a value that is computed: a window may be huge, and a sum run forever."""
+
 _PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynamic"})
 """Symbols that some tools write for every dimension they do not know."""
 
@@ -52,12 +58,17 @@ _MADE_UP = re.compile(r"unk__\d+")
 class Knowledge:
     """What is known of the values of one model.
 
+    Args:
+        bound: The types of values for inputs of certain sizes, to which :meth:`complete` adds;
+            without, facts hold for all sizes.
+
     Attributes:
         algebra: What numbers are computed with.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bound: dict[Value, TensorType] | None = None) -> None:
         self.algebra = Algebra()
+        self._bound = bound
         self._facts: dict[Value, Fact] = {}
         self._up_to_callers: set[Value] | None = None
 
@@ -84,6 +95,22 @@ class Knowledge:
     def content(self, value: Value) -> Dims | None:
         """Return the elements of a scalar or vector of whole numbers."""
         return self.fact(value).content
+
+    def complete(self, nodes: Iterable[Node]) -> None:
+        """Add the types of what *nodes* make, as far as they follow, to those that are bound."""
+        assert self._bound is not None  # noqa: S101  # nobody asks for it else
+        for value in (value for node in nodes for value in node.outputs if value is not None):
+            known = self._known_type(value)
+            if is_settled(known):
+                continue
+            try:
+                fact = self.fact(value)
+            except Exception:  # noqa: BLE001, S112  # a broken node: what it makes stays unknown
+                continue
+            found = TensorType(fact.dtype, _numbers(fact))
+            is_new = known is None or known.shape is None
+            if fact.dtype is not None and (is_exact(found) or (is_new and fact.shape is not None)):
+                self._bound[value] = found
 
     def describe(self, number: Number) -> str:
         """Write a number with the names that its unknowns have in the model."""
@@ -151,6 +178,8 @@ class Knowledge:
 
         Of those nobody can know; what a file states is what they were once.
         """
+        if self._bound is not None:
+            return self._bound.get(value) or value.declared_type
         known = value.known_type()
         if known is None or known.shape is None:
             return known
@@ -161,7 +190,9 @@ class Knowledge:
         return TensorType(known.dtype, (None,) * len(known.shape))
 
     def _declared(self, value: Value) -> Fact:
-        known = self._known_type(value)
+        return self._typed(value, self._known_type(value))
+
+    def _typed(self, value: Value, known: TensorType | None) -> Fact:
         if known is None:
             return NOTHING
         shape = None if known.shape is None else self._merged(value, None, known)
@@ -216,8 +247,27 @@ class Knowledge:
         ]
         if all(fact.content is not None and _are_numbers(fact.content) for fact in facts):
             return facts
-        arrays = self._computed(node)
-        return facts if arrays is None else [_fact_of(array) for array in arrays]
+        arrays = self._computed(node, dict(zip(node.outputs, facts, strict=True)))
+        if arrays is not None:
+            return [_fact_of(array) for array in arrays]
+        if self._bound is None or node.subgraphs or all(map(_is_sized, facts)):
+            return facts
+        return [
+            fact if value is None or made is None or _is_sized(fact) else self._typed(value, made)
+            for fact, made, value in zip(facts, self._inferred(node), node.outputs, strict=False)
+        ] or facts
+
+    def _inferred(self, node: Node) -> Sequence[TensorType | None]:
+        """Let the schema infer a node from numbers."""
+        types, data = {}, {}
+        for value in filter(None, node.inputs):
+            fact, array = self._known(value), self._known_array(value)
+            if fact.shape is None:
+                return []
+            types[value] = TensorType(fact.dtype, _numbers(fact))
+            if array is not None:
+                data[value] = array
+        return node.graph.model.codec.infer_node(node, types, data)
 
     def _reasoned(self, view: View, value: Value, shapes: Shapes) -> Fact:
         """Say what the rules say of one output."""
@@ -231,7 +281,9 @@ class Knowledge:
             content = self._unknown_elements(value, dtype, shape)
         return Fact(dtype, shape, content)
 
-    def _computed(self, node: Node) -> tuple[NDArray[Any], ...] | None:
+    def _computed(
+        self, node: Node, made: Mapping[Value | None, Fact]
+    ) -> tuple[NDArray[Any], ...] | None:
         """Compute a node over known elements."""
         if node.domain or node.op_type not in FOLDABLE or node.subgraphs:
             return None
@@ -241,10 +293,13 @@ class Knowledge:
             return None
         if node.op_type in EXPLOSIVE and not self._stays_small(node):
             return None
-        made = node.graph.model.codec.evaluate(node, arrays)
-        if made is None or len(made) != len(node.outputs):
+        cost = flops(node, lambda value: _numbers(made.get(value) or self._known(value)))
+        if cost is not None and cost > _MOST_WORK:
             return None
-        return made if all(_is_small(array) for array in made) else None
+        results = node.graph.model.codec.evaluate(node, arrays)
+        if results is None or len(results) != len(node.outputs):
+            return None
+        return results if all(map(_is_small, results)) else None
 
     def _known_array(self, value: Value) -> NDArray[Any] | None:
         return self.array(value) if value in self._facts or value.is_constant else None
@@ -350,6 +405,17 @@ def _fact_of(array: NDArray[Any]) -> Fact:
     """Describe a tensor whose elements are known."""
     tensor = ArrayTensor(array)
     return Fact(tensor.dtype, tensor.shape, _elements(tensor), array)
+
+
+def _numbers(fact: Fact) -> Shape | None:
+    """Return a shape whose unknown dimensions are None; None if the rank is not known."""
+    if fact.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else None for dim in fact.shape)
+
+
+def _is_sized(fact: Fact) -> bool:
+    return fact.dtype is not None and fact.shape is not None and _are_numbers(fact.shape)
 
 
 def _is_small(array: NDArray[Any]) -> bool:

@@ -11,7 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from dplcli.ir.operators import OP_KINDS, STANDARD, flops
-from dplcli.onnx_io import exact_types, load_model, model_from_proto
+from dplcli.onnx_io import load_model, model_from_proto
+from dplcli.pipeline.matching import exact_types
 from tests.helpers import model_from_text
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ from onnx import ModelProto, helper
 from dplcli.ir import TensorType
 from dplcli.ir.model import MANY, expanded_sizes
 from dplcli.ir.operators import STANDARD, flops
-from dplcli.onnx_io import check_model, exact_types, load_model
+from dplcli.onnx_io import check_model, load_model
 from dplcli.onnx_io import infer as bounded_inference
 from dplcli.onnx_io import infer as node_inference
 from dplcli.onnx_io import infer as shape_inference
 from dplcli.onnx_io import infer as sized_inference
 from dplcli.onnx_io.infer import Expansion, NodeInference, infer_node, limited_memory
+from dplcli.pipeline.matching import exact_types
 from tests.helpers import model_from_bytes, model_from_text, proto_from_text
 
 if TYPE_CHECKING:
@@ -276,7 +277,9 @@ def test_work_for_a_short_result_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         g (float[n] x) => (y, s) {{
             o = Constant <value = int64[10] {{{shape}}}> ()
             c = ConstantOfShape <value = float[1] {{1}}> (o)
-            s = Einsum <equation = "{equation}"> (c, c, c) y = NonZero (x) }}"""
+            s = Einsum <equation = "{equation}"> (c, c, c)
+            i = Constant <value_ints = [1]> () r = Reshape (s, i) w = Cast <to = 7> (r)
+            y = ConstantOfShape (w) }}"""
     monkeypatch.setattr(sized_inference, "evaluate", spy)
     exact_types(model_from_text(text), {"n": 2})
     assert asked == ["ConstantOfShape"]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dplcli.errors import UsageError
-from dplcli.onnx_io import exact_types, load_model, model_from_proto, to_proto
+from dplcli.onnx_io import load_model, model_from_proto, to_proto
 from dplcli.passes.partition import partition
 from dplcli.passes.select import NO_FIT, NO_ROOT, NO_RULE, select_matches
-from dplcli.pipeline.matching import measured_coverage
+from dplcli.pipeline.matching import exact_types, measured_coverage
 from dplcli.report.layout import lines_of
 from dplcli.report.partition import coverage_record, coverage_report
 from tests.helpers import model_from_text, rule
