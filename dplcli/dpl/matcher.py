@@ -2290,6 +2290,8 @@ class _Compiler:
                 return DominatorStep(part, self._step(part.parent), path, self._step(part.child))
             case OutputsPattern():
                 return self._compile_outputs(part)
+            case _:
+                raise TypeError(f"no step matches {type(part).__name__}")
 
     def _compile_output(self, part: OutputPattern) -> OutputStep:
         call = cast("CallStep", self._step(part.node))

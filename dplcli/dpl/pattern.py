@@ -14,7 +14,7 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -220,7 +220,7 @@ class Unordered(tuple[Any, ...]):
 
 def wildcard(name: str = "") -> WildcardPattern:
     """Match any present value."""
-    return WildcardPattern(name)
+    return WildcardPattern(name=name)
 
 
 def absent() -> AbsentPattern:
@@ -247,12 +247,12 @@ def is_const(
         TypeError: *array* is given without *exact*.
     """
     if isinstance(array, str) and not exact:
-        return ConstantPattern(array, value)
+        return ConstantPattern(value, name=array)
     if array is None:
-        return ConstantPattern(name, value)
+        return ConstantPattern(value, name=name)
     if not exact:
         raise TypeError("is_const(array) compares data: say exact=True, or give value=NUMBER")
-    return ConstantPattern(name, exact=exact_value(array))
+    return ConstantPattern(name=name, exact=exact_value(array))
 
 
 def is_value(array: ArrayLike) -> ConstantPattern:
@@ -274,7 +274,7 @@ def exact_value(array: ArrayLike) -> ExactValue:
 
 def is_input(source: str = "") -> InputPattern:
     """Match a graph or function input that carries no data; any one, or the one of that name."""
-    return InputPattern(source, source)
+    return InputPattern(source, name=source)
 
 
 def is_op(op_type: str = "", domain: str = "", *, kind: str = "") -> OpPattern:
@@ -400,8 +400,8 @@ def as_pattern(arg: Any) -> DFPattern:  # noqa: ANN401  # see Raises
         return AbsentPattern()
     if isinstance(arg, (int, float)):
         return ConstantPattern(value=int(arg) if isinstance(arg, int) else float(arg))
-    if isinstance(arg, Combinators):
-        return cast("DFPattern", arg)
+    if isinstance(arg, DFPattern):
+        return arg
     raise TypeError(f"{arg!r} is not a pattern, a number or None")
 
 
@@ -418,7 +418,8 @@ def _dimension(item: str, text: str) -> Dim:
 # Operators and methods that every pattern has.
 
 
-class Combinators:
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class DFPattern:
     """A pattern: compared by what it reads, combined by operators and methods.
 
     Attributes:
@@ -427,8 +428,8 @@ class Combinators:
         write: Writes the text form; :mod:`dplcli.dpl.text`, which reads it, puts it here.
     """
 
-    name: str
-    place: TextPosition | None
+    name: str = ""
+    place: TextPosition | None = None
     write: ClassVar[Callable[[DFPattern], str]]
 
     @property
@@ -438,35 +439,31 @@ class Combinators:
 
     def __repr__(self) -> str:
         """Read as the text form."""
-        return Combinators.write(self._me)
+        return DFPattern.write(self)
 
     def __eq__(self, other: object) -> bool:
         """Compare what both read."""
         if self is other:
             return True
-        return isinstance(other, Combinators) and repr(self) == repr(other)
+        return isinstance(other, DFPattern) and repr(self) == repr(other)
 
     def __hash__(self) -> int:
         """Hash what it reads."""
         return hash(repr(self))
 
-    @property
-    def _me(self) -> DFPattern:
-        return cast("DFPattern", self)
-
     # -- operators -----------------------------------------------------------------------------
 
     def __or__(self, other: Any) -> OrPattern:  # noqa: ANN401  # a pattern, a number or None
         """Match either; this one is tried first."""
-        return OrPattern(self._me, as_pattern(other))
+        return OrPattern(self, as_pattern(other))
 
     def __and__(self, other: Any) -> AndPattern:  # noqa: ANN401  # a pattern, a number or None
         """Match both at the same value."""
-        return AndPattern(self._me, as_pattern(other))
+        return AndPattern(self, as_pattern(other))
 
     def __invert__(self) -> NotPattern:
         """Match what this does not match."""
-        return NotPattern(self._me)
+        return NotPattern(self)
 
     def __xor__(self, other: DFPattern) -> EdgePattern:
         """Match *other* where it uses this (Relax's ``a ^ b``)."""
@@ -528,11 +525,11 @@ class Combinators:
 
     def named(self, name: str) -> Self:
         """Return a pattern that also binds *name* to what it matches; a new pattern object."""
-        return replace(self, name=name)  # type: ignore[type-var]  # every pattern is a dataclass
+        return replace(self, name=name)
 
     def optional(self, build_round: Callable[[DFPattern], DFPattern]) -> OrPattern:
         """Match this pattern alone, or what *build_round* makes round it (Relay's ``optional``)."""
-        return self | build_round(self._me)
+        return self | build_round(self)
 
     def used_by(self, other: DFPattern, index: int | None = None) -> EdgePattern:
         """Match *other* where it uses this value, in input slot *index* if that is given."""
@@ -552,7 +549,7 @@ class Combinators:
         while isinstance(start, EdgePattern):
             chain.append(start)
             start = start.producer
-        joined = EdgePattern(self._me, start, only, index)
+        joined = EdgePattern(self, start, only, index)
         for link in reversed(chain):
             joined = replace(link, producer=joined)
         return joined
@@ -562,11 +559,11 @@ class Combinators:
 
         As in Relay the method belongs to the child; *path* is anything if it is not given.
         """
-        return dominates(parent, path, self._me)
+        return dominates(parent, path, self)
 
     def same_shape_as(self, other: DFPattern) -> SameShapePattern:
         """Match if the value provably has the shape of what *other* matches elsewhere."""
-        return SameShapePattern(self._me, other)
+        return SameShapePattern(self, other)
 
     def has_dtype(self, *dtypes: str) -> TypedPattern:
         """Match if the value's element type is known and one of *dtypes*.
@@ -577,11 +574,11 @@ class Combinators:
         for dtype in dtypes:
             if dtype not in DTYPE_CODES:
                 raise ValueError(f"{dtype!r} is not an element type")
-        return TypedPattern(self._me, dtypes=dtypes)
+        return TypedPattern(self, dtypes=dtypes)
 
     def has_rank(self, *ranks: int) -> TypedPattern:
         """Match if the value's rank is known and one of *ranks*."""
-        return TypedPattern(self._me, ranks=ranks)
+        return TypedPattern(self, ranks=ranks)
 
     def has_shape(self, *dims: Dim) -> TypedPattern:
         """Match if the value's shape is known and equal.
@@ -594,7 +591,7 @@ class Combinators:
         for dim in dims:
             if isinstance(dim, str) and not dim.isidentifier():
                 raise ValueError(f"{dim!r} is not a dimension: a number, a letter, or None for any")
-        return TypedPattern(self._me, shape=dims)
+        return TypedPattern(self, shape=dims)
 
     def has_type(self, text: str) -> TypedPattern:
         """Match if the value's type is known and equals ``float32[n, 4]``, with n as a variable.
@@ -609,7 +606,7 @@ class Combinators:
             raise ValueError(f"{text!r} is not a type; write float32[n, 4]")
         items = dims.split(",") if dims else []
         shape = None if dims is None else tuple(_dimension(item, text) for item in items)
-        return replace(self.has_dtype(dtype) if has_dtype else TypedPattern(self._me), shape=shape)
+        return replace(self.has_dtype(dtype) if has_dtype else TypedPattern(self), shape=shape)
 
 
 WAIVED = "_"
@@ -617,7 +614,7 @@ WAIVED = "_"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CallPattern(Combinators):
+class CallPattern(DFPattern):
     """A node: its operator, inputs and attributes.
 
     As a value it is the node's output 0; ``pattern[1]`` is output 1.
@@ -631,9 +628,8 @@ class CallPattern(Combinators):
         attributes_name: Name that binds all attributes not named; "_" waives them, "" leaves
             them free.
         bodies: By attribute name, patterns for the results of the node's bodies.
-        name: Name of the node, which is also that of its output 0, or "".
-        output_names: Names of the outputs from 1 on, "" for those without.
-        place: Where it stands in the text.
+        output_names: Names of the outputs from 1 on, "" for those without. The name of the node is
+            also that of its output 0.
     """
 
     op: OpPattern
@@ -643,9 +639,7 @@ class CallPattern(Combinators):
     attributes: tuple[tuple[str, AttributeValue], ...] = ()
     attributes_name: str = ""
     bodies: tuple[tuple[str, tuple[DFPattern, ...]], ...] = ()
-    name: str = ""
     output_names: tuple[str, ...] = ()
-    place: TextPosition | None = None
 
     def __getitem__(self, index: int) -> OutputPattern:
         """Match output *index* of the node.
@@ -686,13 +680,11 @@ class CallPattern(Combinators):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OutputPattern(Combinators):
+class OutputPattern(DFPattern):
     """One output of the node that *node* matches."""
 
     node: CallPattern
     index: int
-    name: str = ""
-    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -721,48 +713,38 @@ class ExactValue:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WildcardPattern(Combinators):
+class WildcardPattern(DFPattern):
     """Any present value; named, the same value wherever the name stands."""
-
-    name: str = ""
-    place: TextPosition | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AbsentPattern(Combinators):
+class AbsentPattern(DFPattern):
     """An optional input that is omitted."""
 
-    place: TextPosition | None = None
     name: str = field(default="", init=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ConstantPattern(Combinators):
+class ConstantPattern(DFPattern):
     """A constant; perhaps of one element that equals *value* in its own dtype, or of exact data."""
 
-    name: str = ""
     value: float | None = None
     exact: ExactValue | None = None
-    place: TextPosition | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class InputPattern(Combinators):
+class InputPattern(DFPattern):
     """A graph or function input that carries no data; with *source*, the one of that name."""
 
     source: str = ""
-    name: str = ""
-    place: TextPosition | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _PairPattern(Combinators):
+class _PairPattern(DFPattern):
     """Two patterns with a sign between them."""
 
     left: DFPattern
     right: DFPattern
-    name: str = ""
-    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -779,12 +761,10 @@ class AndPattern(_PairPattern):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NotPattern(Combinators):
+class NotPattern(DFPattern):
     """A value that *pattern* does not match; names that stand only inside bind nothing."""
 
     pattern: DFPattern
-    name: str = ""
-    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -793,15 +773,13 @@ class NotPattern(Combinators):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TypedPattern(Combinators):
+class TypedPattern(DFPattern):
     """A pattern whose value's type is known and as stated; a field that is None is free."""
 
     pattern: DFPattern
     dtypes: tuple[str, ...] | None = None
     ranks: tuple[int, ...] | None = None
     shape: tuple[Dim, ...] | None = None
-    name: str = ""
-    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -810,13 +788,11 @@ class TypedPattern(Combinators):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SameShapePattern(Combinators):
+class SameShapePattern(DFPattern):
     """A pattern whose value provably has the shape of what *other* matches elsewhere."""
 
     pattern: DFPattern
     other: DFPattern
-    name: str = ""
-    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -825,7 +801,7 @@ class SameShapePattern(Combinators):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EdgePattern(Combinators):
+class EdgePattern(DFPattern):
     """The consumer, one of whose inputs is the producer (Relax's ``used_by``).
 
     As a value it is the consumer's, so that chains read from left to right.
@@ -841,8 +817,6 @@ class EdgePattern(Combinators):
     consumer: DFPattern
     only: bool = False
     index: int | None = None
-    name: str = ""
-    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -851,7 +825,7 @@ class EdgePattern(Combinators):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RepeatPattern(Combinators):
+class RepeatPattern(DFPattern):
     """A chain of nodes of one kind that ends in *base* (Relay's recursive patterns).
 
     Attributes:
@@ -866,8 +840,6 @@ class RepeatPattern(Combinators):
     base: DFPattern
     least: int = 0
     most: int | None = None
-    name: str = ""
-    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -876,7 +848,7 @@ class RepeatPattern(Combinators):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DominatorPattern(Combinators):
+class DominatorPattern(DFPattern):
     """A region between a parent and the child that all its uses lead to (Relay's dominator).
 
     Attributes:
@@ -888,8 +860,6 @@ class DominatorPattern(Combinators):
     parent: DFPattern
     path: DFPattern
     child: DFPattern
-    name: str = ""
-    place: TextPosition | None = None
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -898,34 +868,13 @@ class DominatorPattern(Combinators):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OutputsPattern(Combinators):
+class OutputsPattern(DFPattern):
     """Several outputs at once: the pattern of a graph rather than of a tree; only outermost."""
 
     outputs: tuple[DFPattern, ...]
-    place: TextPosition | None = None
     name: str = field(default="", init=False)
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
         """The outputs."""
         return self.outputs
-
-
-DFPattern: TypeAlias = (
-    WildcardPattern
-    | AbsentPattern
-    | ConstantPattern
-    | InputPattern
-    | CallPattern
-    | OutputPattern
-    | OrPattern
-    | AndPattern
-    | NotPattern
-    | TypedPattern
-    | SameShapePattern
-    | EdgePattern
-    | RepeatPattern
-    | DominatorPattern
-    | OutputsPattern
-)
-"""Every kind of pattern there is; matched exhaustively wherever patterns are taken apart."""

@@ -20,7 +20,6 @@ from dplcli.dpl.pattern import (
     AbsentPattern,
     AndPattern,
     CallPattern,
-    Combinators,
     ConstantPattern,
     DFPattern,
     DominatorPattern,
@@ -582,7 +581,7 @@ class PatternReader:
         if not node.elts:
             raise wrong(node, "the pattern has no outputs")
         outputs = tuple(self.pattern(item) for item in node.elts)
-        return outputs[0] if len(outputs) == 1 else OutputsPattern(outputs, place_of(node))
+        return outputs[0] if len(outputs) == 1 else OutputsPattern(outputs, place=place_of(node))
 
     def _assign(self, statement: ast.stmt) -> None:
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
@@ -637,7 +636,7 @@ class PatternReader:
             case ast.Name():
                 return self._name(node)
             case ast.Constant(value=None):
-                return AbsentPattern(place)
+                return AbsentPattern(place=place)
             case ast.Constant(value=bool()):
                 raise wrong(node, "a truth value is not a pattern")
             case ast.Constant(value=int() | float() as number):
@@ -681,7 +680,7 @@ class PatternReader:
             raise wrong(node, f"the operator {name!r} needs arguments", f"write {name}(…)")
         if name not in self.wildcards:
             bound = "" if name.startswith("_") else name
-            self.wildcards[name] = WildcardPattern(bound, place_of(node))
+            self.wildcards[name] = WildcardPattern(name=bound, place=place_of(node))
         return self.wildcards[name]
 
     def _output(self, node: ast.Subscript) -> DFPattern:
@@ -1185,7 +1184,7 @@ def write_pattern(root: DFPattern) -> str:
     return _Writer(root).text()
 
 
-Combinators.write = staticmethod(write_pattern)
+DFPattern.write = staticmethod(write_pattern)
 
 
 def own_line(part: DFPattern) -> str:

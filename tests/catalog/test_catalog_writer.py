@@ -79,7 +79,7 @@ def test_policies_that_differ_stand_with_each_rule() -> None:
 @pytest.mark.parametrize("text", ["\x81", "\u2028", "\x07", "\u00e9", "'\"", "a: #b", "\\n"])
 def test_any_text_in_a_pattern_survives(text: str) -> None:
     """What YAML cannot print as it is gets quoted."""
-    pattern = rule("Einsum(x)").pattern.has_attr({"equation": text})  # type: ignore[union-attr]
+    pattern = rule("Einsum(x)").pattern.has_attr({"equation": text})  # type: ignore[attr-defined]
     (read,) = catalog_rules(write_catalog([rule(pattern)]))
     assert read.pattern == pattern
 
