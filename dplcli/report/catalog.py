@@ -12,7 +12,7 @@ from dplcli.ir.model import scope_of
 from dplcli.report.document import Case, Document, Finding, read_place
 from dplcli.report.json import node_record, record_of
 from dplcli.report.layout import Group, Table, Text, joined
-from dplcli.report.tables import few, note
+from dplcli.report.tables import counted, few, note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +118,7 @@ def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) ->
     errors = sum(problem.severity == "error" for problem in problems)
     verdict = "No problems found" if not problems else f"{errors} of {len(problems)} are errors"
     return Document(
-        text=_problem_list(problems),
+        text=_problem_list(problems, errors),
         record=lambda: {
             "schema": "dpl.patterns.check/1",
             "errors": errors,
@@ -166,9 +166,10 @@ def trials_document(
     """Report on what ``dpl patterns test`` tried; *verbose* lists what passed, too."""
     failed = [trial for trial in trials if trial.verdict == "failed"]
     passed = sum(trial.verdict == "passed" for trial in trials)
+    verdict = f"{passed} passed, {len(failed)} failed"
     status: dict[str, Status] = {"passed": "passed", "failed": "failed", "not tried": "skipped"}
     return Document(
-        text=_trial_table(trials, verbose=verbose),
+        text=Group(*_trial_parts(trials, verbose=verbose), Text(), Text(f"{verdict}.")),
         record=lambda: {
             "schema": "dpl.patterns.test/1",
             "failed": len(failed),
@@ -177,7 +178,7 @@ def trials_document(
         command="dpl patterns test",
         subject=", ".join(catalogues),
         ok=not failed,
-        verdict=f"{passed} passed, {len(failed)} failed",
+        verdict=verdict,
         cases=tuple(
             Case(
                 trial.rule.qualified_name,
@@ -200,9 +201,8 @@ def trials_document(
     )
 
 
-def _problem_list(problems: Sequence[Problem]) -> Part:
+def _problem_list(problems: Sequence[Problem], errors: int) -> Part:
     """Return one line per problem, and a count."""
-    errors = sum(problem.severity == "error" for problem in problems)
     styles = {"error": "red", "warning": "yellow"}
     lines: list[Part] = [
         joined(
@@ -220,7 +220,7 @@ def _problem_list(problems: Sequence[Problem]) -> Part:
     )
 
 
-def _trial_table(trials: Sequence[Trial], *, verbose: bool) -> Part:
+def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
     """Return one row per rule, then what failed and what could not be tried."""
     figures = ("examples", "made up", "not tried", "failed")
     table = Table("rule", *figures, right=figures)
@@ -242,10 +242,7 @@ def _trial_table(trials: Sequence[Trial], *, verbose: bool) -> Part:
         what = f"{trial.rule.qualified_name}, {trial.kind} {trial.place}: {trial.verdict}"
         style = "red" if trial.verdict == "failed" else ""
         parts.append(Text(f"{what}: {trial.reason}" if trial.reason else what, style=style))
-    failed = sum(trial.verdict == "failed" for trial in trials)
-    passed_count = sum(trial.verdict == "passed" for trial in trials)
-    parts += [Text(), Text(f"{passed_count} passed, {failed} failed.")]
-    return Group(*parts)
+    return parts
 
 
 def _plain_count(number: int, what: str) -> str:
@@ -297,7 +294,7 @@ def _contract_text(contract: Contract) -> Part:
 
 def _heading(function: FunctionContract) -> Part:
     lines = [Text(f"{function.domain}::{function.name}", style="bold")]
-    calls = "" if function.calls is None else f", {_count(function.calls, 'call')}"
+    calls = "" if function.calls is None else f", {counted(function.calls, 'call')}"
     body = few([node.qualified_op for node in function.body], _SHOWN_NODES, " ")
     lines.append(Text(f"  {function.origin}{calls}, body: {body}"))
     own = [*function.parts.operators, *(f"input {name}" for name in function.parts.inputs)]
@@ -351,10 +348,6 @@ def _values(attribute: AttributeContract) -> str:
     if text or attribute.default is None:
         return text
     return f"default {json.dumps(attribute.default, ensure_ascii=False)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 # Explanations: what became of each rule, and what each says of the node asked about.

@@ -11,7 +11,15 @@ from xml.etree import ElementTree as ET
 
 from dplcli.escaping import code, markdown, one_line, visible
 from dplcli.report.document import Case, chosen_layers, versions
-from dplcli.report.tables import comparisons, number, percent, ranked, share_of_tolerance, value
+from dplcli.report.tables import (
+    comparisons,
+    largest_errors,
+    number,
+    percent,
+    ranked,
+    share_of_tolerance,
+    value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -86,9 +94,7 @@ def _comparison(output: OutputComparison) -> Case:
         return Case(group, name, "passed")
     figures = {
         "type": f"{output.dtype} {list(output.shape)}",
-        "max abs": number(output.max_abs),
-        "max rel": number(output.max_rel),
-        "max ulp": "" if output.max_ulp is None else str(output.max_ulp),
+        **dict(zip(("max abs", "max rel", "max ulp"), largest_errors(output), strict=True)),
         "rtol": number(output.rtol),
         "atol": number(output.atol),
         "error of tolerance": percent(share_of_tolerance(output)),
@@ -247,9 +253,7 @@ def _output(output: OutputComparison) -> tuple[str, ...]:
         _SYMBOLS["passed" if output.ok else "failed"],
         code(output.name),
         output.level,
-        number(output.max_abs),
-        number(output.max_rel),
-        "" if output.max_ulp is None else str(output.max_ulp),
+        *largest_errors(output),
         percent(share_of_tolerance(output)),
         markdown(output.reason or ""),
     )

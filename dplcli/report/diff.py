@@ -11,7 +11,7 @@ from dplcli.ir.printer import print_attribute, print_node
 from dplcli.report.document import Document, Section
 from dplcli.report.json import record_of
 from dplcli.report.layout import Group, Text
-from dplcli.report.tables import layer_table
+from dplcli.report.tables import counted, layer_table, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -110,6 +110,7 @@ def _typed_record(value: Value | None) -> Json | None:
 
 
 BISECT_SCHEMA = "dpl.bisect/1"
+_MOST_NODES = 6
 
 
 def rules_document(outcome: BisectOutcome, *, verbose: bool) -> Document:
@@ -165,8 +166,7 @@ def _cause(number: int, cause: Cause, kind: str) -> list[Text]:
 
 
 def _counted(number: int, kind: str) -> str:
-    noun = "application" if kind == "rewrite" else "partition"
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return counted(number, "application" if kind == "rewrite" else "partition")
 
 
 def _rules_record(outcome: BisectOutcome) -> Json:
@@ -275,8 +275,8 @@ def _place(place: Divergence) -> list[Text]:
     lines = [
         Text(f"They part at {layer.original!r}{partner}", style="bold red"),
         Text(f"   aligned by {layer.how}; all that flows into it agrees"),
-        Text(f"   original:  {_listed(place.original)}"),
-        Text(f"   candidate: {_listed(place.candidate)}"),
+        Text(f"   original:  {some(place.original, _MOST_NODES)}"),
+        Text(f"   candidate: {some(place.candidate, _MOST_NODES)}"),
         Text(f"   {layer.comparison.reason}"),
     ]
     if place.level != "disable":
@@ -285,11 +285,6 @@ def _place(place: Divergence) -> list[Text]:
         size = f"{len(place.original)} and {len(place.candidate)} nodes"
         lines.append(Text(f"   reproduce: dpl bisect --reproduce {place.reproducer} ({size})"))
     return lines
-
-
-def _listed(nodes: Sequence[str], most: int = 6) -> str:
-    more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
-    return ", ".join(nodes[:most]) + more
 
 
 def _models_record(outcome: ModelsOutcome) -> Json:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, Node
-    from dplcli.outcomes import InlineOutcome, PartitionOutcome, RewriteOutcome
+    from dplcli.outcomes import InlineOutcome, PartitionOutcome, RewriteOutcome, Verdict
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layer, Layers
@@ -229,7 +229,8 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
     text: Part,
     record: Callable[[], Mapping[str, Any]],
     failures: Sequence[str],
-    facts: Iterable[tuple[str, int]],
+    nodes: tuple[int, int],
+    done: tuple[str, int],
     rules: Iterable[RuleUse] = (),
     findings: Iterable[Finding] = (),
     is_dry: bool = False,
@@ -242,7 +243,8 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         text: What a terminal shows.
         record: Makes what the JSON holds.
         failures: Why the answer is no, where the comparison does not say so.
-        facts: Names and counts.
+        nodes: How many nodes there were before and after.
+        done: What was done, and how often.
         rules: What became of the rules.
         findings: What to look at in catalogues.
         is_dry: Whether nothing was to be written.
@@ -254,6 +256,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verdict = equivalence(verification)
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
+    counts = [*zip(("nodes before", "nodes after"), nodes, strict=True), done]
     weak = () if verification is None else verification.warnings
     reasons = () if verification is None else verification.reasons
     return Document(
@@ -266,11 +269,20 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         verdict=verdict,
         failures=(*failures, *reasons),
         notes=(*outcome.notes, *weak),
-        facts=(*((name, f"{number:,}") for name, number in facts), *power_facts(verification)),
+        facts=(*((name, f"{count:,}") for name, count in counts), *power_facts(verification)),
         verification=verification,
         rules=tuple(rules),
         findings=tuple(findings),
     )
+
+
+def verdict_record(verdict: Verdict) -> dict[str, Any]:
+    """Return what the JSON of each such report ends with."""
+    checked = verdict.verification
+    return {
+        "objection": verdict.objection,
+        "verification": None if checked is None else checked.to_json(),
+    }
 
 
 def chosen_layers(layers: Sequence[LayerError], most: int) -> list[LayerError]:

@@ -54,22 +54,6 @@ _NAME = 22
 _MARKERS = "os^Dv"
 
 
-class ErrorShare(NamedTuple):
-    """The error of one output at one level.
-
-    Attributes:
-        name: The output.
-        level: The level.
-        share: The error as a share of the tolerance; None if unknown.
-        ok: Whether it passes.
-    """
-
-    name: str
-    level: str
-    share: float | None
-    ok: bool
-
-
 def check_plotting() -> None:
     """Refuse, before any work is done, to make plots without the library that draws them.
 
@@ -83,17 +67,17 @@ def check_plotting() -> None:
         )
 
 
-def share_plot(shares: Sequence[ErrorShare], levels: Sequence[str], key: str) -> str:
+def share_plot(outputs: Sequence[OutputComparison], levels: Sequence[str], key: str) -> str:
     """Draw a row per output: how far its errors are below the tolerance, or above.
 
     Args:
-        shares: What is known; a row holds all levels of an output.
+        outputs: What was compared; a row holds all levels of an output.
         levels: The levels; each has a marker of its own, filled for the first.
         key: What sets this plot's identifiers apart from those of others.
     """
-    count = len({item.name for item in shares})
+    count = len({output.name for output in outputs})
     title = f"Errors of {count} outputs as shares of the tolerance"
-    return _draw(0.7 + 0.24 * count, partial(_paint_shares, shares, levels), key, title)
+    return _draw(0.7 + 0.24 * count, partial(_paint_shares, outputs, levels), key, title)
 
 
 def histogram_plot(series: Sequence[tuple[str, Sequence[Bin]]], key: str, title: str) -> str:
@@ -118,14 +102,14 @@ def layer_plot(layers: Sequence[LayerError], key: str) -> str:
     return _draw(2.4, partial(_paint_layers, layers), key, title)
 
 
-def _paint_shares(shares: Sequence[ErrorShare], levels: Sequence[str], axes: Axes) -> None:
-    names = list(dict.fromkeys(item.name for item in shares))
+def _paint_shares(outputs: Sequence[OutputComparison], levels: Sequence[str], axes: Axes) -> None:
+    names = list(dict.fromkeys(output.name for output in outputs))
     for level, marker in zip(levels, itertools.cycle(_MARKERS), strict=False):
         for is_ok, colour in ((True, _OK), (False, _BAD)):
-            chosen = [item for item in shares if (item.level, item.ok) == (level, is_ok)]
+            chosen = [each for each in outputs if (each.level, each.ok) == (level, is_ok)]
             axes.plot(
-                [_clipped(item.share) for item in chosen],
-                [names.index(item.name) for item in chosen],
+                [_clipped(share_of_tolerance(each)) for each in chosen],
+                [names.index(each.name) for each in chosen],
                 linestyle="none",
                 marker=marker,
                 markersize=6,
@@ -133,7 +117,8 @@ def _paint_shares(shares: Sequence[ErrorShare], levels: Sequence[str], axes: Axe
                 markeredgecolor=colour,
                 markeredgewidth=1.4,
             )
-    known = [_clipped(item.share) for item in shares if item.share is not None] or [1.0]
+    shares = [share_of_tolerance(output) for output in outputs]
+    known = [_clipped(share) for share in shares if share is not None] or [1.0]
     axes.set_xscale("log")
     axes.set_xlim(min(*known, 1e-3) / 2, max(*known, 3.0) * 2)
     axes.xaxis.set_major_formatter(lambda share, _: percent(share))
@@ -345,8 +330,7 @@ def _drawable(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
 def _shares(outputs: Sequence[OutputComparison], levels: Sequence[str]) -> Markup:
     if not outputs:
         return Markup()
-    shares = [ErrorShare(o.name, o.level, share_of_tolerance(o), o.ok) for o in outputs]
-    return Markup(share_plot(shares, levels, "shares"))  # noqa: S704  # our own plot
+    return Markup(share_plot(outputs, levels, "shares"))  # noqa: S704  # our own plot
 
 
 def _histograms(outputs: Sequence[OutputComparison]) -> list[HistogramDrawing]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.cells import cell_len
 from rich.text import Text as RichText
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 
 _GAP = "  "
+_BARS = " ▁▂▃▄▅▆▇█"
+_ASCII = " .:-=+*#@"
 _NARROW = 30
 """How far a column of sentences is narrowed."""
 _BELOW = "    "
@@ -50,11 +53,22 @@ def joined(*parts: str | tuple[str, str]) -> Text:
     return text
 
 
-class Drawing(Protocol):
-    """What is no text: bars, say."""
+class Bars:
+    """Numbers as characters of different heights, on a logarithmic scale: a single one shows.
+
+    Args:
+        counts: The numbers.
+    """
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        self._counts = counts
 
     def text(self, *, is_ascii: bool) -> str:
-        """Draw it; *is_ascii* for terminals that know no other characters."""
+        """Return the bars; *is_ascii* for terminals that know no others."""
+        shapes = _ASCII if is_ascii else _BARS
+        largest = math.log1p(max(self._counts, default=0)) or 1.0
+        steps = len(shapes) - 1
+        return "".join(shapes[math.ceil(math.log1p(n) / largest * steps)] for n in self._counts)
 
 
 class Table:
@@ -149,7 +163,7 @@ class Group:
         self.parts = parts
 
 
-Cell: TypeAlias = str | Text | Drawing
+Cell: TypeAlias = str | Text | Bars
 Part: TypeAlias = Text | Table | Group
 
 

@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING, Any
 from dplcli.ir.model import scope_of
 from dplcli.outcomes import RepeatOutcome
 from dplcli.passes.select import in_program_order
-from dplcli.report.document import Document, broken_rule, result_document, rule_uses
+from dplcli.report.document import Document, broken_rule, result_document, rule_uses, verdict_record
 from dplcli.report.json import record_of
 from dplcli.report.layout import Group, Table, Text
-from dplcli.report.tables import check_failure, ending, note, refusal_list, rule_table
+from dplcli.report.tables import (
+    check_failure,
+    counted,
+    ending,
+    note,
+    refusal_list,
+    rule_table,
+    some,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -108,18 +116,14 @@ def partition_document(
     problem = "" if outcome.coverage is None else outcome.coverage.problem
     notes = [note(text) for text in outcome.notes if text != problem]
     end = ending(outcome.verdict, is_changed=outcome.is_changed, is_verified=is_verified)
-    before, after = outcome.nodes
     return result_document(
         "dpl partition",
         outcome,
         text=Group(*said, *notes, *end),
         record=lambda: partition_record(outcome),
         failures=[*outcome.unmet, *check_failure(outcome.verdict)],
-        facts=[
-            ("nodes before", before),
-            ("nodes after", after),
-            ("partitions", len(outcome.partitions)),
-        ],
+        nodes=outcome.nodes,
+        done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),
         findings=broken_rule(
             outcome.rules, outcome.counts, outcome.verification, catalogues=catalogues
@@ -154,7 +158,7 @@ def _repeated(outcome: RepeatOutcome, *, verbose: bool) -> list[Part]:
 
 def partition_record(outcome: PartitionOutcome) -> Json:
     """Return the record ``dpl.partition/1``."""
-    verification, regions = outcome.verification, outcome.regions
+    regions = outcome.regions
     record = {
         "schema": "dpl.partition/1",
         "counts": outcome.counts,
@@ -168,8 +172,7 @@ def partition_record(outcome: PartitionOutcome) -> Json:
         ],
         "refused": record_of(outcome.selection.refused),
         "coverage": coverage_record(outcome.selection, outcome.coverage),
-        "objection": outcome.verdict.objection,
-        "verification": None if verification is None else verification.to_json(),
+        **verdict_record(outcome.verdict),
         "regions": None
         if regions is None
         else [_called(item.function, item.call, partitions=item.partitions) for item in regions],
@@ -343,8 +346,8 @@ def _is_blind(measured: Coverage) -> bool:
 
 def _about_unknown(measured: Coverage) -> str:
     inside, whole = measured.total
-    nodes = "1 node" if whole.unknown == 1 else f"{whole.unknown:,} nodes"
-    text = f"What {nodes} cost{'s' if whole.unknown == 1 else ''} is not known"
+    verb = "costs" if whole.unknown == 1 else "cost"
+    text = f"What {counted(whole.unknown, 'node')} {verb} is not known"
     text += f" ({inside.unknown:,} inside functions)"
     if measured.problem:
         return f"{text}: {measured.problem}."
@@ -479,9 +482,7 @@ def repeat_table(families: Sequence[Family], total: int) -> Part:
 def _difference(family: Family) -> str:
     parts = []
     if family.differing:
-        few = ", ".join(family.differing[:_FEW_NAMES])
-        more = len(family.differing) - _FEW_NAMES
-        parts.append(f"attributes {few}" + (f" and {more} more" if more > 0 else ""))
+        parts.append(f"attributes {some(family.differing, _FEW_NAMES)}")
     if family.reshaped:
         plural = "s" if family.reshaped > 1 else ""
         parts.append(f"shape of {family.reshaped} weight{plural}")

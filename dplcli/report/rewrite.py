@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from dplcli.dpl.matcher import reach_of
 from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
-from dplcli.report.document import broken_rule, result_document, rule_uses
+from dplcli.report.document import broken_rule, result_document, rule_uses, verdict_record
 from dplcli.report.json import record_of
 from dplcli.report.layout import Group, Table, Text
-from dplcli.report.tables import check_failure, ending, note, refusal_list, rule_table
+from dplcli.report.tables import check_failure, counted, ending, note, refusal_list, rule_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ def inline_document(outcome: InlineOutcome, *, is_verified: bool, verbose: bool)
         is_verified: Whether the result was to be verified.
         verbose: Whether to list every call.
     """
-    inlining, (before, after) = outcome.inlining, outcome.nodes
+    inlining = outcome.inlining
     parts: list[Part] = [_inline_table(inlining)]
     if not inlining.functions and outcome.functions:
         what = "1 function" if outcome.functions == 1 else f"{outcome.functions} functions"
@@ -54,17 +54,14 @@ def inline_document(outcome: InlineOutcome, *, is_verified: bool, verbose: bool)
         text=Group(*parts),
         record=lambda: _inline_record(outcome),
         failures=check_failure(outcome.verdict),
-        facts=[
-            ("nodes before", before),
-            ("nodes after", after),
-            ("calls inlined", len(inlining.calls)),
-        ],
+        nodes=outcome.nodes,
+        done=("calls inlined", len(inlining.calls)),
     )
 
 
 def _inline_record(outcome: InlineOutcome) -> Json:
     """Return the record ``dpl.inline/1``."""
-    inlining, verification = outcome.inlining, outcome.verification
+    inlining = outcome.inlining
     return {
         "schema": "dpl.inline/1",
         "model": outcome.label,
@@ -75,8 +72,7 @@ def _inline_record(outcome: InlineOutcome) -> Json:
         "refused": [_refusal(item) for item in inlining.refused],
         "removed": [_function(function) for function in inlining.removed],
         "nodes": {"before": outcome.nodes[0], "after": outcome.nodes[1]},
-        "objection": outcome.verdict.objection,
-        "verification": None if verification is None else verification.to_json(),
+        **verdict_record(outcome.verdict),
     }
 
 
@@ -159,7 +155,7 @@ def trace_lines(trace: Trace) -> Iterator[str]:
         if turn.round != number:
             number = turn.round
             yield f"round {number}"
-        yield f"  {turn.rule}: {_counted(turn.candidates, 'candidate')}{_outcome(turn)}"
+        yield f"  {turn.rule}: {counted(turn.candidates, 'candidate')}{_outcome(turn)}"
         for event in turn.events:
             yield f"    {_told(event)}"
     if not trace.turns:
@@ -191,10 +187,6 @@ def sentence(application: Application) -> str:
 
 def _place(scope: str) -> str:
     return "" if scope == "main" else f" in {scope}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _times(count: int) -> str:
@@ -268,11 +260,8 @@ def rewrite_document(
         text=_rewrite_text(outcome, is_verified=is_verified, verbose=verbose),
         record=lambda: _rewrite_record(outcome),
         failures=_reasons(outcome),
-        facts=[
-            ("nodes before", before),
-            ("nodes after", after),
-            ("applications", len(outcome.applications)),
-        ],
+        nodes=(before, after),
+        done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),
         findings=broken_rule(
             outcome.rules,
@@ -372,7 +361,7 @@ def _changes(outcome: RewriteOutcome) -> list[Part]:
     count = len(outcome.applications)
     if not count:
         return [table]
-    done = "1 application" if count == 1 else f"{count:,} applications"
+    done = counted(count, "application")
     rounds = "1 round" if outcome.rounds == 1 else f"{outcome.rounds} rounds"
     stopped = ", then stopped as asked" if outcome.is_stopped else ""
     return [table, Text(f"{done} in {rounds}{stopped}.")]
@@ -414,7 +403,7 @@ def _blame(broken: BrokenTurn) -> list[str]:
 
 def _rewrite_record(outcome: RewriteOutcome) -> Json:
     """Return the record ``dpl.rewrite/1``."""
-    verdict, broken = outcome.verdict, outcome.broken
+    broken = outcome.broken
     before, after = outcome.ops
     return {
         "schema": "dpl.rewrite/1",
@@ -442,6 +431,5 @@ def _rewrite_record(outcome: RewriteOutcome) -> Json:
         },
         "bytes": {"before": outcome.size[0], "after": outcome.size[1]},
         "growth": outcome.growth,
-        "objection": verdict.objection,
-        "verification": None if verdict.verification is None else verdict.verification.to_json(),
+        **verdict_record(outcome.verdict),
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dplcli.escaping import one_line
 from dplcli.ir.printer import node_window, print_node
 from dplcli.report.json import initializer_summary, op_histogram
-from dplcli.report.layout import Group, Table, Text
+from dplcli.report.layout import Bars, Group, Table, Text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ def judgement_lines(result: VerificationResult) -> list[Text]:
         if output.name not in names:
             names.append(output.name)
     lines = [
-        Text(f"tolerance of {_some(names)}: {derivation}", style="dim")
+        Text(f"tolerance of {some(names)}: {derivation}", style="dim")
         for derivation, names in users.items()
         if derivation
     ]
@@ -64,10 +64,16 @@ def _power_lines(power: Power, *, weak: bool) -> list[Text]:
     return lines
 
 
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    left = len(names) - _SHOWN
+def some(names: Sequence[str], most: int = _SHOWN) -> str:
+    """Write the first names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    left = len(names) - most
     return f"{shown} and {left} more" if left > 0 else shown
+
+
+def counted(number: int, noun: str) -> str:
+    """Write how many there are of what: ``1 call``, ``2,000 calls``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 # The figures of a comparison that reports draw and count.
@@ -162,6 +168,12 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.2g}"
 
 
+def largest_errors(output: OutputComparison) -> tuple[str, str, str]:
+    """Return the largest difference: as it is, relative, and in representable numbers."""
+    ulp = "" if output.max_ulp is None else str(output.max_ulp)
+    return number(output.max_abs), number(output.max_rel), ulp
+
+
 def value(number: float | None) -> str:
     """Return a number that was fed; nothing for None."""
     return "" if number is None else f"{number:,.6g}"
@@ -181,29 +193,9 @@ def percent(share: float | None) -> str:
 # How errors are spread, as a line of bars for a terminal.
 
 
-_BARS = " ▁▂▃▄▅▆▇█"
-_ASCII = " .:-=+*#@"
 _MOST_ROWS = 8
 _LONG = 1000
 _HEADING = "0, 1, 2-3, 4-7, ... representable numbers apart"
-
-
-class Bars:
-    """Bins as characters of different heights, on a logarithmic scale: one element shows.
-
-    Args:
-        bins: What to show.
-    """
-
-    def __init__(self, bins: Sequence[Bin]) -> None:
-        self._counts = [item.count for item in bins]
-
-    def text(self, *, is_ascii: bool) -> str:
-        """Return the bars; *is_ascii* for terminals that know no others."""
-        shapes = _ASCII if is_ascii else _BARS
-        largest = math.log1p(max(self._counts, default=0)) or 1.0
-        steps = len(shapes) - 1
-        return "".join(shapes[math.ceil(math.log1p(n) / largest * steps)] for n in self._counts)
 
 
 def error_histograms(outputs: Sequence[OutputComparison]) -> list[Part]:
@@ -218,7 +210,12 @@ def error_histograms(outputs: Sequence[OutputComparison]) -> list[Part]:
     table = Table("errors of", "level", _HEADING, "farthest", prose=(_HEADING,))
     for output in spread[:_MOST_ROWS]:
         bins = error_bins(output)
-        table.add_row(one_line(output.name, _LONG), output.level, Bars(bins), bins[-1].label)
+        table.add_row(
+            one_line(output.name, _LONG),
+            output.level,
+            Bars([each.count for each in bins]),
+            bins[-1].label,
+        )
     left = len(spread) - _MOST_ROWS
     more = [Text(f"and {left} more", style="dim")] if left > 0 else []
     return [Text(), table, *more, Text()]
@@ -355,14 +352,11 @@ def verification_report(result: VerificationResult) -> Part:
 
 
 def _figures(output: OutputComparison) -> tuple[str, ...]:
-    ulp = "" if output.max_ulp is None else str(output.max_ulp)
     level = output.level if output.baseline == "disable" else f"{output.level} (same level)"
     return (
         output.name,
         level,
-        number(output.max_abs),
-        number(output.max_rel),
-        ulp,
+        *largest_errors(output),
         number(output.rtol),
         number(output.atol),
         percent(share_of_tolerance(output)),
@@ -522,8 +516,7 @@ def _row(layer: Layer) -> tuple[str, ...]:
         "" if layer.candidate == layer.original else one_line(layer.candidate, _LONG),
         layer.op_type,
         layer.how,
-        "" if found.max_abs is None else f"{found.max_abs:.2g}",
-        "" if found.max_rel is None else f"{found.max_rel:.2g}",
-        f"{found.atol:.2g}",
+        *largest_errors(found)[:2],
+        number(found.atol),
         "" if layer.ok else f"{found.mismatches:,} differ",
     )
