@@ -164,6 +164,37 @@ RANDOM_OPS = _ops(
 
 CONTROL_FLOW = _ops("If Loop Scan")
 
+_HEAVY_BY_DOMAIN = {
+    "": """
+        Conv ConvTranspose ConvInteger QLinearConv DeformConv CausalConvWithState
+        Gemm MatMul MatMulInteger QLinearMatMul Einsum
+        LayerNormalization RMSNormalization SimplifiedLayerNormalization GlobalAveragePool
+        Attention LinearAttention LSTM GRU RNN
+        """,
+    "ai.onnx.preview": "FlexAttention",
+    "com.microsoft": """
+        FusedConv NhwcConv NhwcFusedConv QLinearConv ConvTransposeWithDynamicPads WordConvEmbedding
+        FusedGemm FusedMatMul FusedMatMulActivation TransposeMatMul SparseToDenseMatMul
+        GemmFastGelu GemmFloat8 QGemm MatMulInteger16 MatMulIntegerToFloat DynamicQuantizeMatMul
+        MatMulNBits MatMulNBitsMlp MatMulNBitsQkv MatMulBnb4 MatMulFpQ4 QOrderedMatMul
+        SkipLayerNormalization SkipSimplifiedLayerNormalization EmbedLayerNormalization
+        QEmbedLayerNormalization QOrderedLayerNormalization QLinearGlobalAveragePool
+        Attention QAttention QOrderedAttention MultiHeadAttention GroupQueryAttention
+        PackedAttention PackedMultiHeadAttention DecoderAttention DecoderMaskedSelfAttention
+        DecoderMaskedMultiHeadAttention LongformerAttention QOrderedLongformerAttention
+        PagedAttention SparseAttention DynamicSparseAttention LinearAttention
+        DynamicQuantizeLSTM AttnLSTM MoE QMoE
+        """,
+}
+
+HEAVY = frozenset((domain, op) for domain, ops in _HEAVY_BY_DOMAIN.items() for op in _ops(ops))
+"""Domain and name of the operators whose work is worth a call of a library.
+
+TVM (``prune_dnnl_subgraphs``) counts convolutions and transposed ones, dense layers, batched matrix
+products, layer normalisation and global average pooling; the operators that ONNX has for these, or
+for many of these in one, are heavy here.
+"""
+
 # -- where the elements of the result come from --
 
 RESHAPING = _ops("Flatten Reshape Squeeze Unsqueeze")
@@ -202,7 +233,7 @@ INFLUENCED: Mapping[str, Container[int]] = {
     **dict.fromkeys(ARITHMETIC | COMPARISONS | _ops("And Neg Not Or Concat Max Min"), range(64)),
     **dict.fromkeys(_ops("ScatterElements ScatterND Where"), range(64)),
 }
-"""The inputs whose numbers reach the results, in whatever form; of what mixes none, none."""
+"""The inputs whose numbers reach the results one by one, whatever is done with each."""
 
 SUMMED: Mapping[str, str] = {
     **dict.fromkeys(_ops("FusedMatMul Gemm MatMul MatMulInteger QLinearMatMul"), "inner"),
@@ -230,6 +261,12 @@ KEEPS_SHAPE = OP_KINDS["elementwise"] | _ops("""
 BROADCASTING = OP_KINDS["broadcast"] - KEEPS_SHAPE - {"Expand", "SwiGLU", "Unsqueeze"}
 """The output has the shape that all inputs broadcast to."""
 
+CONTRIB_KEEPS_SHAPE = _ops("""
+    BiasGelu FastGelu Gelu GroupQueryAttention QuickGelu RotaryEmbedding
+    SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization
+""")
+"""In com.microsoft the first output has the shape of the first input."""
+
 TYPED_BY_TYPES = (OP_KINDS["elementwise"] | OP_KINDS["broadcast"] | OP_KINDS["out-fusable"]) - _ops(
     "Expand OneHot Unsqueeze"
 )
@@ -252,9 +289,6 @@ SET_BY_NUMBERS = _ops("ConstantOfShape Expand Pad Reshape Resize Slice Tile")
 
 MEASURING = _ops("Shape Size")
 """Bring sizes into a computation; nodes before the first need no look."""
-
-SHORTENING = _ops("Compress NonZero Unique")
-"""The result is as short as what is read, though no inference says so."""
 
 EXPLOSIVE = _ops("ConstantOfShape Expand EyeLike OneHot Pad Range Resize Tile Upsample")
 """The result may be far larger than what is read."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from dplcli.ir import Tensor
 from dplcli.ir.operators import (
     BROADCASTING,
+    CONTRIB_KEEPS_SHAPE,
     GLOBAL_POOLS,
     KEEPS_SHAPE,
     OP_KINDS,
@@ -313,13 +314,8 @@ def _matmul_nbits(view: View) -> Shapes:
 ATTENTION_RULES: dict[str, ShapeRule] = {"Attention": _attention, "RotaryEmbedding": _same}
 """Operators of the standard."""
 
-_CONTRIB_LIKE_INPUT = """
-    BiasGelu FastGelu Gelu GroupQueryAttention QuickGelu RotaryEmbedding
-    SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization
-"""
-
 ONNXRUNTIME_RULES: dict[str, ShapeRule] = {
-    **dict.fromkeys(_CONTRIB_LIKE_INPUT.split(), _same),
+    **dict.fromkeys(CONTRIB_KEEPS_SHAPE, _same),
     "MatMulNBits": _matmul_nbits,
     "MultiHeadAttention": _multi_head_attention,
 }

@@ -3,6 +3,7 @@
 import pytest
 
 from dplcli.ir.operators import COMMUTATIVE, attribute_of, schema_of
+from tests.helpers import SCHEMAS
 from tests.models import ir_of, node_making, parse
 
 UNKNOWN = "float[]"
@@ -183,3 +184,28 @@ def test_commutative_operators_are_known_to_the_standard() -> None:
         schema = schemas.find(op_type, "", 18)
         assert schema is not None
         assert schema.max_inputs >= 2
+
+
+@pytest.mark.parametrize(
+    ("op_type", "typed_by"),
+    [
+        ("Reshape", (0,)),
+        ("Where", (1,)),
+        ("OneHot", (2,)),
+        ("Equal", ("bool",)),
+        ("Shape", ("int64",)),
+        ("TopK", (0, "int64")),
+        ("Dropout", (0, "bool")),
+        ("Cast", (None,)),
+        ("ConstantOfShape", (None,)),
+        ("Loop", (None,)),
+        ("SequenceAt", (None,)),
+    ],
+)
+def test_schema_says_which_type_an_output_has(
+    op_type: str, typed_by: tuple[int | str | None, ...]
+) -> None:
+    """That of an input, always the same, or what neither tells; outputs of a Loop differ."""
+    schema = SCHEMAS.find(op_type, "", 21)
+    assert schema is not None
+    assert schema.typed_by == typed_by

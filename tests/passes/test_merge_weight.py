@@ -6,7 +6,8 @@ import onnx.defs
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state
 
-from dplcli.passes.merge import HEAVY, is_heavy
+from dplcli.ir.operators import HEAVY
+from dplcli.passes.merge import is_heavy
 from tests.helpers import model_from_text
 
 KNOWN = {

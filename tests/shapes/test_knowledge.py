@@ -11,6 +11,7 @@ import onnxruntime as ort
 import pytest
 from onnx import ValueInfoProto, helper
 
+from dplcli.ir import TensorType
 from dplcli.shapes import Fact, Knowledge, Term
 from dplcli.shapes.rules import CONTENT_RULES, SHAPE_RULES, WINDOW_RULES
 from tests.helpers import model_from_bytes, model_from_text, proto_from_text
@@ -389,3 +390,42 @@ def test_long_chains_are_no_trouble() -> None:
     knowledge = Knowledge()
 
     assert knowledge.shape(model.graph.values["y"]) == knowledge.shape(model.graph.values["a0"])
+
+
+@pytest.mark.parametrize(
+    ("body", "dtype"),
+    [
+        ("t, y = TopK (x, k)", "int64"),
+        ("y, t = TopK (x, k)", "float32"),
+        ("t, y = Dropout (x)", "bool"),
+        ("t = Cast <to = 11> (x) y = Neg (t)", "float64"),
+        ("y = Equal (x, x)", "bool"),
+        ("t = com.example.Unknown (x) y = Neg (t)", None),
+    ],
+)
+def test_each_output_has_its_own_type(body: str, dtype: str | None) -> None:
+    """The schema says whose type an output has; here nothing else is known of any."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "com.example" : 1]>
+        g (float[n,4] x) => (y) <int64[1] k = {{2}}> {{ {body} }}"""
+    model = model_from_text(text)
+    bound = {model.graph.values["x"]: TensorType("float32", (None, None))}
+    assert Knowledge(bound).fact(model.graph.values["y"]).dtype == dtype
+
+
+@pytest.mark.parametrize(("size", "expected"), [(3, (12, 2)), (None, None)])
+def test_bound_numbers_are_followed_through_what_is_computed(
+    size: int | None, expected: tuple[int, ...] | None
+) -> None:
+    """From one size come all that follow from it; without it none is a number."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n,4,2] x) => (y)
+        <int64[2] z = {1, 2}, int64[1] o = {0}, int64[1] b = {2}, int64[1] e = {3}> {
+            s = Shape (x) i = Size (x) h = ReduceProd <keepdims = 0> (z) d = Div (i, h)
+            u = Unsqueeze (d, o) w = Slice (s, b, e) t = Concat <axis = 0> (u, w)
+            y = Reshape (x, t) }"""
+    model = model_from_text(text)
+    bound = {model.graph.values["x"]: TensorType("float32", (size, 4, 2))}
+    Knowledge(bound).complete(model.graph)
+    known = bound.get(model.graph.values["y"])
+    shape = None if known is None else known.shape
+    assert (shape if shape is not None and None not in shape else None) == expected
