@@ -9,6 +9,7 @@ from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
     from dplcli.catalog.plan import plan_schema
+    from dplcli.dpl.rule import POLICIES, Policies
     from dplcli.passes.repeat import RepeatOptions
     from dplcli.passes.rewrite import Trace
     from dplcli.pipeline.bisecting import (
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
         partition,
         repeat,
     )
-    from dplcli.pipeline.policies import POLICIES, Policies
     from dplcli.pipeline.rewriting import RewriteSettings, apply_plan, rewrite
     from dplcli.pipeline.rules import RuleSource, load_rules
     from dplcli.pipeline.verifying import (
@@ -69,9 +69,9 @@ else:
             "MEMORY_CAP": "dplcli.pipeline.bisecting",
             "MOST_CAUSES": "dplcli.pipeline.bisecting:MOST",
             "Override": "dplcli.verify.settings",
-            "POLICIES": "dplcli.pipeline.policies",
+            "POLICIES": "dplcli.dpl.rule",
             "PartitionSettings": "dplcli.pipeline.partitioning",
-            "Policies": "dplcli.pipeline.policies",
+            "Policies": "dplcli.dpl.rule",
             "RepeatOptions": "dplcli.passes.repeat",
             "RewriteSettings": "dplcli.pipeline.rewriting",
             "RuleSource": "dplcli.pipeline.rules",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dplcli.dpl.rule import parse_expectations, unmet_expectations
+from dplcli.dpl.rule import Policies, parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import is_settled
 from dplcli.onnx_io import built_again, check_sizes, load_model, open_sizes, paused_gc
@@ -13,7 +13,6 @@ from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.select import explain_rules, fates, measure, select_matches
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_any_rules
 from dplcli.shapes import Knowledge
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.dpl import PatternRule
 from dplcli.dpl.pattern import wildcard
-from dplcli.dpl.rule import Rejection, parse_expectations, unmet_expectations
+from dplcli.dpl.rule import Policies, Rejection, parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function
 from dplcli.onnx_io import is_modified, load_model, paused_gc
@@ -22,7 +22,6 @@ from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import Measuring, given_sizes
-from dplcli.pipeline.policies import Policies
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.writing import (
     WriteSettings,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from dplcli.catalog import is_shipped_target, read_catalogs, shipped_targets
 from dplcli.catalog.catalog import check_distinct, rules_of_functions
 from dplcli.dpl import PatternRule, RewriteRule
+from dplcli.dpl.rule import Policies
 from dplcli.errors import CatalogError, ModelError, UsageError, did_you_mean
 from dplcli.onnx_io import OnnxSchemas, load_model
 from dplcli.onnx_io.read import functions_from_text
-from dplcli.pipeline.policies import Policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dplcli.dpl.rule import POLICIES
 from dplcli.errors import PatternSyntaxError
-from dplcli.pipeline.policies import POLICIES
 from tests.helpers import HEADER, check_idempotent, check_sound, partitioned, proto_from_text, rule
 from tests.random_models import RICH, named, scoped_models
 from tests.strategies import near_patterns, rich_graphs, rich_patterns
