@@ -39,12 +39,17 @@ def made(name="r"):
 
 
 @pytest.fixture(autouse=True)
-def clean_modules() -> Iterator[None]:
-    """Forget what a test imported, but for parts of dpl, and its changes to the path."""
+def clean_modules(tmp_path: Path) -> Iterator[None]:
+    """Forget the modules of a test's own folder, and its changes to the path.
+
+    No others: a library that were imported twice would have two of each of its classes.
+    """
     before, path = set(sys.modules), list(sys.path)
     yield
     for name in set(sys.modules) - before:
-        if not name.startswith("dplcli"):
+        module = sys.modules[name]
+        places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        if any(Path(place).is_relative_to(tmp_path) for place in places):
             del sys.modules[name]
     sys.path[:] = path
 

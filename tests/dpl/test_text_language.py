@@ -1208,7 +1208,7 @@ HOSTILE = [
     "repeat(Relu, x, min=999999999999)",
     "Relu(1e999999)",
     "Relu(1_0__0)",
-    "Sum(" + "x, " * 100_000 + ")",
+    "Sum(" + "x, " * 30_000 + ")",
     "Conv(x, w, " + ", ".join(f"**{{'a{i}': 1}}" for i in range(5_000)) + ")",
     "\0",
     "Relu(x\0)",

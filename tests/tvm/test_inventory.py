@@ -203,8 +203,8 @@ DEFECTS = {
     ),
     # partitions
     "a refused check keeps the nodes": (
-        "passes/test_selection::test_a_refused_match_leaves_its_nodes_free",
-        "passes/test_selection::test_another_way_to_match_is_tried",
+        "passes/test_select::test_a_refused_match_leaves_its_nodes_free",
+        "passes/test_select::test_another_way_to_match_is_tried",
         "tvm/test_probes::test_f7_alternatives_and_a_check",
     ),
     "what is used outside is rewritten wrongly (5930)": (
@@ -268,11 +268,11 @@ DEFECTS = {
     ),
     # rewriting
     "a rule that undoes itself has no end (15495)": (
-        "passes/test_rewriting_growth::test_rules_without_an_end",
-        "dpl/test_rewrites::test_rules_without_an_end_are_named",
+        "passes/test_rewrite_growth::test_rules_without_an_end",
+        "passes/test_rewrite_catalogues::test_rules_without_an_end_are_named",
     ),
     "a hundred rounds are the end of everything": (
-        "passes/test_rewriting_growth::test_a_long_way_is_no_endless_one",
+        "passes/test_rewrite_growth::test_a_long_way_is_no_endless_one",
     ),
     "nodes that are rebuilt hang the pass (5680)": (
         "tvm/test_rewriting_functions::test_match_match",
