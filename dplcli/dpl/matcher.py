@@ -2150,7 +2150,7 @@ def _type_of(value: Value | None) -> str:
 
 _NODES = (CallPattern, OutputPattern)
 _MANY_NEGATIONS = 64
-"""Beyond it negations are all decided at the end, without a look at which could be earlier."""
+"""With more negations than this, all are decided last."""
 _LEAVES = (WildcardPattern, AbsentPattern, ConstantPattern, InputPattern)
 
 

@@ -234,7 +234,7 @@ class Birth(NamedTuple):
     """How a node came to be.
 
     Attributes:
-        generation: Of how many applications it is the fruit, each of what the last one made.
+        generation: How many applications, one on the result of another, led to it.
         rule: The rule that made it.
         parent: The same of the youngest node that the rule matched, if a rule had made that.
     """

@@ -556,7 +556,7 @@ class Work:
 
 
 class Share(NamedTuple):
-    """What is inside matches, of how much.
+    """How much of the whole lies inside matches.
 
     Attributes:
         inside: The part inside.

@@ -470,6 +470,7 @@ def test_rules_of_two_entries_with_one_name(tmp_path: Path) -> None:
     assert "'t.r_Abs' is defined already, at c.yaml:4 (for a=Abs)" in failure(tmp_path, text)
 
 
+@pytest.mark.long
 def test_nothing_grows_without_end(tmp_path: Path) -> None:
     """Products and nested fragments have bounds."""
     many = ", ".join(f"v{n}: [a, b]" for n in range(40))

@@ -140,6 +140,7 @@ def deep(depth: int) -> onnx.ModelProto:
         g (float[2, 3] x) => (float[2, 3] y) {{ y = o.f{depth - 1} (x) }} {functions}""")
 
 
+@pytest.mark.long
 def test_functions_without_end_are_no_verdict_unless_somebody_waits(dpl: Dpl, folder: Path) -> None:
     """2 to the 40 nodes are not given to onnxruntime; with a time limit it may try."""
     onnx.save(deep(40), folder / "m.onnx")

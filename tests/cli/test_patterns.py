@@ -60,6 +60,7 @@ def record(answer: Answer, code: int = 0) -> Json:
 # -- list --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_list_names_what_dpl_ships(dpl: Dpl) -> None:
     """Name, origin, target, doc and count, in the table and in the record."""
     found = record(dpl("patterns", "list", "--json", "-"))

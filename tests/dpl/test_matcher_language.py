@@ -484,6 +484,7 @@ def test_a_subgraph_matches_itself(data: st.DataObject) -> None:
     assert any(s.root == roots[0] and set(s.nodes) == chosen for s in found)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(MIXED)
 def test_what_is_printed_reads_back(case: tuple[RichGraph, RichPattern]) -> None:

@@ -1112,6 +1112,7 @@ def test_reading_back_loses_no_demand() -> None:
         assert "**k" in repr(pattern_of(text)) or "unordered" in repr(pattern_of(text))
 
 
+@pytest.mark.long
 @SETTINGS
 @given(language_texts())
 def test_any_text_of_the_language_reads_back(text: str) -> None:

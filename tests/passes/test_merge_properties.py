@@ -145,6 +145,7 @@ def test_dense_graphs(seed: int) -> None:
         check_largest(plain, regions)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("runs", [(4,), (2, 2)], ids=["one-run", "two-runs"])
 def test_inlining_undoes_it(runs: tuple[int, ...]) -> None:
     """Nodes, names and order come back, from regions that grew in a second run, too."""

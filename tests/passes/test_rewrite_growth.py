@@ -381,6 +381,7 @@ ENDLESS: dict[str, tuple[list[RewriteRule], set[str]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", one_in(2, ["main", "body"]))
 @pytest.mark.parametrize(("rules", "names"), with_long(ENDLESS, {"captured-and-back"}))
 def test_rules_without_an_end(rules: list[RewriteRule], names: set[str], where: str) -> None:

@@ -154,6 +154,7 @@ def test_no_figures_no_plots() -> None:
     assert "the candidate lacks 'b'" in page.text
 
 
+@pytest.mark.long
 def test_values_on_the_way_are_drawn_where_there_are_any() -> None:
     """In order of computation, with a row each."""
     layers = tuple(LayerError(f"v{i}", "Relu", 10.0 ** (i - 3), ok=i < 3) for i in range(5))
