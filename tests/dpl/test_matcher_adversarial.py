@@ -381,7 +381,7 @@ def nested(kind: str, share: int = 1) -> DFPattern:
 @pytest.mark.parametrize("kind", one_in(12, NESTED))
 def test_deep_pattern_is_printed_hashed_compared_and_read_back(kind: str) -> None:
     """What patterns read does not depend on the stack, nor does reading it again."""
-    with within(5):
+    with within(10):
         pattern = nested(kind)
         again = parse_pattern(repr(pattern), SCHEMAS)
         checks = [

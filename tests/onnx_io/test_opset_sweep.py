@@ -93,6 +93,9 @@ def is_same(found: object, wanted: object) -> bool:
         return False
     if ours.dtype.kind not in "fc":
         return bool((ours == theirs).all())
+    if ours.dtype.kind == "f":  # what onnxruntime masks is the lowest number, since 1.32 -inf
+        lowest = np.finfo(ours.dtype).min
+        ours, theirs = (np.where(x <= lowest, -np.inf, x) for x in (ours, theirs))
     half = ours.dtype == np.float16  # another kernel may round its last bit, 1e-3, another way
     rtol, atol = (2e-3, 1e-3) if half else (1e-4, 1e-5)
     return np.allclose(ours, theirs, rtol=rtol, atol=atol, equal_nan=True)
@@ -128,10 +131,6 @@ def test_each_change_leaves_the_numbers_alone() -> None:
                 assert (case.op_type, version) in WITHOUT_KERNEL, case.name
                 continue
             unlike = differences(found, wanted)
-            for _ in range(2):  # one run of onnxruntime's Attention in some thousands is wrong
-                if unlike:
-                    runs = (run_if_possible(model, case.inputs) for model in (after, before))
-                    unlike = differences(*(run or {} for run in runs))
             assert not unlike, (case.name, version, unlike)
             seen.add((case.op_type, version))
     assert len(seen) > 250
