@@ -616,7 +616,7 @@ def test_hostile_yaml_is_refused_quickly(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "rules.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    with within(5):
+    with within(15):
         error = refusal(path)
 
     assert len(error.message) < 3 * len(text) + 2000
@@ -743,7 +743,7 @@ HOSTILE_CONDITIONS = {
 def test_a_hostile_condition_runs_nothing(run: Run, tmp_path: Path, where: str) -> None:
     """Refused at load, or a no: within seconds."""
     file(tmp_path, f'{RULES_HEAD}Relu(x)\n    where: ["{where}"]\n')
-    with within(5):
+    with within(15):
         code, _, err = run("match", "m.onnx", "-p", "rules.yaml")
 
     assert code in {0, 2}
@@ -754,7 +754,7 @@ def test_a_hostile_condition_runs_nothing(run: Run, tmp_path: Path, where: str) 
 @pytest.mark.long
 def test_a_very_long_file(tmp_path: Path) -> None:
     """Ten thousand lines of comments, and a rule in the last one: a rule like others."""
-    with within(5):
+    with within(15):
         found = load(file(tmp_path, f"{'# nothing to see' * 20}\n" * 10_000 + YAML))
     assert [rule.origin for rule in found.patterns] == ["rules.yaml:10004"]
 
