@@ -19,24 +19,9 @@ else:
     __getattr__ = lazy(
         __name__,
         {
-            "Catalog": "dplcli.catalog.catalog",
-            "find_catalog": "dplcli.catalog.catalog",
-            "is_shipped_target": "dplcli.catalog.catalog",
-            "load_catalog": "dplcli.catalog.catalog",
-            "load_catalogs": "dplcli.catalog.catalog",
-            "read_catalogs": "dplcli.catalog.catalog",
-            "shipped_catalogs": "dplcli.catalog.catalog",
-            "shipped_targets": "dplcli.catalog.catalog",
+            "dplcli.catalog.catalog": (
+                "Catalog find_catalog is_shipped_target load_catalog load_catalogs read_catalogs "
+                "shipped_catalogs shipped_targets"
+            ),
         },
     )
-
-__all__ = [
-    "Catalog",
-    "find_catalog",
-    "is_shipped_target",
-    "load_catalog",
-    "load_catalogs",
-    "read_catalogs",
-    "shipped_catalogs",
-    "shipped_targets",
-]

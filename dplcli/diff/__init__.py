@@ -2,14 +2,3 @@
 
 from dplcli.diff.comparison import DEFAULT_IGNORED, Differ
 from dplcli.diff.pairing import FACETS, Facet, GraphDiff, ModelDiff, NodeChange, Remark
-
-__all__ = [
-    "DEFAULT_IGNORED",
-    "FACETS",
-    "Differ",
-    "Facet",
-    "GraphDiff",
-    "ModelDiff",
-    "NodeChange",
-    "Remark",
-]

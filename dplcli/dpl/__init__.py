@@ -30,15 +30,11 @@ else:
     __getattr__ = lazy(
         __name__,
         {
-            "Condition": "dplcli.dpl.conditions",
-            "DFPattern": "dplcli.dpl.pattern",
-            "Example": "dplcli.dpl.rule",
-            "Match": "dplcli.dpl.rule",
-            "Matcher": "dplcli.dpl.matcher",
-            "PatternRule": "dplcli.dpl.rule",
-            "Rejection": "dplcli.dpl.rule",
-            "RewriteRule": "dplcli.dpl.replacement",
-            "StepBudgetExceededError": "dplcli.dpl.matcher",
+            "dplcli.dpl.conditions": "Condition",
+            "dplcli.dpl.matcher": "Matcher StepBudgetExceededError",
+            "dplcli.dpl.pattern": "DFPattern",
+            "dplcli.dpl.replacement": "RewriteRule",
+            "dplcli.dpl.rule": "Example Match PatternRule Rejection",
         },
     )
 

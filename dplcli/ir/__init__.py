@@ -17,23 +17,3 @@ from dplcli.ir.model import (
     Value,
 )
 from dplcli.ir.types import ArrayTensor, Attribute, Dim, Shape, Tensor, TensorType
-
-__all__ = [
-    "ArrayTensor",
-    "Attribute",
-    "Codec",
-    "Dim",
-    "Function",
-    "Graph",
-    "Model",
-    "Node",
-    "OpSchema",
-    "Remarks",
-    "SchemaLibrary",
-    "Shape",
-    "StatedType",
-    "Tensor",
-    "TensorType",
-    "TypeStatement",
-    "Value",
-]

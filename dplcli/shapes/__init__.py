@@ -7,5 +7,3 @@ while a graph is edited: what a value means does not change when the nodes round
 from dplcli.shapes.knowledge import Knowledge, described, items_of, shape_of
 from dplcli.shapes.rules import Fact
 from dplcli.shapes.terms import Algebra, Term
-
-__all__ = ["Algebra", "Fact", "Knowledge", "Term", "described", "items_of", "shape_of"]

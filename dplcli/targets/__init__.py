@@ -10,14 +10,3 @@ from dplcli.targets.contract import (
     contract_of,
     with_parts,
 )
-
-__all__ = [
-    "AttributeContract",
-    "BodyNode",
-    "Contract",
-    "FunctionContract",
-    "Parts",
-    "PortContract",
-    "contract_of",
-    "with_parts",
-]

@@ -18,15 +18,3 @@ from dplcli.verify.settings import (
     Settings,
     VerificationResult,
 )
-
-__all__ = [
-    "LEVELS",
-    "Execution",
-    "Figures",
-    "InputChoice",
-    "OutputComparison",
-    "Override",
-    "Power",
-    "Settings",
-    "VerificationResult",
-]
