@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.options import (
-    PATH,
-    RULES,
-    GroupedCommand,
-    allow_code_option,
-    model_argument,
-    option,
-)
+from dplcli.cli import options
 from dplcli.cli.printing import write
 from dplcli.cli.rewrite import carry_out, run_options
 from dplcli.escaping import json_text
@@ -36,23 +29,25 @@ def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> No
         ctx.exit()
 
 
-@click.command("apply", cls=GroupedCommand)
-@click.argument("plan", type=PATH)
-@model_argument
-@option(
-    RULES,
+@click.command("apply", cls=options.GroupedCommand)
+@click.argument("plan", type=options.PATH)
+@options.model_argument
+@options.option(
+    options.RULES,
     "--patterns",
     "-p",
     multiple=True,
     metavar="CATALOGUE",
     help="Take the rules from this catalogue instead of those that the plan names. Repeatable.",
 )
-@allow_code_option
-@option(_PLAN, "--force", is_flag=True, help="Go on with a model that the plan was not made for.")
-@option(
+@options.allow_code_option
+@options.option(
+    _PLAN, "--force", is_flag=True, help="Go on with a model that the plan was not made for."
+)
+@options.option(
     _PLAN, "--skip-missing", is_flag=True, help="Leave out what does not fit, instead of giving up."
 )
-@option(
+@options.option(
     _PLAN,
     "--schema",
     is_flag=True,
@@ -70,7 +65,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     allow_code: bool,
     force: bool,
     skip_missing: bool,
-    **options: Any,  # noqa: ANN401  # the options of run_options
+    **given: Any,  # noqa: ANN401  # those of run_options
 ) -> None:
     """Do to MODEL what PLAN lists, which dpl rewrite --plan wrote and somebody may have edited.
 
@@ -97,4 +92,4 @@ def command(  # noqa: PLR0913  # one parameter per option
             trace=trace,
         )
 
-    carry_out(model, job, options, allow_code=allow_code, reads=(plan, *patterns))
+    carry_out(model, job, given, allow_code=allow_code, reads=(plan, *patterns))

@@ -7,20 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.options import (
-    PATH,
-    RULES,
-    GroupedCommand,
-    allow_code_option,
-    catalog_options,
-    check_json_path,
-    conclude,
-    option,
-    output_options,
-    take_verification,
-    verify_options,
-)
-from dplcli.cli.printing import progress
+from dplcli.cli import options
 from dplcli.errors import UsageError
 from dplcli.report.diff import models_document, reproduced_document, rules_document
 
@@ -33,26 +20,26 @@ _FAULTS = "Faults"
 _ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
 
 
-@click.command("bisect", cls=GroupedCommand)
-@click.argument("models", type=PATH, nargs=-1, metavar="[MODEL | ORIGINAL CANDIDATE]")
-@catalog_options
-@option(
-    RULES,
+@click.command("bisect", cls=options.GroupedCommand)
+@click.argument("models", type=options.PATH, nargs=-1, metavar="[MODEL | ORIGINAL CANDIDATE]")
+@options.catalog_options
+@options.option(
+    options.RULES,
     "--by",
     "kind",
     type=click.Choice(["rewrite", "partition"]),
     help="What to do with the rules, if the catalogues have both kinds.",
 )
-@option(
+@options.option(
     _FAULTS,
     "--output",
     "-o",
-    type=PATH,
+    type=options.PATH,
     metavar="DIR",
     help="A new folder for what reproduces each fault: a small model, its inputs, the rules, and a "
     "README with the command.",
 )
-@option(
+@options.option(
     _FAULTS,
     "--most",
     type=click.IntRange(min=1),
@@ -61,16 +48,16 @@ _ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
     metavar="N",
     help="Look for so many faults of rules at most.",
 )
-@option(
+@options.option(
     _FAULTS,
     "--reproduce",
-    type=PATH,
+    type=options.PATH,
     metavar="DIR",
     help="Run a folder that -o wrote: exit code 1 if the fault is still there.",
 )
-@allow_code_option
-@verify_options
-@output_options("Say what is being done.")
+@options.allow_code_option
+@options.verify_options
+@options.printing_options("Say what is being done.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     models: tuple[Path, ...],
@@ -81,10 +68,8 @@ def command(  # noqa: PLR0913  # one parameter per option
     most: int,
     reproduce: Path | None,
     allow_code: bool,
-    json_path: str | None,
-    quiet: bool,
-    verbose: bool,
-    **verification: Any,  # noqa: ANN401  # the options of verify_options
+    printing: options.Printing,
+    **verification: Any,  # noqa: ANN401  # those of verify_options
 ) -> None:
     """Find what makes a model compute something else.
 
@@ -95,17 +80,17 @@ def command(  # noqa: PLR0913  # one parameter per option
     Exits with 0 if there is nothing to find: the whole is equivalent; with 1 if something was
     found; with 2 if the original does not run.
     """
-    check_json_path(json_path, *models, *patterns, output)
+    printing.check(*models, *patterns, output)
     source = pipeline.RuleSource(patterns, targets, allow_code=allow_code)
     _check(models, source, output, reproduce)
-    settings = take_verification(verification, allow_code=allow_code)
+    settings = options.take_verification(verification, allow_code=allow_code)
     _check_settings(settings, reproduce)
-    with progress(quiet=quiet, verbose=verbose) as say:
+    with printing.progress() as say:
         if reproduce is not None:
             document = reproduced_document(pipeline.reproduce(reproduce, allow_code=allow_code))
         elif len(models) == _TWO:
             both = pipeline.bisect_models(*models, settings=settings, output=output, progress=say)
-            document = models_document(both, verbose=verbose)
+            document = models_document(both, verbose=printing.verbose)
         else:
             found = pipeline.bisect_rules(
                 models[0],
@@ -116,8 +101,8 @@ def command(  # noqa: PLR0913  # one parameter per option
                 most=most,
                 progress=say,
             )
-            document = rules_document(found, verbose=verbose)
-    conclude(document, json_path, quiet=quiet)
+            document = rules_document(found, verbose=printing.verbose)
+    printing.conclude(document)
 
 
 def _check(

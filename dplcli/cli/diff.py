@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dplcli import pipeline
-from dplcli.cli.options import (
-    PATH,
-    GroupedCommand,
-    check_json_path,
-    conclude,
-    output_options,
-    report_options,
-    take_reports,
-)
-from dplcli.cli.printing import progress
+from dplcli.cli import options
 from dplcli.report.diff import diff_document
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command("diff", cls=GroupedCommand)
-@click.argument("first", type=PATH, metavar="A")
-@click.argument("second", type=PATH, metavar="B")
+@click.command("diff", cls=options.GroupedCommand)
+@click.argument("first", type=options.PATH, metavar="A")
+@click.argument("second", type=options.PATH, metavar="B")
 @click.option(
     "--ignore",
     metavar="WHAT",
@@ -33,17 +24,15 @@ if TYPE_CHECKING:
     "doc, metadata, value-info, storage (initializer or Constant node). By default all of these; "
     "'nothing' to count everything.",
 )
-@report_options("markdown", "html")
-@output_options("Show every difference; else long lists are shortened.")
-def command(  # noqa: PLR0913  # one parameter per option
+@options.printing_options(
+    "Show every difference; else long lists are shortened.", "markdown", "html"
+)
+def command(  # one parameter per option
     *,
     first: Path,
     second: Path,
     ignore: str | None,
-    json_path: str | None,
-    quiet: bool,
-    verbose: bool,
-    **others: Any,  # noqa: ANN401  # those of report_options
+    printing: options.Printing,
 ) -> None:
     """Show in what the structures of models A and B differ.
 
@@ -53,10 +42,8 @@ def command(  # noqa: PLR0913  # one parameter per option
 
     Exit codes: 0 structurally equal; 1 different; 2 it could not be done.
     """
-    reports = take_reports(others)
-    check_json_path(json_path, first, second)
-    reports.check(json_path, first, second, has_plots=False)
+    printing.check(first, second, has_plots=False)
     names = None if ignore is None else [name.strip() for name in ignore.split(",")]
-    with progress(quiet=quiet, verbose=verbose) as say:
+    with printing.progress() as say:
         outcome = pipeline.diff(first, second, ignore=names, progress=say)
-    conclude(diff_document(outcome, verbose=verbose), json_path, quiet=quiet, reports=reports)
+    printing.conclude(diff_document(outcome, verbose=printing.verbose))

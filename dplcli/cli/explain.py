@@ -7,48 +7,36 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import pipeline
-from dplcli.cli.options import (
-    RULES,
-    GroupedCommand,
-    allow_code_option,
-    catalog_options,
-    check_json_path,
-    conclude,
-    model_argument,
-    option,
-    output_options,
-    policy_options,
-)
-from dplcli.cli.printing import progress
+from dplcli.cli import options
 from dplcli.report.catalog import explain_document
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-POLICIES = policy_options("escape", "order")
+POLICIES = options.policy_options("escape", "order")
 
 
-@click.command("explain", cls=GroupedCommand)
-@model_argument
-@catalog_options
-@allow_code_option
+@click.command("explain", cls=options.GroupedCommand)
+@options.model_argument
+@options.catalog_options
+@options.allow_code_option
 @POLICIES
-@option(
-    RULES,
+@options.option(
+    options.RULES,
     "--rule",
     "only",
     multiple=True,
     metavar="NAME",
     help="Explain this rule only; the others still take their nodes. Repeatable.",
 )
-@option(
-    RULES,
+@options.option(
+    options.RULES,
     "--node",
     metavar="NAME",
     help="Ask about one node, found by its name or by an output's, as the root of a match.",
 )
-@output_options("Show the whole pattern of every nearest miss.")
+@options.printing_options("Show the whole pattern of every nearest miss.")
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,
@@ -57,9 +45,7 @@ def command(  # noqa: PLR0913  # one parameter per option
     allow_code: bool,
     only: tuple[str, ...],
     node: str | None,
-    json_path: str | None,
-    quiet: bool,
-    verbose: bool,
+    printing: options.Printing,
     **policies: tuple[str, ...],
 ) -> None:
     """Say why patterns match where they do in MODEL, and why not elsewhere.
@@ -68,8 +54,8 @@ def command(  # noqa: PLR0913  # one parameter per option
     got furthest: which part of the pattern failed at which node, what was expected and found.
     With --node: the same for one node, as a tree.
     """
-    check_json_path(json_path, model, *patterns)
-    with progress(quiet=quiet, verbose=verbose) as say:
+    printing.check(model, *patterns)
+    with printing.progress() as say:
         say(f"explaining {model.name}")
         outcome = pipeline.explain(
             model,
@@ -80,4 +66,4 @@ def command(  # noqa: PLR0913  # one parameter per option
             allow_code=allow_code,
             policies=pipeline.Policies(**POLICIES.take(policies)),
         )
-    conclude(explain_document(outcome, verbose=verbose), json_path, quiet=quiet)
+    printing.conclude(explain_document(outcome, verbose=printing.verbose))

@@ -7,24 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dplcli import pipeline
-from dplcli.cli.options import (
-    WRITING,
-    GroupedCommand,
-    check_json_path,
-    choose_output,
-    conclude,
-    input_code_option,
-    listed,
-    model_argument,
-    option,
-    output_options,
-    report_options,
-    take_reports,
-    take_verification,
-    verify_options,
-    write_options,
-)
-from dplcli.cli.printing import progress
+from dplcli.cli import options
 from dplcli.errors import UsageError
 from dplcli.report.rewrite import inline_document
 
@@ -35,19 +18,19 @@ if TYPE_CHECKING:
 _CHOICE = "What is inlined"
 
 
-@click.command("inline", cls=GroupedCommand)
-@model_argument
-@option(
+@click.command("inline", cls=options.GroupedCommand)
+@options.model_argument
+@options.option(
     _CHOICE,
     "--target",
     "targets",
     multiple=True,
     metavar="NAMES",
-    callback=listed,
+    callback=options.listed,
     help="Inline the functions of this domain, such as dnnl, or of several, such as dnnl,cublas, "
     "whoever wrote them. Repeatable.",
 )
-@option(
+@options.option(
     _CHOICE,
     "--function",
     "functions",
@@ -55,7 +38,7 @@ _CHOICE = "What is inlined"
     metavar="DOMAIN::NAME",
     help="Inline all calls of this function. Repeatable.",
 )
-@option(
+@options.option(
     _CHOICE,
     "--call",
     "calls",
@@ -63,17 +46,18 @@ _CHOICE = "What is inlined"
     metavar="NAME",
     help="Inline one call, found by its name or by an output's. Repeatable.",
 )
-@option(
+@options.option(
     _CHOICE,
     "--all-functions",
     is_flag=True,
     help="Inline every function, also those that dpl did not write.",
 )
-@write_options("inlined")
-@verify_options
-@input_code_option
-@report_options("junit", "markdown", "html")
-@output_options("Also list every call, and say what is being done.")
+@options.write_options("inlined")
+@options.verify_options
+@options.input_code_option
+@options.printing_options(
+    "Also list every call, and say what is being done.", "junit", "markdown", "html"
+)
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,
@@ -83,10 +67,8 @@ def command(  # noqa: PLR0913  # one parameter per option
     all_functions: bool,
     output: Path | None,
     allow_code: bool,
-    json_path: str | None,
-    quiet: bool,
-    verbose: bool,
-    **options: Any,  # noqa: ANN401  # those of write_, verify_ and report_options
+    printing: options.Printing,
+    **given: Any,  # noqa: ANN401  # those of write_options and verify_options
 ) -> None:
     """Put functions of MODEL back in the place of their calls.
 
@@ -95,19 +77,18 @@ def command(  # noqa: PLR0913  # one parameter per option
     written.
     """
     choice = _choice(targets, functions, calls, everything=all_functions)
-    reports, writing = take_reports(options), WRITING.take(options)
-    output = choose_output(model, output, "inlined", writing)
-    check_json_path(json_path, model, output)
-    reports.check(json_path, model, output)
+    writing = options.WRITING.take(given)
+    output = options.choose_output(model, output, "inlined", writing)
+    printing.check(model, output)
     settings = pipeline.WriteSettings(
-        **writing, verification=take_verification(options, allow_code=allow_code)
+        **writing, verification=options.take_verification(given, allow_code=allow_code)
     )
-    with progress(quiet=quiet, verbose=verbose) as say:
+    with printing.progress() as say:
         outcome = pipeline.inline(
             model, output=output, choice=choice, settings=settings, progress=say
         )
-    document = inline_document(outcome, is_verified=settings.verify, verbose=verbose)
-    conclude(document, json_path, quiet=quiet, reports=reports)
+    document = inline_document(outcome, is_verified=settings.verify, verbose=printing.verbose)
+    printing.conclude(document)
 
 
 def _choice(

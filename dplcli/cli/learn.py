@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dplcli import pipeline
-from dplcli.cli.options import PATH, GroupedCommand, model_argument
+from dplcli.cli import options
 from dplcli.cli.printing import say, write
 from dplcli.errors import UsageError
 from dplcli.files import encoded, write_new_file
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dplcli.outcomes import LearnOutcome
 
 
-@click.command("learn", cls=GroupedCommand)
-@model_argument
+@click.command("learn", cls=options.GroupedCommand)
+@options.model_argument
 @click.option(
     "--nodes",
     "lists",
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=PATH,
+    type=options.PATH,
     metavar="FILE",
     help="Write the catalogue to a new file instead of standard output.",
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,14 +14,14 @@ import click
 
 from dplcli import pipeline
 from dplcli.cli.main import answer_no
-from dplcli.cli.printing import show, write
+from dplcli.cli.printing import progress, show, write
 from dplcli.errors import UsageError
 from dplcli.escaping import inert_markup, json_text
 from dplcli.files import append_to_file, encoded, temporary_file
-from dplcli.report.catalog import contract_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from dplcli.report.document import Document
 
@@ -64,31 +64,27 @@ def option(group: str, *flags: str, **told: Any) -> Callable[[Command], Command]
     return click.option(*flags, cls=_GroupedOption, group=group, **told)
 
 
-@dataclass(frozen=True)
 class Setting:
     """A field of a settings class, as an option.
 
-    Attributes:
+    Args:
         field: The field.
-        flags: How the option is written.
-        told: What click is told of it.
+        flags: How the option is written; by default like the field.
         read: Makes the field's value of what was given.
+        told: The rest is as for ``click.option``.
     """
 
-    field: str
-    flags: tuple[str, ...]
-    told: Mapping[str, Any]
-    read: Callable[[Any], Any] | None
-
-
-def setting(
-    field: str,
-    *flags: str,
-    read: Callable[[Any], Any] | None = None,
-    **told: Any,  # noqa: ANN401  # click's
-) -> Setting:
-    """Describe the option that fills *field*; the rest is as for ``click.option``."""
-    return Setting(field, flags, told, read)
+    def __init__(
+        self,
+        field: str,
+        *flags: str,
+        read: Callable[[Any], Any] | None = None,
+        **told: Any,  # noqa: ANN401  # click's
+    ) -> None:
+        self.field = field
+        self.flags = flags or (f"--{field.replace('_', '-')}",)
+        self.read = read
+        self.told = told
 
 
 class SettingsGroup:
@@ -186,28 +182,6 @@ def allow_code_option(command: Command) -> Command:
     )(command)
 
 
-def output_options(verbose: str) -> Callable[[Command], Command]:
-    """Add --json, --quiet and --verbose, which the text explains."""
-    options = (
-        option(
-            PRINTING,
-            "--json",
-            "json_path",
-            metavar="FILE",
-            help="Write the result as JSON; - is standard output, instead of the table.",
-        ),
-        option(PRINTING, "--quiet", "-q", is_flag=True, help="Print only errors."),
-        option(PRINTING, "--verbose", "-v", is_flag=True, help=verbose),
-    )
-
-    def add(command: Command) -> Command:
-        for option in options:
-            command = option(command)
-        return command
-
-    return add
-
-
 def check_json_path(
     json_path: str | None, *others: Path | str | None, option: str = "--json"
 ) -> None:
@@ -223,10 +197,10 @@ def check_json_path(
     """
     if json_path is None or json_path == "-":
         return
-    check_report_path(json_path, *others, option=option, mark=None)
+    _check_report_path(json_path, *others, option=option, mark=None)
 
 
-def check_report_path(
+def _check_report_path(
     report: str,
     *others: Path | str | None,
     option: str,
@@ -272,83 +246,26 @@ def _is_replaceable(path: Path, mark: bytes | None) -> bool:
     return not start or mark in start
 
 
-def conclude(
-    document: Document,
-    json_path: str | None,
-    *,
-    quiet: bool,
-    reports: ReportFiles | None = None,
-) -> None:
-    """Write every form of *document* that is wanted, print one, and end with 1 if it says no.
-
-    Args:
-        document: What was found.
-        json_path: Where to write JSON; None for nowhere, - for standard output.
-        quiet: Whether to print nothing.
-        reports: Where to write the other forms.
-    """
-    if reports is not None:
-        reports.write(document)
-        quiet = quiet or reports.takes_stdout
-    if json_path is not None:
-        text = json_text(document.record())
-        if json_path == "-":
-            write(text)
-            quiet = True
-        else:
-            pipeline.write_text(Path(json_path), text, "--json")
-    if not quiet:
-        show(document.text)
-    if not document.ok:
-        answer_no(document.complaints)
+# Files that show a contract.
 
 
-# What the commands that show a contract share.
-
-
-def contract_files(command: Command) -> Command:
-    """Add --c-header and --python."""
-    command = option(
-        "Bindings",
-        "--python",
-        "stub",
-        type=PATH,
-        metavar="FILE",
-        help="Write the contract as a Python module: one abstract class per function.",
-    )(command)
-    return option(
-        "Bindings",
-        "--c-header",
+contract_files = SettingsGroup(
+    "Bindings",
+    Setting(
         "header",
+        "--c-header",
         type=PATH,
         metavar="FILE",
         help="Write the contract as a header for C and C++.",
-    )(command)
-
-
-def conclude_contract(  # noqa: PLR0913  # the files of a command
-    contract: pipeline.Contract,
-    others: tuple[Path | str, ...],
-    *,
-    header: Path | None,
-    stub: Path | None,
-    json_path: str | None,
-    quiet: bool,
-) -> None:
-    """Write the files that are asked for, and print the contract.
-
-    Args:
-        contract: The contract.
-        others: The files that the command reads.
-        header: The header to write.
-        stub: The Python module to write.
-        json_path: The JSON to write.
-        quiet: Whether to print nothing.
-    """
-    if json_path not in {None, "-"}:
-        others = (*others, str(json_path))
-    pipeline.write_bindings(contract, header=header, stub=stub, others=others)
-    conclude(contract_document(contract), json_path, quiet=quiet)
+    ),
+    Setting(
+        "stub",
+        "--python",
+        type=PATH,
+        metavar="FILE",
+        help="Write the contract as a Python module: one abstract class per function.",
+    ),
+)
 
 
 # Options that decide what two models are fed.
@@ -406,16 +323,15 @@ def parse_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
 
 INPUTS = SettingsGroup(
     "What the models are fed",
-    setting(
+    Setting(
         "inputs",
-        "--inputs",
         metavar="PATH|FUNCTION",
         help="Feed these values: a .npz file with an array per input, a .npy file, a folder of "
         "onnx test data (input_0.pb, or several test_data_set_0), or a Python function "
         "module:function or FILE.py:function, which takes a seed and returns a dict "
         "(--allow-code). Inputs that it leaves out are made up.",
     ),
-    setting(
+    Setting(
         "sizes",
         *("--shape", "--size"),
         multiple=True,
@@ -423,7 +339,7 @@ INPUTS = SettingsGroup(
         help="Size of a symbolic dimension, or of INPUT:AXIS; or a whole shape, "
         "INPUT=1x3x224x224. Repeatable.",
     ),
-    setting(
+    Setting(
         "ranges",
         "--range",
         read=parse_ranges,
@@ -431,14 +347,13 @@ INPUTS = SettingsGroup(
         metavar="INPUT=LOW:HIGH",
         help="Draw an input from this range, both ends included. Repeatable.",
     ),
-    setting(
+    Setting(
         "corners",
-        "--corners",
         is_flag=True,
         help="Also feed zeros, negative, large and denormal values, where the original is "
         "itself stable there.",
     ),
-    setting(
+    Setting(
         "save",
         "--save-inputs",
         type=PATH,
@@ -463,7 +378,7 @@ def policy_options(*names: str) -> SettingsGroup:
     return SettingsGroup(
         "Policies of rules",
         *(
-            setting(
+            Setting(
                 name,
                 f"--{name}",
                 multiple=True,
@@ -476,97 +391,105 @@ def policy_options(*names: str) -> SettingsGroup:
     )
 
 
-# Options that write a report in the forms that CI services and people read.
+# What a command prints, and the reports that it writes for programs, CI services and people.
 
 
 _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-_REPORT_HELP = {
-    "junit": "Write a report as JUnit XML: a test for each output, level and seed.",
-    "sarif": "Write what has a place in a catalogue as SARIF 2.1.0, for code hosts.",
-    "markdown": "Write a report as Markdown; to the file that $GITHUB_STEP_SUMMARY names, it is "
-    "added.",
-    "html": "Write a report as one page of HTML with plots (needs: pip install 'dplcli[report]').",
+_FORMS = {
+    "junit": (
+        "Write a report as JUnit XML: a test for each output, level and seed.",
+        "JUnit report of dpl",
+        b'<testsuites name="dpl',
+    ),
+    "sarif": (
+        "Write what has a place in a catalogue as SARIF 2.1.0, for code hosts.",
+        "SARIF report of dpl",
+        b'"name": "dpl"',
+    ),
+    "markdown": (
+        "Write a report as Markdown; to the file that $GITHUB_STEP_SUMMARY names, it is added.",
+        "Markdown report of dpl",
+        b"<!-- dpl report -->",
+    ),
+    "html": (
+        "Write a report as one page of HTML with plots (needs: pip install 'dplcli[report]').",
+        "HTML report of dpl",
+        b'<meta name="generator" content="dpl">',
+    ),
 }
-_KINDS = {
-    "junit": "JUnit report of dpl",
-    "sarif": "SARIF report of dpl",
-    "markdown": "Markdown report of dpl",
-    "html": "HTML report of dpl",
-}
-_MARKS = {
-    "junit": b'<testsuites name="dpl',
-    "sarif": b'"name": "dpl"',
-    "markdown": b"<!-- dpl report -->",
-    "html": b'<meta name="generator" content="dpl">',
-}
+"""The forms of a report: what the help says, what a file is called, and what one begins with."""
+
+EVERY_FORM = tuple(_FORMS)
 
 
 @dataclass(frozen=True)
-class ReportFiles:
-    """Where to write which form of the report; None for nowhere, - for standard output.
+class Printing:
+    """What a command prints and writes, beside models.
 
     Attributes:
-        junit: JUnit XML.
-        sarif: SARIF.
-        markdown: Markdown.
-        html: HTML.
+        json_path: Where to write JSON; None for nowhere, - for standard output.
+        quiet: Whether to print only errors.
+        verbose: Whether to say more.
+        reports: Where to write which form of a report; - for standard output.
     """
 
-    junit: str | None = None
-    sarif: str | None = None
-    markdown: str | None = None
-    html: str | None = None
+    json_path: str | None
+    quiet: bool
+    verbose: bool
+    reports: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def wanted(self) -> dict[str, str]:
-        """The forms that are wanted, and where."""
-        paths = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {form: path for form, path in paths.items() if path is not None}
-
-    @property
-    def takes_stdout(self) -> bool:
-        """Whether one of them goes to standard output, so that no table may."""
-        return "-" in self.wanted.values()
+    def files(self) -> tuple[str, ...]:
+        """The files that are written."""
+        places = (self.json_path, *self.reports.values())
+        return tuple(place for place in places if place not in {None, "-"})
 
     def check(
-        self, json_path: str | None, *others: Path | str | None, has_plots: bool = True
+        self, *others: Path | str | None, printed: Iterable[str] = (), has_plots: bool = True
     ) -> None:
         """Refuse, before any work is done, what cannot be or must not be written.
 
         Args:
-            json_path: Where the JSON goes.
-            others: The other files of the command.
+            others: The other files of the command; names of shipped catalogues do no harm.
+            printed: Other options that want standard output.
             has_plots: Whether the page of this command has plots.
 
         Raises:
             UsageError: Two reports want one place, a file is no report of dpl, or cannot be
                 written, or the library that draws plots is missing.
         """
-        wanted = {"--json": json_path} | {f"--{form}": path for form, path in self.wanted.items()}
-        printed = [option for option, path in wanted.items() if path == "-"]
-        if len(printed) > 1:
+        to_stdout = ["--json -"] if self.json_path == "-" else []
+        to_stdout += printed
+        to_stdout += [f"--{form} -" for form, path in self.reports.items() if path == "-"]
+        if len(to_stdout) > 1:
             raise UsageError(
-                f"{printed[0]} - and {printed[1]} - both want standard output",
+                f"{to_stdout[0]} and {to_stdout[1]} both want standard output",
                 hint="name a file for one",
             )
-        taken = [*others, None if json_path == "-" else json_path]
-        for form, path in self.wanted.items():
+        check_json_path(self.json_path, *others)
+        taken = [*others, None if self.json_path == "-" else self.json_path]
+        for form, path in self.reports.items():
             if path != "-":
-                mark = b"" if form == "markdown" and _is_step_summary(path) else _MARKS[form]
-                check_report_path(path, *taken, option=f"--{form}", mark=mark, kind=_KINDS[form])
+                _help, kind, mark = _FORMS[form]
+                mark = b"" if form == "markdown" and _is_step_summary(path) else mark
+                _check_report_path(path, *taken, option=f"--{form}", mark=mark, kind=kind)
                 taken.append(path)
-        if self.html is not None and has_plots:
+        if "html" in self.reports and has_plots:
             from dplcli.report.html import check_plotting  # noqa: PLC0415  # only for a page
 
             check_plotting()
 
-    def write(self, document: Document) -> None:
-        """Write every form that is wanted.
+    def progress(self) -> AbstractContextManager[Callable[[str], None]]:
+        """Show what is going on, as far as it is wanted."""
+        return progress(quiet=self.quiet, verbose=self.verbose)
+
+    def write_reports(self, document: Document) -> None:
+        """Write every form of report that is wanted.
 
         Raises:
             UsageError: One cannot be written.
         """
-        for form, path in self.wanted.items():
+        for form, path in self.reports.items():
             text = _rendered(form, document)
             if path == "-":
                 write(text if form == "sarif" else inert_markup(text))
@@ -575,25 +498,73 @@ class ReportFiles:
             else:
                 pipeline.write_text(Path(path), text, f"--{form}")
 
+    def conclude(self, document: Document) -> None:
+        """Write every form of *document* that is wanted, print one, and end with 1 for a no."""
+        self.write_reports(document)
+        if self.json_path is not None:
+            text = json_text(document.record())
+            if self.json_path == "-":
+                write(text)
+            else:
+                pipeline.write_text(Path(self.json_path), text, "--json")
+        if not self.quiet and "-" not in {self.json_path, *self.reports.values()}:
+            show(document.text)
+        if not document.ok:
+            answer_no(document.complaints)
 
-def report_options(*forms: str) -> Callable[[Command], Command]:
-    """Add an option for each of *forms*; for all of them if none is named."""
 
-    def add(command: Command) -> Command:
-        for form in reversed(forms or tuple(_REPORT_HELP)):
-            add_one = option(
-                "Reports", f"--{form}", f"report_{form}", metavar="FILE", help=_REPORT_HELP[form]
-            )
-            command = add_one(command)
-        return command
+def printing_options(
+    verbose: str, *forms: str, before: Iterable[Callable[[Command], Command]] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add --json, --quiet, --verbose and reports; the command is given a :class:`Printing`.
+
+    Args:
+        verbose: What --verbose does.
+        forms: The forms of report.
+        before: Options of the same group that stand before the others in the help.
+    """
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def call(
+            *,
+            json_path: str | None,
+            quiet: bool,
+            verbose: bool,
+            **given: Any,  # noqa: ANN401  # what click gives
+        ) -> None:
+            paths = {form: given.pop(f"report_{form}") for form in forms}
+            reports = {form: path for form, path in paths.items() if path is not None}
+            command(printing=Printing(json_path, quiet, verbose, reports), **given)
+
+        options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
+            *(
+                option(
+                    "Reports",
+                    f"--{form}",
+                    f"report_{form}",
+                    metavar="FILE",
+                    help=_FORMS[form][0],
+                )
+                for form in forms
+            ),
+            *before,
+            option(
+                PRINTING,
+                "--json",
+                "json_path",
+                metavar="FILE",
+                help="Write the result as JSON; - is standard output, instead of the table.",
+            ),
+            option(PRINTING, "--quiet", "-q", is_flag=True, help="Print only errors."),
+            option(PRINTING, "--verbose", "-v", is_flag=True, help=verbose),
+        ]
+        wrapped: Callable[..., None] = call
+        for add_one in reversed(options):
+            wrapped = add_one(wrapped)
+        return wrapped
 
     return add
-
-
-def take_reports(options: dict[str, Any]) -> ReportFiles:
-    """Take what the options of :func:`report_options` were given out of *options*."""
-    names = [field.name for field in fields(ReportFiles)]
-    return ReportFiles(**{name: options.pop(f"report_{name}", None) for name in names})
 
 
 def _rendered(form: str, document: Document) -> str:
@@ -626,163 +597,6 @@ def _append(path: Path, text: str) -> None:
         append_to_file(path, encoded(f"\n{text}"))
     except OSError as error:
         raise UsageError(f"--markdown {path}: cannot be written: {error.strerror}") from error
-
-
-# Options that keep what models gave, and judge it later or elsewhere.
-
-
-RESULTS = SettingsGroup(
-    "Saved results",
-    setting(
-        "save_results",
-        "--save-results",
-        type=PATH,
-        metavar="FILE",
-        help="Write what was fed and what both models gave to a numpy archive, for --from and "
-        "--against. Without CANDIDATE, ORIGINAL stands for both.",
-    ),
-    setting(
-        "judged",
-        "--from",
-        type=PATH,
-        metavar="FILE",
-        help="Judge saved results, with --rtol, --atol and --tolerance; no model is run.",
-    ),
-    setting(
-        "against",
-        "--against",
-        type=PATH,
-        metavar="FILE",
-        help="Run one model on saved inputs, and compare with what the original gave then: "
-        "with another version of onnxruntime, on another machine.",
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is to be compared, after the arguments and the options above.
-
-    Attributes:
-        original: The model that is right by definition; None if results are.
-        candidate: The model in question; None if results are judged again.
-        judged: Results to judge again.
-        against: Results to compare the candidate with.
-    """
-
-    original: Path | None
-    candidate: Path | None
-    judged: Path | None = None
-    against: Path | None = None
-
-    @property
-    def title(self) -> str:
-        """What reports call it."""
-        names = [path.name for path in (self.candidate, self.original) if path is not None]
-        names += [path.name for path in (self.judged, self.against) if path is not None]
-        return " against ".join(names)
-
-    def compare(
-        self, settings: pipeline.VerifySettings, say: Callable[[str], None]
-    ) -> pipeline.VerificationResult:
-        """Return the verdict."""
-        if self.judged is not None:
-            return pipeline.judge_again(self.judged, settings=settings)
-        if self.candidate is None:
-            raise UsageError("dpl verify needs a model")
-        if self.against is not None:
-            return pipeline.verify_against(
-                self.against, self.candidate, settings=settings, progress=say
-            )
-        return pipeline.verify(
-            self.original or self.candidate, self.candidate, settings=settings, progress=say
-        )
-
-
-def choose_subject(
-    models: tuple[Path | None, Path | None],
-    settings: pipeline.VerifySettings,
-    *,
-    layers: bool,
-    judged: Path | None = None,
-    against: Path | None = None,
-) -> Subject:
-    """Return what is to be compared with what.
-
-    Args:
-        models: ORIGINAL and CANDIDATE, as far as given.
-        settings: All the other options.
-        layers: Whether --layers was given.
-        judged: What --from was given.
-        against: What --against was given.
-
-    Raises:
-        UsageError: Arguments and options do not go together.
-    """
-    original, candidate = models
-    if judged is not None and against is not None:
-        raise UsageError("--from and --against contradict each other", hint="pass one of them")
-    if judged is not None:
-        _check_offline(settings, models, layers=layers)
-        return Subject(None, None, judged=judged)
-    if against is not None:
-        if original is None or candidate is not None:
-            raise UsageError("--against takes one model: dpl verify MODEL --against RESULTS")
-        _check_saved_inputs(settings, layers=layers)
-        return Subject(None, original, against=against)
-    if original is not None and candidate is None and settings.save_results is not None:
-        candidate = original
-    if original is None or candidate is None:
-        raise UsageError(
-            "dpl verify needs ORIGINAL and CANDIDATE",
-            hint="or saved results: --from RESULTS, MODEL --against RESULTS",
-        )
-    request = settings.request
-    _check_results_path(settings.save_results, (original, candidate, request.given, request.save))
-    return Subject(original, candidate)
-
-
-def _check_offline(
-    settings: pipeline.VerifySettings, models: tuple[Path | None, ...], *, layers: bool
-) -> None:
-    """Refuse what saved results have no use for."""
-    plain = pipeline.VerifySettings(
-        rtol=settings.rtol, atol=settings.atol, tolerances=settings.tolerances
-    )
-    if settings != plain or layers or any(model is not None for model in models):
-        raise UsageError(
-            "--from judges what was saved: no model is run",
-            hint="only --rtol, --atol, --tolerance and where to report go with it",
-        )
-
-
-def _check_saved_inputs(settings: pipeline.VerifySettings, *, layers: bool) -> None:
-    """Refuse what has no meaning where inputs are fixed and the original is not run."""
-    plain = pipeline.VerifySettings(
-        rtol=settings.rtol,
-        atol=settings.atol,
-        tolerances=settings.tolerances,
-        levels=settings.levels,
-        custom_ops=settings.custom_ops,
-        execution=settings.execution,
-    )
-    if settings != plain or layers:
-        raise UsageError(
-            "--against feeds what was saved, and does not run the original",
-            hint="only levels, tolerances, --custom-ops, where the model runs and where to report "
-            "go with it",
-        )
-
-
-def _check_results_path(save_results: Path | None, others: tuple[Path | None, ...]) -> None:
-    """Refuse early where results cannot be, or must not be, written."""
-    if save_results is None:
-        return
-    folder = save_results.parent
-    if save_results.is_dir() or not folder.is_dir():
-        raise UsageError(f"--save-results {save_results}: is not a file in a folder that exists")
-    if any(path is not None and save_results.resolve() == path.resolve() for path in others):
-        raise UsageError(f"--save-results {save_results}: is another file of this command")
 
 
 # Options that decide how two models are compared, and where and within which limits they run.
@@ -836,14 +650,13 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 _MUTANTS = 20
 EXECUTION = SettingsGroup(
     "How the candidate is run",
-    setting(
+    Setting(
         "provider",
-        "--provider",
         metavar="NAME",
         help="Execution provider that runs the candidate, such as CUDAExecutionProvider. "
         "The reference stays on the CPU.",
     ),
-    setting(
+    Setting(
         "options",
         "--session-option",
         read=lambda texts: tuple(map(_parse_option, texts)),
@@ -852,16 +665,14 @@ EXECUTION = SettingsGroup(
         help="Option of onnxruntime's session for the candidate, such as "
         "intra_op_num_threads=1 or session.disable_prepacking=1. Repeatable.",
     ),
-    setting(
+    Setting(
         "timeout",
-        "--timeout",
         type=float,
         metavar="SECONDS",
         help="Time limit to create a session, and for each run. Default: an hour.",
     ),
-    setting(
+    Setting(
         "memory_limit",
-        "--memory-limit",
         type=int,
         metavar="MB",
         help="Memory that a model and its run may take, beyond onnxruntime itself.",
@@ -874,7 +685,7 @@ def check_settings() -> SettingsGroup:
     """Return the options of the check; onnxruntime's levels are known when they are needed."""
     return SettingsGroup(
         "The check",
-        setting(
+        Setting(
             "seeds",
             "--seed",
             read=_distinct,
@@ -882,7 +693,7 @@ def check_settings() -> SettingsGroup:
             multiple=True,
             help="Seed of one set of inputs; repeatable. Default: 0 and 1.",
         ),
-        setting(
+        Setting(
             "levels",
             "--level",
             read=_distinct,
@@ -890,13 +701,13 @@ def check_settings() -> SettingsGroup:
             multiple=True,
             help="onnxruntime's optimisation level; repeatable. Default: disable and all.",
         ),
-        setting(
+        Setting(
             "rtol", "--rtol", type=float, help="Relative tolerance, instead of the derived one."
         ),
-        setting(
+        Setting(
             "atol", "--atol", type=float, help="Absolute tolerance, instead of the derived one."
         ),
-        setting(
+        Setting(
             "tolerances",
             "--tolerance",
             read=_parse_tolerances,
@@ -905,29 +716,25 @@ def check_settings() -> SettingsGroup:
             help="Tolerances of one output, or one of the two; for integers, atol is in steps. "
             "Repeatable.",
         ),
-        setting(
+        Setting(
             "mutants",
-            "--mutants",
             type=int,
             help="Measure the power of the check: try so many wrong versions of the result, and "
             "count those that it refuses. Default: none, or 20 with --min-power.",
         ),
-        setting(
+        Setting(
             "min_power",
-            "--min-power",
             type=float,
             metavar="SHARE",
             help="Exit with 1 unless the check refuses this share of the mutants, such as 0.9.",
         ),
-        setting(
+        Setting(
             "refill_weights",
-            "--refill-weights",
             is_flag=True,
             help="Give weights made by ConstantOfShape seeded random values, in both models.",
         ),
-        setting(
+        Setting(
             "custom_ops",
-            "--custom-ops",
             read=_distinct,
             type=PATH,
             multiple=True,
@@ -935,9 +742,8 @@ def check_settings() -> SettingsGroup:
             help="Register custom operators from this shared library with onnxruntime: for the "
             "result, and for the original if it does not run without. Repeatable.",
         ),
-        setting(
+        Setting(
             "third_opinion",
-            "--third-opinion",
             is_flag=True,
             help="Where the models differ, ask onnx's reference evaluator which one it agrees "
             "with. It can be slow.",
@@ -987,14 +793,13 @@ def take_verification(
 RESULT = "The result"
 WRITING = SettingsGroup(
     RESULT,
-    setting("in_place", "--in-place", is_flag=True, help="Replace the model by the result."),
-    setting(
+    Setting("in_place", "--in-place", is_flag=True, help="Replace the model by the result."),
+    Setting(
         "keep_failed",
-        "--keep-failed",
         is_flag=True,
         help="Keep a result that fails, as OUTPUT.failed.onnx.",
     ),
-    setting(
+    Setting(
         "verify",
         "--no-verify",
         read=lambda given: not given,

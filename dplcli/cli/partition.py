@@ -7,27 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dplcli import pipeline
-from dplcli.cli.options import (
-    WRITING,
-    GroupedCommand,
-    SettingsGroup,
-    allow_code_option,
-    catalog_options,
-    check_json_path,
-    choose_output,
-    conclude,
-    expect_option,
-    model_argument,
-    output_options,
-    policy_options,
-    report_options,
-    setting,
-    take_reports,
-    take_verification,
-    verify_options,
-    write_options,
-)
-from dplcli.cli.printing import progress
+from dplcli.cli import options
 from dplcli.errors import UsageError
 from dplcli.report.partition import partition_document
 
@@ -43,56 +23,49 @@ if TYPE_CHECKING:
 # ``dpl partition --repeat``: its options.
 
 
-REPEAT = SettingsGroup(
+REPEAT = options.SettingsGroup(
     "Repeated blocks, without patterns",
-    setting(
+    options.Setting(
         "repeat",
-        "--repeat",
         is_flag=True,
         help="Outline the blocks that the model repeats, such as the layers of a transformer; "
         "no pattern is needed. Not together with --patterns and --target.",
     ),
-    setting(
+    options.Setting(
         "min_repeats",
-        "--min-repeats",
         type=click.IntRange(min=2),
         metavar="N",
         help="With --repeat: How often a block must occur. Default: 2.",
     ),
-    setting(
+    options.Setting(
         "min_nodes",
-        "--min-nodes",
         type=click.IntRange(min=1),
         metavar="N",
         help="With --repeat: How many nodes a block must have, constants not counted. Default: 4.",
     ),
-    setting(
+    options.Setting(
         "min_saving",
-        "--min-saving",
         read=lambda percent: percent / 100,
         type=click.FloatRange(min=0, max=100),
         metavar="PERCENT",
         help="With --repeat: What share of the model's nodes a kind of block must save. "
         "Default: 2.",
     ),
-    setting(
+    options.Setting(
         "max_families",
-        "--max-families",
         type=click.IntRange(min=1),
         metavar="N",
         help="With --repeat: How many kinds of blocks to outline, the most saving first. "
         "Default: all.",
     ),
-    setting(
+    options.Setting(
         "same_attributes",
-        "--same-attributes",
         is_flag=True,
         help="With --repeat: Only blocks whose attributes are equal, too; others are given at "
         "each call.",
     ),
-    setting(
+    options.Setting(
         "nested",
-        "--nested",
         is_flag=True,
         help="With --repeat: Also outline what repeats inside a block.",
     ),
@@ -134,19 +107,17 @@ def take_repeat_options(
 # ``dpl partition``.
 
 
-_POLICIES = policy_options("constants", "escape", "order")
-REGIONS = SettingsGroup(
+_POLICIES = options.policy_options("constants", "escape", "order")
+REGIONS = options.SettingsGroup(
     "Regions",
-    setting(
+    options.Setting(
         "merge",
-        "--merge",
         is_flag=True,
         help="Merge neighbouring partitions of one target, those that are in MODEL already "
         "included, into regions: functions that call them.",
     ),
-    setting(
+    options.Setting(
         "prune",
-        "--prune",
         is_flag=True,
         help="With --merge: leave matches alone whose region has no heavy operator (Conv, Gemm, "
         "MatMul, LayerNormalization, ...), unless it is the target's only region.",
@@ -154,18 +125,19 @@ REGIONS = SettingsGroup(
 )
 
 
-@click.command("partition", cls=GroupedCommand)
-@model_argument
-@catalog_options
+@click.command("partition", cls=options.GroupedCommand)
+@options.model_argument
+@options.catalog_options
 @REPEAT
-@expect_option
-@allow_code_option
+@options.expect_option
+@options.allow_code_option
 @_POLICIES
-@write_options("partitioned")
+@options.write_options("partitioned")
 @REGIONS
-@verify_options
-@report_options()
-@output_options("Also list every match and refusal, and say what is being done.")
+@options.verify_options
+@options.printing_options(
+    "Also list every match and refusal, and say what is being done.", *options.EVERY_FORM
+)
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     model: Path,
@@ -174,33 +146,30 @@ def command(  # noqa: PLR0913  # one parameter per option
     expectations: tuple[str, ...],
     allow_code: bool,
     output: Path | None,
-    json_path: str | None,
-    quiet: bool,
-    verbose: bool,
-    **options: Any,  # noqa: ANN401  # those of the groups
+    printing: options.Printing,
+    **given: Any,  # noqa: ANN401  # those of the groups
 ) -> None:
     """Outline matched subgraphs of MODEL as functions for a target, or what it repeats.
 
     The result is checked with onnx.checker and compared with the original in onnxruntime before
     it is written; if it fails, nothing is written and the exit code is 1.
     """
-    policies, regions = _POLICIES.take(options), REGIONS.take(options)
+    policies, regions = _POLICIES.take(given), REGIONS.take(given)
     repeat = take_repeat_options(
-        options, has_rules=bool(patterns or targets), has_policies=bool(policies or regions)
+        given, has_rules=bool(patterns or targets), has_policies=bool(policies or regions)
     )
-    reports, writing = take_reports(options), WRITING.take(options)
-    output = choose_output(model, output, "partitioned", writing)
-    check_json_path(json_path, model, output, *patterns)
-    reports.check(json_path, model, output, *patterns)
+    writing = options.WRITING.take(given)
+    output = options.choose_output(model, output, "partitioned", writing)
+    printing.check(model, output, *patterns)
     settings = pipeline.PartitionSettings(
         **writing,
         **regions,
-        verification=take_verification(options, allow_code=allow_code),
+        verification=options.take_verification(given, allow_code=allow_code),
         expectations=expectations,
         measure=True,
     )
-    with progress(quiet=quiet, verbose=verbose) as say:
-        outcome: PartitionOutcome
+    outcome: PartitionOutcome
+    with printing.progress() as say:
         if repeat is not None:
             outcome = pipeline.repeat(
                 model, output=output, options=repeat, settings=settings, progress=say
@@ -217,6 +186,6 @@ def command(  # noqa: PLR0913  # one parameter per option
                 progress=say,
             )
     document = partition_document(
-        outcome, catalogues=patterns, is_verified=settings.verify, verbose=verbose
+        outcome, catalogues=patterns, is_verified=settings.verify, verbose=printing.verbose
     )
-    conclude(document, json_path, quiet=quiet, reports=reports)
+    printing.conclude(document)

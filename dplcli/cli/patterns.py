@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from dplcli import pipeline
-from dplcli.cli.options import (
-    allow_code_option,
-    check_json_path,
-    conclude,
-    conclude_contract,
-    contract_files,
-    output_options,
-    report_options,
-    take_reports,
-)
+from dplcli.cli import options
 from dplcli.cli.printing import progress, write
 from dplcli.errors import CatalogError
 from dplcli.escaping import json_text
 from dplcli.report.catalog import (
     catalogs_document,
+    contract_document,
     problems_document,
     rules_document,
     trials_document,
@@ -32,8 +24,6 @@ from dplcli.report.catalog import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from dplcli.cli.options import ReportFiles
 
 
 _CATALOGUES = click.argument("catalogues", nargs=-1, metavar="CATALOGUE...")
@@ -52,67 +42,63 @@ def command() -> None:
 
 
 @command.command("list")
-@output_options("No effect: the list has one length.")
-def list_(*, json_path: str | None, quiet: bool, verbose: bool) -> None:
+@options.printing_options("No effect: the list has one length.")
+def list_(*, printing: options.Printing) -> None:
     """List the catalogues that dpl and installed packages ship."""
-    del verbose
-    check_json_path(json_path)
-    conclude(catalogs_document(pipeline.list_catalogs()), json_path, quiet=quiet)
+    printing.check()
+    printing.conclude(catalogs_document(pipeline.list_catalogs()))
 
 
 def _catalogue_command(
-    name: str, short: str, verbose: str
-) -> Callable[[Callable[..., Any]], click.Command]:
+    name: str, short: str, verbose: str, *forms: str
+) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command that takes catalogues and rules."""
 
-    def decorate(function: Callable[..., Any]) -> click.Command:
-        for option in (output_options(verbose), allow_code_option, _RULES, _CATALOGUES):
-            function = option(function)
+    def decorate(function: Callable[..., None]) -> click.Command:
+        printing = options.printing_options(verbose, *forms)
+        for add in (printing, options.allow_code_option, _RULES, _CATALOGUES):
+            function = add(function)
         return command.command(name, short_help=short)(function)
 
     return decorate
 
 
 @_catalogue_command("show", "Show the rules of catalogues.", "No effect: everything is shown.")
-def show(  # noqa: PLR0913  # one parameter per option
+def show(  # one parameter per option
     *,
     catalogues: tuple[str, ...],
     only: tuple[str, ...],
     allow_code: bool,
-    json_path: str | None,
-    quiet: bool,
-    verbose: bool,
+    printing: options.Printing,
 ) -> None:
     """Show the rules of CATALOGUEs, included ones too, as dpl understands them."""
-    del verbose
-    check_json_path(json_path, *catalogues)
+    printing.check(*catalogues)
     rules = pipeline.load_catalog_rules(catalogues, only=only, allow_code=allow_code)
-    conclude(rules_document(rules), json_path, quiet=quiet)
+    printing.conclude(rules_document(rules))
 
 
 @contextmanager
-def _told(name: str, catalogues: tuple[str, ...], reports: ReportFiles) -> Iterator[None]:
+def _told(name: str, catalogues: tuple[str, ...], printing: options.Printing) -> Iterator[None]:
     """Report a catalogue that cannot be read, too: code hosts show at which line that is."""
     try:
         yield
     except CatalogError as error:
-        reports.write(unreadable_document(f"dpl patterns {name}", catalogues, error))
+        printing.write_reports(unreadable_document(f"dpl patterns {name}", catalogues, error))
         raise
 
 
 @_catalogue_command(
-    "check", "Look for mistakes, without a model.", "No effect: every problem is shown."
+    "check",
+    "Look for mistakes, without a model.",
+    "No effect: every problem is shown.",
+    *options.EVERY_FORM,
 )
-@report_options()
-def check(  # noqa: PLR0913  # one parameter per option
+def check(  # one parameter per option
     *,
     catalogues: tuple[str, ...],
     only: tuple[str, ...],
     allow_code: bool,
-    json_path: str | None,
-    quiet: bool,
-    verbose: bool,
-    **forms: Any,  # noqa: ANN401  # the options of report_options
+    printing: options.Printing,
 ) -> None:
     """Look for mistakes in CATALOGUEs without a model.
 
@@ -120,48 +106,43 @@ def check(  # noqa: PLR0913  # one parameter per option
     that are bound and not used, rewrites that lose attributes or feed themselves. Exit code 1 if
     there is an error.
     """
-    reports = take_reports(forms)
-    check_json_path(json_path, *catalogues)
-    reports.check(json_path, *catalogues)
-    with progress(quiet=quiet, verbose=verbose) as say, _told("check", catalogues, reports):
+    printing.check(*catalogues)
+    with printing.progress() as say, _told("check", catalogues, printing):
         say("checking")
         problems = pipeline.check_catalogs(catalogues, only=only, allow_code=allow_code)
-    conclude(problems_document(catalogues, problems), json_path, quiet=quiet, reports=reports)
+    printing.conclude(problems_document(catalogues, problems))
 
 
 @_catalogue_command(
-    "test", "Run the examples, and try every rule.", "List every trial, not only those that failed."
+    "test",
+    "Run the examples, and try every rule.",
+    "List every trial, not only those that failed.",
+    *options.EVERY_FORM,
 )
-@report_options()
-def test(  # noqa: PLR0913  # one parameter per option
+def test(  # one parameter per option
     *,
     catalogues: tuple[str, ...],
     only: tuple[str, ...],
     allow_code: bool,
-    json_path: str | None,
-    quiet: bool,
-    verbose: bool,
-    **forms: Any,  # noqa: ANN401  # the options of report_options
+    printing: options.Printing,
 ) -> None:
     """Run the examples of CATALOGUEs, and try every rule on graphs made up for its pattern.
 
     Each result must be a valid model and compute the same in onnxruntime. Exit code 1 if one does
     not, or if an example turns out differently.
     """
-    reports = take_reports(forms)
-    check_json_path(json_path, *catalogues)
-    reports.check(json_path, *catalogues)
-    with progress(quiet=quiet, verbose=verbose) as say, _told("test", catalogues, reports):
+    printing.check(*catalogues)
+    with printing.progress() as say, _told("test", catalogues, printing):
         say("trying rules")
         trials = pipeline.try_catalogs(catalogues, only=only, allow_code=allow_code)
-    document = trials_document(catalogues, trials, verbose=verbose)
-    conclude(document, json_path, quiet=quiet, reports=reports)
+    document = trials_document(catalogues, trials, verbose=printing.verbose)
+    printing.conclude(document)
 
 
 @_catalogue_command(
     "contract", "Show what kernels have to keep to.", "No effect: everything is shown."
 )
-@contract_files
+@options.contract_files
 def contract(  # noqa: PLR0913  # one parameter per option
     *,
     catalogues: tuple[str, ...],
@@ -169,9 +150,7 @@ def contract(  # noqa: PLR0913  # one parameter per option
     allow_code: bool,
     header: Path | None,
     stub: Path | None,
-    json_path: str | None,
-    quiet: bool,
-    verbose: bool,
+    printing: options.Printing,
 ) -> None:
     """Show the functions that CATALOGUEs may write, for whoever supplies kernels.
 
@@ -179,12 +158,12 @@ def contract(  # noqa: PLR0913  # one parameter per option
     inputs, attributes and operators without a model; dpl inspect MODEL --contract says what the
     functions of a model are. Swapped operands of Add, Mul and the like give further functions.
     """
-    del verbose
-    check_json_path(json_path, *catalogues, header, stub)
-    with progress(quiet=quiet, verbose=False) as say:
+    printing.check(*catalogues, header, stub)
+    with progress(quiet=printing.quiet, verbose=False) as say:
         say("making graphs up")
         found = pipeline.catalog_contract(catalogues, only=only, allow_code=allow_code)
-    conclude_contract(found, catalogues, header=header, stub=stub, json_path=json_path, quiet=quiet)
+    pipeline.write_bindings(found, header=header, stub=stub, others=(*catalogues, *printing.files))
+    printing.conclude(contract_document(found))
 
 
 @command.command("schema")

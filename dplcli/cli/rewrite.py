@@ -4,44 +4,22 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dplcli import pipeline
-from dplcli.cli.options import (
-    PATH,
-    PRINTING,
-    WRITING,
-    GroupedCommand,
-    SettingsGroup,
-    allow_code_option,
-    catalog_options,
-    check_json_path,
-    choose_output,
-    conclude,
-    expect_option,
-    model_argument,
-    option,
-    output_options,
-    report_options,
-    setting,
-    take_reports,
-    take_verification,
-    verify_options,
-    write_options,
-)
-from dplcli.cli.printing import progress, say, write
-from dplcli.errors import DplError, UsageError
+from dplcli.cli import options
+from dplcli.cli.printing import say, write
+from dplcli.errors import DplError
 from dplcli.escaping import json_text
 from dplcli.report.rewrite import rewrite_document, trace_lines, trace_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from dplcli.cli.options import ReportFiles
     from dplcli.outcomes import RewriteOutcome
 
     Command = TypeVar("Command", bound=Callable[..., Any])
@@ -68,42 +46,20 @@ def _percent(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     return number
 
 
-@dataclass(frozen=True)
-class _Shown:
-    """What is shown of a run, and where.
-
-    Attributes:
-        trace: Whether to print what happens.
-        trace_json: Where to write it as JSON; None for nowhere.
-        json_path: Where to write the result as JSON; None for nowhere.
-        quiet: Whether to print only errors.
-        verbose: Whether to list everything, and say what is being done.
-    """
-
-    trace: bool
-    trace_json: str | None
-    json_path: str | None
-    quiet: bool
-    verbose: bool
-
-
-RUN = SettingsGroup(
+RUN = options.SettingsGroup(
     "The run",
-    setting(
+    options.Setting(
         "dry_run",
-        "--dry-run",
         is_flag=True,
         help="Show what would be done; verify and write no model.",
     ),
-    setting(
+    options.Setting(
         "verify_each",
-        "--verify-each",
         is_flag=True,
         help="Check the model after every turn of a rule, and name the one that breaks it.",
     ),
-    setting(
+    options.Setting(
         "max_growth",
-        "--max-growth",
         callback=_percent,
         metavar="PERCENT",
         help="By how much the model, its external data included, may grow. Default: 5, and "
@@ -112,31 +68,36 @@ RUN = SettingsGroup(
 )
 
 
-def run_options(command: Command) -> Command:
-    """Add the options that say how to write, check and report a result."""
-    command = output_options(
-        "Also list every application and refusal, and say what is being done."
-    )(command)
-    command = option(
-        PRINTING,
-        "--trace-json",
-        metavar="FILE",
-        help="Write the same as JSON; - is standard output, instead of the tables.",
-    )(command)
-    command = option(
-        PRINTING,
+_TRACE = (
+    options.option(
+        options.PRINTING,
         "--trace",
         is_flag=True,
         help="Print every turn of every rule, applied or refused.",
-    )(command)
-    command = verify_options(report_options()(command))
-    return write_options("rewritten")(RUN(command))
+    ),
+    options.option(
+        options.PRINTING,
+        "--trace-json",
+        metavar="FILE",
+        help="Write the same as JSON; - is standard output, instead of the tables.",
+    ),
+)
+
+
+def run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say how to write, check and report a result."""
+    printing = options.printing_options(
+        "Also list every application and refusal, and say what is being done.",
+        *options.EVERY_FORM,
+        before=_TRACE,
+    )
+    return options.write_options("rewritten")(RUN(options.verify_options(printing(command))))
 
 
 def carry_out(  # noqa: PLR0913  # what the commands hand over
     model: Path,
     job: Job,
-    options: dict[str, Any],
+    given: dict[str, Any],
     *,
     allow_code: bool,
     settings: pipeline.RewriteSettings | None = None,
@@ -147,25 +108,33 @@ def carry_out(  # noqa: PLR0913  # what the commands hand over
     Args:
         model: The model.
         job: Takes where to write, how, whom to tell of progress, and what to fill with a trace.
-        options: What the options of :func:`run_options` were given.
+        given: What the options of :func:`run_options` were given.
         allow_code: Whether inputs may be made by a Python function.
         settings: How to go about it, but for what these options say.
         reads: Other files of the command, which no report may replace.
     """
     reads = tuple(reads)
-    shown = _Shown(**{field.name: options.pop(field.name) for field in fields(_Shown)})
-    reports, writing = take_reports(options), WRITING.take(options)
-    output = choose_output(model, options.pop("output"), "rewritten", writing)
+    printing: options.Printing = given.pop("printing")
+    trace_json: str | None = given.pop("trace_json")
+    is_traced: bool = given.pop("trace")
+    writing = options.WRITING.take(given)
+    output = options.choose_output(model, given.pop("output"), "rewritten", writing)
     settings = replace(
         settings or pipeline.RewriteSettings(),
         **writing,
-        **RUN.take(options),
-        verification=take_verification(options, allow_code=allow_code),
+        **RUN.take(given),
+        verification=options.take_verification(given, allow_code=allow_code),
     )
-    _check_reports(shown, reports, model, output, settings.plan, *reads)
+    files = (model, output, settings.plan, *reads)
+    printed = ["--trace-json -"] if trace_json == "-" else []
+    printed += ["--trace"] if is_traced else []
+    printing.check(*files, printed=printed)
+    options.check_json_path(trace_json, *files, *printing.files, option="--trace-json")
+    if trace_json == "-":
+        printing = replace(printing, quiet=True)
     with (
-        _traced(shown, model.name) as trace,
-        progress(quiet=shown.quiet, verbose=shown.verbose) as say,
+        _traced(model.name, trace_json, is_printed=is_traced and not printing.quiet) as trace,
+        printing.progress() as say,
     ):
         outcome = job(output, settings, say, trace)
     document = rewrite_document(
@@ -173,36 +142,17 @@ def carry_out(  # noqa: PLR0913  # what the commands hand over
         outcome,
         catalogues=reads,
         is_verified=settings.verify,
-        verbose=shown.verbose,
+        verbose=printing.verbose,
     )
-    quiet = shown.quiet or shown.trace_json == "-"
-    conclude(document, shown.json_path, quiet=quiet, reports=reports)
-
-
-def _check_reports(run: _Shown, reports: ReportFiles, *others: Path | str | None) -> None:
-    """Refuse reports that cannot be written, or that would take each other's place."""
-    shown = {
-        "--json -": run.json_path == "-",
-        "--trace-json -": run.trace_json == "-",
-        "--trace": run.trace,
-    }
-    shown |= {f"--{form} -": path == "-" for form, path in reports.wanted.items()}
-    wanted = [option for option, given in shown.items() if given]
-    if len(wanted) > 1:
-        raise UsageError(
-            f"{wanted[0]} and {wanted[1]} both want standard output", hint="name a file for one"
-        )
-    check_json_path(run.json_path, *others)
-    json_file = None if run.json_path == "-" else run.json_path
-    check_json_path(run.trace_json, json_file, *others, option="--trace-json")
-    trace_file = None if run.trace_json == "-" else run.trace_json
-    reports.check(run.json_path, trace_file, *others)
+    printing.conclude(document)
 
 
 @contextmanager
-def _traced(run: _Shown, label: str) -> Iterator[pipeline.Trace | None]:
+def _traced(
+    label: str, trace_json: str | None, *, is_printed: bool
+) -> Iterator[pipeline.Trace | None]:
     """Report what happened, also where it ended with an error."""
-    if not run.trace and run.trace_json is None:
+    if not is_printed and trace_json is None:
         yield None
         return
     trace = pipeline.Trace()
@@ -210,19 +160,20 @@ def _traced(run: _Shown, label: str) -> Iterator[pipeline.Trace | None]:
         yield trace
     except DplError:
         if trace.turns:
-            _write_trace(trace, run, label)
+            _write_trace(trace, label, trace_json, is_printed=is_printed)
         raise
-    _write_trace(trace, run, label)
+    _write_trace(trace, label, trace_json, is_printed=is_printed)
 
 
-def _write_trace(trace: pipeline.Trace, run: _Shown, label: str) -> None:
-    if run.trace_json is not None:
+def _write_trace(
+    trace: pipeline.Trace, label: str, trace_json: str | None, *, is_printed: bool
+) -> None:
+    if trace_json == "-":
+        write(json_text(trace_record(trace, label)))
+    elif trace_json is not None:
         text = json_text(trace_record(trace, label))
-        if run.trace_json == "-":
-            write(text)
-        else:
-            pipeline.write_text(Path(run.trace_json), text, "--trace-json")
-    if run.trace and not run.quiet:
+        pipeline.write_text(Path(trace_json), text, "--trace-json")
+    if is_printed:
         for line in trace_lines(trace):
             say(line)
         say()
@@ -231,62 +182,57 @@ def _write_trace(trace: pipeline.Trace, run: _Shown, label: str) -> None:
 # ``dpl rewrite``.
 
 
-CHOICE = SettingsGroup(
+CHOICE = options.SettingsGroup(
     "What is applied",
-    setting(
+    options.Setting(
         "only",
-        "--only",
         multiple=True,
         metavar="RULE[@NODE]",
         help="Try nothing else: this rule, everywhere or at one node, which is found by its name "
         "or an output's. Repeatable.",
     ),
-    setting(
+    options.Setting(
         "skip",
-        "--skip",
         multiple=True,
         metavar="RULE[@NODE]",
         help="Do not try this rule, or not at this node. Repeatable.",
     ),
-    setting(
+    options.Setting(
         "limit",
-        "--limit",
         type=click.IntRange(min=0),
         metavar="N",
         help="Stop after so many applications.",
     ),
-    setting(
+    options.Setting(
         "opset",
-        "--opset",
         type=click.IntRange(min=1),
         metavar="N",
         help="Raise the model to this opset before anything is matched.",
     ),
-    setting(
+    options.Setting(
         "plan",
-        "--plan",
-        type=PATH,
+        type=options.PATH,
         metavar="FILE",
         help="Write what is done as a list that can be edited, for dpl apply.",
     ),
 )
 
 
-@click.command("rewrite", cls=GroupedCommand)
-@model_argument
-@catalog_options
-@expect_option
-@allow_code_option
+@click.command("rewrite", cls=options.GroupedCommand)
+@options.model_argument
+@options.catalog_options
+@options.expect_option
+@options.allow_code_option
 @CHOICE
 @run_options
-def command(  # one parameter per option
+def command(  # one parameter per options.option
     *,
     model: Path,
     patterns: tuple[str, ...],
     targets: tuple[str, ...],
     expectations: tuple[str, ...],
     allow_code: bool,
-    **options: Any,  # noqa: ANN401  # those of run_options, and what is applied
+    **given: Any,  # noqa: ANN401  # those of run_options, and what is applied
 ) -> None:
     """Replace subgraphs of MODEL by the rewrites of catalogues, until none matches.
 
@@ -311,5 +257,5 @@ def command(  # one parameter per option
             trace=trace,
         )
 
-    settings = pipeline.RewriteSettings(expectations=expectations, **CHOICE.take(options))
-    carry_out(model, job, options, allow_code=allow_code, settings=settings, reads=patterns)
+    settings = pipeline.RewriteSettings(expectations=expectations, **CHOICE.take(given))
+    carry_out(model, job, given, allow_code=allow_code, settings=settings, reads=patterns)
