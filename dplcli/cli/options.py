@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dplcli.report.document import Document
 
-    Command = TypeVar("Command", bound=Callable[..., Any])
+    Command: TypeAlias = Callable[..., None]
 
 
 PATH = click.Path(path_type=Path)
@@ -515,7 +515,7 @@ class Printing:
 
 def printing_options(
     verbose: str, *forms: str, before: Iterable[Callable[[Command], Command]] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Command], Command]:
     """Add --json, --quiet, --verbose and reports; the command is given a :class:`Printing`.
 
     Args:
@@ -524,7 +524,7 @@ def printing_options(
         before: Options of the same group that stand before the others in the help.
     """
 
-    def add(command: Callable[..., None]) -> Callable[..., None]:
+    def add(command: Command) -> Command:
         @wraps(command)
         def call(
             *,
@@ -537,7 +537,7 @@ def printing_options(
             reports = {form: path for form, path in paths.items() if path is not None}
             command(printing=Printing(json_path, quiet, verbose, reports), **given)
 
-        options: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
+        options: list[Callable[[Command], Command]] = [
             *(
                 option(
                     "Reports",
@@ -559,7 +559,7 @@ def printing_options(
             option(PRINTING, "--quiet", "-q", is_flag=True, help="Print only errors."),
             option(PRINTING, "--verbose", "-v", is_flag=True, help=verbose),
         ]
-        wrapped: Callable[..., None] = call
+        wrapped: Command = call
         for add_one in reversed(options):
             wrapped = add_one(wrapped)
         return wrapped

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,12 +12,9 @@ from dplcli.errors import UsageError
 from dplcli.report.partition import partition_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from dplcli.outcomes import PartitionOutcome
-
-    Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 # ``dpl partition --repeat``: its options.

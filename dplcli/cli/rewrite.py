@@ -6,7 +6,7 @@ import math
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from dplcli.outcomes import RewriteOutcome
-
-    Command = TypeVar("Command", bound=Callable[..., Any])
 
     Job = Callable[
         [Path, pipeline.RewriteSettings, Callable[[str], None], pipeline.Trace | None],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +15,6 @@ from dplcli.report.document import verification_document
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 # Options that keep what models gave, and judge it later or elsewhere.
@@ -174,30 +172,7 @@ def _check_results_path(save_results: Path | None, others: tuple[Path | None, ..
         raise UsageError(f"--save-results {save_results}: is another file of this command")
 
 
-# Options that look at the values inside two models.
-
-
 _INSIDE = "The values inside"
-
-
-def layer_options(command: Command) -> Command:
-    """Add --layers and --max-memory."""
-    command = options.option(
-        _INSIDE,
-        "--max-memory",
-        type=click.IntRange(min=1),
-        default=pipeline.MEMORY_CAP,
-        show_default=True,
-        metavar="MB",
-        help="With --layers: hold so many megabytes of values of each model at once.",
-    )(command)
-    return options.option(
-        _INSIDE,
-        "--layers",
-        is_flag=True,
-        help="Compare the values inside, too: a row for every value that both models compute, "
-        "found by what dpl noted when it changed the model, by dataflow and by numbers.",
-    )(command)
 
 
 def look_inside(
@@ -225,7 +200,22 @@ def look_inside(
 @click.argument("original", type=options.PATH, required=False)
 @click.argument("candidate", type=options.PATH, required=False)
 @RESULTS
-@layer_options
+@options.option(
+    _INSIDE,
+    "--layers",
+    is_flag=True,
+    help="Compare the values inside, too: a row for every value that both models compute, "
+    "found by what dpl noted when it changed the model, by dataflow and by numbers.",
+)
+@options.option(
+    _INSIDE,
+    "--max-memory",
+    type=click.IntRange(min=1),
+    default=pipeline.MEMORY_CAP,
+    show_default=True,
+    metavar="MB",
+    help="With --layers: hold so many megabytes of values of each model at once.",
+)
 @options.verify_options
 @options.input_code_option
 @options.printing_options("Say what is being done.", *options.EVERY_FORM)
