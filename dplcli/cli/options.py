@@ -516,7 +516,7 @@ class Printing:
 def printing_options(
     verbose: str, *forms: str, before: Iterable[Callable[[Command], Command]] = ()
 ) -> Callable[[Command], Command]:
-    """Add --json, --quiet, --verbose and reports; the command is given a :class:`Printing`.
+    """Add --verbose, --quiet, --json and reports; the command is given a :class:`Printing`.
 
     Args:
         verbose: What --verbose does.
@@ -549,6 +549,8 @@ def printing_options(
                 for form in forms
             ),
             *before,
+            option(PRINTING, "--verbose", "-v", is_flag=True, help=verbose),
+            option(PRINTING, "--quiet", "-q", is_flag=True, help="Print only errors."),
             option(
                 PRINTING,
                 "--json",
@@ -556,8 +558,6 @@ def printing_options(
                 metavar="FILE",
                 help="Write the result as JSON; - is standard output, instead of the table.",
             ),
-            option(PRINTING, "--quiet", "-q", is_flag=True, help="Print only errors."),
-            option(PRINTING, "--verbose", "-v", is_flag=True, help=verbose),
         ]
         wrapped: Command = call
         for add_one in reversed(options):

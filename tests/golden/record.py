@@ -101,9 +101,9 @@ rewrites:
 """
 
 CORPUS = """
-bert-legacy17 bert-legacy17-ortfused clip_text-dynamo18 cond_net-dynamo18 deberta-legacy17
-distilbert-dynamo18-qdq-static gpt2-dynamo20 greedy_loop-legacy17 gru-legacy17 llama-legacy17
-lstm-legacy13-dynquant mobilenetv2-legacy13-qdq-perchannel onnx_test_sequence_model4
+bert-legacy17-ortfused cond_net-dynamo18 deberta-legacy17 gpt2-dynamo20 greedy_loop-legacy17
+gru-legacy17 llama-legacy17 lstm-legacy13-dynquant mobilenetv2-legacy13-qdq-perchannel
+onnx_test_sequence_model4
 resnet18-legacy16-fn scan_net-dynamo18 sd_vae_decoder-dynamo20 sklearn-pipeline
 t5_encoder-legacy17-fp16 torch_transformer-legacy17-fn trt_nested_local_function vit-dynamo23
 while_net-dynamo20 yunet_n_dynamic
