@@ -11,24 +11,19 @@ from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError
 from dplcli.verify.compare import REFERENCE_LEVEL, Judge, facts_of
-from dplcli.verify.inputs import names_made_by_shape, replace_weights
+from dplcli.verify.inputs import names_made_by_shape, refilled
 from dplcli.verify.layers import Inside, boundaries, capture, feed, type_of, value_of
 from dplcli.verify.model import Dataflow, Wiring, cut, read_model, read_whole
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import ModelSource, RunError
+from dplcli.verify.settings import ModelSource, RunError, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.verify.layers import Fed, Layer, Layers
-    from dplcli.verify.settings import (
-        Array,
-        Feed,
-        OutputComparison,
-        Outputs,
-        Settings,
-    )
+    from dplcli.verify.inputs import Reference
+    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.settings import Array, Feed, OutputComparison, Outputs
 
 
 # Delta debugging: the smallest part of a list that still breaks something.
@@ -137,17 +132,8 @@ def show(
         RunError: The original does not run.
     """
     original, candidate = sources
-    facts = facts_of(Dataflow(read_model(original.path)))
-    judge = Judge(
-        level=rules.level,
-        baseline=REFERENCE_LEVEL,
-        seed=0,
-        coarsest=rules.coarsest,
-        rtol=rules.rtol,
-        atol=rules.atol,
-        depths=facts.depths,
-        stepped=facts.stepped,
-    )
+    facts = replace(facts_of(Dataflow(read_model(original.path))), coarsest=rules.coarsest)
+    judge = Judge(Settings(rtol=rules.rtol, atol=rules.atol), facts, 0, rules.level)
     try:
         theirs = Runner(candidate, rules.level).run(feeds[1])
     except RunError as error:
@@ -172,14 +158,6 @@ def _compared(
         if missing := [name for name in names if name not in values]:
             raise UsageError(f"the {label} has no output {missing[0]!r}")
     return tuple(judge.compare(a, ours[a], theirs[b]) for a, b in pairs)
-
-
-def write_feed(path: Path, name: str, feed: Array | list[Array]) -> None:
-    """Write one input as the tests of ONNX have it."""
-    if isinstance(feed, list):
-        path.write_bytes(onnx.numpy_helper.from_list(feed, name).SerializeToString())
-    else:
-        path.write_bytes(onnx.numpy_helper.from_array(feed, name).SerializeToString())
 
 
 def read_feed(path: Path, *, is_sequence: bool) -> Array | list[Array]:
@@ -232,20 +210,20 @@ class Specimen:
     """A model that runs, of which parts can be cut out together with their inputs.
 
     Args:
-        fed: The model, and what it is fed.
+        reference: The model, and what it is fed.
         seed: Which of its inputs to use.
     """
 
-    def __init__(self, fed: Fed, seed: int) -> None:
+    def __init__(self, reference: Reference, seed: int) -> None:
         """Read the model, its weights too.
 
         Raises:
             UsageError: The weights cannot be read.
         """
-        self.fed = fed
-        self.feeds = fed.feeds[seed]
-        self.wiring = Wiring(whole_model(fed.source.path))
-        weights = fed.source.weights or {}
+        self.source = reference.source
+        self.feeds = reference.feeds[seed]
+        self.wiring = Wiring(whole_model(self.source.path))
+        weights = self.source.weights or {}
         self.made = {self.wiring.makers[name] for name in weights if name in self.wiring.makers}
         self.known: dict[str, Array | list[Array] | None] = dict(self.feeds) | dict(weights)
 
@@ -273,7 +251,7 @@ class Specimen:
         """
         wanted = list(names)
         if unknown := [name for name in wanted if name not in self.known]:
-            found = capture(self.fed.source, unknown, self.feeds)
+            found = capture(self.source, unknown, self.feeds)
             self.known |= {name: value_of(leaves) for name, leaves in found.items()}
         values = {name: self.known[name] for name in wanted}
         fed = {name: value for name, value in values.items() if value is not None}
@@ -299,27 +277,41 @@ class Specimen:
             return None
         types = {key: type_of(value) for key, value in values.items()}
         model = cut(self.wiring, nodes, types, ends)
-        if (content := serialised(model)) is None:
+        if not _saved(model, folder / name):
             return None
-        (folder / name).write_bytes(content)
-        (folder / DATA).mkdir(exist_ok=True)
-        items = []
-        for number, start in enumerate(starts):
-            item = Item(f"{DATA}/input_{number}.pb", start, isinstance(values[start], list))
-            write_feed(folder / item.file, start, values[start])
-            items.append(item)
-        for number, end in enumerate(ends):
-            write_feed(folder / DATA / f"output_{number}.pb", end, values[end])
-        return Cutting(tuple(items), tuple(ends), len(nodes))
+        items = _write_data(folder, starts, ends, values)
+        return Cutting(items, tuple(ends), len(nodes))
 
 
-def serialised(model: onnx.ModelProto) -> bytes | None:
-    """Return a model as bytes; None if it is too large for that (2 GB)."""
+def _write_data(
+    folder: Path,
+    starts: Sequence[str],
+    ends: Sequence[str],
+    values: Mapping[str, Array | list[Array]],
+) -> tuple[Item, ...]:
+    """Write what is fed, and what the original gives for it, as the tests of ONNX have it."""
+    (folder / DATA).mkdir(exist_ok=True)
+    items = []
+    for kind, names in (("input", starts), ("output", ends)):
+        for number, name in enumerate(names):
+            value, file = values[name], f"{DATA}/{kind}_{number}.pb"
+            if isinstance(value, list):
+                content = onnx.numpy_helper.from_list(value, name).SerializeToString()
+            else:
+                content = onnx.numpy_helper.from_array(value, name).SerializeToString()
+            (folder / file).write_bytes(content)
+            items.append(Item(file, name, isinstance(value, list)))
+    return tuple(items[: len(starts)])
+
+
+def _saved(model: onnx.ModelProto, path: Path) -> bool:
+    """Write a model unless it is too large for one file (2 GB); tell whether it was written."""
     try:
-        content: bytes = model.SerializeToString()
+        content = model.SerializeToString()
     except (ValueError, EncodeError):
-        return None
-    return content
+        return False
+    path.write_bytes(content)
+    return True
 
 
 def whole_model(path: Path) -> onnx.ModelProto:
@@ -383,8 +375,10 @@ class DivergenceSearch:
         """
         self.seed = settings.seeds[0] if seed is None else seed
         made = names_made_by_shape(read_model(candidate).graph)
+        self.settings = settings
         self.fed = feed(original, settings, made)
-        self.candidate = _candidate(candidate, self.fed.source, settings)
+        source = ModelSource(candidate, libraries=settings.custom_ops, execution=settings.execution)
+        self.candidate = refilled(source, self.fed.source.weights)
         self.specimen = Specimen(self.fed, self.seed)
         self.wirings = self.specimen.wiring, Wiring(whole_model(candidate))
 
@@ -397,7 +391,8 @@ class DivergenceSearch:
         Raises:
             RunError: A model does not run with optimisation off.
         """
-        return Inside(self.fed, self.candidate, self.wirings, self.seed, cap).compare()
+        judge = Judge(self.settings, self.fed.facts, self.seed)
+        return Inside(self.fed, self.candidate, self.wirings, judge, cap).compare()
 
     @property
     def shared(self) -> dict[str, str]:
@@ -435,7 +430,7 @@ class DivergenceSearch:
             for n in wanted
         )
         return CutPair(
-            _written(folder, wanted, values, at.original),
+            _write_data(folder, wanted, [at.original], values),
             names,
             ((at.original, at.candidate),),
             _labels(self.wirings[0], ours),
@@ -448,37 +443,6 @@ class DivergenceSearch:
             return self.specimen.values(names)
         except RunError:
             return None
-
-
-def _saved(model: onnx.ModelProto, path: Path) -> bool:
-    """Write a model unless it is too large for one file; tell whether it was."""
-    content = serialised(model)
-    if content is not None:
-        path.write_bytes(content)
-    return content is not None
-
-
-def _written(
-    folder: Path, names: Sequence[str], values: Mapping[str, Array | list[Array]], end: str
-) -> tuple[Item, ...]:
-    """Write what is fed, and what the original gives for it."""
-    (folder / DATA).mkdir(exist_ok=True)
-    items = []
-    for number, name in enumerate(names):
-        file = f"{DATA}/input_{number}.pb"
-        write_feed(folder / file, name, values[name])
-        items.append(Item(file, name, isinstance(values[name], list)))
-    write_feed(folder / DATA / "output_0.pb", end, values[end])
-    return tuple(items)
-
-
-def _candidate(path: Path, original: ModelSource, settings: Settings) -> ModelSource:
-    """Return the candidate to run, with the weights that the original was given."""
-    if not original.weights:
-        return ModelSource(path, libraries=settings.custom_ops, execution=settings.execution)
-    content = replace_weights(read_model(path), original.weights)
-    deployed = replace(original, libraries=settings.custom_ops, execution=settings.execution)
-    return replace(deployed, path=path, content=content)
 
 
 def _labels(wiring: Wiring, nodes: set[int]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from dplcli.errors import UsageError
 from dplcli.files import is_text, text_path
-from dplcli.verify.model import read_whole
+from dplcli.verify.model import dtype_name, model_of, read_whole
 from dplcli.verify.settings import (
     CPU,
     Array,
@@ -31,6 +31,8 @@ from dplcli.verify.settings import (
     ShortageError,
     is_exotic,
 )
+
+RUNTIME_VERSION: str = ort.__version__
 
 # What onnxruntime says, as one clean line.
 
@@ -147,8 +149,6 @@ def wrap(feed: Feed) -> ort.OrtValue:
         )
     if not is_exotic(feed):
         return ort.OrtValue.ortvalue_from_numpy(feed)
-    import onnx  # noqa: PLC0415  # slow to load, and rarely needed
-
     dtype = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
     raw = feed.view(np.uint16 if feed.dtype.itemsize > 1 else np.uint8)
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(raw), dtype)
@@ -165,8 +165,6 @@ def unwrap(value: ort.OrtValue) -> Leaf:
     shape = tuple(value.shape())
     size = (int(np.prod(shape)) * _BITS[inner] + _BYTE - 1) // _BYTE
     raw = ctypes.string_at(value.data_ptr(), size) if size else b""
-    from dplcli.verify.model import dtype_name  # noqa: PLC0415  # loads onnx
-
     name = dtype_name(value.element_type())
     if inner != "bfloat16":
         codes = _unpacked(raw, _BITS[inner])[: int(np.prod(shape))]
@@ -391,7 +389,7 @@ def _load(source: ModelSource) -> onnx.ModelProto:
     """Read the model; refilled weights are put in, which are declared external without a file."""
     if source.content is None:
         return read_whole(source.path)
-    model = onnx.load_from_string(source.content)
+    model = model_of(source)
     weights = source.weights or {}
     for tensor in model.graph.initializer:
         if tensor.name in weights:

@@ -3,9 +3,10 @@
 import math
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
@@ -25,7 +26,7 @@ from dplcli.ir.operators import (
     can_stand_for_weight,
     is_weight_use,
 )
-from dplcli.verify.compare import Judge
+from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.model import (
     Dataflow,
     Domain,
@@ -34,12 +35,15 @@ from dplcli.verify.model import (
     Purpose,
     attribute,
     input_domain,
+    input_ports,
     kind_of,
     leaving,
     output_ports,
+    read_model,
     small_values,
 )
-from dplcli.verify.run import Runner
+from dplcli.verify.power import blind_outputs
+from dplcli.verify.run import Runner, open_original
 from dplcli.verify.settings import (
     CORNERS,
     Array,
@@ -47,9 +51,12 @@ from dplcli.verify.settings import (
     InputChoice,
     InputFunction,
     InputRequest,
+    ModelSource,
     Outputs,
     RunError,
-    is_exotic,
+    Settings,
+    map_feeds,
+    storable,
 )
 
 # Making somebody's values fit an input: its type, its rank, its fixed dimensions.
@@ -908,24 +915,16 @@ def asked_range(port: Port, low: float, high: float) -> Range:
     if port.dtype == onnx.TensorProto.STRING:
         raise UsageError(f"a range is given for {port.name!r}, which is a string")
     wanted = onnx.helper.tensor_dtype_to_np_dtype(port.dtype)
-    least, most = (0, 1) if wanted.kind == "b" else _limits(wanted)
-    least, most = max(least, -_MOST_EXACT), min(most, _MOST_EXACT)
+    least, most = 0, 1
+    if wanted.kind != "b":
+        info = ml_dtypes.iinfo(wanted)  # type: ignore[no-untyped-call]
+        least, most = max(int(info.min), -_MOST_EXACT), min(int(info.max), _MOST_EXACT)
     if low != int(low) or high != int(high) or low < least or high > most:
         raise UsageError(
             f"the range of {port.name!r} is {low:g} to {high:g}, but it is {port.type_name}",
             hint=f"give whole numbers from {least} to {most}",
         )
     return Range("integers", low, high, how)
-
-
-def _limits(wanted: np.dtype[np.generic]) -> tuple[int, int]:
-    """Return the smallest and the largest number of a type of whole numbers."""
-    bits = int(wanted.name.removeprefix("u").removeprefix("int"))
-    return (
-        (0, 2**bits - 1)
-        if wanted.name.startswith("u")
-        else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    )
 
 
 def is_bold(port: Port, domain: Domain) -> bool:
@@ -1092,10 +1091,9 @@ def describe(port: Port, how: str, shape: tuple[int, ...], fed: Sequence[Feed]) 
 
 
 def _numeric(fed: Sequence[Feed]) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    for feed in fed:
-        for array in feed if isinstance(feed, list) else [feed]:
-            if array is not None and array.size and array.dtype.kind not in "OUSc":
-                yield array.astype(np.float64)
+    for array in (array for feed in fed for array in _arrays(feed)):
+        if array.size and array.dtype.kind not in "OUSc":
+            yield array.astype(np.float64)
 
 
 # Corner values: all zero, all negative, large, denormal, each where an input allows it.
@@ -1129,19 +1127,14 @@ def corner_feeds(
     """
     moved = dict(feeds)
     for name, chosen in ranges.items():
-        feed = feeds[name]
-        if chosen.kind not in _ORDERED or feed is None:
-            continue
-        if isinstance(feed, list):
-            moved[name] = [_at_corner(corner, item, chosen) for item in feed]
-        else:
-            moved[name] = _at_corner(corner, feed, chosen)
+        if chosen.kind in _ORDERED:
+            moved |= map_feeds(partial(_at_corner, corner, chosen), {name: feeds[name]})
     return None if _is_same(moved, feeds) else moved
 
 
 def _is_same(moved: Mapping[str, Feed], feeds: Mapping[str, Feed]) -> bool:
     return all(
-        np.array_equal(np.asarray(a), np.asarray(b))
+        np.array_equal(a, b)
         for name in feeds
         for a, b in zip(_arrays(moved[name]), _arrays(feeds[name]), strict=True)
     )
@@ -1153,7 +1146,7 @@ def _arrays(feed: Feed) -> list[Array]:
     return feed if isinstance(feed, list) else [feed]
 
 
-def _at_corner(corner: str, array: Array, chosen: Range) -> Array:
+def _at_corner(corner: str, chosen: Range, array: Array) -> Array:
     """Return an array of the same type and shape at *corner*, inside what *chosen* allows."""
     if array.dtype.name not in _FLOATS and array.dtype.kind not in "iu":
         return array
@@ -1188,14 +1181,7 @@ def _info(dtype: np.dtype[np.generic]) -> np.finfo[np.floating]:
 
 def nudged(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
     """Return *feeds* with every float moved by a few roundings, up and down in turn."""
-    return {
-        name: [_nudge(item) for item in feed]
-        if isinstance(feed, list)
-        else feed
-        if feed is None
-        else _nudge(feed)
-        for name, feed in feeds.items()
-    }
+    return map_feeds(_nudge, feeds)
 
 
 def _nudge(array: Array) -> Array:
@@ -1585,6 +1571,101 @@ def _sizes_in(message: str) -> list[int]:
     return [int(number) for number in numbers if int(number) > 1]
 
 
+# The original as it runs: on inputs that it accepts, with weights that let its outputs tell.
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The original, what it was fed, and what it gave with optimisation off.
+
+    Attributes:
+        source: What ran: the file, or a copy with refilled weights.
+        facts: What it says about its values.
+        stimulus: What it was fed.
+        outputs: What it gave, per case.
+        blind: Outputs that ignore what it is fed.
+    """
+
+    source: ModelSource
+    facts: Facts
+    stimulus: Stimulus
+    outputs: dict[int, Outputs]
+    blind: tuple[str, ...]
+
+    @property
+    def feeds(self) -> Mapping[int, Mapping[str, Feed]]:
+        """What it was fed, per case and input."""
+        return self.stimulus.feeds
+
+
+def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to tell
+    path: Path,
+    flow: Dataflow,
+    facts: Facts,
+    settings: Settings,
+    *,
+    made: Collection[str] | None = None,
+    create: Callable[[ModelSource], Runner],
+    say: Callable[[str], None] = lambda _: None,
+) -> Reference:
+    """Run the original on inputs that it accepts, with new weights if that was asked for.
+
+    Refilled matrices are made smaller, step by step, while some output ignores the inputs.
+
+    Args:
+        path: The original.
+        flow: What it holds.
+        facts: What it says about its outputs.
+        settings: Seeds, sizes, wishes for the inputs, whether to refill weights.
+        made: If given, only weights of these names are refilled.
+        create: Creates a session with optimisation off.
+        say: Called with a short phrase before each step that may take long.
+
+    Raises:
+        VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
+    """
+    found = find_weights(flow) if settings.refill_weights else []
+    weights = [weight for weight in found if made is None or weight.name in made]
+    drawer = Drawer(weights, settings.seeds[0])
+    ports = input_ports(flow.model.graph)
+    judge = Judge(settings, facts, settings.seeds[0])
+
+    def attempt(gain: float) -> Reference:
+        source = ModelSource(path, execution=settings.execution.plain())
+        if weights:
+            say(f"refilling {len(weights):,} weights")
+            source = refilled(source, drawer.values(gain))
+        source, runner = open_original(source, settings.custom_ops, create)
+        say("looking for inputs that the original accepts")
+        stimulus, outputs = find_stimulus(
+            flow,
+            ports,
+            runner,
+            settings.seeds,
+            settings.sizes,
+            request=settings.request,
+            judge=judge,
+        )
+        runs = list(outputs.values())
+        blind = blind_outputs(judge, runs) if ports and len(runs) > 1 else ()
+        return Reference(source, facts, stimulus, outputs, blind)
+
+    reference = attempt(MATRIX_GAINS[0])
+    for gain in MATRIX_GAINS[1:]:
+        if not weights or not reference.blind:
+            break
+        reference = attempt(gain)
+    return reference
+
+
+def refilled(source: ModelSource, values: Mapping[str, Array] | None) -> ModelSource:
+    """Return *source* with these weights, a copy in memory; the file itself if there are none."""
+    if not values:
+        return source
+    content = replace_weights(read_model(source.path), values)
+    return replace(source, content=content, weights=values)
+
+
 # Writing what was fed, so that a comparison can be run again, here or by other tools.
 
 
@@ -1651,10 +1732,7 @@ def _members(cases: Mapping[str, Mapping[str, Feed]]) -> Iterator[tuple[str, Arr
 
 
 def _add(archive: zipfile.ZipFile, name: str, array: Array) -> None:
-    plain = array.astype(str) if array.dtype.kind == "O" else array
-    if is_exotic(plain):
-        plain = plain.view(np.dtype(f"V{plain.dtype.itemsize}"))
     member = zipfile.ZipInfo(f"{name}.npy", _TIME)
     member.compress_type = zipfile.ZIP_DEFLATED
     with archive.open(member, "w", force_zip64=True) as file:
-        np.lib.format.write_array(file, plain, allow_pickle=False)
+        np.lib.format.write_array(file, storable(array), allow_pickle=False)

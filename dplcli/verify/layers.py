@@ -9,54 +9,40 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from dplcli.verify.compare import FLOATS, REFERENCE_LEVEL, Facts, facts_of, make_judge, value_depths
-from dplcli.verify.inputs import MATRIX_GAINS, Drawer, find_stimulus, find_weights, replace_weights
+from dplcli.verify.compare import FLOATS, REFERENCE_LEVEL, facts_of, value_depths
+from dplcli.verify.inputs import open_reference
 from dplcli.verify.model import (
     Dataflow,
     digests,
-    input_ports,
     logged_values,
+    model_of,
     read_model,
     same_digest,
 )
-from dplcli.verify.power import blind_outputs
-from dplcli.verify.run import Runner, open_original
-from dplcli.verify.settings import Leaf, ModelSource, RunError
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import Leaf, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dplcli.verify.compare import Judge
+    from dplcli.verify.inputs import Reference
     from dplcli.verify.model import Wiring
-    from dplcli.verify.settings import Array, Feed, OutputComparison, Outputs, Settings
+    from dplcli.verify.settings import (
+        Array,
+        Feed,
+        ModelSource,
+        OutputComparison,
+        Outputs,
+        Settings,
+    )
 
 
 # What flows through a model: inputs that it accepts, and the values inside it.
 
 
-@dataclass(frozen=True)
-class Fed:
-    """A model with inputs that it runs on.
-
-    Attributes:
-        source: What runs: the file, or a copy with refilled weights.
-        feeds: What it is fed, by seed and input.
-        facts: What it says about its values.
-        settings: How it is compared.
-    """
-
-    source: ModelSource
-    feeds: Mapping[int, Mapping[str, Feed]]
-    facts: Facts
-    settings: Settings
-
-    def judge(self, level: str, seed: int) -> Judge:
-        """Return who compares values of this model with others."""
-        return make_judge(self.settings, self.facts, seed, level=level)
-
-
-def feed(path: Path, settings: Settings, made: Collection[str] | None = None) -> Fed:
+def feed(path: Path, settings: Settings, made: Collection[str] | None = None) -> Reference:
     """Find inputs that the model at *path* runs on, as the verification does.
 
     Args:
@@ -68,36 +54,15 @@ def feed(path: Path, settings: Settings, made: Collection[str] | None = None) ->
         VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
     """
     flow = Dataflow(read_model(path))
-    weights = find_weights(flow) if settings.refill_weights else []
-    weights = [weight for weight in weights if made is None or weight.name in made]
     facts = replace(facts_of(flow), depths=value_depths(flow))
-    execution, first = settings.execution.plain(), settings.seeds[0]
-    judge = make_judge(settings, facts, first)
-    ports = input_ports(flow.model.graph)
-    drawer = Drawer(weights, first)
-    gains = list(MATRIX_GAINS if weights else MATRIX_GAINS[:1])
-    while True:
-        source, gain = ModelSource(path, execution=execution), gains.pop(0)
-        if weights:
-            values = drawer.values(gain)
-            content = replace_weights(read_model(path), values)
-            source = replace(source, content=content, weights=values)
-        source, runner = open_original(source, settings.custom_ops, _with_optimisation_off)
-        stimulus, outputs = find_stimulus(
-            flow,
-            ports,
-            runner,
-            settings.seeds,
-            settings.sizes,
-            request=settings.request,
-            judge=judge,
-        )
-        if not gains or not blind_outputs(judge, list(outputs.values())):
-            return Fed(source, stimulus.feeds, facts, settings)
-
-
-def _with_optimisation_off(source: ModelSource) -> Runner:
-    return Runner(source, REFERENCE_LEVEL)
+    return open_reference(
+        path,
+        flow,
+        facts,
+        settings,
+        made=made,
+        create=lambda source: Runner(source, REFERENCE_LEVEL),
+    )
 
 
 def capture(source: ModelSource, names: Iterable[str], feeds: Mapping[str, Feed]) -> Outputs:
@@ -106,16 +71,23 @@ def capture(source: ModelSource, names: Iterable[str], feeds: Mapping[str, Feed]
     Raises:
         RunError: onnxruntime does not run it.
     """
-    model = read_model(source.path) if source.content is None else onnx.ModelProto()
-    if source.content is not None:
-        model.ParseFromString(source.content)
-    wanted = list(names)
+    model = model_of(source)
     declared = {info.name: info for info in model.graph.output}
+    return _run_for(
+        source, model, [declared.get(name, onnx.ValueInfoProto(name=name)) for name in names], feeds
+    )
+
+
+def _run_for(
+    source: ModelSource,
+    model: onnx.ModelProto,
+    wanted: Iterable[onnx.ValueInfoProto],
+    feeds: Mapping[str, Feed],
+) -> Outputs:
+    """Run *model*, made of *source*, for other outputs."""
     del model.graph.output[:]
-    for name in wanted:
-        model.graph.output.append(declared.get(name, onnx.ValueInfoProto(name=name)))
-    runner = Runner(replace(source, content=model.SerializeToString()), REFERENCE_LEVEL)
-    return runner.run(feeds)
+    model.graph.output.extend(wanted)
+    return Runner(replace(source, content=model.SerializeToString()), REFERENCE_LEVEL).run(feeds)
 
 
 def value_of(leaves: Sequence[Leaf]) -> Array | list[Array] | None:
@@ -153,9 +125,6 @@ def _element_type(array: Array) -> int:
 
 # Values inside a model, a few at a time, so that they never fill the memory.
 
-
-DEFAULT_CAP = 256 << 20
-"""Bytes of intermediate values that are held at once, of one model."""
 
 _WIDEST = 8
 _SAMPLE = 512
@@ -195,9 +164,7 @@ class ValueStream:
         cap: How many bytes of values to hold at once; one value may need more.
     """
 
-    def __init__(
-        self, source: ModelSource, feeds: Mapping[str, Feed], cap: int = DEFAULT_CAP
-    ) -> None:
+    def __init__(self, source: ModelSource, feeds: Mapping[str, Feed], cap: int) -> None:
         self.source = source
         self.feeds = feeds
         self.cap = cap
@@ -220,20 +187,13 @@ class ValueStream:
 
     def _measure(self, names: Sequence[str]) -> dict[str, int]:
         """Let the model itself count elements, so that nothing large is handed over."""
-        model = onnx.ModelProto()
-        if self.source.content is None:
-            model = read_model(self.source.path)
-        else:
-            model.ParseFromString(self.source.content)
-        del model.graph.output[:]
+        model = model_of(self.source)
+        wanted = []
         for name in names:
             count = f"{_PREFIX}{name}"
             model.graph.node.add(op_type="Size", input=[name], output=[count], name=count)
-            shape: list[int] = []
-            info = onnx.helper.make_tensor_value_info(count, onnx.TensorProto.INT64, shape)
-            model.graph.output.append(info)
-        counted = replace(self.source, content=model.SerializeToString())
-        values = Runner(counted, REFERENCE_LEVEL).run(self.feeds)
+            wanted.append(onnx.helper.make_tensor_value_info(count, onnx.TensorProto.INT64, []))
+        values = _run_for(self.source, model, wanted, self.feeds)
         return {name: int(values[_PREFIX + name][0].data) * _WIDEST for name in names}
 
     def chunks(self, sizes: Mapping[str, int]) -> Iterator[list[str]]:
@@ -611,26 +571,25 @@ class Inside:
     """Two models that run on the same inputs, looked into.
 
     Args:
-        fed: The original and its inputs.
+        reference: The original and its inputs.
         candidate: The candidate.
         wirings: The main graphs of both.
-        seed: Which inputs to use.
+        judge: Compares values of the two, with optimisation off.
         cap: How many bytes of values to hold at once, of each model.
     """
 
     def __init__(
         self,
-        fed: Fed,
+        reference: Reference,
         candidate: ModelSource,
         wirings: tuple[Wiring, Wiring],
-        seed: int,
-        cap: int = DEFAULT_CAP,
+        judge: Judge,
+        cap: int,
     ) -> None:
-        self.seed = seed
         self.wirings = wirings
-        self.judge = fed.judge(REFERENCE_LEVEL, seed)
-        feeds = fed.feeds[seed]
-        self.streams = ValueStream(fed.source, feeds, cap), ValueStream(candidate, feeds, cap)
+        self.judge = judge
+        feeds = reference.feeds[judge.seed]
+        self.streams = ValueStream(reference.source, feeds, cap), ValueStream(candidate, feeds, cap)
 
     def align(self) -> Alignment:
         """Find which values ought to be the same.
@@ -675,7 +634,7 @@ class Inside:
         dropped = len(doubtful)
         mine, other = (len(names) + dropped for names in alignment.unaligned())
         peak = max(stream.peak for stream in self.streams)
-        return Layers(kept, (mine, other), self.seed, peak, doubtful)
+        return Layers(kept, (mine, other), self.judge.seed, peak, doubtful)
 
     def _meant(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         """Leave out pairs that differ and yet lead to nothing that does.

@@ -33,7 +33,7 @@ from dplcli.ir.operators import (
 )
 from dplcli.onnx_io import parse_model, read_model_file
 from dplcli.onnx_io.infer import INFERENCE_ERRORS, Expansion, infer_shapes
-from dplcli.verify.settings import TIMEOUT, Execution
+from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -107,6 +107,13 @@ def read_model(path: Path) -> onnx.ModelProto:
         InvalidModelError: A name in it is not UTF-8.
     """
     return parse_model(read_model_file(path), path)[0]
+
+
+def model_of(source: ModelSource) -> onnx.ModelProto:
+    """Read what *source* runs, without its external data."""
+    if source.content is None:
+        return read_model(source.path)
+    return onnx.load_model_from_string(source.content)
 
 
 def read_whole(path: Path) -> onnx.ModelProto:
@@ -432,6 +439,15 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from item.graphs
 
 
+def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield *nodes* and those of the bodies inside them, however deep."""
+    pending = [nodes]
+    while pending:
+        for node in pending.pop():
+            yield node
+            pending += [graph.node for graph in subgraphs(node)]
+
+
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
     """Return an attribute by name."""
     return next((item for item in node.attribute if item.name == name), None)
@@ -611,12 +627,7 @@ def _captured(graph: onnx.GraphProto) -> Iterator[str]:
 
 def _made(node: onnx.NodeProto) -> Iterator[str]:
     """Yield what a node makes, and what is made in its bodies."""
-    pending = [node]
-    while pending:
-        current = pending.pop()
-        yield from filter(None, current.output)
-        for graph in subgraphs(current):
-            pending.extend(graph.node)
+    return (name for inner in nested_nodes([node]) for name in inner.output if name)
 
 
 # What a model that dpl wrote says of itself: which values it took over from the original.

@@ -43,10 +43,6 @@ class Opinion:
     models_agree: bool | None = None
     problem: str = ""
 
-    def to_json(self) -> dict[str, object]:
-        """Return the fields in a fixed order."""
-        return dict(vars(self))
-
     def __str__(self) -> str:
         """Return what a reader is told."""
         where = f"{self.output} at level {self.level}, seed {self.seed}"
@@ -316,9 +312,7 @@ class Settings:
             )
         if not self.levels:
             raise UsageError("at least one optimisation level is needed")
-        for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
-            if tolerance is not None and not 0 <= tolerance < math.inf:
-                raise UsageError(f"{name} must be a number of 0 or more (got {tolerance})")
+        Override(self.rtol, self.atol)  # refuses what is no tolerance
         if self.mutants < 0:
             raise UsageError(f"the number of mutants must not be negative (got {self.mutants})")
         if self.min_power is not None and not 0 <= self.min_power <= 1:
@@ -380,13 +374,6 @@ class Figures:
     needed_atol: float | None = None
     steps: int | None = None
     sensitivity: float | None = None
-
-    def to_json(self) -> dict[str, object]:
-        """Return the fields in a fixed order, tuples as lists."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in vars(self).items()
-        }
 
 
 @dataclass(frozen=True)
@@ -476,13 +463,12 @@ class OutputComparison:
 
     def to_json(self) -> dict[str, object]:
         """Return the fields in a fixed order, tuples as lists; every number is finite."""
-        values = dict(vars(self))
-        del values["by_seed"]
-        del values["figures"]
-        values |= self.figures.to_json()
-        values["shape"] = list(self.shape)
-        values["worst_index"] = None if self.worst_index is None else list(self.worst_index)
-        return values
+        record = vars(self) | vars(self.figures)
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in record.items()
+            if key not in {"by_seed", "figures"}
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -552,7 +538,7 @@ class VerificationResult:
             "reasons": list(self.reasons),
             "seeds": list(self.seeds),
             "levels": list(self.levels),
-            "inputs": [dict(vars(choice), shape=list(choice.shape)) for choice in self.inputs],
+            "inputs": [vars(choice) | {"shape": list(choice.shape)} for choice in self.inputs],
             "outputs": [output.to_json() for output in self.outputs],
             "power": {
                 "blind_outputs": list(self.blind_outputs),
@@ -560,7 +546,7 @@ class VerificationResult:
             },
             "refilled": self.refilled,
             "cases": [{"seed": seed, "name": name} for seed, name in self.cases.items()],
-            "third_opinion": [opinion.to_json() for opinion in self.opinions],
+            "third_opinion": [dict(vars(opinion)) for opinion in self.opinions],
             "warnings": list(self.warnings),
         }
 
@@ -571,12 +557,30 @@ class VerificationResult:
 Array = npt.NDArray[np.generic]
 Feed = Array | list[Array] | None
 
+
+def map_feeds(change: Callable[[Array], Array], feeds: Mapping[str, Feed]) -> dict[str, Feed]:
+    """Return *feeds* with every array changed; what is absent stays absent."""
+    return {
+        name: [change(array) for array in feed]
+        if isinstance(feed, list)
+        else (None if feed is None else change(feed))
+        for name, feed in feeds.items()
+    }
+
+
 _ADDED = 2  # what numpy calls an element type that another package registered
 
 
 def is_exotic(array: Array) -> bool:
     """Tell whether numpy itself lacks the element type: ml_dtypes adds bfloat16, float8, ..."""
     return array.dtype.isbuiltin == _ADDED
+
+
+def storable(array: Array) -> Array:
+    """Return *array* as numpy's files hold it: words as text, types that numpy lacks as bytes."""
+    if array.dtype.kind == "O":
+        return array.astype(str)
+    return array.view(f"V{array.dtype.itemsize}") if is_exotic(array) else array
 
 
 class RunError(Exception):
