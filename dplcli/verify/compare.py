@@ -20,15 +20,8 @@ from dplcli.ir.operators import (
     REARRANGING,
     SUMMED,
 )
-from dplcli.verify.model import (
-    Dataflow,
-    Dims,
-    attribute,
-    dtype_name,
-    model_of,
-    nested_nodes,
-    subgraphs,
-)
+from dplcli.onnx_io.opset import all_nodes
+from dplcli.verify.model import Dataflow, Dims, attribute, dtype_name, model_of, subgraphs
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
     Array,
@@ -183,8 +176,8 @@ def facts_of(flow: Dataflow) -> Facts:
     model = flow.model
     rounds = any(
         _quantises(node) or node.op_type in _ROUND
-        for nodes in (model.graph.node, *(function.node for function in model.functions))
-        for node in nested_nodes(nodes)
+        for root in (model.graph, *model.functions)
+        for node in all_nodes(root)
     )
     return Facts(working_type(flow), output_depths(flow), _stepped_outputs(flow), rounds)
 

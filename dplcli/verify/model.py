@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import onnx
 from onnx.external_data_helper import load_external_data_for_model
@@ -32,7 +32,9 @@ from dplcli.ir.operators import (
     WANTS_UNIT,
 )
 from dplcli.onnx_io import parse_model, read_model_file
+from dplcli.onnx_io.convert import graphs_of
 from dplcli.onnx_io.infer import INFERENCE_ERRORS, Expansion, infer_shapes
+from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
 
 if TYPE_CHECKING:
@@ -386,28 +388,55 @@ class Dataflow:
         return frame.opened[id(node)], formals
 
 
-class WalkState(Protocol):
-    """Where a walk stands: a value, and what is known of the way to it; hashable."""
+@dataclass(frozen=True)
+class Waypoint:
+    """A value on the way from an input to its consumers.
 
-    @property
-    def name(self) -> str:
-        """The value; "" for an omitted one."""
+    Attributes:
+        frame: Where it is.
+        name: Its name; "" for an omitted one.
+        offset: What was added to it since the input.
+        cast: Whether it changed its type since the input.
+        mixed: Whether a matrix product lies between.
+    """
+
+    frame: Frame
+    name: str
+    offset: int = 0
+    cast: bool = False
+    mixed: bool = False
 
 
-P = TypeVar("P", bound=WalkState)
-
-
-def walk(start: P, onward: Callable[[P], Iterable[P]], most: int) -> None:
-    """Visit each place that can be reached once; stop after so many, however large the graph.
+def follow(
+    flow: Dataflow,
+    name: str,
+    look: Callable[[Waypoint, onnx.NodeProto, int], Iterable[Waypoint]],
+    most: int,
+) -> None:
+    """Follow a graph input through subgraphs and calls; stop after so many values.
 
     Args:
-        start: Where to begin.
-        onward: Looks at a place, and says where one gets from it.
-        most: How many places to know of at the most.
+        flow: The model.
+        name: The input.
+        look: Looks at a node that reads a value in some slot, and says which values the walk goes
+            on to.
+        most: How many values to know of at the most, however large the graph.
     """
+    start = Waypoint(flow.main, name)
     pending, seen = [start], {start}
     while pending and len(seen) < most:
-        for place in onward(pending.pop()):
+        here = pending.pop()
+        reached = [
+            replace(here, frame=frame, name=n) for frame, n in leaving(here.frame, here.name)
+        ]
+        for node, slot in here.frame.body.consumers.get(here.name, ()):
+            if (entered := flow.enter(here.frame, node)) is not None:
+                frame, formals = entered
+                reached += [replace(here, frame=frame, name=n) for n in formals[slot : slot + 1]]
+            else:
+                reached += [replace(here, name=n) for n in entering(node, slot)]
+                reached += look(here, node, slot)
+        for place in reached:
             if place.name and place not in seen:
                 seen.add(place)
                 pending.append(place)
@@ -433,19 +462,7 @@ def entering(node: onnx.NodeProto, slot: int) -> Iterator[str]:
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the graphs that *node* holds as attributes."""
-    for item in node.attribute:
-        if item.type == onnx.AttributeProto.GRAPH:
-            yield item.g
-        yield from item.graphs
-
-
-def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield *nodes* and those of the bodies inside them, however deep."""
-    pending = [nodes]
-    while pending:
-        for node in pending.pop():
-            yield node
-            pending += [graph.node for graph in subgraphs(node)]
+    return (graph for _, graph in graphs_of(node))
 
 
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
@@ -627,7 +644,9 @@ def _captured(graph: onnx.GraphProto) -> Iterator[str]:
 
 def _made(node: onnx.NodeProto) -> Iterator[str]:
     """Yield what a node makes, and what is made in its bodies."""
-    return (name for inner in nested_nodes([node]) for name in inner.output if name)
+    yield from filter(None, node.output)
+    for graph in subgraphs(node):
+        yield from (name for inner in all_nodes(graph) for name in inner.output if name)
 
 
 # What a model that dpl wrote says of itself: which values it took over from the original.
@@ -711,46 +730,22 @@ class Purpose(Enum):
     ANGLE = "angle"
 
 
-@dataclass(frozen=True)
-class _PurposeState:
-    """A value on the way; *mixed* tells whether a matrix product lies between."""
-
-    frame: Frame
-    name: str
-    mixed: bool = False
-
-
 def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
     """Return whether *port* masks an attention or turns by an angle; nothing for other types."""
     found: set[Purpose] = set()
-    if port.dtype not in _WHOLE:
-        return found
-    start = _PurposeState(flow.main, port.name)
-    walk(start, lambda place: _purpose_onward(flow, place, found), _MOST_PURPOSE_STATES)
-    return found
 
-
-def _purpose_onward(
-    flow: Dataflow, place: _PurposeState, found: set[Purpose]
-) -> Iterator[_PurposeState]:
-    for frame, name in leaving(place.frame, place.name):
-        yield _PurposeState(frame, name, place.mixed)
-    for node, slot in place.frame.body.consumers.get(place.name, ()):
-        if (entered := flow.enter(place.frame, node)) is not None:
-            frame, formals = entered
-            for name in formals[slot : slot + 1]:
-                yield _PurposeState(frame, name, place.mixed)
-            continue
-        if (node.op_type, slot) in MASK_SLOTS and not place.mixed:
+    def look(here: Waypoint, node: onnx.NodeProto, slot: int) -> Iterator[Waypoint]:
+        if (node.op_type, slot) in MASK_SLOTS and not here.mixed:
             found.add(Purpose.MASK)
         elif node.op_type in _TURNS:
             found.add(Purpose.ANGLE)
-        for name in entering(node, slot):
-            yield _PurposeState(place.frame, name, place.mixed)
         if _carries(node.op_type, slot):
-            mixed = place.mixed or node.op_type in _MIXES
-            for name in node.output:
-                yield _PurposeState(place.frame, name, mixed)
+            mixed = here.mixed or node.op_type in _MIXES
+            yield from (replace(here, name=name, mixed=mixed) for name in node.output)
+
+    if port.dtype in _WHOLE:
+        follow(flow, port.name, look, _MOST_PURPOSE_STATES)
+    return found
 
 
 def _carries(op_type: str, slot: int) -> bool:
@@ -790,16 +785,6 @@ class Domain:
     uses: set[Purpose] = field(default_factory=set)
 
 
-@dataclass(frozen=True)
-class _DomainState:
-    """A value on the way; *cast* tells whether it changed its type since the input."""
-
-    frame: Frame
-    name: str
-    offset: int = 0
-    cast: bool = False
-
-
 def input_domain(flow: Dataflow, port: Port) -> Domain:
     """Follow *port* to its consumers and collect what they allow.
 
@@ -807,32 +792,20 @@ def input_domain(flow: Dataflow, port: Port) -> Domain:
     large one; what lies behind is then not asked.
     """
     domain = Domain(uses=purposes(flow, port))
-    start = _DomainState(flow.main, port.name)
-    walk(start, lambda place: _domain_onward(flow, place, domain), _MOST_DOMAIN_STATES)
+
+    def look(here: Waypoint, node: onnx.NodeProto, slot: int) -> Iterator[Waypoint]:
+        _note(domain, here, node, slot)
+        if slot in VALUES_FROM.get(node.op_type, ()):
+            cast = here.cast or node.op_type == "Cast"
+            yield from (replace(here, name=name, cast=cast) for name in node.output)
+        elif (step := _constant_step(here.frame, node, slot)) is not None:
+            yield replace(here, name=node.output[0], offset=here.offset + step)
+
+    follow(flow, port.name, look, _MOST_DOMAIN_STATES)
     return domain
 
 
-def _domain_onward(flow: Dataflow, place: _DomainState, domain: Domain) -> Iterator[_DomainState]:
-    for frame, name in leaving(place.frame, place.name):
-        yield _DomainState(frame, name, place.offset, place.cast)
-    for node, slot in place.frame.body.consumers.get(place.name, ()):
-        if (entered := flow.enter(place.frame, node)) is not None:
-            frame, formals = entered
-            for name in formals[slot : slot + 1]:
-                yield _DomainState(frame, name, place.offset, place.cast)
-            continue
-        _note(domain, place, node, slot)
-        for name in entering(node, slot):
-            yield _DomainState(place.frame, name, place.offset, place.cast)
-        if slot in VALUES_FROM.get(node.op_type, ()):
-            cast = place.cast or node.op_type == "Cast"
-            for name in node.output:
-                yield _DomainState(place.frame, name, place.offset, cast)
-        elif (step := _constant_step(place.frame, node, slot)) is not None:
-            yield _DomainState(place.frame, node.output[0], place.offset + step, place.cast)
-
-
-def _note(domain: Domain, place: _DomainState, node: onnx.NodeProto, slot: int) -> None:
+def _note(domain: Domain, place: Waypoint, node: onnx.NodeProto, slot: int) -> None:
     key = (node.op_type, slot)
     if key in PART_SLOTS and not node.domain:
         dims = _data_dims(place.frame, node, 0)

@@ -17,9 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any, Literal, Protocol, cast
 
 import numpy as np
@@ -373,6 +371,7 @@ class _Pool:
                 self._idle.append(Worker())
 
     def take(self) -> Worker:
+        """Return a worker that runs nothing else."""
         with self._lock:
             self._settle()
             while self._idle and not self._idle[-1].is_alive:
@@ -382,6 +381,7 @@ class _Pool:
             return worker
 
     def give(self, worker: Worker, *, reusable: bool) -> None:
+        """Let others have *worker*, or end it."""
         self._returned.append((worker, reusable))
         if self._lock.acquire(blocking=False):
             try:
@@ -404,6 +404,7 @@ class _Pool:
                 worker.kill()
 
     def clear(self) -> None:
+        """End every worker, as at the end of the program."""
         if os.getpid() != self._owner:
             return
         for worker in [*self._idle, *self._busy]:
@@ -427,19 +428,9 @@ def warm_up() -> None:
         _POOL.warm_up()
 
 
-def take_worker() -> Worker:
-    """Return a worker that runs nothing else."""
-    return _POOL.take()
-
-
-def give_back(worker: Worker, *, reusable: bool) -> None:
-    """Let others have *worker*, or end it."""
-    _POOL.give(worker, reusable=reusable)
-
-
-def end_workers() -> None:
-    """End every worker, as at the end of the program."""
-    _POOL.clear()
+take_worker = _POOL.take
+give_back = _POOL.give
+end_workers = _POOL.clear
 
 
 def try_in_worker(libraries: Sequence[Path], provider: str, timeout: float | None) -> None:
@@ -468,8 +459,11 @@ _MORE_MEMORY = "give it more: --memory-limit"
 Kind = Literal["onnxruntime", "reference"]
 
 
-class _Engine(Protocol):
-    def run(self, feeds: Mapping[str, Feed]) -> Outputs: ...
+class Engine(Protocol):
+    """What can run a model that it was made for."""
+
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
+        """Return every output of the model."""
 
 
 class Runner:
@@ -483,17 +477,9 @@ class Runner:
             StoppedError: The process crashed, or took longer than allowed.
             UsageError: onnxruntime does not have the provider, or does not know an option.
         """
-        self._engine: _Engine
-        if source.execution.isolated and IS_POSSIBLE:
-            self._engine = _Remote(source, level, engine)
-        elif engine == "reference":
-            from dplcli.verify.engines import ReferenceSession  # noqa: PLC0415  # loads onnx
-
-            self._engine = ReferenceSession(source)
-        else:
-            from dplcli.verify.engines import Session  # noqa: PLC0415  # loads onnxruntime
-
-            self._engine = Session(source, level)
+        is_remote = source.execution.isolated and IS_POSSIBLE
+        create = _Remote if is_remote else _engine_here
+        self._engine: Engine = create(source, level, engine)
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.
@@ -503,6 +489,13 @@ class Runner:
             StoppedError: The process crashed, or took longer than allowed.
         """
         return self._engine.run(feeds)
+
+
+def _engine_here(source: ModelSource, level: str, engine: Kind) -> Engine:
+    from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
+
+    is_reference = engine == "reference"
+    return engines.ReferenceSession(source) if is_reference else engines.Session(source, level)
 
 
 def open_original(
@@ -656,13 +649,6 @@ _MEGABYTE = 1 << 20
 _FAILED = 70
 
 
-class Engine(Protocol):
-    """What can run a model that it was made for."""
-
-    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
-        """Return every output of the model."""
-
-
 def main(descriptor: int) -> None:
     """Serve until the other side closes the socket, and leave without farewell."""
     try:
@@ -711,37 +697,29 @@ def serve(at: socket.socket) -> None:
         header, arrays = receive(at)
         if header["do"] in {"open", "close"}:
             engine = None
-        if header["do"] == "open":
-            engine = _answer(at, partial(_open, engines, header, arrays))
-        elif header["do"] == "try":
-            libraries = [Path(name) for name in header["libraries"]]
-            _answer(
-                at, partial(engines.check_provider_and_libraries, libraries, header["provider"])
-            )
-        elif header["do"] == "run" and engine is not None:
-            _run(at, engine, header, arrays)
-        del arrays
+        answer: Header = {}
+        given: list[Array] = []
+        try:
+            match header["do"]:
+                case "open":
+                    engine = _open(header, arrays)
+                case "try":
+                    libraries = [Path(name) for name in header["libraries"]]
+                    engines.check_provider_and_libraries(libraries, header["provider"])
+                case "run" if engine is not None:
+                    answer, given = _run(engine, header, arrays)
+                case _:
+                    continue
+        except RunError as error:
+            kind = "memory" if isinstance(error, ShortageError) else "run"
+            answer = {"error": kind, "message": str(error)}
+        except UsageError as error:
+            answer = {"error": "usage", "message": error.message, "hint": error.hint}
+        send(at, answer, given)
+        del arrays, given
 
 
-def _answer(at: socket.socket, work: Callable[[], Engine | None]) -> Engine | None:
-    """Do *work*, and say that it is done, or why not."""
-    try:
-        made = work()
-    except RunError as error:
-        send(at, {"error": _kind_of(error), "message": str(error)})
-    except UsageError as error:
-        send(at, {"error": "usage", "message": error.message, "hint": error.hint})
-    else:
-        send(at, {})
-        return made
-    return None
-
-
-def _kind_of(error: RunError) -> str:
-    return "memory" if isinstance(error, ShortageError) else "run"
-
-
-def _open(engines: ModuleType, header: Header, arrays: Sequence[Array]) -> Engine:
+def _open(header: Header, arrays: Sequence[Array]) -> Engine:
     execution = Execution(
         provider=header["provider"],
         options=tuple((key, text) for key, text in header["options"]),
@@ -757,12 +735,7 @@ def _open(engines: ModuleType, header: Header, arrays: Sequence[Array]) -> Engin
     )
     if execution.memory_limit is not None:
         _limit_memory(execution.memory_limit)
-    if header["engine"] == "reference":
-        from dplcli.verify.engines import ReferenceSession  # noqa: PLC0415  # loads onnx
-
-        return ReferenceSession(source)
-    session: Engine = engines.Session(source, header["level"])
-    return session
+    return _engine_here(source, header["level"], header["engine"])
 
 
 def _limit_memory(megabytes: int) -> None:
@@ -778,22 +751,18 @@ def _limit_memory(megabytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
-def _run(at: socket.socket, engine: Engine, header: Header, arrays: Sequence[Array]) -> None:
+def _run(engine: Engine, header: Header, arrays: Sequence[Array]) -> tuple[Header, list[Array]]:
     feeds: dict[str, Feed] = {
         name: [arrays[each] for each in place]
         if isinstance(place, list)
         else (None if place is None else arrays[place])
         for name, place in header["feeds"].items()
     }
-    try:
-        outputs = engine.run(feeds)
-        given = [leaf.data for leaves in outputs.values() for leaf in leaves]
-        places = iter(range(len(given)))
-        described = [
-            [name, [[leaf.label, leaf.dtype, next(places)] for leaf in leaves]]
-            for name, leaves in outputs.items()
-        ]
-    except RunError as error:
-        send(at, {"error": _kind_of(error), "message": str(error)})
-        return
-    send(at, {"outputs": described}, given)
+    outputs = engine.run(feeds)
+    given = [leaf.data for leaves in outputs.values() for leaf in leaves]
+    places = iter(range(len(given)))
+    described = [
+        [name, [[leaf.label, leaf.dtype, next(places)] for leaf in leaves]]
+        for name, leaves in outputs.items()
+    ]
+    return {"outputs": described}, given
