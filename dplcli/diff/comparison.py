@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
@@ -243,8 +243,6 @@ class Comparison:
             remarks=tuple(remarks),
         )
 
-    # -- nodes -------------------------------------------------------------------------------
-
     def _change(self, first: Node, second: Node) -> NodeChange | None:
         change = NodeChange(
             first,
@@ -281,12 +279,9 @@ class Comparison:
 
     def _operands(self, first: Node, second: Node) -> Operands:
         """Pair what two nodes read; leave out what is the same."""
-        olds, news = slots(first), slots(second)
-        length = max(len(olds), len(news))
-        padded = tuple((*values, *[None] * (length - len(values))) for values in (olds, news))
         differing = [
             (slot, before, after)
-            for slot, (before, after) in enumerate(zip(*padded, strict=True))
+            for slot, (before, after) in enumerate(zip_longest(slots(first), slots(second)))
             if not self.pairing.same_value(before, after)
         ]
         if len(differing) > 1 and is_commutative(first) and is_commutative(second):
@@ -312,8 +307,6 @@ class Comparison:
             return [(slot, old, new) for (slot, old), new in zip(left, news, strict=True)]
         found: list[tuple[int, Value | None, Value | None]] = [(s, old, None) for s, old in left]
         return found + [(places[-1], None, new) for new in news]
-
-    # -- inputs and outputs --------------------------------------------------------------------
 
     def _signature(self) -> Iterator[SignatureChange]:
         pairing = self.pairing
@@ -416,10 +409,7 @@ def _attribute(node: Node, name: str) -> Attribute | None:
 
 
 def _output_changes(first: Node, second: Node) -> Iterator[int]:
-    olds, news = first.outputs, second.outputs
-    for index in range(max(len(olds), len(news))):
-        old = olds[index] if index < len(olds) else None
-        new = news[index] if index < len(news) else None
+    for index, (old, new) in enumerate(zip_longest(first.outputs, second.outputs)):
         if (old is None) != (new is None):
             yield index
 
@@ -431,8 +421,6 @@ DEFAULT_IGNORED: frozenset[Facet] = frozenset(
     {"names", "order", "doc", "metadata", "value-info", "storage"}
 )
 """What does not count unless the reader says so: no number that a model computes depends on it."""
-
-_SECOND = 1
 
 
 class Differ:

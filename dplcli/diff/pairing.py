@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import COMMUTATIVE, RANDOM_OPS, draws_random, schema_of
@@ -30,8 +30,12 @@ if TYPE_CHECKING:
 
     NodePair = tuple[Node, Node]
 
+    Both: TypeAlias = tuple[list["T"], list["T"]]
+
     ValuePair = tuple[Value, Value]
 
+
+T = TypeVar("T")
 
 # What a node says by itself, in a form that can be compared between two models.
 
@@ -659,26 +663,15 @@ def bridges(pairing: Pairing, pair: NodePair) -> Iterator[NodePair]:
 
 
 def _nearest(pairing: Pairing, first: list[list[Node]], second: list[list[Node]]) -> list[NodePair]:
+    local = tuple(side.local("loose") for side in pairing.sides)
     for passed in range(1, _FARTHEST + 1):
         found: list[NodePair] = []
         for ours in range(passed + 1):
             if ours < len(first) and passed - ours < len(second):
-                found += _clear(pairing, first[ours], second[passed - ours])
+                found += unique_pairs(local, (first[ours], second[passed - ours]))
         if found:
             return found
     return []
-
-
-def _clear(pairing: Pairing, first: list[Node], second: list[Node]) -> Iterator[NodePair]:
-    """Pair the nodes of which there is one of a kind."""
-    kinds: dict[int, tuple[list[Node], list[Node]]] = {}
-    for which, nodes in enumerate((first, second)):
-        local = pairing.sides[which].local("loose")
-        for node in nodes:
-            kinds.setdefault(local[node], ([], []))[which].append(node)
-    for one, other in kinds.values():
-        if len(one) == 1 and len(other) == 1:
-            yield one[0], other[0]
 
 
 def _rings(pairing: Pairing, side: Side, node: Node, step: NextNodes) -> list[list[Node]]:
@@ -729,17 +722,13 @@ def pair_functions(first: Model, second: Model) -> list[FunctionPair]:
     ]
     rest = [[f for k, f in m.functions.items() if k not in shared] for m in (first, second)]
     while rest[0] and rest[1]:
-        aliases = aliases_of(pairs)
         numbers = Numbers()
-        bodies = (
-            _by_body(rest[0], ModelReader({}), numbers),
-            _by_body(rest[1], ModelReader(aliases), numbers),
+        readers_of = (ModelReader({}), ModelReader(aliases_of(pairs)))
+        forms = tuple(
+            {function: _body_form(function, reader, numbers) for function in functions}
+            for functions, reader in zip(rest, readers_of, strict=True)
         )
-        found = [
-            (bodies[0][form][0], bodies[1][form][0])
-            for form in bodies[0]
-            if len(bodies[0][form]) == 1 == len(bodies[1].get(form, ()))
-        ]
+        found = unique_pairs(forms, (rest[0], rest[1]))
         if not found:
             break
         pairs += found
@@ -751,15 +740,6 @@ def pair_functions(first: Model, second: Model) -> list[FunctionPair]:
 def aliases_of(pairs: list[FunctionPair]) -> dict[Key, Key]:
     """Return, for each function of the second model under another key: the first one's key."""
     return {other.key: one.key for one, other in pairs if one.key != other.key}
-
-
-def _by_body(
-    functions: list[Function], reader: ModelReader, numbers: Numbers
-) -> Mapping[Form, list[Function]]:
-    found: dict[Form, list[Function]] = {}
-    for function in functions:
-        found.setdefault(_body_form(function, reader, numbers), []).append(function)
-    return found
 
 
 def _body_form(function: Function, reader: ModelReader, numbers: Numbers) -> Form:
@@ -951,7 +931,7 @@ def _pair_equal(pairing: Pairing) -> None:
     """Pair nodes that compute the same; of several, those of which the same becomes."""
     first, second = pairing.sides
     made = (first.made("exact"), second.made("exact"))
-    classes = grouped(*made, (first.nodes, second.nodes))
+    classes = grouped(made, (first.nodes, second.nodes))
     doubtful: list[tuple[list[Node], list[Node]]] = []
     for one, other in classes:
         if len(one) == 1 and len(other) == 1:
@@ -962,7 +942,7 @@ def _pair_equal(pairing: Pairing) -> None:
         return
     used = (first.used("exact", pairing.returned(0)), second.used("exact", pairing.returned(1)))
     for nodes in doubtful:
-        for one, other in grouped(*used, nodes):
+        for one, other in grouped(used, nodes):
             _pair_all(pairing, zip(one, other, strict=False))
         free = [[n for n in members if not pairing.is_paired(n)] for members in nodes]
         _pair_all(pairing, zip(*free, strict=False))
@@ -979,7 +959,7 @@ def _pair_alike(pairing: Pairing) -> None:
         for which, side in enumerate(pairing.sides)
     )
     for colours in (both, made, used):
-        _pair_all(pairing, unique_pairs(colours[0], colours[1], pairing.rest()))
+        _pair_all(pairing, unique_pairs(colours, pairing.rest()))
 
 
 def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> None:
@@ -994,7 +974,7 @@ def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> Non
         before = len(pairing.forth)
         views = refine(pairing, nodes, detail)
         for distance, colours in reversed(list(enumerate(views))):
-            found = unique_pairs(*colours, pairing.rest())
+            found = unique_pairs(colours, pairing.rest())
             if not distance:
                 found = [
                     pair for pair in found if detail == "exact" and _has_weights(pairing, pair)
@@ -1014,7 +994,7 @@ def _pair_in_order(pairing: Pairing, growth: PairGrowth) -> None:
         colours = refine(pairing, nodes, detail)[-1]
         found = [
             pair
-            for one, other in grouped(*colours, nodes)
+            for one, other in grouped(colours, nodes)
             if len(one) == len(other)
             for pair in zip(one, other, strict=True)
         ]
@@ -1033,21 +1013,18 @@ def _pair_by_inputs(pairing: Pairing) -> None:
             inputs = [-1 if v is None else pairing.resolve(which, v) for v in slots(node)]
             found[node] = side.numbers(("reads", local[node], tuple(inputs)))
         keys.append(found)
-    for one, other in grouped(keys[0], keys[1], nodes):
+    for one, other in grouped(keys, nodes):
         _pair_all(pairing, zip(one, other, strict=False))
 
 
 def _pair_replaced(pairing: Pairing) -> None:
     """Pair nodes of different operators that read and give the same in the same places."""
     readers_of = _Places(pairing)
-    first, second = pairing.rest()
-    places: dict[object, tuple[list[Node], list[Node]]] = {}
-    for which, nodes in enumerate((first, second)):
-        for node in nodes:
-            place = readers_of.place(which, node)
-            if place is not None:
-                places.setdefault(place, ([], []))[which].append(node)
-    _pair_all(pairing, [(a[0], b[0]) for a, b in places.values() if len(a) == 1 and len(b) == 1])
+    found = tuple(
+        {n: place for n in nodes if (place := readers_of.place(which, n)) is not None}
+        for which, nodes in enumerate(pairing.rest())
+    )
+    _pair_all(pairing, unique_pairs(found, (list(found[0]), list(found[1]))))
 
 
 class _Places:
@@ -1057,7 +1034,7 @@ class _Places:
         self.pairing = pairing
         self.returned = (pairing.returned(0), pairing.returned(_SECOND))
 
-    def place(self, which: int, node: Node) -> object | None:
+    def place(self, which: int, node: Node) -> Hashable | None:
         """Return what can be compared; None unless all that reads *node* has a partner."""
         uses: list[tuple[int, ...]] = []
         for index, output in enumerate(node.outputs):
@@ -1148,8 +1125,6 @@ class Pairing:
             found.setdefault(value, []).append(numbers(("returned", number)))
         return found
 
-    # -- values ------------------------------------------------------------------------------
-
     def same_value(self, first: Value | None, second: Value | None) -> bool:
         """Tell whether two values are one: made by partners, or by equal computations."""
         if first is None or second is None:
@@ -1197,25 +1172,18 @@ PositionPair = tuple[int, int]
 """Where an output stands in the first graph, and in the second."""
 
 
-def unique_pairs(
-    first: Mapping[Node, int], second: Mapping[Node, int], nodes: tuple[list[Node], list[Node]]
-) -> list[NodePair]:
-    """Pair the nodes whose number only one node of each graph has."""
-    classes = grouped(first, second, nodes)
-    return [(one[0], other[0]) for one, other in classes if len(one) == 1 and len(other) == 1]
+def unique_pairs(keys: Sequence[Mapping[T, Hashable]], items: Both[T]) -> list[tuple[T, T]]:
+    """Pair the items whose key only one item of each graph has."""
+    return [(a[0], b[0]) for a, b in grouped(keys, items) if len(a) == len(b) == 1]
 
 
-def grouped(
-    first: Mapping[Node, int], second: Mapping[Node, int], nodes: tuple[list[Node], list[Node]]
-) -> list[tuple[list[Node], list[Node]]]:
-    """Group the nodes of both graphs by number, numbers that only one graph has left out."""
-    groups: dict[int, tuple[list[Node], list[Node]]] = {}
-    for node in nodes[0]:
-        groups.setdefault(first[node], ([], []))[0].append(node)
-    for node in nodes[1]:
-        if second[node] in groups:
-            groups[second[node]][1].append(node)
-    return [pair for pair in groups.values() if pair[1]]
+def grouped(keys: Sequence[Mapping[T, Hashable]], items: Both[T]) -> list[Both[T]]:
+    """Group items of both graphs by their keys, keys that only one graph has left out."""
+    groups: dict[Hashable, Both[T]] = {}
+    for which, own in enumerate(items):
+        for item in own:
+            groups.setdefault(keys[which][item], ([], []))[which].append(item)
+    return [pair for pair in groups.values() if pair[0] and pair[1]]
 
 
 DETAILS: tuple[Detail, ...] = ("exact", "alike", "loose")
@@ -1315,16 +1283,14 @@ class PairGrowth:
         for detail in DETAILS:
             if not first or not second:
                 return
-            groups: dict[Hashable, tuple[list[Node], list[Node]]] = {}
-            for which, items in enumerate((first, second)):
-                local = self.pairing.sides[which].local(detail)
-                for node, slot in items:
-                    groups.setdefault((local[node], slot), ([], []))[which].append(node)
+            keys = [
+                {(node, slot): (side.local(detail)[node], slot) for node, slot in items}
+                for side, items in zip(self.pairing.sides, (first, second), strict=True)
+            ]
             taken: set[Node] = set()
-            for one, other in groups.values():
-                if len(one) == 1 and len(other) == 1:
-                    yield one[0], other[0]
-                    taken |= {one[0], other[0]}
+            for (one, _), (other, _) in unique_pairs(keys, (first, second)):
+                yield one, other
+                taken |= {one, other}
             first = [item for item in first if item[0] not in taken]
             second = [item for item in second if item[0] not in taken]
 

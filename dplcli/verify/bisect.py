@@ -11,7 +11,7 @@ from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError
 from dplcli.verify.compare import REFERENCE_LEVEL, Judge, facts_of
-from dplcli.verify.inputs import names_made_by_shape, refilled
+from dplcli.verify.inputs import names_made_by_shape, read_pb, refilled
 from dplcli.verify.layers import Inside, boundaries, capture, feed, type_of, value_of
 from dplcli.verify.model import Dataflow, Wiring, cut, read_model, read_whole
 from dplcli.verify.run import Runner
@@ -166,16 +166,8 @@ def read_feed(path: Path, *, is_sequence: bool) -> Array | list[Array]:
     Raises:
         UsageError: There is no such file, or it holds no value.
     """
-    try:
-        data = path.read_bytes()
-        if is_sequence:
-            values: list[Array] = onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(data))
-            return values
-        return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(data))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
-    except Exception as error:
-        raise UsageError(f"{path}: holds no value of ONNX: {error}") from error
+    value: Array | list[Array] = read_pb(path, "sequence" if is_sequence else "tensor")[1]
+    return value
 
 
 class Item(NamedTuple):
@@ -227,15 +219,13 @@ class Specimen:
         self.made = {self.wiring.makers[name] for name in weights if name in self.wiring.makers}
         self.known: dict[str, Array | list[Array] | None] = dict(self.feeds) | dict(weights)
 
-    @property
-    def all_nodes(self) -> set[int]:
-        """All nodes but those that are replaced by what their values were refilled with."""
-        return set(range(len(self.wiring.nodes))) - self.made
-
     def growing(self, names: Collection[str], rounds: int) -> Iterator[set[int]]:
-        """Yield the nodes that make *names*, then more and more around them, in the end all."""
+        """Yield the nodes that make *names*, then more and more around them, in the end all.
+
+        Nodes whose values were refilled are left out.
+        """
         nodes = self.wiring.with_constants(self.wiring.holders(names)) - self.made
-        everything = self.all_nodes
+        everything = set(range(len(self.wiring.nodes))) - self.made
         for _ in range(rounds):
             if not nodes or nodes == everything:
                 break

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from zlib import crc32
 
 import ml_dtypes
@@ -31,6 +31,7 @@ from dplcli.verify.model import (
     Dataflow,
     Domain,
     Frame,
+    Kind,
     Port,
     Purpose,
     attribute,
@@ -245,8 +246,7 @@ def _read(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> Iterator
         yield _fitted(path.name, {_only(ports, path).name: _load_npy(path)}, ports)
     elif path.suffix == ".pb":
         port = _only(ports, path)
-        info = next(info for info in graph.input if info.name == port.name)
-        yield _fitted(path.name, {port.name: _load_pb(path, info)[1]}, ports)
+        yield _fitted(path.name, {port.name: read_pb(path, port.kind)[1]}, ports)
     else:
         raise UsageError(f"--inputs {path}: not inputs", hint=f"give {_KINDS}")
 
@@ -263,13 +263,15 @@ def _only(ports: Sequence[Port], path: Path) -> Port:
 
 def _fitted(label: str, values: Mapping[str, object], ports: Sequence[Port]) -> GivenSet:
     by_name = {port.name: port for port in ports}
-    for name in values:
-        if name not in by_name:
-            known = ", ".join(by_name) or "none"
-            raise UsageError(
-                f"{label}: the model has no input {name!r} to feed", hint=f"there are: {known}"
-            )
+    _check_known(values, by_name, label + ": the model has no input {!r} to feed")
     return GivenSet(label, {n: fit(value, by_name[n], label) for n, value in values.items()})
+
+
+def _check_known(names: Iterable[str], known: Collection[str], message: str) -> None:
+    """Refuse the first of *names* that is not *known*; its place in *message* is ``{!r}``."""
+    if unknown := [name for name in names if name not in known]:
+        there_are = ", ".join(known) or "none"
+        raise UsageError(message.format(unknown[0]), hint=f"there are: {there_are}")
 
 
 def _read_folder(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> Iterator[GivenSet]:
@@ -305,7 +307,7 @@ def _read_test_data(folder: Path, graph: onnx.GraphProto, ports: Sequence[Port])
             raise UsageError(
                 f"{folder.name}: holds {entry.name}, but the model has {len(graph.input)} inputs"
             )
-    named = [_load_pb(entry, graph.input[index]) for index, entry in files]
+    named = [read_pb(entry, kind_of(graph.input[index].type)[0]) for index, entry in files]
     known = {info.name for info in graph.input}
     by_name = len({name for name, _ in named} & known) == len(files)
     for (index, _), (name, value) in zip(files, named, strict=True):
@@ -313,10 +315,16 @@ def _read_test_data(folder: Path, graph: onnx.GraphProto, ports: Sequence[Port])
     return _fitted(folder.name, values, ports)
 
 
-def _load_pb(path: Path, info: onnx.ValueInfoProto) -> tuple[str, object]:
-    """Return the name and the value in one file of onnx test data."""
-    content = _bytes(path)
-    kind, _ = kind_of(info.type)
+def read_pb(path: Path, kind: Kind) -> tuple[str, Any]:
+    """Return the name and the value in one file of onnx test data.
+
+    Raises:
+        UsageError: There is no such file, or it holds nothing of that kind.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
     try:
         if kind == "sequence":
             sequence = onnx.SequenceProto.FromString(content)
@@ -330,13 +338,6 @@ def _load_pb(path: Path, info: onnx.ValueInfoProto) -> tuple[str, object]:
         return tensor.name, onnx.numpy_helper.to_array(tensor)
     except (DecodeError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{path}: holds no {kind} in onnx's format") from error
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
 
 
 def _load_npy(path: Path) -> Array:
@@ -691,10 +692,8 @@ def check_sizes(ports: Sequence[Port], given: Mapping[str, int]) -> None:
     """
     symbols = {s for port in ports for s in port.symbols if s is not None}
     free = any(port.shape is None for port in ports)
-    unknown = [n for n in given if n not in symbols and not (free and ":" in n)]
-    if unknown:
-        known = ", ".join(sorted(symbols)) or "none"
-        raise UsageError(f"no input has a dimension {unknown[0]!r}", hint=f"there are: {known}")
+    named = [name for name in given if not (free and ":" in name)]
+    _check_known(named, sorted(symbols), "no input has a dimension {!r}")
 
 
 def belonging(ports: Sequence[Port], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -719,11 +718,9 @@ def shaped_sizes(
     """
     by_name = {port.name: port for port in ports}
     result = dict(sizes)
+    _check_known(shapes, by_name, "the model has no input {!r}")
     for name, shape in shapes.items():
-        port = by_name.get(name)
-        if port is None:
-            known = ", ".join(by_name) or "none"
-            raise UsageError(f"the model has no input {name!r}", hint=f"there are: {known}")
+        port = by_name[name]
         if port.shape is None:
             result |= {_rank(port): len(shape)}
         elif len(port.shape) != len(shape):
@@ -1078,24 +1075,6 @@ def _parts_of(rng: np.random.Generator, total: int, shape: tuple[int, ...]) -> A
     return np.diff(np.concatenate([[0], cuts, [total]])[: count + 1]).reshape(shape)
 
 
-def describe(port: Port, how: str, shape: tuple[int, ...], fed: Sequence[Feed]) -> InputChoice:
-    """Return what one input was fed over all cases."""
-    low: float | None = None
-    high: float | None = None
-    arrays = list(_numeric(fed))
-    if arrays:
-        low = float(min(a.min() for a in arrays))
-        high = float(max(a.max() for a in arrays))
-        low, high = (x if math.isfinite(x) else None for x in (low, high))
-    return InputChoice(port.name, port.type_name, shape, low, high, how)
-
-
-def _numeric(fed: Sequence[Feed]) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    for array in (array for feed in fed for array in _arrays(feed)):
-        if array.size and array.dtype.kind not in "OUSc":
-            yield array.astype(np.float64)
-
-
 # Corner values: all zero, all negative, large, denormal, each where an input allows it.
 #
 # A corner may be one where the original itself is no guide: it overflows there, or cancels so that
@@ -1318,12 +1297,7 @@ class _Search:
         check_sizes(ports, self._sizes)
         self._domains: dict[str, Domain] = {}
         by_name = {port.name: port for port in ports}
-        if unknown := [name for name in request.ranges if name not in by_name]:
-            known = ", ".join(by_name) or "none"
-            raise UsageError(
-                f"a range is given for {unknown[0]!r}, which is no input",
-                hint=f"there are: {known}",
-            )
+        _check_known(request.ranges, by_name, "a range is given for {!r}, which is no input")
         self._asked = {
             name: asked_range(by_name[name], low, high)
             for name, (low, high) in request.ranges.items()
@@ -1480,13 +1454,17 @@ class _Search:
 
     def describe(self, port: Port, found: _Found, cases: Iterable[int]) -> InputChoice:
         """Return what one input was fed over the *cases* that are judged."""
-        fed = [found.feeds[case][port.name] for case in cases]
+        fed = [_arrays(found.feeds[case][port.name]) for case in cases]
         if port.name in found.ranges:
-            return describe(port, found.ranges[port.name].how, shape_of(port, found.sizes), fed)
-        first = fed[0]
-        array = first[0] if isinstance(first, list) and first else first
-        shape = array.shape if isinstance(array, np.ndarray) else ()
-        return describe(port, self._origin[port.name], shape, fed)
+            how, shape = found.ranges[port.name].how, shape_of(port, found.sizes)
+        else:
+            how, shape = self._origin[port.name], fed[0][0].shape if fed[0] else ()
+        arrays = (array for arrays in fed for array in arrays)
+        numbers = [a.astype(np.float64) for a in arrays if a.size and a.dtype.kind not in "OUSc"]
+        least = min((float(a.min()) for a in numbers), default=math.nan)
+        most = max((float(a.max()) for a in numbers), default=math.nan)
+        low, high = (number if math.isfinite(number) else None for number in (least, most))
+        return InputChoice(port.name, port.type_name, shape, low, high, how)
 
 
 def _merge(ours: _Found, theirs: _Found) -> _Found:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import ORDERED, RANDOM_OPS, REARRANGING, SET_BY_NUMBERS
 from dplcli.onnx_io.infer import INFERENCE_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
-from dplcli.verify.model import Dataflow, attribute, read_model, subgraphs
+from dplcli.verify.model import Dataflow, attribute, model_of, subgraphs
 from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
 
 # Changes of a model that change no result, whatever it is fed: they say nothing about a check.
@@ -271,14 +272,14 @@ def _weight_sites(
         if node.op_type == "Constant" and any(a.name == "value" for a in node.attribute):
             tensor = next(a.t for a in node.attribute if a.name == "value")
             if tensor.data_type in _FLOATS and _is_here(tensor):
-                constants.append(_constant_site(place))
+                constants.append(_tensor_site(partial(_constant_at, place), whole=True))
         for name, whole in _reads(node) if place.function < 0 else ():
             if idleness.is_key_bias(name):
                 continue
             if name in weights:
                 found[name] = _refilled_site(name, whole=whole)
             elif name in tensors and _is_weight(model.graph.initializer[tensors[name]]):
-                found[name] = _tensor_site(tensors[name], whole=whole)
+                found[name] = _tensor_site(partial(_initializer_at, tensors[name]), whole=whole)
     return [*found.values(), *constants]
 
 
@@ -310,25 +311,27 @@ def _refilled_site(name: str, *, whole: bool) -> _Site:
     return change
 
 
-def _tensor_site(index: int, *, whole: bool) -> _Site:
+def _tensor_site(
+    find: Callable[[onnx.ModelProto], tuple[str, onnx.TensorProto]], *, whole: bool
+) -> _Site:
     def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
-        tensor = model.graph.initializer[index]
+        label, tensor = find(model)
         values, what = _changed(onnx.numpy_helper.to_array(tensor), rng, whole=whole)
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-        return f"weight {tensor.name!r} {what}" if what else ""
+        return f"{label} {what}" if what else ""
 
     return change
 
 
-def _constant_site(place: NodePosition) -> _Site:
-    def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
-        node = place.find(model)
-        tensor = next(a.t for a in node.attribute if a.name == "value")
-        values, what = _changed(onnx.numpy_helper.to_array(tensor), rng, whole=True)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-        return f"constant {node.output[0]!r} {what}" if what else ""
+def _initializer_at(index: int, model: onnx.ModelProto) -> tuple[str, onnx.TensorProto]:
+    tensor = model.graph.initializer[index]
+    return f"weight {tensor.name!r}", tensor
 
-    return change
+
+def _constant_at(place: NodePosition, model: onnx.ModelProto) -> tuple[str, onnx.TensorProto]:
+    node = place.find(model)
+    tensor = next(a.t for a in node.attribute if a.name == "value")
+    return f"constant {node.output[0]!r}", tensor
 
 
 def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[Array, str]:
@@ -468,11 +471,7 @@ def measure_power(
             Raises RunError if onnxruntime does not run it.
     """
     given = dict(candidate.weights or {})
-    model = (
-        read_model(candidate.path)
-        if candidate.content is None
-        else onnx.load_model_from_string(candidate.content)
-    )
+    model = model_of(candidate)
     tried: set[str] = set()
     caught = 0
     missed: list[str] = []
