@@ -828,22 +828,15 @@ def _rounds(
     return found
 
 
+@dataclass
 class _View:
     """What the nodes see of each other in one round."""
 
-    def __init__(
-        self,
-        pairing: Pairing,
-        side: Side,
-        colours: Mapping[Node, int],
-        returned: Mapping[Value, list[int]],
-        detail: Detail,
-    ) -> None:
-        self.pairing = pairing
-        self.side = side
-        self.colours = colours
-        self.returned = returned
-        self.detail = detail
+    pairing: Pairing
+    side: Side
+    colours: Mapping[Node, int]
+    returned: Mapping[Value, list[int]]
+    detail: Detail
 
     def colour(self, node: Node) -> int:
         """Return the colour of *node* after this round."""

@@ -234,14 +234,13 @@ class Specimen:
         yield everything
 
     def values(self, names: Iterable[str]) -> dict[str, Array | list[Array]] | None:
-        """Return what *names* hold; None if one of them cannot be fed.
-
-        Raises:
-            RunError: The model does not run when it is asked for them.
-        """
+        """Return what *names* hold; None if the model does not give one, or it cannot be fed."""
         wanted = list(names)
         if unknown := [name for name in wanted if name not in self.known]:
-            found = capture(self.source, unknown, self.feeds)
+            try:
+                found = capture(self.source, unknown, self.feeds)
+            except RunError:
+                return None
             self.known |= {name: value_of(leaves) for name, leaves in found.items()}
         values = {name: self.known[name] for name in wanted}
         fed = {name: value for name, value in values.items() if value is not None}
@@ -259,11 +258,7 @@ class Specimen:
             ends: What it returns; if empty, all that leaves it.
         """
         starts, ends = self.wiring.entering(nodes), ends or self.wiring.leaving(nodes)
-        try:
-            values = self.values([*starts, *ends])
-        except RunError:
-            return None
-        if values is None:
+        if (values := self.values([*starts, *ends])) is None:
             return None
         types = {key: type_of(value) for key, value in values.items()}
         model = cut(self.wiring, nodes, types, ends)
@@ -403,7 +398,7 @@ class DivergenceSearch:
         if not ours or not theirs or not is_closed:
             return None
         wanted = list(dict.fromkeys([*starts[0], *(back[name] for name in starts[1])]))
-        values = self._values([*wanted, at.original])
+        values = self.specimen.values([*wanted, at.original])
         if values is None:
             return None
         types = {name: type_of(value) for name, value in values.items()}
@@ -426,13 +421,6 @@ class DivergenceSearch:
             _labels(self.wirings[0], ours),
             _labels(self.wirings[1], theirs),
         )
-
-    def _values(self, names: Sequence[str]) -> dict[str, Array | list[Array]] | None:
-        """Return what values of the original hold; None if that cannot be fed."""
-        try:
-            return self.specimen.values(names)
-        except RunError:
-            return None
 
 
 def _labels(wiring: Wiring, nodes: set[int]) -> tuple[str, ...]:

@@ -38,22 +38,22 @@ from dplcli.verify.settings import (
     map_feeds,
 )
 
-# How many roundings lead to an output: the length of the sums along the longest path to it.
+# How many roundings lead to an output, counted along the longest path to it.
 
 
-# Where the length of a sum cannot be told.
+# What a sum of unknown length counts for.
 _ASSUMED_TERMS = 4096
 _DOMAINS = frozenset({"", "ai.onnx", "com.microsoft"})
 
 
 @dataclass(frozen=True)
 class Depth:
-    """What happens to a number on the longest way to an output.
+    """How often a number is rounded on the longest path to an output.
 
     Attributes:
-        roundings: Terms of all sums, and one for each other operator that computes.
-        operators: Operators that compute, however many terms each adds.
-        assumed: Whether the length of a sum on the way was not known.
+        roundings: The terms of all sums, plus one for every other operator that computes.
+        operators: The operators that compute; a sum counts as one.
+        assumed: Whether the length of some sum is not known.
     """
 
     roundings: int = 0
@@ -65,17 +65,17 @@ _NOTHING = Depth()
 
 
 def output_depths(flow: Dataflow) -> Mapping[str, Depth]:
-    """Return the depth of every graph output, where it can be counted (`value_depths`)."""
+    """Return the depth of every graph output whose depth can be counted."""
     known = value_depths(flow)
     names = (info.name for info in flow.model.graph.output)
     return {name: known[name] for name in names if name in known}
 
 
 def value_depths(flow: Dataflow) -> Mapping[str, Depth]:
-    """Return the depth of every value of the main graph; a call or a loop makes it unknown.
+    """Return the depth of every value of the main graph.
 
-    Values behind what cannot be counted (bodies, functions, operators of other domains) are
-    left out.
+    Nodes with bodies, calls of functions and operators of other domains cannot be counted. Every
+    value that depends on one of them is left out.
     """
     known: dict[str, Depth | None] = {}
     for node in flow.model.graph.node:
@@ -162,7 +162,7 @@ class Facts:
         coarsest: The coarsest float type that it computes with.
         depths: How many roundings lead to each output, where that can be counted.
         stepped: Outputs that a quantising operator makes.
-        rounds: Whether an operator inside rounds numbers to steps.
+        rounds: Whether some operator inside rounds to steps.
     """
 
     coarsest: str = ""
@@ -172,7 +172,7 @@ class Facts:
 
 
 def facts_of(flow: Dataflow) -> Facts:
-    """Collect what the judgement of a model's outputs depends on."""
+    """Read off the original what a comparison of its outputs depends on."""
     model = flow.model
     rounds = any(
         _quantises(node) or node.op_type in _ROUND
@@ -187,7 +187,7 @@ def _quantises(node: onnx.NodeProto) -> bool:
 
 
 def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
-    """Return the graph outputs that a quantising operator makes, seen through moves."""
+    """Return the graph outputs that a quantising operator makes, reshapes and the like aside."""
     found = set()
     for info in flow.model.graph.output:
         name = info.name
@@ -200,15 +200,15 @@ def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
 
 # How far two results may be apart that compute the same thing in another order.
 #
-# A rounding error is at most half a unit in the last place, and errors of *n* steps add up like a
-# random walk: to about ``eps * sqrt(n)``. *n* is counted in the model (`dplcli.verify.compare`):
-# the terms of all sums along the longest path to the output, and one for every other operator.
-# Four times that is allowed relative to the element itself, and as much relative to the largest
-# element of the output divided by four, for sums whose terms cancel. *n* is taken for at least
-# 1,024, since functions such as Exp and divisions by small numbers enlarge what came before them,
-# and for at most 65,536 (256 operators of 256 terms, say), which is also assumed where it cannot
-# be counted. Half precision is summed up in float32 by every kernel we know and rounded once per
-# operator, so there operators are counted, from 4 to 16.
+# A rounding error is at most half a unit in the last place. Errors of *n* steps add up like a random
+# walk: to about ``eps * sqrt(n)``. *n* is counted above (`Depth`).
+#
+# - Four times that is allowed relative to the element itself.
+# - A quarter of this share of the largest element is allowed besides, for sums whose terms cancel.
+# - *n* is at least 1,024: Exp, or a division by a small number, enlarges errors made before it.
+# - *n* is at most 65,536 (256 operators of 256 terms, say). So it is where it cannot be counted.
+# - Every kernel we know sums half precision up in float32 and rounds once per operator. For half
+#   precision, therefore, *n* is the number of operators, from 4 to 16.
 #
 # ===========  ====================  ====================
 # dtype        rtol                  atol / max |original|
@@ -219,14 +219,15 @@ def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
 # bfloat16     6.3e-2 to 1.3e-1      1.6e-2 to 3.1e-2
 # ===========  ====================  ====================
 #
-# For comparison: over 135 real models, onnxruntime's own optimiser moves a typical output by a
-# fiftieth of the largest of that, and in five models, most of them quantised, by more than a third.
+# For comparison, measured over 135 real models: onnxruntime's own optimiser moves a typical output
+# by a fiftieth of the largest tolerance, and five models, most of them quantised, by more than a
+# third of it.
 #
-# An output is judged by the coarsest type that the model computes with, not only by its own: a
-# float32 output of float16 layers carries their rounding.
+# An output is judged by the coarsest type that the model computes with: a float32 output of float16
+# layers carries their rounding.
 #
-# The largest element is one that was computed: the -3.4e38, -65504 or -1e9 that models put where
-# a mask says so is no part of any sum, and would allow the others to be anything.
+# "The largest element" leaves out fill values, the -3.4e38, -65504 or -1e9 that stand for masked
+# places. They are no part of any sum, and would allow every other element to be anything.
 
 
 _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -236,11 +237,12 @@ _MARGIN = 4.0
 _CANCELLING = 0.25
 _FEWEST, _MOST = 2**10, 2**16
 _HALF_FEWEST, _HALF_MOST = 2**2, 2**4
-# Operators that only move, convert or make values: their type says nothing about arithmetic.
+# Operators that compute nothing: they move, convert or make values.
 _NOT_ARITHMETIC = MOVING | CASTS | CONTROL_FLOW | {"DequantizeLinear", "QuantizeLinear"}
 
-# What stands where nothing was computed: from so large on, and so many times all the others.
+# A fill value is at least this large, and this many times as large as all other numbers.
 _FILL, _APART = 1e4, 2.0**10
+# The largest number of a type is a fill value even where it stands once.
 _EXTREMES = frozenset(
     {2.0**128 - 2.0**120}  # bfloat16
     | {float(np.finfo(name).max) for name in ("float16", "float32", "float64")}
@@ -251,7 +253,13 @@ FLOATS = frozenset(_EPS)
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Allowed difference of one element: ``atol + rtol * |original|``, and where it is from."""
+    """The difference that one element may have: ``atol + rtol * |original|``.
+
+    Attributes:
+        rtol: Relative tolerance.
+        atol: Absolute tolerance.
+        derivation: Where the two come from, in words.
+    """
 
     rtol: float
     atol: float
@@ -295,7 +303,7 @@ def derive_tolerance(  # noqa: PLR0913  # what it depends on
 
 
 def _roundings(depth: Depth | None, *, halved: bool) -> tuple[int, str]:
-    """Return how many roundings to allow for, within what is plausible, and who says so."""
+    """Return how many roundings to allow for, and where that number comes from."""
     fewest, most = (_HALF_FEWEST, _HALF_MOST) if halved else (_FEWEST, _MOST)
     if depth is None:
         return most, "assumed"
@@ -306,9 +314,10 @@ def _roundings(depth: Depth | None, *, halved: bool) -> tuple[int, str]:
 
 
 def _magnitude(values: Array) -> float:
-    """Return the largest finite magnitude, without those that fill masked places.
+    """Return the largest finite magnitude that is no fill value.
 
-    That is one number, in several elements or the last of a type, far from all the others.
+    A fill value is far from all other numbers. It stands in several elements, or is the largest
+    number of a type.
     """
     finite = np.abs(values[np.isfinite(values)].astype(np.float64))
     largest = float(finite.max(initial=0.0))
@@ -357,7 +366,7 @@ _QUANTILE = 0.99
 _DECIBELS = 20
 # Rounding in the last bits must not make the tolerance that is needed fail by itself.
 _ROUNDED_UP = 1 + 2.0**-40
-# How much further than the original's own last bits a candidate may move an output.
+# How many times as far as the original's own last bits a candidate may move an output.
 _BIT_MARGIN = 2.0
 # What share of a quantised output may be one step off.
 _FLIPPED = 0.02
@@ -384,7 +393,7 @@ class Judge:
     Attributes:
         settings: Tolerances that somebody chose.
         facts: What the original says about its outputs.
-        seed: Seed of the inputs.
+        case: Number of the inputs (`VerificationResult.cases`).
         level: Optimisation level at which the candidate ran.
         baseline: Level at which the original ran.
         limits: How far outputs move with the original's own last bits, where measured.
@@ -392,7 +401,7 @@ class Judge:
 
     settings: Settings
     facts: Facts
-    seed: int
+    case: int
     level: str = REFERENCE_LEVEL
     baseline: str = REFERENCE_LEVEL
     limits: Mapping[str, Limit] = field(default_factory=dict)
@@ -400,7 +409,7 @@ class Judge:
     def compare(
         self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf]
     ) -> OutputComparison:
-        """Compare one output; of a sequence, the worst element speaks for all."""
+        """Compare one output. For a sequence, return the comparison of its worst element."""
         pairs = [
             self._compare_leaf(name, ours, theirs)
             for ours, theirs in zip(expected, actual, strict=False)
@@ -421,15 +430,7 @@ class Judge:
             shape=leaf.data.shape,
             level=self.level,
             baseline=self.baseline,
-            seed=self.seed,
-            max_abs=None,
-            max_rel=None,
-            rmse=None,
-            cosine=None,
-            max_ulp=None,
-            mismatches=0,
-            nan_mismatches=0,
-            worst_index=None,
+            seed=self.case,
             rtol=tolerance.rtol,
             atol=tolerance.atol,
             ok=True,
@@ -451,7 +452,7 @@ class Judge:
         )
 
     def _limit(self, name: str) -> Limit | None:
-        """Return how far the original moves by itself, unless somebody chose a tolerance."""
+        """Return how far the original's last bits move it; None if somebody chose a tolerance."""
         given = self.settings
         chosen = name in given.tolerances or (given.rtol, given.atol) != (None, None)
         return None if chosen else self.limits.get(name)
@@ -478,12 +479,12 @@ class Judge:
 
 
 def severity(comparison: OutputComparison) -> tuple[bool, int, float]:
-    """Order comparisons from best to worst: failures last, then by their differences."""
+    """Return a key that sorts comparisons from best to worst, failures last."""
     return (not comparison.ok, comparison.mismatches, comparison.max_abs or 0.0)
 
 
 def _tolerance_of_steps(leaf: Leaf, override: Override, *, stepped: bool) -> Tolerance:
-    """Return the tolerance of what is no float: steps, for integers that somebody loosened."""
+    """Return the tolerance of what is no float: 0, or steps of integers."""
     if leaf.data.dtype.kind not in "iu" or leaf.dtype in {"string", "empty"}:
         return Tolerance(0.0, 0.0, "exact")
     if override != _NO_OVERRIDE:
@@ -570,7 +571,7 @@ def _compare_floats(blank: OutputComparison, expected: Leaf, actual: Leaf) -> Ou
 def _within_limit(
     found: OutputComparison, blank: OutputComparison, limit: Limit, expected: Leaf, actual: Leaf
 ) -> OutputComparison:
-    """Judge what left its tolerance by what the original's own last bits move."""
+    """Judge an output outside of its tolerance by what the original's own last bits move."""
     found = replace(found, figures=replace(found.figures, sensitivity=limit.max_abs))
     furthest = _BIT_MARGIN * limit.max_abs
     if furthest <= blank.atol or found.rmse is None or found.figures.needed_atol is None:
@@ -596,7 +597,7 @@ def _within_limit(
 
 
 def _beyond_help(found: OutputComparison, reason: str) -> OutputComparison:
-    """Say that *found* fails whatever the tolerance."""
+    """Return *found* as a failure that no tolerance would change."""
     figures = replace(found.figures, needed_rtol=None, needed_atol=None)
     return replace(found, ok=False, reason=reason, figures=figures)
 
@@ -683,7 +684,7 @@ def ulp_histogram(steps: Steps) -> tuple[int, ...]:
 
 
 def _ulps(expected: Leaf, actual: Leaf) -> Steps:
-    """Return how many representable numbers each element is off; nonsense where not finite."""
+    """Return how many representable numbers each element is off; only finite ones count."""
     ours, theirs = _ordered(expected), _ordered(actual)
     return np.maximum(ours, theirs) - np.minimum(ours, theirs)
 
@@ -724,25 +725,25 @@ def _shown(value: object) -> str:
 
 # How far a model's outputs move when its own numbers move in their last bits.
 #
-# Rounding to steps (quantisation, Round) turns a difference in the last bit into a whole step, so
-# the size of rounding errors says nothing about how far two equivalent models may be apart. The
-# model itself is asked: its float weights and inputs are multiplied by ``1 + u``, with ``u`` up to
-# two units in the last place, a few times, and the movement of its outputs is measured. Where that
-# crosses no step, it is tried again with 32 units, the rounding error of a sum of a thousand terms:
-# small models have few numbers near a step. A candidate that moves not much further cannot be told
-# from the original; one that computes something else usually can.
+# Rounding to steps (quantisation, Round) turns a difference in the last bit into a whole step. Then
+# the size of rounding errors does not say how far two equivalent models may be apart, so the model
+# itself is asked. Its float weights and inputs are multiplied by ``1 + u``, with ``u`` up to two
+# units in the last place, several times, and the movement of its outputs is measured. Small models
+# have few numbers near a step. Where no step is crossed, 32 units are tried: the rounding error of
+# a sum of a thousand terms. A candidate that moves little further than this cannot be told from the
+# original. One that computes something else usually can.
 
 
 _DRAWS = 8
 _QUIET, _LOUD = 2.0, 32.0
 _LAST_BIT = {"float16": 2.0**-11, "float32": 2.0**-23, "float64": 2.0**-52}
-# Numbers this large stand for infinity (masks), or make it (their scales): a step beyond the
-# largest float would be no rounding error.
+# Numbers this large stand for infinity, as in masks, or make it, as scales do. They are not moved:
+# to pass the largest float is no rounding error.
 _ENDLESS = {"float16": 2.0**15, "float32": 2.0**100, "float64": 2.0**100}
-# A movement beyond this share of the largest number is no rounding error but a step.
+# A movement of more than this share of the largest number is a step, no rounding error.
 _STEP = 2.0**-12
 _TYPES = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE})
-# Operators whose numbers decide how large a result is: those are left alone.
+# Operators that read the size of their result from an input: that input is not moved.
 _SIZED = frozenset({"Resize", "Upsample", "Range"})
 _STILL = Limit(0.0, 0.0)
 
@@ -753,12 +754,12 @@ def measure_limits(
     outputs: Mapping[int, Outputs],
     open_session: Callable[[ModelSource], Runner],
 ) -> dict[str, Limit]:
-    """Return how far each output moves; an output that was never measured is left out.
+    """Return how far each output moves; leave out outputs that could not be measured.
 
     Args:
         source: The original.
-        feeds: What it was fed, per seed.
-        outputs: What it gave for that.
+        feeds: What it was fed, per case.
+        outputs: What it gave, per case.
         open_session: Creates a session for a changed copy.
     """
     quiet = _measure(source, feeds, outputs, open_session, _QUIET)
@@ -784,9 +785,9 @@ def _measure(
         rng = np.random.default_rng(draw)
         try:
             runner = open_session(_moved_source(source, rng, units))
-            for seed, given in feeds.items():
+            for case, given in feeds.items():
                 moved = runner.run(map_feeds(partial(_moved, rng=rng, units=units), given))
-                for name, leaves in outputs[seed].items():
+                for name, leaves in outputs[case].items():
                     for ours, theirs in zip(leaves, moved[name], strict=False):
                         known, move = found.get(name, _STILL), _movement(ours, theirs)
                         found[name] = Limit(
@@ -811,7 +812,7 @@ def _crosses_a_step(limit: Limit | None, name: str, outputs: Mapping[int, Output
 
 
 def _movement(ours: Leaf, theirs: Leaf) -> Limit:
-    """Return how far one array moved; what is not finite in both has not."""
+    """Return how far one array moved; only elements that are finite in both count."""
     if ours.data.shape != theirs.data.shape or ours.data.dtype.kind not in "fiu":
         return _STILL
     before, after = ours.data.astype(np.float64), theirs.data.astype(np.float64)
@@ -823,7 +824,7 @@ def _movement(ours: Leaf, theirs: Leaf) -> Limit:
 
 
 def _moved_source(source: ModelSource, rng: np.random.Generator, units: float) -> ModelSource:
-    """Return *source* with the float weights that it holds itself moved in their last bits."""
+    """Return *source* with its own float weights moved in their last bits."""
     model = model_of(source)
     sized = {n for node in model.graph.node if node.op_type in _SIZED for n in node.input}
     for tensor in model.graph.initializer:
@@ -837,7 +838,7 @@ def _moved_source(source: ModelSource, rng: np.random.Generator, units: float) -
 
 
 def _moved(values: Array, rng: np.random.Generator, units: float) -> Array:
-    """Return floats up to so many units in the last place away from *values*."""
+    """Return *values* moved by up to so many units in the last place."""
     if values.dtype.name not in _LAST_BIT:
         return values
     share = units * _LAST_BIT[values.dtype.name]

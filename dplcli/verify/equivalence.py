@@ -1,13 +1,16 @@
-"""Judging whether two models compute the same, with onnxruntime as the witness.
+"""The decision whether two models compute the same, by running both in onnxruntime.
 
 The original runs with graph optimisation off: that is the reference. The candidate runs at every
-level asked for. At a level other than 'disable' an output passes if it agrees with the reference,
-or with the original *at the same level*: the first says that the candidate is right, the second
-that it gives whoever deploys at that level what the original gives them today. Both are needed,
-because the optimiser moves results on its own (by 0.14 for one quantised vision transformer) and
-that is not the candidate's doing. Each comparison names the baseline that it was held against.
-Where the original rounds to steps inside, an output that fails both is judged by what the
-original's own last bits move (`dplcli.verify.compare`).
+level asked for. An output passes if one of these holds:
+
+- It agrees with the reference: the candidate is right.
+- It agrees with the original *at the same level*. The optimiser moves results on its own (by 0.14
+  for one quantised vision transformer), and that is not the candidate's doing. Whoever deploys at
+  this level gets what the original gives them today.
+- The original rounds to steps inside, and the output is off by little more than the original's own
+  last bits move it (`dplcli.verify.compare`).
+
+Each comparison names its baseline: the level at which the original ran.
 """
 
 import json
@@ -56,7 +59,7 @@ from dplcli.verify.power import (
     random_warnings,
     value_warnings,
 )
-from dplcli.verify.run import Runner, check_setup, run_seeds
+from dplcli.verify.run import Runner, check_setup, run_cases
 from dplcli.verify.settings import (
     TIMEOUT,
     Array,
@@ -77,7 +80,7 @@ from dplcli.verify.settings import (
     storable,
 )
 
-# The decision: what is compared with what, in which order, until an output passes or fails.
+# The decision: what each output is compared with, and in which order, until it passes or fails.
 
 
 Runs = Mapping[int, Outputs]
@@ -96,12 +99,12 @@ class Witness(Protocol):
 def judge_level(
     judge: Judge, reference: Runs, runs: Runs, witness: Witness
 ) -> list[OutputComparison]:
-    """Return one comparison per output: that of its worst seed, against what it agrees with best.
+    """Return one comparison per output: its worst case, against the baseline that fits best.
 
     Args:
         judge: The tolerances, and the level at which the candidate ran.
-        reference: What the original gave with optimisation off, per seed.
-        runs: What the candidate gave, per seed.
+        reference: What the original gave with optimisation off, per case.
+        runs: What the candidate gave, per case.
         witness: Asked only if an output fails.
     """
     found = _worst(judge, reference, runs)
@@ -118,12 +121,12 @@ def judge_level(
 
 
 def _worst(judge: Judge, expected: Runs, actual: Runs) -> list[OutputComparison]:
-    """Return one comparison per output, that of the worst seed, with those of all seeds in it."""
-    per_seed = []
-    for seed, theirs in actual.items():
-        compare, ours = replace(judge, seed=seed).compare, expected[seed]
-        per_seed.append([compare(name, ours[name], theirs[name]) for name in ours])
-    return [replace(max(same, key=severity), by_seed=same) for same in zip(*per_seed, strict=True)]
+    """Return one comparison per output: that of the worst case, which holds those of all cases."""
+    per_case = []
+    for case, theirs in actual.items():
+        compare, ours = replace(judge, case=case).compare, expected[case]
+        per_case.append([compare(name, ours[name], theirs[name]) for name in ours])
+    return [replace(max(same, key=severity), by_seed=same) for same in zip(*per_case, strict=True)]
 
 
 def check_names(tolerances: Collection[str], outputs: Collection[str]) -> None:
@@ -143,10 +146,15 @@ def check_names(tolerances: Collection[str], outputs: Collection[str]) -> None:
 # What two models gave, kept in one file, so that it can be judged again with other tolerances.
 #
 # The file is a numpy archive without pickles: the arrays, and one text with everything else
-# (``dpl.results/1``). It holds what a verdict rests on: what was fed, the original with
-# optimisation off and at each level, the candidate at each level, what is known of the outputs,
-# and how far the original's own last bits move them if it rounds to steps. So a model can also be
-# compared with it later, by another version of onnxruntime (`dplcli.verify.equivalence`).
+# (``dpl.results/1``). It holds all that a verdict rests on:
+#
+# - what was fed;
+# - what the original gave with optimisation off and at each level;
+# - what the candidate gave at each level;
+# - what is known of the outputs;
+# - how far the original's own last bits move them, if it rounds to steps.
+#
+# A model can be compared with it later, too, also by another version of onnxruntime.
 
 
 RESULTS_SCHEMA = "dpl.results/1"
@@ -156,14 +164,14 @@ _TUPLES = ("seeds", "levels", "reasons", "warnings", "blind_outputs")
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that a verdict rests on.
+    """All that a verdict rests on.
 
     Attributes:
         facts: What the original says about its outputs.
-        originals: What the original gave, per level and seed.
-        candidates: What the candidate gave, per level and seed.
+        originals: What the original gave, per level and case.
+        candidates: What the candidate gave, per level and case.
         measured: How far outputs move with the original's own last bits, where measured.
-        result: The verdict when the models ran; its comparisons are made anew.
+        result: The verdict at the time when the models ran; the comparisons are made anew.
         feeds: What was fed, per case.
         runtime: The version of onnxruntime that ran the models, "" if unknown.
     """
@@ -292,7 +300,7 @@ def _packed(levels: Mapping[str, Runs], arrays: dict[str, Array]) -> list[dict[s
     return [
         {
             "level": level,
-            "seed": seed,
+            "seed": case,
             "output": name,
             "leaves": [
                 {"label": leaf.label, "dtype": leaf.dtype, "array": _put(leaf.data, arrays)}
@@ -300,7 +308,7 @@ def _packed(levels: Mapping[str, Runs], arrays: dict[str, Array]) -> list[dict[s
             ],
         }
         for level, runs in levels.items()
-        for seed, outputs in runs.items()
+        for case, outputs in runs.items()
         for name, leaves in outputs.items()
     ]
 
@@ -363,10 +371,9 @@ def _unpacked_array(packed: Any, arrays: Mapping[str, Array]) -> Array:  # noqa:
     return values.view(dtype) if values.dtype.kind == "V" else values
 
 
-# Comparing a model with what a file of results holds: another version's, another machine's.
+# Comparing a model with a file of results, of another version of onnxruntime or another machine.
 #
-# The reference is not run again. What it was fed, and what the original gave for it, is in the file
-# (`dplcli.verify.equivalence`).
+# The original is not run again: what it was fed, and what it gave, is in the file.
 
 
 Progress = Callable[[str], None]
@@ -375,10 +382,10 @@ Progress = Callable[[str], None]
 def verify_against(
     evidence: Evidence, candidate: Path, settings: Settings, *, progress: Progress
 ) -> VerificationResult:
-    """Compare what *candidate* computes here with what the original of *evidence* gave.
+    """Compare what *candidate* computes with what the original of *evidence* gave.
 
     Args:
-        evidence: What was fed and what came out of it.
+        evidence: What was fed, and what came out.
         candidate: The model in question.
         settings: Levels, tolerances, custom operators and execution are used.
         progress: Called with a short phrase before each step that may take long.
@@ -402,7 +409,7 @@ def verify_against(
 
         def run(level: str) -> Runs:
             progress(f"running the candidate, {_at(level)}")
-            return run_seeds(Runner(source, level), evidence.feeds, tuple(evidence.result.cases))
+            return run_cases(Runner(source, level), evidence.feeds, tuple(evidence.result.cases))
 
         runs, reasons = run_levels(settings.levels, run)
     result = replace(
@@ -417,7 +424,7 @@ def verify_against(
 def run_levels(
     levels: Sequence[str], run: Callable[[str], Runs]
 ) -> tuple[dict[str, Runs], list[str]]:
-    """Return what the candidate gives at each level, and why it gives nothing at others."""
+    """Return what the candidate gives at each level, and why it does not run at others."""
     runs: dict[str, Runs] = {}
     reasons: list[str] = []
     for level in levels:
@@ -441,7 +448,7 @@ def _deployed(candidate: Path, settings: Settings) -> ModelSource:
 
 
 def _other_names(evidence: Evidence, candidate: Path, execution: Execution) -> list[str]:
-    """Say what of the saved inputs and outputs the candidate does not have, or has besides."""
+    """Name the inputs and outputs that only the results or only the candidate have."""
     model = read_model(candidate)
     check_expansion(candidate, model, execution)
     graph = model.graph
@@ -470,7 +477,7 @@ def _other_versions(evidence: Evidence) -> list[str]:
     ]
 
 
-# Asking onnx's reference evaluator about outputs that fail (`dplcli.verify.settings`).
+# Asking onnx's reference evaluator about outputs that fail (`Opinion` says what is asked).
 
 
 Agree = Callable[[str, Sequence[Leaf], Sequence[Leaf], int], bool]
@@ -485,7 +492,7 @@ _SIDES: Mapping[tuple[bool, bool], Side] = {
 
 
 class Evaluator:
-    """Both models in the reference evaluator, run once per seed that is asked for."""
+    """Both models in the reference evaluator, run once per case that is asked for."""
 
     def __init__(
         self,
@@ -499,9 +506,8 @@ class Evaluator:
         Args:
             original: The model that is right by definition.
             candidate: The other one.
-            feeds: The inputs per seed.
-            agree: Tells whether two results of an output are the same within the tolerance of a
-                seed.
+            feeds: The inputs, per case.
+            agree: Tells whether two results of an output agree within its tolerance in a case.
         """
         self._sources = {
             name: replace(source, name=name, libraries=(), execution=source.execution.plain())
@@ -521,8 +527,8 @@ class Evaluator:
 
         Args:
             failed: The comparisons, of one level.
-            original: What the original gave in onnxruntime, per seed.
-            candidate: What the candidate gave in onnxruntime at that level, per seed.
+            original: What the original gave in onnxruntime, per case.
+            candidate: What the candidate gave in onnxruntime at that level, per case.
         """
         return [
             self._opinion(item, original[item.seed][item.name], candidate[item.seed][item.name])
@@ -548,15 +554,15 @@ class Evaluator:
             return replace(blank, agrees_with=side, problem=_why(error))
         return replace(blank, agrees_with=side, models_agree=equal)
 
-    def _result(self, which: str, seed: int) -> Outputs:
+    def _result(self, which: str, case: int) -> Outputs:
         """Return what a model gives in the evaluator; raise what it raised, each time."""
-        if (which, seed) not in self._results:
+        if (which, case) not in self._results:
             try:
                 runner = Runner(self._sources[which], "disable", "reference")
-                self._results[which, seed] = runner.run(self._feeds[seed])
+                self._results[which, case] = runner.run(self._feeds[case])
             except Exception as error:  # noqa: BLE001  # it may raise anything
-                self._results[which, seed] = error
-        found = self._results[which, seed]
+                self._results[which, case] = error
+        found = self._results[which, case]
         if isinstance(found, Exception):
             raise found
         return found
@@ -574,7 +580,7 @@ def _why(error: Exception) -> str:
 
 DEFAULT_SETTINGS = Settings()
 
-# Seconds that a mutant of a fast model may take.
+# Seconds that a mutant of a fast model is given.
 _PATIENCE = 20.0
 _SHARED_LIBRARIES = "the original does not run without the custom operators, so it uses them, too"
 
@@ -629,7 +635,7 @@ def verify_equivalence(
 
 
 class _Check:
-    """One verification under way: the original as it ran, and what is asked of it later.
+    """One check under way: the original as it ran, and what is asked of it later.
 
     Args:
         original: The model that is right by definition.
@@ -722,7 +728,7 @@ class _Check:
         return runs
 
     def _run_cases(self, runner: Runner) -> dict[int, Outputs]:
-        return run_seeds(runner, self._reference.feeds, tuple(self._reference.stimulus.cases))
+        return run_cases(runner, self._reference.feeds, tuple(self._reference.stimulus.cases))
 
     def _session(self, source: ModelSource, which: str, level: str) -> Runner:
         nodes = self._nodes[which != "original"]
@@ -772,9 +778,9 @@ class _Check:
             yield from third.opinions([item], reference.outputs, runs[item.level])
 
     def _agree(
-        self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf], seed: int
+        self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf], case: int
     ) -> bool:
-        return replace(self._judge, seed=seed).compare(name, expected, actual).ok
+        return replace(self._judge, case=case).compare(name, expected, actual).ok
 
     def _power(self, candidate: ModelSource) -> Power | None:
         """Return how many mutants of *candidate* the check notices, if that was asked for."""

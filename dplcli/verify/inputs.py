@@ -355,7 +355,7 @@ def _load_numpy(path: Path, what: str) -> Array | dict[str, Array]:
                 return loaded
             return {name: loaded[name] for name in loaded.files}
     except (*_READ_ERRORS, AttributeError) as error:
-        reason = (str(error).partition("\n")[0] or type(error).__name__)[:120]
+        reason = (_first_line(error) or type(error).__name__)[:120]
         raise UsageError(f"{path}: not {what} ({reason})") from error
 
 

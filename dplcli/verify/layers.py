@@ -155,20 +155,21 @@ def sketch(leaf: Leaf) -> Sketch:
     return Sketch(leaf.dtype, leaf.data.shape, Leaf("", leaf.dtype, flat.copy()))
 
 
+@dataclass
 class ValueStream:
     """The values inside a model that runs on given inputs, with optimisation off.
 
-    Args:
+    Attributes:
         source: The model.
         feeds: What it is fed.
         cap: How many bytes of values to hold at once; one value may need more.
+        peak: The most bytes of values that were held at once.
     """
 
-    def __init__(self, source: ModelSource, feeds: Mapping[str, Feed], cap: int) -> None:
-        self.source = source
-        self.feeds = feeds
-        self.cap = cap
-        self.peak = 0
+    source: ModelSource
+    feeds: Mapping[str, Feed]
+    cap: int
+    peak: int = 0
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Return how many bytes each value takes at most; what is no tensor is left out."""
@@ -588,7 +589,7 @@ class Inside:
     ) -> None:
         self.wirings = wirings
         self.judge = judge
-        feeds = reference.feeds[judge.seed]
+        feeds = reference.feeds[judge.case]
         self.streams = ValueStream(reference.source, feeds, cap), ValueStream(candidate, feeds, cap)
 
     def align(self) -> Alignment:
@@ -634,7 +635,7 @@ class Inside:
         dropped = len(doubtful)
         mine, other = (len(names) + dropped for names in alignment.unaligned())
         peak = max(stream.peak for stream in self.streams)
-        return Layers(kept, (mine, other), self.judge.seed, peak, doubtful)
+        return Layers(kept, (mine, other), self.judge.case, peak, doubtful)
 
     def _meant(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
         """Leave out pairs that differ and yet lead to nothing that does.

@@ -304,14 +304,19 @@ class Body:
             self.exits[info.name].append(outer)
 
 
+@dataclass(eq=False)
 class Frame:
-    """A body with what its formal inputs stand for: one per call that a walk enters."""
+    """A body at one place: that of the main graph, or of one call that a walk enters.
 
-    def __init__(self, body: Body, call: Call | None = None) -> None:
-        """Open *body* at the main graph, or for one *call*."""
-        self.body = body
-        self.call = call
-        self.opened: dict[int, Frame] = {}
+    Attributes:
+        body: The body.
+        call: What its formal inputs stand for; None in the main graph.
+        opened: The frames of the calls in it, by node.
+    """
+
+    body: Body
+    call: Call | None = None
+    opened: dict[int, Frame] = field(default_factory=dict)
 
     def dims(self, name: str) -> Dims | None:
         """Return the dimensions of *name* where they are known, here or at the caller."""

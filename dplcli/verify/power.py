@@ -94,8 +94,7 @@ class Idleness:
                 return slot == 1 and not any(item.name == "softcap" for item in node.attribute)
             if node.op_type == "MatMul":
                 return slot == 1 and self._becomes_a_share(node.output[0])
-            is_scaled = node.op_type in _SCALES and slot == 0 and self._is_scalar(node.input[1])
-            if slot or not (is_scaled or node.op_type in REARRANGING):
+            if slot or not (self._scales(node, slot) or node.op_type in REARRANGING):
                 return False
             name = node.output[0]
         return False
@@ -106,8 +105,7 @@ class Idleness:
             node, slot = reader
             if node.op_type == "Softmax":
                 return all(item.i == -1 for item in node.attribute if item.name == "axis")
-            is_scaled = node.op_type in _SCALES and slot == 0 and self._is_scalar(node.input[1])
-            if not (is_scaled or node.op_type == "Add"):
+            if not (self._scales(node, slot) or node.op_type == "Add"):
                 return False
             name = node.output[0]
         return False
@@ -116,8 +114,11 @@ class Idleness:
         readers = self._readers.get(name, [])
         return readers[0] if len(readers) == 1 else None
 
-    def _is_scalar(self, name: str) -> bool:
-        return set(self._shapes.get(name, (0,))) <= {1}
+    def _scales(self, node: onnx.NodeProto, slot: int) -> bool:
+        """Tell whether a node multiplies what it reads in *slot* by a single number."""
+        if node.op_type not in _SCALES or slot:
+            return False
+        return set(self._shapes.get(node.input[1], (0,))) <= {1}
 
     def _extents(self, names: list[str]) -> list[tuple[int, ...]]:
         return [self._shapes[name][_SPATIAL:] for name in names if name in self._shapes]
@@ -200,30 +201,32 @@ class Regions:
 
 def regions_of(model: onnx.ModelProto) -> Regions:
     """Return the nodes inside what a tool wrote, or all nodes if nothing says so."""
-    written = [
+    written = {
         index
         for index, function in enumerate(model.functions)
         if any(entry.key in _PARTITION_KEYS for entry in function.metadata_props)
-    ]
+    }
     names = {(model.functions[i].domain, model.functions[i].name) for i in written}
-    places = [NodePosition(i, n) for i in written for n in range(len(model.functions[i].node))]
+    main = list(enumerate(model.graph.node))
+    inner = [
+        NodePosition(index, number)
+        for index, function in enumerate(model.functions)
+        for number in range(len(function.node))
+    ]
     calls = [
-        NodePosition(-1, index)
-        for index, node in enumerate(model.graph.node)
-        if (node.domain, node.op_type) in names
+        NodePosition(-1, index) for index, node in main if (node.domain, node.op_type) in names
     ]
     if calls:
-        return Regions("partitions", (*places, *calls))
-    rewritten = [
+        own = (place for place in inner if place.function in written)
+        return Regions("partitions", (*own, *calls))
+    rewritten = tuple(
         NodePosition(-1, index)
-        for index, node in enumerate(model.graph.node)
+        for index, node in main
         if any(entry.key == RULE_KEY for entry in node.metadata_props)
-    ]
+    )
     if rewritten:
-        return Regions("rewritten nodes", tuple(rewritten))
-    everywhere = [NodePosition(-1, index) for index in range(len(model.graph.node))]
-    bodies = [NodePosition(i, n) for i, f in enumerate(model.functions) for n in range(len(f.node))]
-    return Regions("whole model", (*everywhere, *bodies))
+        return Regions("rewritten nodes", rewritten)
+    return Regions("whole model", (*(NodePosition(-1, index) for index, _ in main), *inner))
 
 
 def changes(

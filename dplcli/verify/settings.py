@@ -408,7 +408,7 @@ class Power:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OutputComparison:
     """How far one output of the candidate is from the original, for the worst seed.
 
@@ -445,14 +445,14 @@ class OutputComparison:
     level: str
     baseline: str
     seed: int
-    max_abs: float | None
-    max_rel: float | None
-    rmse: float | None
-    cosine: float | None
-    max_ulp: int | None
-    mismatches: int
-    nan_mismatches: int
-    worst_index: tuple[int, ...] | None
+    max_abs: float | None = None
+    max_rel: float | None = None
+    rmse: float | None = None
+    cosine: float | None = None
+    max_ulp: int | None = None
+    mismatches: int = 0
+    nan_mismatches: int = 0
+    worst_index: tuple[int, ...] | None = None
     rtol: float
     atol: float
     ok: bool
