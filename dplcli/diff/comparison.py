@@ -1,4 +1,4 @@
-"""Compare two models by dataflow: in what paired graphs differ, and how far weights are apart."""
+"""Compare two models by dataflow: how paired graphs differ, and how far weights are apart."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     Statements = Mapping[tuple[str, str], str]
 
 
-# Differences that nothing computed depends on: names, order, documentation and the like.
+# Differences that no computed number depends on: names, order, documentation and the like.
 
 
 def remarks_on(pairing: Pairing, *, named: bool) -> Iterator[Remark]:
-    """Yield what differs between partners beside what they compute.
+    """Yield the differences between partners that do not change what they compute.
 
     Args:
         pairing: Which node is which.
@@ -103,7 +103,7 @@ def _order(where: str, pairing: Pairing) -> Iterator[Remark]:
 
 
 def _value_pairs(pairing: Pairing, *, named: bool) -> Iterator[tuple[Value, Value]]:
-    """Yield the inner values that are one."""
+    """Yield the values of the two graphs that correspond to each other."""
     if not named:
         yield from pairing.inputs
     for first, second in pairing.forth.items():
@@ -160,7 +160,7 @@ _CHUNK = 1 << 20
 def distance(first: Tensor, second: Tensor) -> Distance | None:
     """Measure how far two constants are apart; None if they differ in type or shape.
 
-    An element has changed if its bits have; zeros of either sign, say, are 0 apart nevertheless.
+    An element has changed if its bits have. So 0 and -0 count as changed, though 0 apart.
     """
     if (first.dtype, first.shape) != (second.dtype, second.shape):
         return None
@@ -191,7 +191,7 @@ def _chunk_distance(one: NDArray[Any], other: NDArray[Any]) -> tuple[int, float,
 
 
 def _wide(dtype: np.dtype[Any]) -> type[Any]:
-    """Choose what holds differences of *dtype*: exact Python numbers for 64-bit integers."""
+    """Return the type to subtract in: exact Python numbers for 64-bit integers, else float64."""
     return np.object_ if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64  # noqa: PLR2004
 
 
@@ -205,7 +205,7 @@ def _larger(first: float, second: float) -> float:
     return second if second != second or second > first else first  # noqa: PLR0124  # NaN
 
 
-# Say in what two graphs differ whose nodes have been paired.
+# How two graphs differ, once their nodes are paired.
 
 
 _Side: TypeAlias = Literal["input", "output"]
@@ -267,7 +267,7 @@ class Comparison:
             yield InputChange(slot, before, after)
 
     def _is_weight(self, before: Value, after: Value) -> bool:
-        """Tell whether two values that are not one are constants, and measure their distance."""
+        """Tell whether two different values are constants; if so, note their distance."""
         first, second = self.pairing.sides
         old, new = first.reader.tensor(before), second.reader.tensor(after)
         if old is None or new is None:
@@ -278,7 +278,7 @@ class Comparison:
         return True
 
     def _operands(self, first: Node, second: Node) -> Operands:
-        """Pair what two nodes read; leave out what is the same."""
+        """Pair the operands of two nodes; leave out those that are the same."""
         differing = [
             (slot, before, after)
             for slot, (before, after) in enumerate(zip_longest(slots(first), slots(second)))
@@ -289,7 +289,7 @@ class Comparison:
         return differing
 
     def _unordered(self, differing: list[tuple[int, Value | None, Value | None]]) -> Operands:
-        """Pair operands in any order: the same ones first, constants with constants then."""
+        """Pair operands in any order: first equal ones, then constants with constants."""
         places = [place for place, _, _ in differing]
         olds = [(slot, old) for slot, old, _ in differing if old is not None]
         news = [new for _, _, new in differing if new is not None]
@@ -340,7 +340,7 @@ class Comparison:
         afters: list[Value],
         pairs: Iterable[tuple[int, int]],
     ) -> Iterator[SignatureChange]:
-        """Yield what only one graph has, and what has another place among the pairs."""
+        """Yield what only one graph has, and what changed its place among the pairs."""
         ordered = sorted(pairs)
         ranks = {new: rank for rank, new in enumerate(sorted(new for _, new in ordered))}
         for rank, (old, new) in enumerate(ordered):
@@ -355,7 +355,7 @@ class Comparison:
                     yield SignatureChange(side, "removed", value, None)
 
     def _compare_default(self, old: Value, new: Value) -> None:
-        """Compare the data of inputs that have some in case that none is given."""
+        """Compare the default data of two inputs, where they have any."""
         tensors = [
             value.graph.model.codec.tensor(value.initializer_source)
             for value in (old, new)
@@ -372,9 +372,9 @@ class Comparison:
 
 
 def attribute_changes(first: Node, second: Node) -> Iterator[AttributeChange]:
-    """Yield the attributes that differ, those with which only one states the default left out.
+    """Yield the attributes that differ.
 
-    Where the nodes are of different opsets, a default that is not stated may differ, too.
+    To state a default is no difference. If the opsets differ, an unstated default may differ, too.
     """
     is_other_opset = _version(first) != _version(second)
     if first.attributes is second.attributes and not is_other_opset:
@@ -420,7 +420,7 @@ def _output_changes(first: Node, second: Node) -> Iterator[int]:
 DEFAULT_IGNORED: frozenset[Facet] = frozenset(
     {"names", "order", "doc", "metadata", "value-info", "storage"}
 )
-"""What does not count unless the reader says so: no number that a model computes depends on it."""
+"""Facets that do not count unless the user says so: no computed number depends on them."""
 
 
 class Differ:
@@ -432,7 +432,7 @@ class Differ:
     Args:
         first: One model.
         second: The other.
-        statements: What either model says of itself, by facet and key.
+        statements: What each model says of itself, by facet and key.
     """
 
     def __init__(
@@ -448,7 +448,7 @@ class Differ:
         self._readers = (ModelReader({}), ModelReader(aliases_of(self._functions)))
 
     def result(self, ignored: frozenset[Facet] = DEFAULT_IGNORED) -> ModelDiff:
-        """Compare the main graphs, what is inside them, and the functions."""
+        """Compare the main graphs with the bodies in them, and the functions."""
         first, second = self.models
         graphs = list(self._graphs(first.graph, second.graph, None, is_main=True))
         for one, other in self._functions:
@@ -464,7 +464,7 @@ class Differ:
     def _graphs(
         self, first: Graph, second: Graph, outer: Pairing | None, *, is_main: bool
     ) -> Iterator[GraphDiff]:
-        """Compare two graphs and, as deep as they nest, the bodies of the nodes they share."""
+        """Compare two graphs, and the bodies of the nodes that they share, however deep."""
         numbers = Numbers() if outer is None else outer.sides[0].numbers
         inputs = (pair_inputs if is_main else pair_places)(first.inputs, second.inputs)
         sides = tuple(
@@ -523,7 +523,7 @@ def _opset_changes(first: Model, second: Model) -> Iterator[OpsetChange]:
 def _imports(
     first: Model, second: Model, *, used: bool
 ) -> Iterator[tuple[str, int | None, int | None]]:
-    """Yield the imports that differ, those of domains that nodes of either model are in or not."""
+    """Yield the imports that differ: of domains that some node is in, or of all others."""
     in_use = {
         node.domain for model in (first, second) for graph in model.graphs() for node in graph
     }

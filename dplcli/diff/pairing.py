@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What a node says by itself, in a form that can be compared between two models.
+# What a node says by itself, in a form that two models can be compared by.
 
 
 ANY_SLOT = -1
@@ -50,11 +50,11 @@ _ONES = frozenset({"strides", "dilations"})
 
 
 class Numbers:
-    """Small numbers for forms, the same for both models.
+    """Numbers forms: equal forms of both models get the same small number.
 
     Attributes:
-        bodies: The form of a node's bodies, by the node and all that it depends on. A body that
-            nests deeply is part of the form of each node round it.
+        bodies: The form of a node's bodies, by the node and all that the form depends on. Kept
+            since a deep body is part of the form of every node around it.
     """
 
     def __init__(self) -> None:
@@ -67,10 +67,10 @@ class Numbers:
 
 
 class ModelReader:
-    """Reads the nodes and constants of one model; what it has read it remembers.
+    """Reads the nodes and constants of one model, each once.
 
     Args:
-        aliases: For functions that the other model has under another key: that key.
+        aliases: The other model's keys of functions that have another key there.
     """
 
     def __init__(self, aliases: Mapping[Key, Key]) -> None:
@@ -83,12 +83,12 @@ class ModelReader:
         self._random_bodies: dict[Node, bool] = {}
 
     def label(self, node: Node) -> Key:
-        """Return what *node* calls."""
+        """Return the key of the operator or function that *node* calls."""
         key = (node.domain, node.op_type, node.overload)
         return self.aliases.get(key, key)
 
     def nodes(self, graph: Graph) -> Iterator[Node]:
-        """Iterate over the nodes of *graph* that are not just constants."""
+        """Iterate over the nodes of *graph*, without those that only hold a constant."""
         return (node for node in graph if not self.is_stored(node))
 
     def is_stored(self, node: Node) -> bool:
@@ -107,7 +107,7 @@ class ModelReader:
         return self._tensors[value]
 
     def content(self, value: Value) -> Form:
-        """Return what a constant holds; equal only if every bit is."""
+        """Return the form of a constant; two are equal only if every bit is."""
         if value not in self._contents:
             tensor = self.tensor(value)
             assert tensor is not None  # noqa: S101  # only constants are asked for
@@ -115,10 +115,7 @@ class ModelReader:
         return self._contents[value]
 
     def attributes(self, node: Node) -> Form:
-        """Return the attributes of *node* but its bodies; those that state a default are left out.
-
-        So are those that state what the operator's page gives as the default in words.
-        """
+        """Return the attributes of *node* that state more than a default, bodies left out."""
         stated = node.attributes
         if not stated:
             return ()
@@ -131,7 +128,7 @@ class ModelReader:
         return self._attributes[key]
 
     def is_random(self, node: Node) -> bool:
-        """Tell whether *node* computes something else each time; recursion is as for bodies."""
+        """Tell whether *node* computes something else each time; recursion is as deep as bodies."""
         if node.subgraphs:
             if node not in self._random_bodies:
                 inner = (inner for body in node.subgraphs.values() for inner in body)
@@ -144,7 +141,7 @@ class ModelReader:
         return may_be and draws_random(node)
 
     def captured(self, node: Node) -> tuple[Value, ...]:
-        """Return what the bodies of *node* read or return from round it, each once."""
+        """Return the values of outer graphs that the bodies of *node* read or return, each once."""
         if node not in self._captured:
             found: dict[Value, None] = {}
             for body in node.subgraphs.values():
@@ -166,7 +163,7 @@ def content_of(tensor: Tensor) -> Form:
 
 
 def attribute_forms(node: Node) -> dict[str, Form]:
-    """Return a comparable form of every attribute of *node* that states more than a default."""
+    """Return a form of every attribute of *node* that states more than a default."""
     schema = schema_of(node)
     defaults = schema.defaults if schema is not None else {}
     forms = {}
@@ -180,7 +177,7 @@ def attribute_forms(node: Node) -> dict[str, Form]:
 
 
 def attribute_form(attribute: Attribute) -> Form:
-    """Return what *attribute* says, comparable and sortable."""
+    """Return what *attribute* says in a form that can be compared and sorted."""
     if attribute.ref:
         return ("ref", attribute.ref)
     value = attribute.value
@@ -192,7 +189,7 @@ def attribute_form(attribute: Attribute) -> Form:
 
 
 def _is_textual_default(node: Node, name: str, attribute: Attribute) -> bool:
-    """Tell whether *attribute* states what the standard says in words is the default."""
+    """Tell whether *attribute* states a default that the standard gives in words only."""
     value = attribute.value
     if node.domain or not isinstance(value, tuple) or not value:
         return False
@@ -207,7 +204,7 @@ def _is_textual_default(node: Node, name: str, attribute: Attribute) -> bool:
 
 
 def _tells_kernel(node: Node) -> bool:
-    """Tell whether the weight of *node* is there to say how large the kernel is."""
+    """Tell whether a constant weight of *node* says how large the kernel is."""
     return "Conv" in node.op_type and any(
         value is not None and value.is_constant for value in node.inputs[1:]
     )
@@ -219,7 +216,7 @@ def is_commutative(node: Node) -> bool:
 
 
 def free_inputs(values: Iterable[Value]) -> list[Value]:
-    """Leave out what is an input only because old files list every initializer as one."""
+    """Leave out constants: old files list every initializer as an input, too."""
     return [value for value in values if not value.is_constant]
 
 
@@ -248,11 +245,11 @@ def readers(value: Value, graph: Graph) -> Iterator[tuple[Node, int]]:
             yield enclosing, CAPTURED
 
 
-# In what two models differ.
+# How two models differ.
 
 
 Facet: TypeAlias = Literal["names", "order", "doc", "metadata", "value-info", "storage"]
-"""A kind of difference that no number that the model computes depends on."""
+"""A kind of difference that no computed number depends on."""
 
 FACETS: Mapping[Facet, str] = {
     "names": "what nodes and inner values are called",
@@ -266,7 +263,7 @@ FACETS: Mapping[Facet, str] = {
 
 @dataclass(frozen=True)
 class Remark:
-    """A difference that nothing computed depends on, unless the reader wants to know.
+    """A difference that no computed number depends on.
 
     Attributes:
         facet: What kind it is.
@@ -301,13 +298,13 @@ class InputChange:
 
 @dataclass(frozen=True)
 class NodeChange:
-    """A node that is in both graphs, and what of it is not the same.
+    """A node that is in both graphs and differs.
 
     Attributes:
         before: The node in the first graph.
         after: The node in the second.
-        attributes: Its attributes that differ.
-        inputs: What it reads that differs, unless it is only the data of a weight.
+        attributes: The attributes that differ.
+        inputs: The slots that read something else; other data of a weight does not count here.
         outputs: Indices of the outputs that only one of the two makes.
     """
 
@@ -369,7 +366,7 @@ class SignatureChange:
 
 @dataclass(frozen=True)
 class GraphDiff:
-    """In what two graphs differ, bodies inside left to their own.
+    """How two graphs differ; the bodies inside are compared by themselves.
 
     Attributes:
         before: The first graph.
@@ -380,7 +377,7 @@ class GraphDiff:
         changes: The nodes of both that differ, in the first one's order.
         weights: The constants that differ.
         signature: The inputs and outputs that differ.
-        remarks: What else differs.
+        remarks: What else differs; no computed number depends on it.
     """
 
     before: Graph
@@ -402,7 +399,7 @@ class GraphDiff:
 
 @dataclass(frozen=True)
 class FunctionChange:
-    """A function that only one model has, that is called otherwise, or declares otherwise."""
+    """A function that only one model has, or whose name or declarations differ."""
 
     what: Literal["added", "removed", "renamed", "redeclared"]
     before: Function | None
@@ -420,13 +417,13 @@ class OpsetChange:
 
 @dataclass(frozen=True)
 class ModelDiff:
-    """In what two models differ.
+    """How two models differ.
 
     Attributes:
         graphs: The graphs that are in both: main, bodies, functions.
-        functions: Functions that differ but for what their bodies hold.
+        functions: Functions whose differences are not in their bodies.
         opsets: Imports of used domains that differ.
-        remarks: What else differs of the models as such.
+        remarks: What else differs of the models as a whole.
         ignored: The facets that do not count.
     """
 
@@ -458,18 +455,18 @@ class ModelDiff:
         return not self.count
 
 
-# One of the two graphs that are compared, numbered by what computes its values.
+# One of two graphs that are compared. Values get equal numbers if they are computed alike.
 
 
 Detail: TypeAlias = Literal["exact", "alike", "loose"]
-"""How much of a node counts: all of it; not the data of its constants; only what it calls."""
+"""How much of a node counts: all; all but the data of its constants; only what it calls."""
 
 _ABSENT = -1
 _RETURNED = -3
 
 
 class Side:
-    """One graph of a pair.
+    """One of the two graphs.
 
     Attributes:
         graph: The graph.
@@ -482,8 +479,8 @@ class Side:
         reader: What reads its model.
         numbers: The numbers that both sides use.
         given: Numbers of the inputs that have a partner.
-        outer: Numbers a value from round the graph.
-        tag: Tells the sides apart where they must not be mistaken for each other.
+        outer: Numbers a value of a graph around this one.
+        tag: Tells the two sides apart, for values that are never equal.
     """
 
     def __init__(  # noqa: PLR0913  # what a side is made of
@@ -515,19 +512,19 @@ class Side:
         return self._locals[detail]
 
     def made(self, detail: Detail) -> Mapping[Node, int]:
-        """Number the nodes by all that leads to them, from the inputs down."""
+        """Number the nodes by all that they are computed from."""
         if detail not in self._made:
             values = self._values[detail] = dict(self._given)
             self._made[detail] = self._number(self.graph, values, detail)
         return self._made[detail]
 
     def number_of(self, value: Value, detail: Detail) -> int:
-        """Number *value* by all that leads to it."""
+        """Number *value* by all that it is computed from."""
         self.made(detail)
         return self._value(value, self._values[detail], detail)
 
     def used(self, detail: Detail, returned: Mapping[Value, list[int]]) -> dict[Node, int]:
-        """Number the nodes by all that comes of them, from the outputs up.
+        """Number the nodes by all that is computed from them.
 
         Args:
             detail: How much of a node counts.
@@ -572,7 +569,7 @@ class Side:
         return self.numbers(("computed",))
 
     def _number(self, graph: Graph, values: dict[Value, int], detail: Detail) -> dict[Node, int]:
-        """Number the nodes of *graph*, which may be a body; recursion is as deep as bodies nest."""
+        """Number the nodes of *graph* or of a body in it; recursion is as deep as bodies nest."""
         numbers, reader = self.numbers, self.reader
         made: dict[Node, int] = {}
         for node in reader.nodes(graph):
@@ -593,9 +590,9 @@ class Side:
         return made
 
     def _bodies(self, node: Node, values: dict[Value, int], detail: Detail) -> Form:
-        """Return what the bodies of *node* compute, from what they capture.
+        """Return what the bodies of *node* compute from what they capture.
 
-        Asked again for each graph round *node*, mostly with the same answer, which is kept.
+        The answer is kept: each graph around *node* asks again, mostly with the same captures.
         """
         captured = self.reader.captured(node)
         given = tuple(self._value(value, values, detail) for value in captured)
@@ -629,12 +626,12 @@ class Side:
 
 
 def input_number(numbers: Numbers, graph: Graph, place: int) -> int:
-    """Number an input of *graph*: a body's own, as seen from it and from any graph round it."""
+    """Number an input of *graph* by its depth and place: the same from every graph around it."""
     return numbers(("input", depth_of(graph), place))
 
 
 def depth_of(graph: Graph) -> int:
-    """Count the nodes round *graph*."""
+    """Count the nodes around *graph*."""
     depth = 0
     while graph.owner is not None:
         depth += 1
@@ -642,13 +639,13 @@ def depth_of(graph: Graph) -> int:
     return depth
 
 
-# Look past nodes that only one graph has, where pairs do not grow from neighbour to neighbour.
+# Looking past nodes that only one graph has, where pairs do not grow from neighbour to neighbour.
 
 
 _FARTHEST = 3
-"""Most nodes that are passed over, in both graphs together."""
+"""How many nodes are passed over at the most, in both graphs together."""
 _WIDEST = 16
-"""Most nodes that are looked at in one distance; where there are more it is not clear anyway."""
+"""How many nodes are looked at in one distance; among more of them nothing is clear."""
 
 
 def bridges(pairing: Pairing, pair: NodePair) -> Iterator[NodePair]:
@@ -675,7 +672,7 @@ def _nearest(pairing: Pairing, first: list[list[Node]], second: list[list[Node]]
 
 
 def _rings(pairing: Pairing, side: Side, node: Node, step: NextNodes) -> list[list[Node]]:
-    """List the nodes without a partner next to *node*, those next to these, and so on."""
+    """List the nodes without a partner next to *node*, then those next to these, and so on."""
     rings: list[list[Node]] = []
     seen = {node}
     ring = [node]
@@ -712,9 +709,9 @@ def _before(side: Side, node: Node) -> Iterator[Node]:
 
 
 def pair_functions(first: Model, second: Model) -> list[FunctionPair]:
-    """Pair functions by their keys, the rest by their bodies if only one of each has such a body.
+    """Pair functions by their keys, then by their bodies if one function of each model has it.
 
-    A renamed function may call another one, so that it is looked at again when that has a partner.
+    A renamed function may call another one. So it is looked at again when that one has a partner.
     """
     shared = first.functions.keys() & second.functions.keys()
     pairs = [
@@ -738,7 +735,7 @@ def pair_functions(first: Model, second: Model) -> list[FunctionPair]:
 
 
 def aliases_of(pairs: list[FunctionPair]) -> dict[Key, Key]:
-    """Return, for each function of the second model under another key: the first one's key."""
+    """Return the first model's key of each function that has another key in the second model."""
     return {other.key: one.key for one, other in pairs if one.key != other.key}
 
 
@@ -759,7 +756,7 @@ def _nowhere(numbers: Numbers) -> Resolve:
 
 
 def declared(function: Function) -> Form:
-    """Return the attributes that *function* declares, and the defaults of those that have one."""
+    """Return the attributes that *function* declares, and their defaults."""
     defaults = sorted((name, repr(item.value)) for name, item in function.defaults.items())
     return (tuple(sorted(function.attributes)), tuple(defaults))
 
@@ -767,7 +764,7 @@ def declared(function: Function) -> Form:
 def function_changes(
     first: Model, second: Model, pairs: list[FunctionPair]
 ) -> Iterator[FunctionChange]:
-    """Yield the functions that differ but for what their bodies hold."""
+    """Yield the functions that differ in more than their bodies."""
     paired = {function for pair in pairs for function in pair}
     for one, other in pairs:
         if one.key != other.key:
@@ -782,11 +779,11 @@ def function_changes(
             yield FunctionChange("added", None, function)
 
 
-# Tell nodes without a partner apart by what lies around them.
+# Telling nodes without a partner apart by what lies around them.
 #
-# Colours are refined round by round (B. Weisfeiler and A. Leman, 1968): a node's colour says what
-# its neighbours are, then what theirs are, and so on. A neighbour that has a partner is its own
-# colour, so that an edit is seen from close by only.
+# Colours are refined round by round (B. Weisfeiler and A. Leman, 1968). A node's colour says what
+# its neighbours are, then what their neighbours are, and so on. A neighbour with a partner has a
+# colour of its own that never changes, so an edit changes colours nearby only.
 
 
 ROUNDS = 3
@@ -798,7 +795,7 @@ def refine(
     nodes: tuple[list[Node], list[Node]],
     detail: Detail,
 ) -> list[Colours]:
-    """Colour *nodes*, which have no partner, by their neighbours up to each distance.
+    """Colour *nodes*, none of which has a partner, by their neighbours up to each distance.
 
     Args:
         pairing: The pairs there are.
@@ -806,7 +803,7 @@ def refine(
         detail: How much of a node counts.
 
     Returns:
-        The colours of the first and of the second graph after each round, none first.
+        The colours of the first and of the second graph, before the first round and after each.
     """
     firsts, seconds = (
         _rounds(pairing, which, nodes[which], detail) for which in range(len(pairing.sides))
@@ -872,19 +869,19 @@ class _View:
         return 2, self.colours[node]
 
 
-# Find out which node of one graph is which of the other, by dataflow alone.
+# Finding out which node of one graph is which of the other, by dataflow alone.
 #
-# What is computed alike from the inputs down is paired first, then what is alike in both
-# directions but for the data of constants. From there pairs grow to neighbours; where several
-# would do, what lies around them decides. Names play no part.
+# Nodes that compute the same from the inputs are paired first. Nodes that are alike in both
+# directions, but for the data of constants, come next. From there pairs grow to neighbours. If
+# several neighbours would do, what lies around them decides. Names play no part.
 
 
 _PASSES = 4
-"""How often colours are made anew after they have led to pairs."""
+"""How often colours are made anew at the most, after they have led to pairs."""
 _WORTHWHILE = 32
-"""They are only if they have led to one pair for so many nodes."""
+"""Colours are made anew if they have led to at least one pair for this many nodes."""
 _MANY = 16
-"""From how many numbers on equal data is no chance."""
+"""If this many numbers are equal, that is no accident."""
 _SECOND = 1
 
 
@@ -921,7 +918,7 @@ def align(
 
 
 def _pair_equal(pairing: Pairing) -> None:
-    """Pair nodes that compute the same; of several, those of which the same becomes."""
+    """Pair nodes that compute the same; among several, those whose results are used alike."""
     first, second = pairing.sides
     made = (first.made("exact"), second.made("exact"))
     classes = grouped(made, (first.nodes, second.nodes))
@@ -942,7 +939,7 @@ def _pair_equal(pairing: Pairing) -> None:
 
 
 def _pair_alike(pairing: Pairing) -> None:
-    """Pair nodes that alone have what leads to them, or what comes of them, or both."""
+    """Pair nodes that no other node of their graph is like, by what they come from or lead to."""
     first, second = pairing.sides
     made = (first.made("alike"), second.made("alike"))
     used = (first.used("alike", pairing.returned(0)), second.used("alike", pairing.returned(1)))
@@ -956,9 +953,9 @@ def _pair_alike(pairing: Pairing) -> None:
 
 
 def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> None:
-    """Pair nodes that alone look as they do, from the widest view to the narrowest.
+    """Pair nodes that are the only ones of their colour, from the widest view to the narrowest.
 
-    A node seen by itself must hold a weight.
+    In the narrowest view, without neighbours, a node must hold a weight.
     """
     for _ in range(_PASSES):
         nodes = pairing.rest()
@@ -979,7 +976,7 @@ def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> Non
 
 
 def _pair_in_order(pairing: Pairing, growth: PairGrowth) -> None:
-    """Pair nodes of which as many look alike in both graphs, first with first and so on."""
+    """Pair nodes of one colour in order, if both graphs have the same number of them."""
     for detail in DETAILS:
         nodes = pairing.rest()
         if not nodes[0] or not nodes[1]:
@@ -996,7 +993,7 @@ def _pair_in_order(pairing: Pairing, growth: PairGrowth) -> None:
 
 
 def _pair_by_inputs(pairing: Pairing) -> None:
-    """Pair what is alike and reads the same, whatever becomes of it."""
+    """Pair nodes that are alike and read the same, however their results are used."""
     nodes = pairing.rest()
     keys = []
     for which, side in enumerate(pairing.sides):
@@ -1011,7 +1008,7 @@ def _pair_by_inputs(pairing: Pairing) -> None:
 
 
 def _pair_replaced(pairing: Pairing) -> None:
-    """Pair nodes of different operators that read and give the same in the same places."""
+    """Pair nodes of different operators that read the same and are read in the same places."""
     readers_of = _Places(pairing)
     found = tuple(
         {n: place for n in nodes if (place := readers_of.place(which, n)) is not None}
@@ -1028,7 +1025,7 @@ class _Places:
         self.returned = (pairing.returned(0), pairing.returned(_SECOND))
 
     def place(self, which: int, node: Node) -> Hashable | None:
-        """Return what can be compared; None unless all that reads *node* has a partner."""
+        """Return where *node* stands; None unless everything that reads it has a partner."""
         uses: list[tuple[int, ...]] = []
         for index, output in enumerate(node.outputs):
             if output is None:
@@ -1045,7 +1042,7 @@ class _Places:
 
 
 def _has_weights(pairing: Pairing, pair: NodePair) -> bool:
-    """Tell whether the nodes hold data that is hardly the same by chance."""
+    """Tell whether the nodes hold so much equal data that it is no accident."""
     tensors = [pairing.sides[0].reader.tensor(v) for v in slots(pair[0]) if v is not None]
     return any(tensor is not None and tensor.size >= _MANY for tensor in tensors)
 
@@ -1105,12 +1102,12 @@ class Pairing:
         return len(self.forth) == min(len(side.nodes) for side in self.sides)
 
     def place(self, pair: NodePair) -> tuple[int, int]:
-        """Return a key to sort pairs by that is the same whichever graph comes first."""
+        """Return a key to sort pairs by; it does not depend on which graph comes first."""
         one, other = (side.position[n] for side, n in zip(self.sides, pair, strict=True))
         return one + other, abs(one - other)
 
     def returned(self, which: int) -> Mapping[Value, list[int]]:
-        """Return, for each value that a graph returns, numbers for what it is returned as."""
+        """Number the outputs, and return the numbers of each value that a graph returns."""
         graph, numbers = self.sides[which].graph, self.sides[which].numbers
         found: dict[Value, list[int]] = {}
         for number, places in enumerate(self.outputs):
@@ -1119,7 +1116,7 @@ class Pairing:
         return found
 
     def same_value(self, first: Value | None, second: Value | None) -> bool:
-        """Tell whether two values are one: made by partners, or by equal computations."""
+        """Tell whether two values correspond: partners or equal computations make them."""
         if first is None or second is None:
             return first is second
         if self.resolve(0, first) == self.resolve(_SECOND, second):
@@ -1133,7 +1130,7 @@ class Pairing:
         )
 
     def resolve(self, which: int, value: Value) -> int:
-        """Number *value* of one of the graphs, or round it, so that the same ones are equal."""
+        """Number *value* of one graph, or of a graph around it; equal values get equal numbers."""
         side = self.sides[which]
         number = side.number_of(value, "exact")
         maker = value.producer
@@ -1180,18 +1177,18 @@ def grouped(keys: Sequence[Mapping[T, Hashable]], items: Both[T]) -> list[Both[T
 
 
 DETAILS: tuple[Detail, ...] = ("exact", "alike", "loose")
-"""From the most to the least that two nodes can have in common."""
+"""What two nodes can have in common, from the most to the least."""
 
 
 # From pairs of nodes to pairs of their neighbours.
 
 
 _VOTE = 2
-"""What a neighbour's word weighs; what the nodes themselves have in common weighs one a level."""
+"""What a vote of a neighbour weighs; each level that two nodes have in common weighs one."""
 
 
 class PairGrowth:
-    """Pairs nodes because their neighbours are pairs.
+    """Pairs nodes whose neighbours are pairs.
 
     Attributes:
         bridging: Whether to look past nodes that only one graph has where nothing else helps.
@@ -1249,7 +1246,7 @@ class PairGrowth:
             yield first, second
 
     def _of_operands(self, pair: NodePair) -> Iterator[NodePair]:
-        """Propose the nodes that make operands whose place does not matter, if it is clear."""
+        """Propose the makers of operands whose place does not matter, where it is clear which."""
         makers: tuple[list[Node], list[Node]] = ([], [])
         for which, node in enumerate(pair):
             side = self.pairing.sides[which]
@@ -1272,7 +1269,7 @@ class PairGrowth:
     def _clear_pairs(
         self, first: list[tuple[Node, int]], second: list[tuple[Node, int]]
     ) -> Iterator[NodePair]:
-        """Pair what has one counterpart: in every detail, else but for data, else by operator."""
+        """Pair nodes with one counterpart only: in every detail, but for data, then by operator."""
         for detail in DETAILS:
             if not first or not second:
                 return
@@ -1288,7 +1285,7 @@ class PairGrowth:
             second = [item for item in second if item[0] not in taken]
 
     def _choose(self, proposed: Iterable[NodePair]) -> list[NodePair]:
-        """Make the best of the proposed pairs partners; the order of the models plays no part."""
+        """Make partners of the best proposed pairs; the order of the models plays no part."""
         votes: dict[NodePair, int] = {}
         for pair in proposed:
             votes[pair] = votes.get(pair, self._likeness(pair)) + _VOTE

@@ -1,4 +1,4 @@
-"""Where one model leaves another, cut out of both, and the smallest set of changes that does it."""
+"""Find and cut out the place where two models part; find the fewest changes that part them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 # Delta debugging: the smallest part of a list that still breaks something.
 #
-# After ``ddmin`` of Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"
-# (2002): halves, then quarters, and so on are tried alone and left out, until leaving out any
-# single item mends it. One culprit in *n* is found in about ``2 log2 n`` trials.
+# This is ``ddmin`` of Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"
+# (2002). Each half is tried alone, then left out; then each quarter, and so on, until to leave out
+# any single item mends it. One culprit in *n* is found in about ``2 log2 n`` trials.
 
 
 T = TypeVar("T")
@@ -42,9 +42,9 @@ def minimise(
     """Return a part of *items*, in order, of which no single item can be left out.
 
     Args:
-        items: What breaks it as a whole.
-        try_out: Tries a part; returns None if all is well, else what of the part took effect:
-            an item may need another one that was left out.
+        items: All of them together break something.
+        try_out: Tries a part. It returns None if nothing is broken, else the items that took
+            effect: an item may need another one that was left out.
     """
     current, parts = tuple(items), 2
     tried: set[tuple[int, ...]] = {tuple(map(id, current))}
@@ -68,17 +68,17 @@ def minimise(
 
 
 def _splits(items: tuple[T, ...], parts: int) -> Iterator[tuple[tuple[T, ...], bool]]:
-    """Yield each of so many parts, then what is left without each, and which of both it is."""
+    """Yield each of so many parts, then the rest without each; tell whether it is a rest."""
     bounds = [len(items) * index // parts for index in range(parts + 1)]
     spans = list(pairwise(bounds))
     for start, end in spans:
         yield items[start:end], False
-    if parts > 2:  # noqa: PLR2004  # of two parts each is what the other one leaves
+    if parts > 2:  # noqa: PLR2004  # of two parts, each is the rest without the other
         for start, end in spans:
             yield items[:start] + items[end:], True
 
 
-# Two parts of models with what flows into them, as files that show how they differ.
+# Parts of two models as files, with what flows into them, to show how they differ.
 
 
 DATA = "test_data_set_0"
@@ -105,7 +105,7 @@ class Shown(NamedTuple):
 
     Attributes:
         outputs: How each pair of outputs compares.
-        reason: Why there is nothing to compare: onnxruntime refuses the candidate; or "".
+        reason: Why nothing can be compared: what onnxruntime says against the candidate; or "".
     """
 
     outputs: tuple[OutputComparison, ...] = ()
@@ -113,7 +113,7 @@ class Shown(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether the candidate is not what the original is."""
+        """Whether the two models differ."""
         return bool(self.reason) or any(not output.ok for output in self.outputs)
 
 
@@ -125,8 +125,8 @@ def show(
 ) -> Shown:
     """Run two models and compare outputs in pairs.
 
-    As in a verification, the candidate passes if it agrees with the original with optimisation
-    off, or at its own level.
+    As in the check, the candidate passes if it agrees with the original at its own level, or with
+    optimisation off.
 
     Raises:
         RunError: The original does not run.
@@ -199,11 +199,11 @@ class Cutting(NamedTuple):
 
 
 class Specimen:
-    """A model that runs, of which parts can be cut out together with their inputs.
+    """A model from which parts can be cut out together with what flows into them.
 
     Args:
         reference: The model, and what it is fed.
-        seed: Which of its inputs to use.
+        seed: Number of the case to use.
     """
 
     def __init__(self, reference: Reference, seed: int) -> None:
@@ -274,7 +274,7 @@ def _write_data(
     ends: Sequence[str],
     values: Mapping[str, Array | list[Array]],
 ) -> tuple[Item, ...]:
-    """Write what is fed, and what the original gives for it, as the tests of ONNX have it."""
+    """Write what is fed and what the original gives, in the form of onnx test data."""
     (folder / DATA).mkdir(exist_ok=True)
     items = []
     for kind, names in (("input", starts), ("output", ends)):
@@ -311,7 +311,7 @@ def whole_model(path: Path) -> onnx.ModelProto:
         raise UsageError(f"{path}: its weights cannot be read: {error}") from error
 
 
-# The place where one model leaves another, cut out of both.
+# The place where two models part, cut out of both.
 
 
 @dataclass(frozen=True)
@@ -323,8 +323,8 @@ class CutPair:
         names: For each input its name in the original's part, and in the candidate's; None where
             a part does not read it.
         outputs: What is compared: the original's name and the candidate's.
-        original: The nodes of the original's part, for a reader.
-        candidate: Those of the candidate's.
+        original: The nodes of the original's part, in words.
+        candidate: The nodes of the candidate's part, in words.
     """
 
     inputs: tuple[Item, ...]
@@ -340,13 +340,13 @@ class CutPair:
 
 
 class DivergenceSearch:
-    """Two models, the inputs that both run on, and what was found inside.
+    """Two models, the inputs that both run on, and the way to compare them inside.
 
     Args:
         original: The model that is right by definition.
         candidate: The model in question.
         settings: How they are compared.
-        seed: Which inputs to use; None for the first.
+        seed: Number of the case to use; None for the first seed.
     """
 
     def __init__(
@@ -381,12 +381,12 @@ class DivergenceSearch:
 
     @property
     def shared(self) -> dict[str, str]:
-        """What both are given from outside: graph inputs and refilled weights."""
+        """What both models get from outside, graph inputs and refilled weights; the names agree."""
         names = [*self.specimen.feeds, *(self.fed.source.weights or {})]
         return {name: name for name in names}
 
     def write(self, layers: Layers, at: Layer, folder: Path) -> CutPair | None:
-        """Write what computes *at* in both models, and what flows into that.
+        """Write the nodes of both models that compute *at*, and what flows into them.
 
         Returns:
             What was written; None if it cannot be cut out.
@@ -424,6 +424,6 @@ class DivergenceSearch:
 
 
 def _labels(wiring: Wiring, nodes: set[int]) -> tuple[str, ...]:
-    """Name nodes for a reader, by what they make."""
+    """Name nodes by what they make."""
     found = (wiring.nodes[index] for index in sorted(nodes))
     return tuple(f"{node.op_type} {next(filter(None, node.output), '')!r}" for node in found)

@@ -200,8 +200,8 @@ def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
 
 # How far two results may be apart that compute the same thing in another order.
 #
-# A rounding error is at most half a unit in the last place. Errors of *n* steps add up like a random
-# walk: to about ``eps * sqrt(n)``. *n* is counted above (`Depth`).
+# A rounding error is at most half a unit in the last place. Errors of *n* steps add up like a
+# random walk: to about ``eps * sqrt(n)``. *n* is counted above (`Depth`).
 #
 # - Four times that is allowed relative to the element itself.
 # - A quarter of this share of the largest element is allowed besides, for sums whose terms cancel.

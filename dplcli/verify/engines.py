@@ -1,6 +1,6 @@
 """Run a model in onnxruntime or in onnx's reference evaluator, in this process.
 
-Importing this module loads onnxruntime; nothing else in dpl does.
+This is the only module that imports onnxruntime.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ from dplcli.verify.settings import (
 
 RUNTIME_VERSION: str = ort.__version__
 
-# What onnxruntime says, as one clean line.
+# Messages of onnxruntime, as one clean line.
 
 
 _NOISE = (
@@ -54,7 +54,7 @@ _SHORTAGE = re.compile(
 
 
 def one_line(message: str) -> str:
-    """Return what onnxruntime said without its codes, C++ paths and signatures, on one line."""
+    """Return a message of onnxruntime on one line, without codes, C++ paths and signatures."""
     text = " ".join(message.split())
     for noise in _NOISE:
         text = noise.sub("", text)
@@ -63,7 +63,7 @@ def one_line(message: str) -> str:
 
 
 def _balanced(text: str) -> str:
-    """Strip quotes round the whole message, and close one that was cut open."""
+    """Strip quotes round the whole message, and add or drop one that has no partner."""
     text = text.strip(" ")
     for quote in "'\"":
         if text.startswith(quote) and text.endswith(quote) and text.count(quote) == 2:  # noqa: PLR2004
@@ -74,11 +74,11 @@ def _balanced(text: str) -> str:
 
 
 def tells_of_shortage(message: str) -> bool:
-    """Tell a message that says that there was not enough memory."""
+    """Tell whether a message says that there was not enough memory."""
     return _SHORTAGE.search(message) is not None
 
 
-# Arrays into onnxruntime and out of it, element types that numpy lacks included.
+# Arrays into onnxruntime and out of it, also of element types that numpy lacks.
 
 
 _BITS = {
@@ -134,14 +134,14 @@ def _leaf(label: str, data: Array) -> Leaf:
 
 
 def fed(feed: Feed) -> Feed | ort.OrtValue:
-    """Return what onnxruntime takes where it gives numpy's types; a feed can be of any."""
+    """Return a feed as onnxruntime takes it where numpy has the types of all outputs."""
     if isinstance(feed, np.ndarray) and is_exotic(feed):
         return wrap(feed)
     return feed
 
 
 def wrap(feed: Feed) -> ort.OrtValue:
-    """Hand an array to onnxruntime where outputs have a type that numpy lacks."""
+    """Return a feed as onnxruntime takes it where numpy lacks the type of some output."""
     if not isinstance(feed, np.ndarray) or feed.dtype.kind in "OUS":
         raise NotImplementedError(
             "onnxruntime's Python interface takes no strings, sequences or optionals where an "
@@ -174,13 +174,13 @@ def unwrap(value: ort.OrtValue) -> Leaf:
 
 
 def numbered(codes: Array, dtype: str) -> Array:
-    """Number the codes of a narrow type in the order of the numbers they stand for.
+    """Number the codes of a narrow type in the order of the numbers that they stand for.
 
-    So a distance is in steps, and both zeros are the same.
+    So a difference counts steps, and both zeros are the same.
 
     Args:
         codes: An unsigned code in each byte.
-        dtype: What onnxruntime or numpy call the type.
+        dtype: The type's name in onnxruntime or numpy.
     """
     if dtype.startswith("uint") or dtype.endswith("e8m0"):
         return codes
@@ -194,13 +194,13 @@ def numbered(codes: Array, dtype: str) -> Array:
 
 
 def _unpacked(raw: bytes, bits: int) -> Array:
-    """Return a byte for each code, of which several may share one, the lowest bits first."""
+    """Unpack codes, several of which may share a byte, the lowest bits first: one byte for each."""
     shifts = np.arange(0, _BYTE, bits, dtype=np.uint8)
     packed = np.frombuffer(raw, dtype=np.uint8)
     return ((packed[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)
 
 
-# Running a model in onnxruntime, in this process, and saying in one line why it did not run.
+# Running a model in onnxruntime.
 
 
 _SILENT = 4
@@ -261,7 +261,7 @@ class Session:
                 f"--provider {provider}: onnxruntime has it, but cannot start it here",
                 hint="the device, its driver, or a library that the provider needs is missing",
             )
-        self._weights = source.weights  # which onnxruntime may read where they are
+        self._weights = source.weights  # kept alive, since onnxruntime may read them in place
         self._plain = gives_numpy_types(self._session)
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
@@ -337,7 +337,7 @@ def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
 
 
 def _model_of(source: ModelSource, options: ort.SessionOptions, stack: ExitStack) -> str | bytes:
-    """Return the file's name, or its content with *options* that say where its data lies."""
+    """Return the file's name or its content; *options* then say where external data lies."""
     content = source.content
     if content is None and is_text(source.path):
         return stack.enter_context(text_path(source.path))
@@ -349,7 +349,7 @@ def _model_of(source: ModelSource, options: ort.SessionOptions, stack: ExitStack
     return source.path.read_bytes() if content is None else content
 
 
-# A model in onnx's reference evaluator: slow, written for clarity, and nobody's optimiser.
+# Running a model in onnx's reference evaluator: slow, written for clarity, without an optimiser.
 
 
 class ReferenceSession:
@@ -386,7 +386,7 @@ class ReferenceSession:
 
 
 def _load(source: ModelSource) -> onnx.ModelProto:
-    """Read the model; refilled weights are put in, which are declared external without a file."""
+    """Read the model, and put in refilled weights: they are external data without a file."""
     if source.content is None:
         return read_whole(source.path)
     model = model_of(source)
@@ -400,7 +400,7 @@ def _load(source: ModelSource) -> onnx.ModelProto:
 
 
 def _readable(leaf: Leaf) -> Leaf:
-    """Return data as onnxruntime's comes: bfloat16 as float32, float8 as its steps."""
+    """Return an array in the form of onnxruntime's: bfloat16 as float32, float8 in steps."""
     if not is_exotic(leaf.data):
         return leaf
     if leaf.dtype == "bfloat16":

@@ -1,4 +1,4 @@
-"""What a check would notice: wrong models made on purpose, and outputs that say nothing."""
+"""The power of a check: wrong models made on purpose, and outputs that say nothing."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from dplcli.verify.compare import Judge
 from dplcli.verify.model import Dataflow, attribute, model_of, subgraphs
 from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
 
-# Changes of a model that change no result, whatever it is fed: they say nothing about a check.
+# Changes that change no result, whatever the model is fed. They say nothing about a check.
 
 
 _SPATIAL = 2
@@ -28,7 +28,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Idleness:
-    """What of a model cannot matter.
+    """Tells which attributes and weights of a model cannot matter.
 
     Args:
         model: The model.
@@ -57,8 +57,8 @@ class Idleness:
     def idle_axes(self, node: onnx.NodeProto, name: str) -> frozenset[int]:
         """Return the axes along which an attribute of a window cannot matter.
 
-        Dilations do not where the kernel has one element. Strides do not where the result has one,
-        or, of a transposed convolution, where the input has.
+        Dilations do not matter where the kernel has one element. Strides do not matter where the
+        result has one element; for a transposed convolution, where the input has one.
         """
         extents: list[tuple[int, ...]] = []
         if name == "dilations":
@@ -74,7 +74,8 @@ class Idleness:
     def is_key_bias(self, weight: str) -> bool:
         """Tell whether a weight is added to the keys of attention, and to nothing else.
 
-        It adds the same to the scores of all keys of a query, which Softmax does not see.
+        Such a bias adds the same number to the scores of all keys of a query, and Softmax ignores
+        what is added to all.
         """
         reader = self._only_reader(weight)
         if reader is None or len(self._shapes.get(weight, ())) != 1:
@@ -87,7 +88,7 @@ class Idleness:
         return self._scores_keys(node.output[0])
 
     def _scores_keys(self, name: str) -> bool:
-        """Tell whether a value is what attention compares its queries with."""
+        """Tell whether a value holds the keys of attention."""
         while (reader := self._only_reader(name)) is not None:
             node, slot = reader
             if node.op_type in _ATTENTION:
@@ -100,7 +101,7 @@ class Idleness:
         return False
 
     def _becomes_a_share(self, name: str) -> bool:
-        """Tell whether scores go through Softmax, with a factor or a mask before it at the most."""
+        """Tell whether scores go to a Softmax, with nothing but factors and masks before it."""
         while (reader := self._only_reader(name)) is not None:
             node, slot = reader
             if node.op_type == "Softmax":
@@ -129,7 +130,7 @@ def _known_shapes(model: onnx.ModelProto) -> Shapes:
     try:
         graph = infer_shapes(model)[0].graph
     except (*INFERENCE_ERRORS, EncodeError):
-        graph = model.graph  # too large, or not well typed: what is stated has to do
+        graph = model.graph  # too large, or badly typed: only declared shapes are known
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for info in (*graph.input, *graph.value_info, *graph.output):
         if info.type.tensor_type.HasField("shape"):
@@ -140,11 +141,11 @@ def _known_shapes(model: onnx.ModelProto) -> Shapes:
 
 # Wrong models made on purpose, one change each, to learn what a check notices.
 #
-# Changed is what lies inside the regions that a tool wrote: bodies of partitions and their calls,
-# nodes that a rewrite put there; in a model without either, every node. A change is a weight
-# (whole, or its largest element), an attribute, two operands swapped, or an operator taken for
-# its neighbour. Of bodies of If, Loop and Scan only the weights are changed that they read: other
-# changes there make loops that do not end.
+# Changes are made where a tool was at work: in the bodies and calls of partitions, and in nodes
+# that a rewrite made. In a model without either, every node may change. A change is another weight
+# (as a whole, or its largest element), another attribute, two operands swapped, or one operator
+# taken for another. In bodies of If, Loop and Scan only weights change: other changes make endless
+# loops.
 
 
 Weights = dict[str, Array]
@@ -193,7 +194,7 @@ class NodePosition:
 
 @dataclass(frozen=True)
 class Regions:
-    """What may be changed, and what it is called."""
+    """The nodes that may be changed, and what to call them."""
 
     label: str
     places: tuple[NodePosition, ...]
@@ -234,8 +235,8 @@ def changes(
 ) -> Iterator[_Change]:
     """Yield random changes without end, or none if there is nothing to change.
 
-    Each is applied to a fresh copy of *model* and *weights*, and says in words what it did; it
-    says '' if it could do nothing.
+    Each change is applied to a fresh copy of *model* and *weights*. It returns in words what it
+    did, '' if it could do nothing.
     """
     places = regions_of(model).places
     idleness = Idleness(model)
@@ -266,7 +267,7 @@ def _weight_sites(
     places: tuple[NodePosition, ...],
     idleness: Idleness,
 ) -> list[_Site]:
-    """Return the weights that the places read from outside, or hold as constants."""
+    """Return changes of the weights that the places read, or hold as constants."""
     tensors = {t.name: i for i, t in enumerate(model.graph.initializer)}
     found: dict[str, _Site] = {}
     constants: list[_Site] = []
@@ -287,7 +288,7 @@ def _weight_sites(
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[tuple[str, bool]]:
-    """Yield what a node or its bodies compute with, and whether only some of it may be used."""
+    """Yield what a node and its bodies compute with, and whether they may use only a part of it."""
     if node.op_type not in SET_BY_NUMBERS:
         yield from ((name, node.op_type in _TABLES) for name in node.input)
     for body in subgraphs(node):
@@ -338,7 +339,7 @@ def _constant_at(place: NodePosition, model: onnx.ModelProto) -> tuple[str, onnx
 
 
 def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[Array, str]:
-    """Return other values, and what is other about them; '' if nothing is."""
+    """Return changed values and what changed, in words; '' if nothing did."""
     if values.dtype.kind != "f":
         rolled = np.roll(values, 1)
         return (rolled, "rolled by one") if (rolled != values).any() else (values, "")
@@ -389,7 +390,7 @@ def _attribute_site(place: NodePosition, index: int, idle: frozenset[int]) -> _S
 
 
 def _difference(name: str, before: object, after: object) -> str:
-    """Say what became of an attribute; of a long list, what became of its elements."""
+    """Say how an attribute changed; of a long list, name only the elements that changed."""
     match before, after:
         case [*old], [*new] if len(old) > _MOST_SHOWN:
             pairs = enumerate(zip(old, new, strict=True))
@@ -457,7 +458,7 @@ def _neighbour_site(place: NodePosition) -> _Site:
 # Measuring the power of a check: how many wrong models would it have refused?
 
 
-# Draws per mutant asked for: many changes make a model that onnxruntime refuses.
+# Tries per mutant asked for: onnxruntime refuses many of the changed models.
 _PATIENCE = 10
 
 
@@ -504,11 +505,11 @@ def measure_power(
 
 
 def blind_outputs(judge: Judge, runs: Sequence[Outputs]) -> tuple[str, ...]:
-    """Return the outputs that *judge* would take for equal whatever the input was.
+    """Return the outputs that *judge* finds equal for all inputs.
 
     Args:
         judge: The tolerances in force.
-        runs: The original's outputs for different inputs, two at least.
+        runs: The original's outputs for different inputs, at least two.
     """
     first, *others = runs
     return tuple(
@@ -543,7 +544,7 @@ def value_warnings(runs: Sequence[Outputs], blind: Sequence[str]) -> list[str]:
 
 
 def random_warnings(flow: Dataflow) -> list[str]:
-    """Name an operator that draws numbers without a seed: no comparison is fair to that."""
+    """Warn of an operator that draws numbers without a seed: it cannot be compared fairly."""
     for node in flow.main.body.nodes():
         if node.op_type in RANDOM_OPS and attribute(node, "seed") is None:
             return [f"the model draws random numbers ({node.op_type} {node.output[0]!r})"]

@@ -39,9 +39,10 @@ from dplcli.verify.settings import (
 
 # Messages between dpl and its workers: JSON, and arrays in shared memory.
 #
-# Each message is a length, a JSON object, and at most one file descriptor. The descriptor is that of
-# a file without a name, which holds the arrays one after another. The receiver maps the file and
-# reads the arrays in place. Nothing is unpickled, and no file is left behind, whichever side dies.
+# Each message is a length, a JSON object, and at most one file descriptor. The descriptor stands
+# for a file without a name, which holds the arrays one after another. The receiver maps the file
+# and reads the arrays in place. Nothing is unpickled, and no file is left behind, whichever side
+# dies.
 
 
 Header = dict[str, Any]
