@@ -204,9 +204,10 @@ def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
 # random walk: to about ``eps * sqrt(n)``. *n* is counted above (`Depth`).
 #
 # - Four times that is allowed relative to the element itself.
-# - A quarter of this share of the largest element is allowed besides, for sums whose terms cancel.
+# - A quarter of that, relative to the largest element, is added, for sums whose terms cancel.
 # - *n* is at least 1,024: Exp, or a division by a small number, enlarges errors made before it.
-# - *n* is at most 65,536 (256 operators of 256 terms, say). So it is where it cannot be counted.
+# - *n* is at most 65,536 (256 operators of 256 terms, say). This is also taken where *n* cannot be
+#   counted.
 # - Every kernel we know sums half precision up in float32 and rounds once per operator. For half
 #   precision, therefore, *n* is the number of operators, from 4 to 16.
 #

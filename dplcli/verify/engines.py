@@ -250,7 +250,7 @@ class Session:
                 model = _model_of(source, options, stack)
                 _register(options, source.libraries)
                 providers = list(dict.fromkeys((provider, CPU)))
-                # Without its fallback, which runs on the CPU what another provider fails to do.
+                # No fallback: it would run on the CPU what another provider fails to run.
                 self._session = ort.InferenceSession(
                     model, options, providers=providers, enable_fallback=0
                 )

@@ -437,8 +437,8 @@ _DTYPES = frozenset(map(np.dtype, WEIGHT_DTYPES))
 # activations grow with every block, until the last softmax gives exactly 0 and 1.
 MATRIX_GAINS = (1.0, 2.0**-7, 2.0**-14, 2.0**-21)
 
-# The file that holds the weights, as the models in memory say. There is none: the values are handed
-# over in memory, too.
+# The models in memory say that their weights lie in this file. It does not exist: onnxruntime gets
+# the values in memory.
 _LOCATION = "dpl-refilled-weights.bin"
 
 

@@ -406,7 +406,7 @@ def _change_attribute(
     elif item.type == onnx.AttributeProto.INT:
         item.i = 1 - item.i if item.i in {0, 1} else item.i + int(rng.choice((-1, 1)))
     elif item.name == "pads":
-        # Kept in sum, so that the shape stays.
+        # The sum stays the same, and so does the shape.
         half = len(item.ints) // 2
         axis = int(rng.integers(half)) if half else 0
         if half and item.ints[axis + half] > 0:
