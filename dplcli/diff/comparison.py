@@ -28,6 +28,7 @@ from dplcli.diff.pairing import (
     function_changes,
     input_number,
     is_commutative,
+    nowhere,
     pair_functions,
     pair_inputs,
     pair_outputs,
@@ -493,11 +494,7 @@ class Differ:
         outer: Pairing | None,
     ) -> Side:
         given = {value: input_number(numbers, graph, k) for k, value in enumerate(inputs)}
-
-        def nowhere(value: Value) -> int:
-            return numbers(("nowhere", which, value.name))
-
-        resolve = nowhere if outer is None else outer.resolver(which)
+        resolve = nowhere(numbers, which) if outer is None else outer.resolver(which)
         reader = self._readers[which]
         return Side(graph, reader, numbers, given=given, outer=resolve, tag=which)
 

@@ -742,17 +742,15 @@ def aliases_of(pairs: list[FunctionPair]) -> dict[Key, Key]:
 def _body_form(function: Function, reader: ModelReader, numbers: Numbers) -> Form:
     body = function.body
     given = {value: numbers(("input", place)) for place, value in enumerate(body.inputs)}
-    side = Side(body, reader, numbers, given=given, outer=_nowhere(numbers), tag=0)
+    side = Side(body, reader, numbers, given=given, outer=nowhere(numbers, 0), tag=0)
     outputs = tuple(side.number_of(value, "exact") for value in body.outputs)
     made = tuple(sorted(side.made("exact").values()))
     return (len(body.inputs), outputs, made, declared(function))
 
 
-def _nowhere(numbers: Numbers) -> Resolve:
-    def outer(value: Value) -> int:
-        return numbers(("nowhere", value.name))
-
-    return outer
+def nowhere(numbers: Numbers, tag: int) -> Resolve:
+    """Return a numbering of values from outside all graphs: by name, for this *tag* only."""
+    return lambda value: numbers(("nowhere", tag, value.name))
 
 
 def declared(function: Function) -> Form:

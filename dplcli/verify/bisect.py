@@ -11,11 +11,11 @@ from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError
 from dplcli.verify.compare import REFERENCE_LEVEL, Judge, facts_of
-from dplcli.verify.inputs import names_made_by_shape, read_pb, refilled
+from dplcli.verify.inputs import candidate_source, names_made_by_shape, read_pb
 from dplcli.verify.layers import Inside, boundaries, capture, feed, type_of, value_of
 from dplcli.verify.model import Dataflow, Wiring, cut, read_model, read_whole
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import ModelSource, RunError, Settings
+from dplcli.verify.settings import RunError, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dplcli.verify.inputs import Reference
     from dplcli.verify.layers import Layer, Layers
-    from dplcli.verify.settings import Array, Feed, OutputComparison, Outputs
+    from dplcli.verify.settings import Array, Feed, ModelSource, OutputComparison, Outputs
 
 
 # Delta debugging: the smallest part of a list that still breaks something.
@@ -362,8 +362,7 @@ class DivergenceSearch:
         made = names_made_by_shape(read_model(candidate).graph)
         self.settings = settings
         self.fed = feed(original, settings, made)
-        source = ModelSource(candidate, libraries=settings.custom_ops, execution=settings.execution)
-        self.candidate = refilled(source, self.fed.source.weights)
+        self.candidate = candidate_source(candidate, settings, self.fed.source.weights)
         self.specimen = Specimen(self.fed, self.seed)
         self.wirings = self.specimen.wiring, Wiring(whole_model(candidate))
 

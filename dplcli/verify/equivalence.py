@@ -17,7 +17,7 @@ import json
 import time
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,11 +38,11 @@ from dplcli.verify.compare import (
 )
 from dplcli.verify.engines import RUNTIME_VERSION, one_line
 from dplcli.verify.inputs import (
+    candidate_source,
     check_saving,
     find_weights,
     names_made_by_shape,
     open_reference,
-    refilled,
     save_inputs,
 )
 from dplcli.verify.model import (
@@ -180,11 +180,9 @@ class Evidence:
     originals: Mapping[str, Runs]
     candidates: Mapping[str, Runs]
     measured: Mapping[str, Limit]
-    result: VerificationResult = field(
-        default_factory=lambda: VerificationResult(equivalent=False, seeds=(), levels=())
-    )
-    feeds: Mapping[int, Mapping[str, Feed]] = field(default_factory=dict)
-    runtime: str = ""
+    result: VerificationResult
+    feeds: Mapping[int, Mapping[str, Feed]]
+    runtime: str
 
     def original_at(self, level: str) -> Runs | None:
         """Return what the original gave at *level*, if it ran."""
@@ -405,7 +403,7 @@ def verify_against(
     reasons = _other_names(evidence, candidate, settings.execution)
     runs: dict[str, Runs] = {}
     if not reasons:
-        source = _deployed(candidate, settings)
+        source = candidate_source(candidate, settings)
 
         def run(level: str) -> Runs:
             progress(f"running the candidate, {_at(level)}")
@@ -435,16 +433,6 @@ def run_levels(
         except StoppedError as error:
             reasons.append(error.message)
     return runs, reasons
-
-
-def _deployed(candidate: Path, settings: Settings) -> ModelSource:
-    """Return the candidate as the user deploys it."""
-    return ModelSource(
-        candidate,
-        libraries=settings.custom_ops,
-        execution=settings.execution,
-        name="candidate",
-    )
 
 
 def _other_names(evidence: Evidence, candidate: Path, execution: Execution) -> list[str]:
@@ -697,7 +685,7 @@ class _Check:
         settings, reference, stimulus = self._settings, self._reference, self._reference.stimulus
         if settings.request.save is not None:
             save_inputs(settings.request.save, stimulus)
-        source = refilled(_deployed(candidate, settings), reference.source.weights)
+        source = candidate_source(candidate, settings, reference.source.weights)
         runs, reasons = run_levels(settings.levels, lambda level: self._run(source, level))
         outputs = [found for level, given in runs.items() for found in self._compare(given, level)]
         result = VerificationResult(

@@ -1649,6 +1649,16 @@ def refilled(source: ModelSource, values: Mapping[str, Array] | None) -> ModelSo
     return replace(source, content=content, weights=values)
 
 
+def candidate_source(
+    path: Path, settings: Settings, weights: Mapping[str, Array] | None = None
+) -> ModelSource:
+    """Return the candidate as the user deploys it, with the weights that the original was given."""
+    source = ModelSource(
+        path, libraries=settings.custom_ops, execution=settings.execution, name="candidate"
+    )
+    return refilled(source, weights)
+
+
 # Writing what was fed, so that a comparison can be run again, by dpl or another tool.
 
 

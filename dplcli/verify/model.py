@@ -854,8 +854,7 @@ def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
     data, axis = INDEXED[key]
     if not isinstance(axis, int):
         axis = frame.integer(node, axis[0], axis[1])
-    dims = _data_dims(frame, node, data)
-    return [dims[axis]] if -len(dims) <= axis < len(dims) else []
+    return _axis_size(frame, node, data, axis)
 
 
 def _longest(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
@@ -863,8 +862,11 @@ def _longest(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
     if (node.op_type, slot) not in LENGTHS or node.domain:
         return []
     data, switch, axes = LENGTHS[node.op_type, slot]
-    axis = axes[bool(frame.integer(node, switch, 0))]
-    dims = _data_dims(frame, node, data)
+    return _axis_size(frame, node, data, axes[bool(frame.integer(node, switch, 0))])
+
+
+def _axis_size(frame: Frame, node: onnx.NodeProto, slot: int, axis: int) -> list[Dim]:
+    dims = _data_dims(frame, node, slot)
     return [dims[axis]] if -len(dims) <= axis < len(dims) else []
 
 
