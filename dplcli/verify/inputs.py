@@ -1401,7 +1401,7 @@ class _Search:
         self, given: Sequence[GivenSet], seeds: Sequence[int]
     ) -> tuple[_Found, dict[int, str]]:
         """Return one case per given set; the inputs that a set leaves open are drawn."""
-        merged: _Found | None = None
+        every: list[_Found] = []
         cases: dict[int, str] = {}
         numbers = [*dict.fromkeys(seeds)]
         numbers += range(max(numbers) + 1, max(numbers) + 1 + len(given))
@@ -1415,15 +1415,15 @@ class _Search:
                 raise UsageError(
                     f"{one.label}: holds values for {twice[0]!r}, for which a range is given, too"
                 )
-            found = self._run_given(number, one)
+            every.append(self._run_given(number, one))
             cases[number] = one.label
-            merged = found if merged is None else _merge(merged, found)
-        if merged is None:
-            raise UsageError("no inputs are given")
         self._origin = {name: _sources(given) for name in given[0].values}
-        if len(cases) == 1:
-            merged = self._probed(merged, given[0])
-        return merged, cases
+        found = replace(
+            every[-1],
+            feeds={case: feeds for one in every for case, feeds in one.feeds.items()},
+            outputs={case: outputs for one in every for case, outputs in one.outputs.items()},
+        )
+        return (self._probed(found, given[0]) if len(cases) == 1 else found), cases
 
     def _run_given(self, number: int, one: GivenSet) -> _Found:
         if all(port.name in one.values for port in self._ports):
@@ -1470,12 +1470,6 @@ class _Search:
         most = max((float(a.max()) for a in numbers), default=math.nan)
         low, high = (number if math.isfinite(number) else None for number in (least, most))
         return InputChoice(port.name, port.type_name, shape, low, high, how)
-
-
-def _merge(ours: _Found, theirs: _Found) -> _Found:
-    return _Found(
-        ours.feeds | theirs.feeds, ours.outputs | theirs.outputs, theirs.ranges, theirs.sizes
-    )
 
 
 def _listed(one: GivenSet) -> str:
