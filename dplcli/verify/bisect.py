@@ -84,7 +84,7 @@ def _splits(items: tuple[T, ...], parts: int) -> Iterator[tuple[tuple[T, ...], b
 DATA = "test_data_set_0"
 
 
-class Rules(NamedTuple):
+class Criteria(NamedTuple):
     """How two results are judged.
 
     Attributes:
@@ -121,7 +121,7 @@ def show(
     sources: tuple[ModelSource, ModelSource],
     feeds: tuple[Mapping[str, Feed], Mapping[str, Feed]],
     pairs: Sequence[tuple[str, str]],
-    rules: Rules,
+    criteria: Criteria,
 ) -> Shown:
     """Run two models and compare outputs in pairs.
 
@@ -132,15 +132,15 @@ def show(
         RunError: The original does not run.
     """
     original, candidate = sources
-    facts = replace(facts_of(Dataflow(read_model(original.path))), coarsest=rules.coarsest)
-    judge = Judge(Settings(rtol=rules.rtol, atol=rules.atol), facts, 0, rules.level)
+    facts = replace(facts_of(Dataflow(read_model(original.path))), coarsest=criteria.coarsest)
+    judge = Judge(Settings(rtol=criteria.rtol, atol=criteria.atol), facts, 0, criteria.level)
     try:
-        theirs = Runner(candidate, rules.level).run(feeds[1])
+        theirs = Runner(candidate, criteria.level).run(feeds[1])
     except RunError as error:
         Runner(original, REFERENCE_LEVEL).run(feeds[0])
         return Shown(reason=f"onnxruntime does not run the candidate: {error}")
     found = Shown()
-    for baseline in dict.fromkeys((REFERENCE_LEVEL, rules.level)):
+    for baseline in dict.fromkeys((REFERENCE_LEVEL, criteria.level)):
         ours = Runner(original, baseline).run(feeds[0])
         found = Shown(_compared(ours, theirs, pairs, replace(judge, baseline=baseline)))
         if not found.differs:
@@ -170,7 +170,7 @@ def read_feed(path: Path, *, is_sequence: bool) -> Array | list[Array]:
     return value
 
 
-class Item(NamedTuple):
+class WrittenInput(NamedTuple):
     """An input that was written.
 
     Attributes:
@@ -193,7 +193,7 @@ class Cutting(NamedTuple):
         nodes: How many nodes it has.
     """
 
-    inputs: tuple[Item, ...]
+    inputs: tuple[WrittenInput, ...]
     outputs: tuple[str, ...]
     nodes: int
 
@@ -273,7 +273,7 @@ def _write_data(
     starts: Sequence[str],
     ends: Sequence[str],
     values: Mapping[str, Array | list[Array]],
-) -> tuple[Item, ...]:
+) -> tuple[WrittenInput, ...]:
     """Write what is fed and what the original gives, in the form of onnx test data."""
     (folder / DATA).mkdir(exist_ok=True)
     items = []
@@ -285,7 +285,7 @@ def _write_data(
             else:
                 content = onnx.numpy_helper.from_array(value, name).SerializeToString()
             (folder / file).write_bytes(content)
-            items.append(Item(file, name, isinstance(value, list)))
+            items.append(WrittenInput(file, name, isinstance(value, list)))
     return tuple(items[: len(starts)])
 
 
@@ -327,13 +327,13 @@ class CutPair:
         candidate: The nodes of the candidate's part, in words.
     """
 
-    inputs: tuple[Item, ...]
+    inputs: tuple[WrittenInput, ...]
     names: tuple[tuple[str | None, str | None], ...]
     outputs: tuple[tuple[str, str], ...]
     original: tuple[str, ...]
     candidate: tuple[str, ...]
 
-    def fed(self) -> Iterator[tuple[Item, str | None, str | None]]:
+    def fed(self) -> Iterator[tuple[WrittenInput, str | None, str | None]]:
         """Yield each input with its names."""
         for item, (ours, theirs) in zip(self.inputs, self.names, strict=True):
             yield item, ours, theirs
