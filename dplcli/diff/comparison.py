@@ -34,6 +34,7 @@ from dplcli.diff.pairing import (
     pair_outputs,
     pair_places,
     slots,
+    with_twins,
 )
 from dplcli.ir.model import scope_of
 from dplcli.ir.operators import schema_of
@@ -294,13 +295,7 @@ class Comparison:
         places = [place for place, _, _ in differing]
         olds = [(slot, old) for slot, old, _ in differing if old is not None]
         news = [new for _, _, new in differing if new is not None]
-        left = []
-        for slot, old in olds:
-            twin = next((new for new in news if self.pairing.same_value(old, new)), None)
-            if twin is None:
-                left.append((slot, old))
-            else:
-                news.remove(twin)
+        _, left = with_twins(olds, news, lambda old, new: self.pairing.same_value(old[1], new))
         first, second = (side.reader for side in self.pairing.sides)
         left.sort(key=lambda item: first.tensor(item[1]) is not None)
         news.sort(key=lambda value: second.tensor(value) is not None)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 # What a node says by itself, in a form that two models can be compared by.
 
@@ -1324,15 +1325,10 @@ def pair_inputs(first: Sequence[Value], second: Sequence[Value]) -> list[ValuePa
     olds, news = free_inputs(first), {value.name: value for value in free_inputs(second)}
     pairs = [(old, news.pop(old.name)) for old in olds if old.name in news]
     paired = {old for old, _ in pairs}
+    others = (old for old in olds if old not in paired)
     left = list(news.values())
-    for old in olds:
-        if old in paired:
-            continue
-        twin = next((new for new in left if new.declared_type == old.declared_type), None)
-        if twin is not None:
-            left.remove(twin)
-            pairs.append((old, twin))
-    return pairs
+    alike, _ = with_twins(others, left, lambda old, new: old.declared_type == new.declared_type)
+    return pairs + alike
 
 
 def pair_places(first: Sequence[Value], second: Sequence[Value]) -> list[ValuePair]:
@@ -1347,20 +1343,32 @@ def pair_outputs(first: Side, second: Side, *, by_name: bool) -> list[PositionPa
         return [(place, place) for place in range(min(len(olds), len(news)))]
     places = {value.name: place for place, value in enumerate(news)}
     pairs = [(k, places.pop(value.name)) for k, value in enumerate(olds) if value.name in places]
-    left = _left(len(olds), (old for old, _ in pairs)), sorted(places.values())
-    alike = []
-    for old in left[0]:
-        number = first.number_of(olds[old], "exact")
-        twin = next(
-            (new for new in left[1] if second.number_of(news[new], "exact") == number), None
-        )
-        if twin is not None:
-            left[1].remove(twin)
-            alike.append((old, twin))
-    rest = _left(len(olds), (old for old, _ in (*pairs, *alike)))
-    return [*pairs, *alike, *zip(rest, left[1], strict=False)]
+    paired = {old for old, _ in pairs}
+    others = (place for place in range(len(olds)) if place not in paired)
+    left = sorted(places.values())
+
+    def is_equal(old: int, new: int) -> bool:
+        return first.number_of(olds[old], "exact") == second.number_of(news[new], "exact")
+
+    alike, rest = with_twins(others, left, is_equal)
+    return [*pairs, *alike, *zip(rest, left, strict=False)]
 
 
-def _left(count: int, taken: Iterable[int]) -> list[int]:
-    known = set(taken)
-    return [place for place in range(count) if place not in known]
+def with_twins(
+    olds: Iterable[T], news: list[U], is_twin: Callable[[T, U], bool]
+) -> tuple[list[tuple[T, U]], list[T]]:
+    """Pair each item with its first twin among *news*, which is taken out of that list.
+
+    Returns:
+        The pairs, and the items without a twin.
+    """
+    pairs: list[tuple[T, U]] = []
+    left: list[T] = []
+    for old in olds:
+        twin = next((new for new in news if is_twin(old, new)), None)
+        if twin is None:
+            left.append(old)
+        else:
+            news.remove(twin)
+            pairs.append((old, twin))
+    return pairs, left
