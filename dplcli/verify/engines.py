@@ -97,12 +97,6 @@ _BITS = {
 _BYTE = 8
 
 
-def gives_numpy_types(session: ort.InferenceSession) -> bool:
-    """Tell whether numpy has the element type of every output of the model."""
-    exotic = {f"tensor({name})" for name in _BITS}
-    return not any(value.type in exotic for value in session.get_outputs())
-
-
 def leaves_of(value: object) -> tuple[Leaf, ...]:
     """Return the arrays of one output: a tensor, a sequence, a map or an absent optional."""
     match value:
@@ -133,15 +127,8 @@ def _leaf(label: str, data: Array) -> Leaf:
     return Leaf(label, name, data)
 
 
-def fed(feed: Feed) -> Feed | ort.OrtValue:
-    """Return a feed as onnxruntime takes it where numpy has the types of all outputs."""
-    if isinstance(feed, np.ndarray) and is_exotic(feed):
-        return wrap(feed)
-    return feed
-
-
 def wrap(feed: Feed) -> ort.OrtValue:
-    """Return a feed as onnxruntime takes it where numpy lacks the type of some output."""
+    """Return a feed as onnxruntime takes it where numpy lacks its type, or that of some output."""
     if not isinstance(feed, np.ndarray) or feed.dtype.kind in "OUS":
         raise NotImplementedError(
             "onnxruntime's Python interface takes no strings, sequences or optionals where an "
@@ -262,7 +249,9 @@ class Session:
                 hint="the device, its driver, or a library that the provider needs is missing",
             )
         self._weights = source.weights  # kept alive, since onnxruntime may read them in place
-        self._plain = gives_numpy_types(self._session)
+        exotic = {f"tensor({name})" for name in _BITS}
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._plain = not any(output.type in exotic for output in self._session.get_outputs())
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.
@@ -272,10 +261,13 @@ class Session:
         """
         options = ort.RunOptions()
         options.log_severity_level = _SILENT
-        names = [output.name for output in self._session.get_outputs()]
+        names = self._names
         try:
-            if self._plain:
-                given = {name: fed(feed) for name, feed in feeds.items()}
+            if self._plain:  # a feed may be of a type that numpy lacks nevertheless
+                given = {
+                    name: wrap(feed) if isinstance(feed, np.ndarray) and is_exotic(feed) else feed
+                    for name, feed in feeds.items()
+                }
                 values = self._session.run(names, given, options)
                 return {n: leaves_of(v) for n, v in zip(names, values, strict=True)}
             wrapped = {name: wrap(feed) for name, feed in feeds.items()}
