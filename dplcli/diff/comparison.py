@@ -1,8 +1,8 @@
-"""Compare two models by dataflow: in what paired graphs differ, and how far weights are apart."""
+"""Compare two models by dataflow: how paired graphs differ, and how far weights are apart."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
@@ -28,11 +28,13 @@ from dplcli.diff.pairing import (
     function_changes,
     input_number,
     is_commutative,
+    nowhere,
     pair_functions,
     pair_inputs,
     pair_outputs,
     pair_places,
     slots,
+    with_twins,
 )
 from dplcli.ir.model import scope_of
 from dplcli.ir.operators import schema_of
@@ -51,11 +53,11 @@ if TYPE_CHECKING:
     Statements = Mapping[tuple[str, str], str]
 
 
-# Differences that nothing computed depends on: names, order, documentation and the like.
+# Differences that no computed number depends on: names, order, documentation and the like.
 
 
 def remarks_on(pairing: Pairing, *, named: bool) -> Iterator[Remark]:
-    """Yield what differs between partners beside what they compute.
+    """Yield the differences between partners that do not change what they compute.
 
     Args:
         pairing: Which node is which.
@@ -103,7 +105,7 @@ def _order(where: str, pairing: Pairing) -> Iterator[Remark]:
 
 
 def _value_pairs(pairing: Pairing, *, named: bool) -> Iterator[tuple[Value, Value]]:
-    """Yield the inner values that are one."""
+    """Yield the values of the two graphs that correspond to each other."""
     if not named:
         yield from pairing.inputs
     for first, second in pairing.forth.items():
@@ -160,7 +162,7 @@ _CHUNK = 1 << 20
 def distance(first: Tensor, second: Tensor) -> Distance | None:
     """Measure how far two constants are apart; None if they differ in type or shape.
 
-    An element has changed if its bits have; zeros of either sign, say, are 0 apart nevertheless.
+    An element has changed if its bits have. So 0 and -0 count as changed, though 0 apart.
     """
     if (first.dtype, first.shape) != (second.dtype, second.shape):
         return None
@@ -191,7 +193,7 @@ def _chunk_distance(one: NDArray[Any], other: NDArray[Any]) -> tuple[int, float,
 
 
 def _wide(dtype: np.dtype[Any]) -> type[Any]:
-    """Choose what holds differences of *dtype*: exact Python numbers for 64-bit integers."""
+    """Return the type to subtract in: exact Python numbers for 64-bit integers, else float64."""
     return np.object_ if dtype.kind in "iu" and dtype.itemsize == 8 else np.float64  # noqa: PLR2004
 
 
@@ -205,7 +207,7 @@ def _larger(first: float, second: float) -> float:
     return second if second != second or second > first else first  # noqa: PLR0124  # NaN
 
 
-# Say in what two graphs differ whose nodes have been paired.
+# How two graphs differ, once their nodes are paired.
 
 
 _Side: TypeAlias = Literal["input", "output"]
@@ -243,8 +245,6 @@ class Comparison:
             remarks=tuple(remarks),
         )
 
-    # -- nodes -------------------------------------------------------------------------------
-
     def _change(self, first: Node, second: Node) -> NodeChange | None:
         change = NodeChange(
             first,
@@ -269,7 +269,7 @@ class Comparison:
             yield InputChange(slot, before, after)
 
     def _is_weight(self, before: Value, after: Value) -> bool:
-        """Tell whether two values that are not one are constants, and measure their distance."""
+        """Tell whether two different values are constants; if so, note their distance."""
         first, second = self.pairing.sides
         old, new = first.reader.tensor(before), second.reader.tensor(after)
         if old is None or new is None:
@@ -280,13 +280,10 @@ class Comparison:
         return True
 
     def _operands(self, first: Node, second: Node) -> Operands:
-        """Pair what two nodes read; leave out what is the same."""
-        olds, news = slots(first), slots(second)
-        length = max(len(olds), len(news))
-        padded = tuple((*values, *[None] * (length - len(values))) for values in (olds, news))
+        """Pair the operands of two nodes; leave out those that are the same."""
         differing = [
             (slot, before, after)
-            for slot, (before, after) in enumerate(zip(*padded, strict=True))
+            for slot, (before, after) in enumerate(zip_longest(slots(first), slots(second)))
             if not self.pairing.same_value(before, after)
         ]
         if len(differing) > 1 and is_commutative(first) and is_commutative(second):
@@ -294,17 +291,11 @@ class Comparison:
         return differing
 
     def _unordered(self, differing: list[tuple[int, Value | None, Value | None]]) -> Operands:
-        """Pair operands in any order: the same ones first, constants with constants then."""
+        """Pair operands in any order: first equal ones, then constants with constants."""
         places = [place for place, _, _ in differing]
         olds = [(slot, old) for slot, old, _ in differing if old is not None]
         news = [new for _, _, new in differing if new is not None]
-        left = []
-        for slot, old in olds:
-            twin = next((new for new in news if self.pairing.same_value(old, new)), None)
-            if twin is None:
-                left.append((slot, old))
-            else:
-                news.remove(twin)
+        _, left = with_twins(olds, news, lambda old, new: self.pairing.same_value(old[1], new))
         first, second = (side.reader for side in self.pairing.sides)
         left.sort(key=lambda item: first.tensor(item[1]) is not None)
         news.sort(key=lambda value: second.tensor(value) is not None)
@@ -312,8 +303,6 @@ class Comparison:
             return [(slot, old, new) for (slot, old), new in zip(left, news, strict=True)]
         found: list[tuple[int, Value | None, Value | None]] = [(s, old, None) for s, old in left]
         return found + [(places[-1], None, new) for new in news]
-
-    # -- inputs and outputs --------------------------------------------------------------------
 
     def _signature(self) -> Iterator[SignatureChange]:
         pairing = self.pairing
@@ -347,7 +336,7 @@ class Comparison:
         afters: list[Value],
         pairs: Iterable[tuple[int, int]],
     ) -> Iterator[SignatureChange]:
-        """Yield what only one graph has, and what has another place among the pairs."""
+        """Yield what only one graph has, and what changed its place among the pairs."""
         ordered = sorted(pairs)
         ranks = {new: rank for rank, new in enumerate(sorted(new for _, new in ordered))}
         for rank, (old, new) in enumerate(ordered):
@@ -362,7 +351,7 @@ class Comparison:
                     yield SignatureChange(side, "removed", value, None)
 
     def _compare_default(self, old: Value, new: Value) -> None:
-        """Compare the data of inputs that have some in case that none is given."""
+        """Compare the default data of two inputs, where they have any."""
         tensors = [
             value.graph.model.codec.tensor(value.initializer_source)
             for value in (old, new)
@@ -379,9 +368,9 @@ class Comparison:
 
 
 def attribute_changes(first: Node, second: Node) -> Iterator[AttributeChange]:
-    """Yield the attributes that differ, those with which only one states the default left out.
+    """Yield the attributes that differ.
 
-    Where the nodes are of different opsets, a default that is not stated may differ, too.
+    To state a default is no difference. If the opsets differ, an unstated default may differ, too.
     """
     is_other_opset = _version(first) != _version(second)
     if first.attributes is second.attributes and not is_other_opset:
@@ -416,10 +405,7 @@ def _attribute(node: Node, name: str) -> Attribute | None:
 
 
 def _output_changes(first: Node, second: Node) -> Iterator[int]:
-    olds, news = first.outputs, second.outputs
-    for index in range(max(len(olds), len(news))):
-        old = olds[index] if index < len(olds) else None
-        new = news[index] if index < len(news) else None
+    for index, (old, new) in enumerate(zip_longest(first.outputs, second.outputs)):
         if (old is None) != (new is None):
             yield index
 
@@ -430,9 +416,7 @@ def _output_changes(first: Node, second: Node) -> Iterator[int]:
 DEFAULT_IGNORED: frozenset[Facet] = frozenset(
     {"names", "order", "doc", "metadata", "value-info", "storage"}
 )
-"""What does not count unless the reader says so: no number that a model computes depends on it."""
-
-_SECOND = 1
+"""Facets that do not count unless the user says so: no computed number depends on them."""
 
 
 class Differ:
@@ -444,7 +428,7 @@ class Differ:
     Args:
         first: One model.
         second: The other.
-        statements: What either model says of itself, by facet and key.
+        statements: What each model says of itself, by facet and key.
     """
 
     def __init__(
@@ -460,7 +444,7 @@ class Differ:
         self._readers = (ModelReader({}), ModelReader(aliases_of(self._functions)))
 
     def result(self, ignored: frozenset[Facet] = DEFAULT_IGNORED) -> ModelDiff:
-        """Compare the main graphs, what is inside them, and the functions."""
+        """Compare the main graphs with the bodies in them, and the functions."""
         first, second = self.models
         graphs = list(self._graphs(first.graph, second.graph, None, is_main=True))
         for one, other in self._functions:
@@ -476,7 +460,7 @@ class Differ:
     def _graphs(
         self, first: Graph, second: Graph, outer: Pairing | None, *, is_main: bool
     ) -> Iterator[GraphDiff]:
-        """Compare two graphs and, as deep as they nest, the bodies of the nodes they share."""
+        """Compare two graphs, and the bodies of the nodes that they share, however deep."""
         numbers = Numbers() if outer is None else outer.sides[0].numbers
         inputs = (pair_inputs if is_main else pair_places)(first.inputs, second.inputs)
         sides = tuple(
@@ -505,11 +489,7 @@ class Differ:
         outer: Pairing | None,
     ) -> Side:
         given = {value: input_number(numbers, graph, k) for k, value in enumerate(inputs)}
-
-        def nowhere(value: Value) -> int:
-            return numbers(("nowhere", which, value.name))
-
-        resolve = nowhere if outer is None else outer.resolver(which)
+        resolve = nowhere(numbers, which) if outer is None else outer.resolver(which)
         reader = self._readers[which]
         return Side(graph, reader, numbers, given=given, outer=resolve, tag=which)
 
@@ -535,7 +515,7 @@ def _opset_changes(first: Model, second: Model) -> Iterator[OpsetChange]:
 def _imports(
     first: Model, second: Model, *, used: bool
 ) -> Iterator[tuple[str, int | None, int | None]]:
-    """Yield the imports that differ, those of domains that nodes of either model are in or not."""
+    """Yield the imports that differ: of domains that some node is in, or of all others."""
     in_use = {
         node.domain for model in (first, second) for graph in model.graphs() for node in graph
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from dplcli.ir.model import called_function
 from dplcli.ir.operators import COMMUTATIVE, RANDOM_OPS, draws_random, schema_of
@@ -30,10 +30,15 @@ if TYPE_CHECKING:
 
     NodePair = tuple[Node, Node]
 
+    Both: TypeAlias = tuple[list["T"], list["T"]]
+
     ValuePair = tuple[Value, Value]
 
 
-# What a node says by itself, in a form that can be compared between two models.
+T = TypeVar("T")
+U = TypeVar("U")
+
+# What a node says by itself, in a form that two models can be compared by.
 
 
 ANY_SLOT = -1
@@ -46,11 +51,11 @@ _ONES = frozenset({"strides", "dilations"})
 
 
 class Numbers:
-    """Small numbers for forms, the same for both models.
+    """Numbers forms: equal forms of both models get the same small number.
 
     Attributes:
-        bodies: The form of a node's bodies, by the node and all that it depends on. A body that
-            nests deeply is part of the form of each node round it.
+        bodies: The form of a node's bodies, by the node and all that the form depends on. Kept
+            since a deep body is part of the form of every node around it.
     """
 
     def __init__(self) -> None:
@@ -63,10 +68,10 @@ class Numbers:
 
 
 class ModelReader:
-    """Reads the nodes and constants of one model; what it has read it remembers.
+    """Reads the nodes and constants of one model, each once.
 
     Args:
-        aliases: For functions that the other model has under another key: that key.
+        aliases: The other model's keys of functions that have another key there.
     """
 
     def __init__(self, aliases: Mapping[Key, Key]) -> None:
@@ -79,12 +84,12 @@ class ModelReader:
         self._random_bodies: dict[Node, bool] = {}
 
     def label(self, node: Node) -> Key:
-        """Return what *node* calls."""
+        """Return the key of the operator or function that *node* calls."""
         key = (node.domain, node.op_type, node.overload)
         return self.aliases.get(key, key)
 
     def nodes(self, graph: Graph) -> Iterator[Node]:
-        """Iterate over the nodes of *graph* that are not just constants."""
+        """Iterate over the nodes of *graph*, without those that only hold a constant."""
         return (node for node in graph if not self.is_stored(node))
 
     def is_stored(self, node: Node) -> bool:
@@ -103,7 +108,7 @@ class ModelReader:
         return self._tensors[value]
 
     def content(self, value: Value) -> Form:
-        """Return what a constant holds; equal only if every bit is."""
+        """Return the form of a constant; two are equal only if every bit is."""
         if value not in self._contents:
             tensor = self.tensor(value)
             assert tensor is not None  # noqa: S101  # only constants are asked for
@@ -111,10 +116,7 @@ class ModelReader:
         return self._contents[value]
 
     def attributes(self, node: Node) -> Form:
-        """Return the attributes of *node* but its bodies; those that state a default are left out.
-
-        So are those that state what the operator's page gives as the default in words.
-        """
+        """Return the attributes of *node* that state more than a default, bodies left out."""
         stated = node.attributes
         if not stated:
             return ()
@@ -127,7 +129,7 @@ class ModelReader:
         return self._attributes[key]
 
     def is_random(self, node: Node) -> bool:
-        """Tell whether *node* computes something else each time; recursion is as for bodies."""
+        """Tell whether *node* computes something else each time; recursion is as deep as bodies."""
         if node.subgraphs:
             if node not in self._random_bodies:
                 inner = (inner for body in node.subgraphs.values() for inner in body)
@@ -140,7 +142,7 @@ class ModelReader:
         return may_be and draws_random(node)
 
     def captured(self, node: Node) -> tuple[Value, ...]:
-        """Return what the bodies of *node* read or return from round it, each once."""
+        """Return the values of outer graphs that the bodies of *node* read or return, each once."""
         if node not in self._captured:
             found: dict[Value, None] = {}
             for body in node.subgraphs.values():
@@ -162,7 +164,7 @@ def content_of(tensor: Tensor) -> Form:
 
 
 def attribute_forms(node: Node) -> dict[str, Form]:
-    """Return a comparable form of every attribute of *node* that states more than a default."""
+    """Return a form of every attribute of *node* that states more than a default."""
     schema = schema_of(node)
     defaults = schema.defaults if schema is not None else {}
     forms = {}
@@ -176,7 +178,7 @@ def attribute_forms(node: Node) -> dict[str, Form]:
 
 
 def attribute_form(attribute: Attribute) -> Form:
-    """Return what *attribute* says, comparable and sortable."""
+    """Return what *attribute* says in a form that can be compared and sorted."""
     if attribute.ref:
         return ("ref", attribute.ref)
     value = attribute.value
@@ -188,7 +190,7 @@ def attribute_form(attribute: Attribute) -> Form:
 
 
 def _is_textual_default(node: Node, name: str, attribute: Attribute) -> bool:
-    """Tell whether *attribute* states what the standard says in words is the default."""
+    """Tell whether *attribute* states a default that the standard gives in words only."""
     value = attribute.value
     if node.domain or not isinstance(value, tuple) or not value:
         return False
@@ -203,7 +205,7 @@ def _is_textual_default(node: Node, name: str, attribute: Attribute) -> bool:
 
 
 def _tells_kernel(node: Node) -> bool:
-    """Tell whether the weight of *node* is there to say how large the kernel is."""
+    """Tell whether a constant weight of *node* says how large the kernel is."""
     return "Conv" in node.op_type and any(
         value is not None and value.is_constant for value in node.inputs[1:]
     )
@@ -215,7 +217,7 @@ def is_commutative(node: Node) -> bool:
 
 
 def free_inputs(values: Iterable[Value]) -> list[Value]:
-    """Leave out what is an input only because old files list every initializer as one."""
+    """Leave out constants: old files list every initializer as an input, too."""
     return [value for value in values if not value.is_constant]
 
 
@@ -244,11 +246,11 @@ def readers(value: Value, graph: Graph) -> Iterator[tuple[Node, int]]:
             yield enclosing, CAPTURED
 
 
-# In what two models differ.
+# How two models differ.
 
 
 Facet: TypeAlias = Literal["names", "order", "doc", "metadata", "value-info", "storage"]
-"""A kind of difference that no number that the model computes depends on."""
+"""A kind of difference that no computed number depends on."""
 
 FACETS: Mapping[Facet, str] = {
     "names": "what nodes and inner values are called",
@@ -262,7 +264,7 @@ FACETS: Mapping[Facet, str] = {
 
 @dataclass(frozen=True)
 class Remark:
-    """A difference that nothing computed depends on, unless the reader wants to know.
+    """A difference that no computed number depends on.
 
     Attributes:
         facet: What kind it is.
@@ -297,13 +299,13 @@ class InputChange:
 
 @dataclass(frozen=True)
 class NodeChange:
-    """A node that is in both graphs, and what of it is not the same.
+    """A node that is in both graphs and differs.
 
     Attributes:
         before: The node in the first graph.
         after: The node in the second.
-        attributes: Its attributes that differ.
-        inputs: What it reads that differs, unless it is only the data of a weight.
+        attributes: The attributes that differ.
+        inputs: The slots that read something else; other data of a weight does not count here.
         outputs: Indices of the outputs that only one of the two makes.
     """
 
@@ -365,7 +367,7 @@ class SignatureChange:
 
 @dataclass(frozen=True)
 class GraphDiff:
-    """In what two graphs differ, bodies inside left to their own.
+    """How two graphs differ; the bodies inside are compared by themselves.
 
     Attributes:
         before: The first graph.
@@ -376,7 +378,7 @@ class GraphDiff:
         changes: The nodes of both that differ, in the first one's order.
         weights: The constants that differ.
         signature: The inputs and outputs that differ.
-        remarks: What else differs.
+        remarks: What else differs; no computed number depends on it.
     """
 
     before: Graph
@@ -398,7 +400,7 @@ class GraphDiff:
 
 @dataclass(frozen=True)
 class FunctionChange:
-    """A function that only one model has, that is called otherwise, or declares otherwise."""
+    """A function that only one model has, or whose name or declarations differ."""
 
     what: Literal["added", "removed", "renamed", "redeclared"]
     before: Function | None
@@ -416,13 +418,13 @@ class OpsetChange:
 
 @dataclass(frozen=True)
 class ModelDiff:
-    """In what two models differ.
+    """How two models differ.
 
     Attributes:
         graphs: The graphs that are in both: main, bodies, functions.
-        functions: Functions that differ but for what their bodies hold.
+        functions: Functions whose differences are not in their bodies.
         opsets: Imports of used domains that differ.
-        remarks: What else differs of the models as such.
+        remarks: What else differs of the models as a whole.
         ignored: The facets that do not count.
     """
 
@@ -454,18 +456,18 @@ class ModelDiff:
         return not self.count
 
 
-# One of the two graphs that are compared, numbered by what computes its values.
+# One of two graphs that are compared. Values get equal numbers if they are computed alike.
 
 
 Detail: TypeAlias = Literal["exact", "alike", "loose"]
-"""How much of a node counts: all of it; not the data of its constants; only what it calls."""
+"""How much of a node counts: all; all but the data of its constants; only what it calls."""
 
 _ABSENT = -1
 _RETURNED = -3
 
 
 class Side:
-    """One graph of a pair.
+    """One of the two graphs.
 
     Attributes:
         graph: The graph.
@@ -478,8 +480,8 @@ class Side:
         reader: What reads its model.
         numbers: The numbers that both sides use.
         given: Numbers of the inputs that have a partner.
-        outer: Numbers a value from round the graph.
-        tag: Tells the sides apart where they must not be mistaken for each other.
+        outer: Numbers a value of a graph around this one.
+        tag: Tells the two sides apart, for values that are never equal.
     """
 
     def __init__(  # noqa: PLR0913  # what a side is made of
@@ -511,19 +513,19 @@ class Side:
         return self._locals[detail]
 
     def made(self, detail: Detail) -> Mapping[Node, int]:
-        """Number the nodes by all that leads to them, from the inputs down."""
+        """Number the nodes by all that they are computed from."""
         if detail not in self._made:
             values = self._values[detail] = dict(self._given)
             self._made[detail] = self._number(self.graph, values, detail)
         return self._made[detail]
 
     def number_of(self, value: Value, detail: Detail) -> int:
-        """Number *value* by all that leads to it."""
+        """Number *value* by all that it is computed from."""
         self.made(detail)
         return self._value(value, self._values[detail], detail)
 
     def used(self, detail: Detail, returned: Mapping[Value, list[int]]) -> dict[Node, int]:
-        """Number the nodes by all that comes of them, from the outputs up.
+        """Number the nodes by all that is computed from them.
 
         Args:
             detail: How much of a node counts.
@@ -568,7 +570,7 @@ class Side:
         return self.numbers(("computed",))
 
     def _number(self, graph: Graph, values: dict[Value, int], detail: Detail) -> dict[Node, int]:
-        """Number the nodes of *graph*, which may be a body; recursion is as deep as bodies nest."""
+        """Number the nodes of *graph* or of a body in it; recursion is as deep as bodies nest."""
         numbers, reader = self.numbers, self.reader
         made: dict[Node, int] = {}
         for node in reader.nodes(graph):
@@ -589,9 +591,9 @@ class Side:
         return made
 
     def _bodies(self, node: Node, values: dict[Value, int], detail: Detail) -> Form:
-        """Return what the bodies of *node* compute, from what they capture.
+        """Return what the bodies of *node* compute from what they capture.
 
-        Asked again for each graph round *node*, mostly with the same answer, which is kept.
+        The answer is kept: each graph around *node* asks again, mostly with the same captures.
         """
         captured = self.reader.captured(node)
         given = tuple(self._value(value, values, detail) for value in captured)
@@ -625,12 +627,12 @@ class Side:
 
 
 def input_number(numbers: Numbers, graph: Graph, place: int) -> int:
-    """Number an input of *graph*: a body's own, as seen from it and from any graph round it."""
+    """Number an input of *graph* by its depth and place: the same from every graph around it."""
     return numbers(("input", depth_of(graph), place))
 
 
 def depth_of(graph: Graph) -> int:
-    """Count the nodes round *graph*."""
+    """Count the nodes around *graph*."""
     depth = 0
     while graph.owner is not None:
         depth += 1
@@ -638,13 +640,13 @@ def depth_of(graph: Graph) -> int:
     return depth
 
 
-# Look past nodes that only one graph has, where pairs do not grow from neighbour to neighbour.
+# Looking past nodes that only one graph has, where pairs do not grow from neighbour to neighbour.
 
 
 _FARTHEST = 3
-"""Most nodes that are passed over, in both graphs together."""
+"""How many nodes are passed over at the most, in both graphs together."""
 _WIDEST = 16
-"""Most nodes that are looked at in one distance; where there are more it is not clear anyway."""
+"""How many nodes are looked at in one distance; among more of them nothing is clear."""
 
 
 def bridges(pairing: Pairing, pair: NodePair) -> Iterator[NodePair]:
@@ -659,30 +661,19 @@ def bridges(pairing: Pairing, pair: NodePair) -> Iterator[NodePair]:
 
 
 def _nearest(pairing: Pairing, first: list[list[Node]], second: list[list[Node]]) -> list[NodePair]:
+    local = tuple(side.local("loose") for side in pairing.sides)
     for passed in range(1, _FARTHEST + 1):
         found: list[NodePair] = []
         for ours in range(passed + 1):
             if ours < len(first) and passed - ours < len(second):
-                found += _clear(pairing, first[ours], second[passed - ours])
+                found += unique_pairs(local, (first[ours], second[passed - ours]))
         if found:
             return found
     return []
 
 
-def _clear(pairing: Pairing, first: list[Node], second: list[Node]) -> Iterator[NodePair]:
-    """Pair the nodes of which there is one of a kind."""
-    kinds: dict[int, tuple[list[Node], list[Node]]] = {}
-    for which, nodes in enumerate((first, second)):
-        local = pairing.sides[which].local("loose")
-        for node in nodes:
-            kinds.setdefault(local[node], ([], []))[which].append(node)
-    for one, other in kinds.values():
-        if len(one) == 1 and len(other) == 1:
-            yield one[0], other[0]
-
-
 def _rings(pairing: Pairing, side: Side, node: Node, step: NextNodes) -> list[list[Node]]:
-    """List the nodes without a partner next to *node*, those next to these, and so on."""
+    """List the nodes without a partner next to *node*, then those next to these, and so on."""
     rings: list[list[Node]] = []
     seen = {node}
     ring = [node]
@@ -719,9 +710,9 @@ def _before(side: Side, node: Node) -> Iterator[Node]:
 
 
 def pair_functions(first: Model, second: Model) -> list[FunctionPair]:
-    """Pair functions by their keys, the rest by their bodies if only one of each has such a body.
+    """Pair functions by their keys, then by their bodies if one function of each model has it.
 
-    A renamed function may call another one, so that it is looked at again when that has a partner.
+    A renamed function may call another one. So it is looked at again when that one has a partner.
     """
     shared = first.functions.keys() & second.functions.keys()
     pairs = [
@@ -729,17 +720,13 @@ def pair_functions(first: Model, second: Model) -> list[FunctionPair]:
     ]
     rest = [[f for k, f in m.functions.items() if k not in shared] for m in (first, second)]
     while rest[0] and rest[1]:
-        aliases = aliases_of(pairs)
         numbers = Numbers()
-        bodies = (
-            _by_body(rest[0], ModelReader({}), numbers),
-            _by_body(rest[1], ModelReader(aliases), numbers),
+        readers_of = (ModelReader({}), ModelReader(aliases_of(pairs)))
+        forms = tuple(
+            {function: _body_form(function, reader, numbers) for function in functions}
+            for functions, reader in zip(rest, readers_of, strict=True)
         )
-        found = [
-            (bodies[0][form][0], bodies[1][form][0])
-            for form in bodies[0]
-            if len(bodies[0][form]) == 1 == len(bodies[1].get(form, ()))
-        ]
+        found = unique_pairs(forms, (rest[0], rest[1]))
         if not found:
             break
         pairs += found
@@ -749,37 +736,26 @@ def pair_functions(first: Model, second: Model) -> list[FunctionPair]:
 
 
 def aliases_of(pairs: list[FunctionPair]) -> dict[Key, Key]:
-    """Return, for each function of the second model under another key: the first one's key."""
+    """Return the first model's key of each function that has another key in the second model."""
     return {other.key: one.key for one, other in pairs if one.key != other.key}
-
-
-def _by_body(
-    functions: list[Function], reader: ModelReader, numbers: Numbers
-) -> Mapping[Form, list[Function]]:
-    found: dict[Form, list[Function]] = {}
-    for function in functions:
-        found.setdefault(_body_form(function, reader, numbers), []).append(function)
-    return found
 
 
 def _body_form(function: Function, reader: ModelReader, numbers: Numbers) -> Form:
     body = function.body
     given = {value: numbers(("input", place)) for place, value in enumerate(body.inputs)}
-    side = Side(body, reader, numbers, given=given, outer=_nowhere(numbers), tag=0)
+    side = Side(body, reader, numbers, given=given, outer=nowhere(numbers, 0), tag=0)
     outputs = tuple(side.number_of(value, "exact") for value in body.outputs)
     made = tuple(sorted(side.made("exact").values()))
     return (len(body.inputs), outputs, made, declared(function))
 
 
-def _nowhere(numbers: Numbers) -> Resolve:
-    def outer(value: Value) -> int:
-        return numbers(("nowhere", value.name))
-
-    return outer
+def nowhere(numbers: Numbers, tag: int) -> Resolve:
+    """Return a numbering of values from outside all graphs: by name, for this *tag* only."""
+    return lambda value: numbers(("nowhere", tag, value.name))
 
 
 def declared(function: Function) -> Form:
-    """Return the attributes that *function* declares, and the defaults of those that have one."""
+    """Return the attributes that *function* declares, and their defaults."""
     defaults = sorted((name, repr(item.value)) for name, item in function.defaults.items())
     return (tuple(sorted(function.attributes)), tuple(defaults))
 
@@ -787,7 +763,7 @@ def declared(function: Function) -> Form:
 def function_changes(
     first: Model, second: Model, pairs: list[FunctionPair]
 ) -> Iterator[FunctionChange]:
-    """Yield the functions that differ but for what their bodies hold."""
+    """Yield the functions that differ in more than their bodies."""
     paired = {function for pair in pairs for function in pair}
     for one, other in pairs:
         if one.key != other.key:
@@ -802,11 +778,11 @@ def function_changes(
             yield FunctionChange("added", None, function)
 
 
-# Tell nodes without a partner apart by what lies around them.
+# Telling nodes without a partner apart by what lies around them.
 #
-# Colours are refined round by round (B. Weisfeiler and A. Leman, 1968): a node's colour says what
-# its neighbours are, then what theirs are, and so on. A neighbour that has a partner is its own
-# colour, so that an edit is seen from close by only.
+# Colours are refined round by round (B. Weisfeiler and A. Leman, 1968). A node's colour says what
+# its neighbours are, then what their neighbours are, and so on. A neighbour with a partner has a
+# colour of its own that never changes, so an edit changes colours nearby only.
 
 
 ROUNDS = 3
@@ -818,7 +794,7 @@ def refine(
     nodes: tuple[list[Node], list[Node]],
     detail: Detail,
 ) -> list[Colours]:
-    """Colour *nodes*, which have no partner, by their neighbours up to each distance.
+    """Colour *nodes*, none of which has a partner, by their neighbours up to each distance.
 
     Args:
         pairing: The pairs there are.
@@ -826,7 +802,7 @@ def refine(
         detail: How much of a node counts.
 
     Returns:
-        The colours of the first and of the second graph after each round, none first.
+        The colours of the first and of the second graph, before the first round and after each.
     """
     firsts, seconds = (
         _rounds(pairing, which, nodes[which], detail) for which in range(len(pairing.sides))
@@ -848,22 +824,15 @@ def _rounds(
     return found
 
 
+@dataclass
 class _View:
     """What the nodes see of each other in one round."""
 
-    def __init__(
-        self,
-        pairing: Pairing,
-        side: Side,
-        colours: Mapping[Node, int],
-        returned: Mapping[Value, list[int]],
-        detail: Detail,
-    ) -> None:
-        self.pairing = pairing
-        self.side = side
-        self.colours = colours
-        self.returned = returned
-        self.detail = detail
+    pairing: Pairing
+    side: Side
+    colours: Mapping[Node, int]
+    returned: Mapping[Value, list[int]]
+    detail: Detail
 
     def colour(self, node: Node) -> int:
         """Return the colour of *node* after this round."""
@@ -899,19 +868,19 @@ class _View:
         return 2, self.colours[node]
 
 
-# Find out which node of one graph is which of the other, by dataflow alone.
+# Finding out which node of one graph is which of the other, by dataflow alone.
 #
-# What is computed alike from the inputs down is paired first, then what is alike in both
-# directions but for the data of constants. From there pairs grow to neighbours; where several
-# would do, what lies around them decides. Names play no part.
+# Nodes that compute the same from the inputs are paired first. Nodes that are alike in both
+# directions, but for the data of constants, come next. From there pairs grow to neighbours. If
+# several neighbours would do, what lies around them decides. Names play no part.
 
 
 _PASSES = 4
-"""How often colours are made anew after they have led to pairs."""
+"""How often colours are made anew at the most, after they have led to pairs."""
 _WORTHWHILE = 32
-"""They are only if they have led to one pair for so many nodes."""
+"""Colours are made anew if they have led to at least one pair for this many nodes."""
 _MANY = 16
-"""From how many numbers on equal data is no chance."""
+"""If this many numbers are equal, that is no accident."""
 _SECOND = 1
 
 
@@ -948,10 +917,10 @@ def align(
 
 
 def _pair_equal(pairing: Pairing) -> None:
-    """Pair nodes that compute the same; of several, those of which the same becomes."""
+    """Pair nodes that compute the same; among several, those whose results are used alike."""
     first, second = pairing.sides
     made = (first.made("exact"), second.made("exact"))
-    classes = grouped(*made, (first.nodes, second.nodes))
+    classes = grouped(made, (first.nodes, second.nodes))
     doubtful: list[tuple[list[Node], list[Node]]] = []
     for one, other in classes:
         if len(one) == 1 and len(other) == 1:
@@ -962,14 +931,14 @@ def _pair_equal(pairing: Pairing) -> None:
         return
     used = (first.used("exact", pairing.returned(0)), second.used("exact", pairing.returned(1)))
     for nodes in doubtful:
-        for one, other in grouped(*used, nodes):
+        for one, other in grouped(used, nodes):
             _pair_all(pairing, zip(one, other, strict=False))
         free = [[n for n in members if not pairing.is_paired(n)] for members in nodes]
         _pair_all(pairing, zip(*free, strict=False))
 
 
 def _pair_alike(pairing: Pairing) -> None:
-    """Pair nodes that alone have what leads to them, or what comes of them, or both."""
+    """Pair nodes that no other node of their graph is like, by what they come from or lead to."""
     first, second = pairing.sides
     made = (first.made("alike"), second.made("alike"))
     used = (first.used("alike", pairing.returned(0)), second.used("alike", pairing.returned(1)))
@@ -979,13 +948,13 @@ def _pair_alike(pairing: Pairing) -> None:
         for which, side in enumerate(pairing.sides)
     )
     for colours in (both, made, used):
-        _pair_all(pairing, unique_pairs(colours[0], colours[1], pairing.rest()))
+        _pair_all(pairing, unique_pairs(colours, pairing.rest()))
 
 
 def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> None:
-    """Pair nodes that alone look as they do, from the widest view to the narrowest.
+    """Pair nodes that are the only ones of their colour, from the widest view to the narrowest.
 
-    A node seen by itself must hold a weight.
+    In the narrowest view, without neighbours, a node must hold a weight.
     """
     for _ in range(_PASSES):
         nodes = pairing.rest()
@@ -994,7 +963,7 @@ def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> Non
         before = len(pairing.forth)
         views = refine(pairing, nodes, detail)
         for distance, colours in reversed(list(enumerate(views))):
-            found = unique_pairs(*colours, pairing.rest())
+            found = unique_pairs(colours, pairing.rest())
             if not distance:
                 found = [
                     pair for pair in found if detail == "exact" and _has_weights(pairing, pair)
@@ -1006,7 +975,7 @@ def _pair_by_colour(pairing: Pairing, growth: PairGrowth, detail: Detail) -> Non
 
 
 def _pair_in_order(pairing: Pairing, growth: PairGrowth) -> None:
-    """Pair nodes of which as many look alike in both graphs, first with first and so on."""
+    """Pair nodes of one colour in order, if both graphs have the same number of them."""
     for detail in DETAILS:
         nodes = pairing.rest()
         if not nodes[0] or not nodes[1]:
@@ -1014,7 +983,7 @@ def _pair_in_order(pairing: Pairing, growth: PairGrowth) -> None:
         colours = refine(pairing, nodes, detail)[-1]
         found = [
             pair
-            for one, other in grouped(*colours, nodes)
+            for one, other in grouped(colours, nodes)
             if len(one) == len(other)
             for pair in zip(one, other, strict=True)
         ]
@@ -1023,7 +992,7 @@ def _pair_in_order(pairing: Pairing, growth: PairGrowth) -> None:
 
 
 def _pair_by_inputs(pairing: Pairing) -> None:
-    """Pair what is alike and reads the same, whatever becomes of it."""
+    """Pair nodes that are alike and read the same, however their results are used."""
     nodes = pairing.rest()
     keys = []
     for which, side in enumerate(pairing.sides):
@@ -1033,21 +1002,18 @@ def _pair_by_inputs(pairing: Pairing) -> None:
             inputs = [-1 if v is None else pairing.resolve(which, v) for v in slots(node)]
             found[node] = side.numbers(("reads", local[node], tuple(inputs)))
         keys.append(found)
-    for one, other in grouped(keys[0], keys[1], nodes):
+    for one, other in grouped(keys, nodes):
         _pair_all(pairing, zip(one, other, strict=False))
 
 
 def _pair_replaced(pairing: Pairing) -> None:
-    """Pair nodes of different operators that read and give the same in the same places."""
+    """Pair nodes of different operators that read the same and are read in the same places."""
     readers_of = _Places(pairing)
-    first, second = pairing.rest()
-    places: dict[object, tuple[list[Node], list[Node]]] = {}
-    for which, nodes in enumerate((first, second)):
-        for node in nodes:
-            place = readers_of.place(which, node)
-            if place is not None:
-                places.setdefault(place, ([], []))[which].append(node)
-    _pair_all(pairing, [(a[0], b[0]) for a, b in places.values() if len(a) == 1 and len(b) == 1])
+    found = tuple(
+        {n: place for n in nodes if (place := readers_of.place(which, n)) is not None}
+        for which, nodes in enumerate(pairing.rest())
+    )
+    _pair_all(pairing, unique_pairs(found, (list(found[0]), list(found[1]))))
 
 
 class _Places:
@@ -1057,8 +1023,8 @@ class _Places:
         self.pairing = pairing
         self.returned = (pairing.returned(0), pairing.returned(_SECOND))
 
-    def place(self, which: int, node: Node) -> object | None:
-        """Return what can be compared; None unless all that reads *node* has a partner."""
+    def place(self, which: int, node: Node) -> Hashable | None:
+        """Return where *node* stands; None unless everything that reads it has a partner."""
         uses: list[tuple[int, ...]] = []
         for index, output in enumerate(node.outputs):
             if output is None:
@@ -1075,7 +1041,7 @@ class _Places:
 
 
 def _has_weights(pairing: Pairing, pair: NodePair) -> bool:
-    """Tell whether the nodes hold data that is hardly the same by chance."""
+    """Tell whether the nodes hold so much equal data that it is no accident."""
     tensors = [pairing.sides[0].reader.tensor(v) for v in slots(pair[0]) if v is not None]
     return any(tensor is not None and tensor.size >= _MANY for tensor in tensors)
 
@@ -1135,12 +1101,12 @@ class Pairing:
         return len(self.forth) == min(len(side.nodes) for side in self.sides)
 
     def place(self, pair: NodePair) -> tuple[int, int]:
-        """Return a key to sort pairs by that is the same whichever graph comes first."""
+        """Return a key to sort pairs by; it does not depend on which graph comes first."""
         one, other = (side.position[n] for side, n in zip(self.sides, pair, strict=True))
         return one + other, abs(one - other)
 
     def returned(self, which: int) -> Mapping[Value, list[int]]:
-        """Return, for each value that a graph returns, numbers for what it is returned as."""
+        """Number the outputs, and return the numbers of each value that a graph returns."""
         graph, numbers = self.sides[which].graph, self.sides[which].numbers
         found: dict[Value, list[int]] = {}
         for number, places in enumerate(self.outputs):
@@ -1148,10 +1114,8 @@ class Pairing:
             found.setdefault(value, []).append(numbers(("returned", number)))
         return found
 
-    # -- values ------------------------------------------------------------------------------
-
     def same_value(self, first: Value | None, second: Value | None) -> bool:
-        """Tell whether two values are one: made by partners, or by equal computations."""
+        """Tell whether two values correspond: partners or equal computations make them."""
         if first is None or second is None:
             return first is second
         if self.resolve(0, first) == self.resolve(_SECOND, second):
@@ -1165,7 +1129,7 @@ class Pairing:
         )
 
     def resolve(self, which: int, value: Value) -> int:
-        """Number *value* of one of the graphs, or round it, so that the same ones are equal."""
+        """Number *value* of one graph, or of a graph around it; equal values get equal numbers."""
         side = self.sides[which]
         number = side.number_of(value, "exact")
         maker = value.producer
@@ -1197,40 +1161,33 @@ PositionPair = tuple[int, int]
 """Where an output stands in the first graph, and in the second."""
 
 
-def unique_pairs(
-    first: Mapping[Node, int], second: Mapping[Node, int], nodes: tuple[list[Node], list[Node]]
-) -> list[NodePair]:
-    """Pair the nodes whose number only one node of each graph has."""
-    classes = grouped(first, second, nodes)
-    return [(one[0], other[0]) for one, other in classes if len(one) == 1 and len(other) == 1]
+def unique_pairs(keys: Sequence[Mapping[T, Hashable]], items: Both[T]) -> list[tuple[T, T]]:
+    """Pair the items whose key only one item of each graph has."""
+    return [(a[0], b[0]) for a, b in grouped(keys, items) if len(a) == len(b) == 1]
 
 
-def grouped(
-    first: Mapping[Node, int], second: Mapping[Node, int], nodes: tuple[list[Node], list[Node]]
-) -> list[tuple[list[Node], list[Node]]]:
-    """Group the nodes of both graphs by number, numbers that only one graph has left out."""
-    groups: dict[int, tuple[list[Node], list[Node]]] = {}
-    for node in nodes[0]:
-        groups.setdefault(first[node], ([], []))[0].append(node)
-    for node in nodes[1]:
-        if second[node] in groups:
-            groups[second[node]][1].append(node)
-    return [pair for pair in groups.values() if pair[1]]
+def grouped(keys: Sequence[Mapping[T, Hashable]], items: Both[T]) -> list[Both[T]]:
+    """Group items of both graphs by their keys, keys that only one graph has left out."""
+    groups: dict[Hashable, Both[T]] = {}
+    for which, own in enumerate(items):
+        for item in own:
+            groups.setdefault(keys[which][item], ([], []))[which].append(item)
+    return [pair for pair in groups.values() if pair[0] and pair[1]]
 
 
 DETAILS: tuple[Detail, ...] = ("exact", "alike", "loose")
-"""From the most to the least that two nodes can have in common."""
+"""What two nodes can have in common, from the most to the least."""
 
 
 # From pairs of nodes to pairs of their neighbours.
 
 
 _VOTE = 2
-"""What a neighbour's word weighs; what the nodes themselves have in common weighs one a level."""
+"""What a vote of a neighbour weighs; each level that two nodes have in common weighs one."""
 
 
 class PairGrowth:
-    """Pairs nodes because their neighbours are pairs.
+    """Pairs nodes whose neighbours are pairs.
 
     Attributes:
         bridging: Whether to look past nodes that only one graph has where nothing else helps.
@@ -1288,7 +1245,7 @@ class PairGrowth:
             yield first, second
 
     def _of_operands(self, pair: NodePair) -> Iterator[NodePair]:
-        """Propose the nodes that make operands whose place does not matter, if it is clear."""
+        """Propose the makers of operands whose place does not matter, where it is clear which."""
         makers: tuple[list[Node], list[Node]] = ([], [])
         for which, node in enumerate(pair):
             side = self.pairing.sides[which]
@@ -1311,25 +1268,23 @@ class PairGrowth:
     def _clear_pairs(
         self, first: list[tuple[Node, int]], second: list[tuple[Node, int]]
     ) -> Iterator[NodePair]:
-        """Pair what has one counterpart: in every detail, else but for data, else by operator."""
+        """Pair nodes with one counterpart only: in every detail, but for data, then by operator."""
         for detail in DETAILS:
             if not first or not second:
                 return
-            groups: dict[Hashable, tuple[list[Node], list[Node]]] = {}
-            for which, items in enumerate((first, second)):
-                local = self.pairing.sides[which].local(detail)
-                for node, slot in items:
-                    groups.setdefault((local[node], slot), ([], []))[which].append(node)
+            keys = [
+                {(node, slot): (side.local(detail)[node], slot) for node, slot in items}
+                for side, items in zip(self.pairing.sides, (first, second), strict=True)
+            ]
             taken: set[Node] = set()
-            for one, other in groups.values():
-                if len(one) == 1 and len(other) == 1:
-                    yield one[0], other[0]
-                    taken |= {one[0], other[0]}
+            for (one, _), (other, _) in unique_pairs(keys, (first, second)):
+                yield one, other
+                taken |= {one, other}
             first = [item for item in first if item[0] not in taken]
             second = [item for item in second if item[0] not in taken]
 
     def _choose(self, proposed: Iterable[NodePair]) -> list[NodePair]:
-        """Make the best of the proposed pairs partners; the order of the models plays no part."""
+        """Make partners of the best proposed pairs; the order of the models plays no part."""
         votes: dict[NodePair, int] = {}
         for pair in proposed:
             votes[pair] = votes.get(pair, self._likeness(pair)) + _VOTE
@@ -1370,15 +1325,10 @@ def pair_inputs(first: Sequence[Value], second: Sequence[Value]) -> list[ValuePa
     olds, news = free_inputs(first), {value.name: value for value in free_inputs(second)}
     pairs = [(old, news.pop(old.name)) for old in olds if old.name in news]
     paired = {old for old, _ in pairs}
+    others = (old for old in olds if old not in paired)
     left = list(news.values())
-    for old in olds:
-        if old in paired:
-            continue
-        twin = next((new for new in left if new.declared_type == old.declared_type), None)
-        if twin is not None:
-            left.remove(twin)
-            pairs.append((old, twin))
-    return pairs
+    alike, _ = with_twins(others, left, lambda old, new: old.declared_type == new.declared_type)
+    return pairs + alike
 
 
 def pair_places(first: Sequence[Value], second: Sequence[Value]) -> list[ValuePair]:
@@ -1393,20 +1343,32 @@ def pair_outputs(first: Side, second: Side, *, by_name: bool) -> list[PositionPa
         return [(place, place) for place in range(min(len(olds), len(news)))]
     places = {value.name: place for place, value in enumerate(news)}
     pairs = [(k, places.pop(value.name)) for k, value in enumerate(olds) if value.name in places]
-    left = _left(len(olds), (old for old, _ in pairs)), sorted(places.values())
-    alike = []
-    for old in left[0]:
-        number = first.number_of(olds[old], "exact")
-        twin = next(
-            (new for new in left[1] if second.number_of(news[new], "exact") == number), None
-        )
-        if twin is not None:
-            left[1].remove(twin)
-            alike.append((old, twin))
-    rest = _left(len(olds), (old for old, _ in (*pairs, *alike)))
-    return [*pairs, *alike, *zip(rest, left[1], strict=False)]
+    paired = {old for old, _ in pairs}
+    others = (place for place in range(len(olds)) if place not in paired)
+    left = sorted(places.values())
+
+    def is_equal(old: int, new: int) -> bool:
+        return first.number_of(olds[old], "exact") == second.number_of(news[new], "exact")
+
+    alike, rest = with_twins(others, left, is_equal)
+    return [*pairs, *alike, *zip(rest, left, strict=False)]
 
 
-def _left(count: int, taken: Iterable[int]) -> list[int]:
-    known = set(taken)
-    return [place for place in range(count) if place not in known]
+def with_twins(
+    olds: Iterable[T], news: list[U], is_twin: Callable[[T, U], bool]
+) -> tuple[list[tuple[T, U]], list[T]]:
+    """Pair each item with its first twin among *news*, which is taken out of that list.
+
+    Returns:
+        The pairs, and the items without a twin.
+    """
+    pairs: list[tuple[T, U]] = []
+    left: list[T] = []
+    for old in olds:
+        twin = next((new for new in news if is_twin(old, new)), None)
+        if twin is None:
+            left.append(old)
+        else:
+            news.remove(twin)
+            pairs.append((old, twin))
+    return pairs, left

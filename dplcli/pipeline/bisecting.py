@@ -232,7 +232,7 @@ def _steps(spec: Reproducer) -> list[BisectStep]:
 
 
 def _compare(folder: Path, spec: Reproducer, candidate: Path) -> Reproduced:
-    from dplcli.verify.bisect import Rules, read_feed, show  # noqa: PLC0415  # onnxruntime
+    from dplcli.verify.bisect import Criteria, read_feed, show  # noqa: PLC0415  # onnxruntime
     from dplcli.verify.settings import ModelSource, RunError  # noqa: PLC0415  # onnxruntime
 
     values = [
@@ -242,13 +242,13 @@ def _compare(folder: Path, spec: Reproducer, candidate: Path) -> Reproduced:
     theirs = {item.candidate: value for item, value in values if item.candidate is not None}
     libraries = tuple(folder / name for name in spec.custom_ops)
     original = ModelSource(folder / ORIGINAL, libraries=libraries if spec.needs_custom_ops else ())
-    rules = Rules(spec.level, spec.coarsest, spec.rtol, spec.atol)
+    criteria = Criteria(spec.level, spec.coarsest, spec.rtol, spec.atol)
     try:
         shown = show(
             (original, ModelSource(candidate, libraries=libraries)),
             (ours, theirs),
             spec.outputs,
-            rules,
+            criteria,
         )
     except RunError as error:
         message = f"{folder}: onnxruntime does not run the original: {error}"

@@ -1,4 +1,4 @@
-"""Where one model leaves another, cut out of both, and the smallest set of changes that does it."""
+"""Find and cut out the place where two models part; find the fewest changes that part them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,26 @@ from google.protobuf.message import EncodeError
 
 from dplcli.errors import UsageError
 from dplcli.verify.compare import REFERENCE_LEVEL, Judge, facts_of
-from dplcli.verify.inputs import names_made_by_shape, replace_weights
+from dplcli.verify.inputs import candidate_source, names_made_by_shape, read_pb
 from dplcli.verify.layers import Inside, boundaries, capture, feed, type_of, value_of
 from dplcli.verify.model import Dataflow, Wiring, cut, read_model, read_whole
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import ModelSource, RunError
+from dplcli.verify.settings import RunError, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from dplcli.verify.layers import Fed, Layer, Layers
-    from dplcli.verify.settings import (
-        Array,
-        Feed,
-        OutputComparison,
-        Outputs,
-        Settings,
-    )
+    from dplcli.verify.inputs import Reference
+    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.settings import Array, Feed, ModelSource, OutputComparison, Outputs
 
 
 # Delta debugging: the smallest part of a list that still breaks something.
 #
-# After ``ddmin`` of Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"
-# (2002): halves, then quarters, and so on are tried alone and left out, until leaving out any
-# single item mends it. One culprit in *n* is found in about ``2 log2 n`` trials.
+# This is ``ddmin`` of Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input"
+# (2002). Each half is tried alone, then left out; then each quarter, and so on, until to leave out
+# any single item mends it. One culprit in *n* is found in about ``2 log2 n`` trials.
 
 
 T = TypeVar("T")
@@ -47,9 +42,9 @@ def minimise(
     """Return a part of *items*, in order, of which no single item can be left out.
 
     Args:
-        items: What breaks it as a whole.
-        try_out: Tries a part; returns None if all is well, else what of the part took effect:
-            an item may need another one that was left out.
+        items: All of them together break something.
+        try_out: Tries a part. It returns None if nothing is broken, else the items that took
+            effect: an item may need another one that was left out.
     """
     current, parts = tuple(items), 2
     tried: set[tuple[int, ...]] = {tuple(map(id, current))}
@@ -73,23 +68,23 @@ def minimise(
 
 
 def _splits(items: tuple[T, ...], parts: int) -> Iterator[tuple[tuple[T, ...], bool]]:
-    """Yield each of so many parts, then what is left without each, and which of both it is."""
+    """Yield each of so many parts, then the rest without each; tell whether it is a rest."""
     bounds = [len(items) * index // parts for index in range(parts + 1)]
     spans = list(pairwise(bounds))
     for start, end in spans:
         yield items[start:end], False
-    if parts > 2:  # noqa: PLR2004  # of two parts each is what the other one leaves
+    if parts > 2:  # noqa: PLR2004  # of two parts, each is the rest without the other
         for start, end in spans:
             yield items[:start] + items[end:], True
 
 
-# Two parts of models with what flows into them, as files that show how they differ.
+# Parts of two models as files, with what flows into them, to show how they differ.
 
 
 DATA = "test_data_set_0"
 
 
-class Rules(NamedTuple):
+class Criteria(NamedTuple):
     """How two results are judged.
 
     Attributes:
@@ -110,7 +105,7 @@ class Shown(NamedTuple):
 
     Attributes:
         outputs: How each pair of outputs compares.
-        reason: Why there is nothing to compare: onnxruntime refuses the candidate; or "".
+        reason: Why nothing can be compared: what onnxruntime says against the candidate; or "".
     """
 
     outputs: tuple[OutputComparison, ...] = ()
@@ -118,7 +113,7 @@ class Shown(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether the candidate is not what the original is."""
+        """Whether the two models differ."""
         return bool(self.reason) or any(not output.ok for output in self.outputs)
 
 
@@ -126,35 +121,26 @@ def show(
     sources: tuple[ModelSource, ModelSource],
     feeds: tuple[Mapping[str, Feed], Mapping[str, Feed]],
     pairs: Sequence[tuple[str, str]],
-    rules: Rules,
+    criteria: Criteria,
 ) -> Shown:
     """Run two models and compare outputs in pairs.
 
-    As in a verification, the candidate passes if it agrees with the original with optimisation
-    off, or at its own level.
+    As in the check, the candidate passes if it agrees with the original at its own level, or with
+    optimisation off.
 
     Raises:
         RunError: The original does not run.
     """
     original, candidate = sources
-    facts = facts_of(Dataflow(read_model(original.path)))
-    judge = Judge(
-        level=rules.level,
-        baseline=REFERENCE_LEVEL,
-        seed=0,
-        coarsest=rules.coarsest,
-        rtol=rules.rtol,
-        atol=rules.atol,
-        depths=facts.depths,
-        stepped=facts.stepped,
-    )
+    facts = replace(facts_of(Dataflow(read_model(original.path))), coarsest=criteria.coarsest)
+    judge = Judge(Settings(rtol=criteria.rtol, atol=criteria.atol), facts, 0, criteria.level)
     try:
-        theirs = Runner(candidate, rules.level).run(feeds[1])
+        theirs = Runner(candidate, criteria.level).run(feeds[1])
     except RunError as error:
         Runner(original, REFERENCE_LEVEL).run(feeds[0])
         return Shown(reason=f"onnxruntime does not run the candidate: {error}")
     found = Shown()
-    for baseline in dict.fromkeys((REFERENCE_LEVEL, rules.level)):
+    for baseline in dict.fromkeys((REFERENCE_LEVEL, criteria.level)):
         ours = Runner(original, baseline).run(feeds[0])
         found = Shown(_compared(ours, theirs, pairs, replace(judge, baseline=baseline)))
         if not found.differs:
@@ -174,33 +160,17 @@ def _compared(
     return tuple(judge.compare(a, ours[a], theirs[b]) for a, b in pairs)
 
 
-def write_feed(path: Path, name: str, feed: Array | list[Array]) -> None:
-    """Write one input as the tests of ONNX have it."""
-    if isinstance(feed, list):
-        path.write_bytes(onnx.numpy_helper.from_list(feed, name).SerializeToString())
-    else:
-        path.write_bytes(onnx.numpy_helper.from_array(feed, name).SerializeToString())
-
-
 def read_feed(path: Path, *, is_sequence: bool) -> Array | list[Array]:
     """Read one input.
 
     Raises:
         UsageError: There is no such file, or it holds no value.
     """
-    try:
-        data = path.read_bytes()
-        if is_sequence:
-            values: list[Array] = onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(data))
-            return values
-        return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(data))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
-    except Exception as error:
-        raise UsageError(f"{path}: holds no value of ONNX: {error}") from error
+    value: Array | list[Array] = read_pb(path, "sequence" if is_sequence else "tensor")[1]
+    return value
 
 
-class Item(NamedTuple):
+class WrittenInput(NamedTuple):
     """An input that was written.
 
     Attributes:
@@ -223,41 +193,39 @@ class Cutting(NamedTuple):
         nodes: How many nodes it has.
     """
 
-    inputs: tuple[Item, ...]
+    inputs: tuple[WrittenInput, ...]
     outputs: tuple[str, ...]
     nodes: int
 
 
 class Specimen:
-    """A model that runs, of which parts can be cut out together with their inputs.
+    """A model from which parts can be cut out together with what flows into them.
 
     Args:
-        fed: The model, and what it is fed.
-        seed: Which of its inputs to use.
+        reference: The model, and what it is fed.
+        seed: Number of the case to use.
     """
 
-    def __init__(self, fed: Fed, seed: int) -> None:
+    def __init__(self, reference: Reference, seed: int) -> None:
         """Read the model, its weights too.
 
         Raises:
             UsageError: The weights cannot be read.
         """
-        self.fed = fed
-        self.feeds = fed.feeds[seed]
-        self.wiring = Wiring(whole_model(fed.source.path))
-        weights = fed.source.weights or {}
+        self.source = reference.source
+        self.feeds = reference.feeds[seed]
+        self.wiring = Wiring(whole_model(self.source.path))
+        weights = self.source.weights or {}
         self.made = {self.wiring.makers[name] for name in weights if name in self.wiring.makers}
         self.known: dict[str, Array | list[Array] | None] = dict(self.feeds) | dict(weights)
 
-    @property
-    def all_nodes(self) -> set[int]:
-        """All nodes but those that are replaced by what their values were refilled with."""
-        return set(range(len(self.wiring.nodes))) - self.made
-
     def growing(self, names: Collection[str], rounds: int) -> Iterator[set[int]]:
-        """Yield the nodes that make *names*, then more and more around them, in the end all."""
+        """Yield the nodes that make *names*, then more and more around them, in the end all.
+
+        Nodes whose values were refilled are left out.
+        """
         nodes = self.wiring.with_constants(self.wiring.holders(names)) - self.made
-        everything = self.all_nodes
+        everything = set(range(len(self.wiring.nodes))) - self.made
         for _ in range(rounds):
             if not nodes or nodes == everything:
                 break
@@ -266,14 +234,13 @@ class Specimen:
         yield everything
 
     def values(self, names: Iterable[str]) -> dict[str, Array | list[Array]] | None:
-        """Return what *names* hold; None if one of them cannot be fed.
-
-        Raises:
-            RunError: The model does not run when it is asked for them.
-        """
+        """Return what *names* hold; None if the model does not give one, or it cannot be fed."""
         wanted = list(names)
         if unknown := [name for name in wanted if name not in self.known]:
-            found = capture(self.fed.source, unknown, self.feeds)
+            try:
+                found = capture(self.source, unknown, self.feeds)
+            except RunError:
+                return None
             self.known |= {name: value_of(leaves) for name, leaves in found.items()}
         values = {name: self.known[name] for name in wanted}
         fed = {name: value for name, value in values.items() if value is not None}
@@ -291,35 +258,45 @@ class Specimen:
             ends: What it returns; if empty, all that leaves it.
         """
         starts, ends = self.wiring.entering(nodes), ends or self.wiring.leaving(nodes)
-        try:
-            values = self.values([*starts, *ends])
-        except RunError:
-            return None
-        if values is None:
+        if (values := self.values([*starts, *ends])) is None:
             return None
         types = {key: type_of(value) for key, value in values.items()}
         model = cut(self.wiring, nodes, types, ends)
-        if (content := serialised(model)) is None:
+        if not _saved(model, folder / name):
             return None
-        (folder / name).write_bytes(content)
-        (folder / DATA).mkdir(exist_ok=True)
-        items = []
-        for number, start in enumerate(starts):
-            item = Item(f"{DATA}/input_{number}.pb", start, isinstance(values[start], list))
-            write_feed(folder / item.file, start, values[start])
-            items.append(item)
-        for number, end in enumerate(ends):
-            write_feed(folder / DATA / f"output_{number}.pb", end, values[end])
-        return Cutting(tuple(items), tuple(ends), len(nodes))
+        items = _write_data(folder, starts, ends, values)
+        return Cutting(items, tuple(ends), len(nodes))
 
 
-def serialised(model: onnx.ModelProto) -> bytes | None:
-    """Return a model as bytes; None if it is too large for that (2 GB)."""
+def _write_data(
+    folder: Path,
+    starts: Sequence[str],
+    ends: Sequence[str],
+    values: Mapping[str, Array | list[Array]],
+) -> tuple[WrittenInput, ...]:
+    """Write what is fed and what the original gives, in the form of onnx test data."""
+    (folder / DATA).mkdir(exist_ok=True)
+    items = []
+    for kind, names in (("input", starts), ("output", ends)):
+        for number, name in enumerate(names):
+            value, file = values[name], f"{DATA}/{kind}_{number}.pb"
+            if isinstance(value, list):
+                content = onnx.numpy_helper.from_list(value, name).SerializeToString()
+            else:
+                content = onnx.numpy_helper.from_array(value, name).SerializeToString()
+            (folder / file).write_bytes(content)
+            items.append(WrittenInput(file, name, isinstance(value, list)))
+    return tuple(items[: len(starts)])
+
+
+def _saved(model: onnx.ModelProto, path: Path) -> bool:
+    """Write a model unless it is too large for one file (2 GB); tell whether it was written."""
     try:
-        content: bytes = model.SerializeToString()
+        content = model.SerializeToString()
     except (ValueError, EncodeError):
-        return None
-    return content
+        return False
+    path.write_bytes(content)
+    return True
 
 
 def whole_model(path: Path) -> onnx.ModelProto:
@@ -334,7 +311,7 @@ def whole_model(path: Path) -> onnx.ModelProto:
         raise UsageError(f"{path}: its weights cannot be read: {error}") from error
 
 
-# The place where one model leaves another, cut out of both.
+# The place where two models part, cut out of both.
 
 
 @dataclass(frozen=True)
@@ -346,30 +323,30 @@ class CutPair:
         names: For each input its name in the original's part, and in the candidate's; None where
             a part does not read it.
         outputs: What is compared: the original's name and the candidate's.
-        original: The nodes of the original's part, for a reader.
-        candidate: Those of the candidate's.
+        original: The nodes of the original's part, in words.
+        candidate: The nodes of the candidate's part, in words.
     """
 
-    inputs: tuple[Item, ...]
+    inputs: tuple[WrittenInput, ...]
     names: tuple[tuple[str | None, str | None], ...]
     outputs: tuple[tuple[str, str], ...]
     original: tuple[str, ...]
     candidate: tuple[str, ...]
 
-    def fed(self) -> Iterator[tuple[Item, str | None, str | None]]:
+    def fed(self) -> Iterator[tuple[WrittenInput, str | None, str | None]]:
         """Yield each input with its names."""
         for item, (ours, theirs) in zip(self.inputs, self.names, strict=True):
             yield item, ours, theirs
 
 
 class DivergenceSearch:
-    """Two models, the inputs that both run on, and what was found inside.
+    """Two models, the inputs that both run on, and the way to compare them inside.
 
     Args:
         original: The model that is right by definition.
         candidate: The model in question.
         settings: How they are compared.
-        seed: Which inputs to use; None for the first.
+        seed: Number of the case to use; None for the first seed.
     """
 
     def __init__(
@@ -383,8 +360,9 @@ class DivergenceSearch:
         """
         self.seed = settings.seeds[0] if seed is None else seed
         made = names_made_by_shape(read_model(candidate).graph)
+        self.settings = settings
         self.fed = feed(original, settings, made)
-        self.candidate = _candidate(candidate, self.fed.source, settings)
+        self.candidate = candidate_source(candidate, settings, self.fed.source.weights)
         self.specimen = Specimen(self.fed, self.seed)
         self.wirings = self.specimen.wiring, Wiring(whole_model(candidate))
 
@@ -397,16 +375,17 @@ class DivergenceSearch:
         Raises:
             RunError: A model does not run with optimisation off.
         """
-        return Inside(self.fed, self.candidate, self.wirings, self.seed, cap).compare()
+        judge = Judge(self.settings, self.fed.facts, self.seed)
+        return Inside(self.fed, self.candidate, self.wirings, judge, cap).compare()
 
     @property
     def shared(self) -> dict[str, str]:
-        """What both are given from outside: graph inputs and refilled weights."""
+        """What both models get from outside, graph inputs and refilled weights; the names agree."""
         names = [*self.specimen.feeds, *(self.fed.source.weights or {})]
         return {name: name for name in names}
 
     def write(self, layers: Layers, at: Layer, folder: Path) -> CutPair | None:
-        """Write what computes *at* in both models, and what flows into that.
+        """Write the nodes of both models that compute *at*, and what flows into them.
 
         Returns:
             What was written; None if it cannot be cut out.
@@ -418,7 +397,7 @@ class DivergenceSearch:
         if not ours or not theirs or not is_closed:
             return None
         wanted = list(dict.fromkeys([*starts[0], *(back[name] for name in starts[1])]))
-        values = self._values([*wanted, at.original])
+        values = self.specimen.values([*wanted, at.original])
         if values is None:
             return None
         types = {name: type_of(value) for name, value in values.items()}
@@ -435,53 +414,15 @@ class DivergenceSearch:
             for n in wanted
         )
         return CutPair(
-            _written(folder, wanted, values, at.original),
+            _write_data(folder, wanted, [at.original], values),
             names,
             ((at.original, at.candidate),),
             _labels(self.wirings[0], ours),
             _labels(self.wirings[1], theirs),
         )
 
-    def _values(self, names: Sequence[str]) -> dict[str, Array | list[Array]] | None:
-        """Return what values of the original hold; None if that cannot be fed."""
-        try:
-            return self.specimen.values(names)
-        except RunError:
-            return None
-
-
-def _saved(model: onnx.ModelProto, path: Path) -> bool:
-    """Write a model unless it is too large for one file; tell whether it was."""
-    content = serialised(model)
-    if content is not None:
-        path.write_bytes(content)
-    return content is not None
-
-
-def _written(
-    folder: Path, names: Sequence[str], values: Mapping[str, Array | list[Array]], end: str
-) -> tuple[Item, ...]:
-    """Write what is fed, and what the original gives for it."""
-    (folder / DATA).mkdir(exist_ok=True)
-    items = []
-    for number, name in enumerate(names):
-        file = f"{DATA}/input_{number}.pb"
-        write_feed(folder / file, name, values[name])
-        items.append(Item(file, name, isinstance(values[name], list)))
-    write_feed(folder / DATA / "output_0.pb", end, values[end])
-    return tuple(items)
-
-
-def _candidate(path: Path, original: ModelSource, settings: Settings) -> ModelSource:
-    """Return the candidate to run, with the weights that the original was given."""
-    if not original.weights:
-        return ModelSource(path, libraries=settings.custom_ops, execution=settings.execution)
-    content = replace_weights(read_model(path), original.weights)
-    deployed = replace(original, libraries=settings.custom_ops, execution=settings.execution)
-    return replace(deployed, path=path, content=content)
-
 
 def _labels(wiring: Wiring, nodes: set[int]) -> tuple[str, ...]:
-    """Name nodes for a reader, by what they make."""
+    """Name nodes by what they make."""
     found = (wiring.nodes[index] for index in sorted(nodes))
     return tuple(f"{node.op_type} {next(filter(None, node.output), '')!r}" for node in found)

@@ -1,17 +1,15 @@
-"""Compare outputs of two models: tolerances, figures, and the verdict on each."""
+"""How far two outputs may be apart, and how far they are: tolerances, figures, a judge."""
 
-import difflib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from google.protobuf.message import EncodeError
 
-from dplcli.errors import UsageError
 from dplcli.ir.operators import (
     CASTS,
     CONTROL_FLOW,
@@ -22,7 +20,8 @@ from dplcli.ir.operators import (
     REARRANGING,
     SUMMED,
 )
-from dplcli.verify.model import Dataflow, Dims, attribute, dtype_name, read_model, subgraphs
+from dplcli.onnx_io.opset import all_nodes
+from dplcli.verify.model import Dataflow, Dims, attribute, dtype_name, model_of, subgraphs
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import (
     Array,
@@ -36,24 +35,25 @@ from dplcli.verify.settings import (
     RunError,
     Settings,
     StoppedError,
+    map_feeds,
 )
 
-# How many roundings lead to an output: the length of the sums along the longest path to it.
+# How many roundings lead to an output, counted along the longest path to it.
 
 
-# Where the length of a sum cannot be told.
+# What a sum of unknown length counts for.
 _ASSUMED_TERMS = 4096
 _DOMAINS = frozenset({"", "ai.onnx", "com.microsoft"})
 
 
 @dataclass(frozen=True)
 class Depth:
-    """What happens to a number on the longest way to an output.
+    """How often a number is rounded on the longest path to an output.
 
     Attributes:
-        roundings: Terms of all sums, and one for each other operator that computes.
-        operators: Operators that compute, however many terms each adds.
-        assumed: Whether the length of a sum on the way was not known.
+        roundings: The terms of all sums, plus one for every other operator that computes.
+        operators: The operators that compute; a sum counts as one.
+        assumed: Whether the length of some sum is not known.
     """
 
     roundings: int = 0
@@ -65,17 +65,17 @@ _NOTHING = Depth()
 
 
 def output_depths(flow: Dataflow) -> Mapping[str, Depth]:
-    """Return the depth of every graph output, where it can be counted (`value_depths`)."""
+    """Return the depth of every graph output whose depth can be counted."""
     known = value_depths(flow)
     names = (info.name for info in flow.model.graph.output)
     return {name: known[name] for name in names if name in known}
 
 
 def value_depths(flow: Dataflow) -> Mapping[str, Depth]:
-    """Return the depth of every value of the main graph; a call or a loop makes it unknown.
+    """Return the depth of every value of the main graph.
 
-    Values behind what cannot be counted (bodies, functions, operators of other domains) are
-    left out.
+    Nodes with bodies, calls of functions and operators of other domains cannot be counted. Every
+    value that depends on one of them is left out.
     """
     known: dict[str, Depth | None] = {}
     for node in flow.model.graph.node:
@@ -107,30 +107,26 @@ def _terms(flow: Dataflow, node: onnx.NodeProto) -> int | None:
     """Return how many numbers one element of the result sums up; None if that is unknown."""
     if node.op_type in EXACT:
         return 0
-    over = SUMMED.get(node.op_type)
-    if over is None:
+    if (over := SUMMED.get(node.op_type)) is None:
         return 1
     shapes = [flow.main.dims(name) if name else None for name in node.input]
-    return _SUMS[over](node, shapes) if over in _SUMS else None
-
-
-def _window(node: onnx.NodeProto, _: list[Dims | None]) -> int | None:
-    window = attribute(node, "kernel_shape")
-    return math.prod(window.ints) if window is not None else None
-
-
-def _filter_size(node: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
-    weight = shapes[KERNEL_SLOT.get(node.op_type, 1)]
-    return None if weight is None else _size(weight[1:])
-
-
-def _row(node: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
-    axis = attribute(node, "axis")
-    return None if shapes[0] is None else _size(shapes[0][-1 if axis is None else axis.i :])
-
-
-def _all_but_first(_: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
-    return None if shapes[0] is None else _size(shapes[0][1:] or shapes[0])
+    match over:
+        case "inner":
+            return _inner_size(node, shapes)
+        case "window":
+            window = attribute(node, "kernel_shape")
+            return None if window is None else math.prod(window.ints)
+        case "kernel":
+            dims, start = shapes[KERNEL_SLOT.get(node.op_type, 1)], 1
+        case "row":
+            axis = attribute(node, "axis")
+            dims, start = shapes[0], -1 if axis is None else axis.i
+        case "sample":
+            dims = shapes[0]
+            start = int(len(dims or ()) > 1)
+        case _:
+            return None
+    return None if dims is None else _size(dims[start:])
 
 
 def _inner_size(node: onnx.NodeProto, shapes: list[Dims | None]) -> int | None:
@@ -150,147 +146,70 @@ def _size(dims: Dims) -> int | None:
     return math.prod(sizes) if len(sizes) == len(dims) else None
 
 
-_SUMS: Mapping[str, Callable[[onnx.NodeProto, list[Dims | None]], int | None]] = {
-    "inner": _inner_size,
-    "kernel": _filter_size,
-    "window": _window,
-    "row": _row,
-    "sample": _all_but_first,
-}
+# What the original says about its outputs.
 
 
-# Measures of how far two arrays are apart, each by its textbook definition.
-
-
-Steps = npt.NDArray[np.uint64]
-
-_QUANTILE = 0.99
-_DECIBELS = 20
-# Rounding in the last bits must not make the tolerance that is needed fail by itself.
-_ROUNDED_UP = 1 + 2.0**-40
+_QUANTISE = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QGemm", "QAttention"})
+_ROUND = frozenset({"Round", "Floor", "Ceil", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
+_MOVES = REARRANGING | {"MaxPool", "Slice"}
 
 
 @dataclass(frozen=True)
-class Distances:
-    """Distances between finite numbers; None where they have no meaning."""
+class Facts:
+    """What the original says about its outputs.
 
-    max_abs: float | None = None
-    max_rel: float | None = None
-    rmse: float | None = None
-    cosine: float | None = None
-    mean_abs: float | None = None
-    mean_rel: float | None = None
-    quantile_abs: float | None = None
-    snr_db: float | None = None
-
-
-# Comparing one output of two models, element by element.
-#
-# A float passes within a tolerance (`dplcli.verify.compare`), NaN and infinity in place only; an
-# integer, a boolean or a string has to agree exactly. Two things are softer, because a difference
-# in the last bit before a rounding is a whole step after it:
-#
-# - an integer output that a quantising operator makes may be one step off in a few elements;
-# - where the original rounds inside, and its output leaves the tolerance, what its *own* last bits
-#     move (`Limit`) decides: the largest difference and its root mean square must both stay within
-#     a small multiple of that. What moves more than the original's own rounding is still refused.
-
-
-Reals = npt.NDArray[np.float64]
-
-
-def distances(ours: Reals, theirs: Reals) -> Distances:
-    """Return how far *theirs* is from *ours*: finite numbers of one shape.
-
-    Everything is worked out relative to the largest number, so that no square overflows.
+    Attributes:
+        coarsest: The coarsest float type that it computes with.
+        depths: How many roundings lead to each output, where that can be counted.
+        stepped: Outputs that a quantising operator makes.
+        rounds: Whether some operator inside rounds to steps.
     """
-    if not ours.size:
-        return Distances()
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        difference = np.abs(theirs - ours)
-        nonzero = ours != 0
-        relative = difference[nonzero] / np.abs(ours[nonzero])
-        scale = max(float(np.abs(ours).max()), float(np.abs(theirs).max()))
-        means = float(difference.mean()), float(relative.mean()) if relative.size else None
-    rmse = _root_mean_square(difference)
-    return Distances(
-        max_abs=_finite(float(difference.max())),
-        max_rel=_finite(float(relative.max())) if relative.size else None,
-        rmse=_finite(rmse),
-        cosine=_cosine(ours / scale, theirs / scale) if scale else None,
-        mean_abs=_finite(means[0]),
-        mean_rel=None if means[1] is None else _finite(means[1]),
-        quantile_abs=_finite(float(np.quantile(difference, _QUANTILE, method="higher"))),
-        snr_db=_decibels(_root_mean_square(np.abs(ours)), rmse),
+
+    coarsest: str = ""
+    depths: Mapping[str, Depth] = field(default_factory=dict)
+    stepped: Collection[str] = frozenset()
+    rounds: bool = False
+
+
+def facts_of(flow: Dataflow) -> Facts:
+    """Read off the original what a comparison of its outputs depends on."""
+    model = flow.model
+    rounds = any(
+        _quantises(node) or node.op_type in _ROUND
+        for root in (model.graph, *model.functions)
+        for node in all_nodes(root)
     )
+    return Facts(working_type(flow), output_depths(flow), _stepped_outputs(flow), rounds)
 
 
-def ulp_histogram(steps: Steps) -> tuple[int, ...]:
-    """Count elements 0, 1, 2 to 3, 4 to 7, … steps apart; the last entry is never 0."""
-    if not steps.size:
-        return ()
-    _, exponents = np.frexp(steps.astype(np.float64))
-    return tuple(int(count) for count in np.bincount(exponents.reshape(-1)))
+def _quantises(node: onnx.NodeProto) -> bool:
+    return node.op_type in _QUANTISE or node.op_type.startswith("QLinear")
 
 
-def needed_tolerance(
-    magnitude: Reals, difference: Reals, rtol: float, atol: float
-) -> tuple[float, float]:
-    """Return the smallest multiple of a tolerance that covers *difference*.
-
-    Where no multiple does (a tolerance of 0), the absolute part alone covers it.
-
-    Args:
-        magnitude: Absolute values that the relative part refers to.
-        difference: Absolute differences.
-        rtol: Relative tolerance in force.
-        atol: Absolute tolerance in force.
-    """
-    apart = difference > 0
-    if not apart.any():
-        return 0.0, 0.0
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        factor = float((difference[apart] / (atol + rtol * magnitude[apart])).max())
-    if not math.isfinite(factor * max(rtol, atol)):
-        return 0.0, float(difference.max())
-    return factor * rtol * _ROUNDED_UP, factor * atol * _ROUNDED_UP
-
-
-def _root_mean_square(values: Reals) -> float:
-    largest = float(values.max())
-    if not largest or not math.isfinite(largest):
-        return largest
-    return float(np.sqrt(np.mean((values / largest) ** 2))) * largest
-
-
-def _decibels(signal: float, noise: float) -> float | None:
-    if not signal or not noise or not math.isfinite(signal) or not math.isfinite(noise):
-        return None
-    return _DECIBELS * (math.log10(signal) - math.log10(noise))
-
-
-def _cosine(ours: Reals, theirs: Reals) -> float | None:
-    norms = math.sqrt(float((ours**2).sum()) * float((theirs**2).sum()))
-    if not norms:
-        return None
-    return max(-1.0, min(1.0, float((ours * theirs).sum()) / norms))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
+    """Return the graph outputs that a quantising operator makes, reshapes and the like aside."""
+    found = set()
+    for info in flow.model.graph.output:
+        name = info.name
+        while (node := flow.main.body.producers.get(name)) is not None and node.op_type in _MOVES:
+            name = node.input[0]
+        if node is not None and _quantises(node) and name == node.output[0]:
+            found.add(info.name)
+    return frozenset(found)
 
 
 # How far two results may be apart that compute the same thing in another order.
 #
-# A rounding error is at most half a unit in the last place, and errors of *n* steps add up like a
-# random walk: to about ``eps * sqrt(n)``. *n* is counted in the model (`dplcli.verify.compare`):
-# the terms of all sums along the longest path to the output, and one for every other operator.
-# Four times that is allowed relative to the element itself, and as much relative to the largest
-# element of the output divided by four, for sums whose terms cancel. *n* is taken for at least
-# 1,024, since functions such as Exp and divisions by small numbers enlarge what came before them,
-# and for at most 65,536 (256 operators of 256 terms, say), which is also assumed where it cannot
-# be counted. Half precision is summed up in float32 by every kernel we know and rounded once per
-# operator, so there operators are counted, from 4 to 16.
+# A rounding error is at most half a unit in the last place. Errors of *n* steps add up like a
+# random walk: to about ``eps * sqrt(n)``. *n* is counted above (`Depth`).
+#
+# - Four times that is allowed relative to the element itself.
+# - A quarter of that, relative to the largest element, is added, for sums whose terms cancel.
+# - *n* is at least 1,024: Exp, or a division by a small number, enlarges errors made before it.
+# - *n* is at most 65,536 (256 operators of 256 terms, say). This is also taken where *n* cannot be
+#   counted.
+# - Every kernel we know sums half precision up in float32 and rounds once per operator. For half
+#   precision, therefore, *n* is the number of operators, from 4 to 16.
 #
 # ===========  ====================  ====================
 # dtype        rtol                  atol / max |original|
@@ -301,14 +220,15 @@ def _finite(value: float) -> float | None:
 # bfloat16     6.3e-2 to 1.3e-1      1.6e-2 to 3.1e-2
 # ===========  ====================  ====================
 #
-# For comparison: over 135 real models, onnxruntime's own optimiser moves a typical output by a
-# fiftieth of the largest of that, and in five models, most of them quantised, by more than a third.
+# For comparison, measured over 135 real models: onnxruntime's own optimiser moves a typical output
+# by a fiftieth of the largest tolerance, and five models, most of them quantised, by more than a
+# third of it.
 #
-# An output is judged by the coarsest type that the model computes with, not only by its own: a
-# float32 output of float16 layers carries their rounding.
+# An output is judged by the coarsest type that the model computes with: a float32 output of float16
+# layers carries their rounding.
 #
-# The largest element is one that was computed: the -3.4e38, -65504 or -1e9 that models put where
-# a mask says so is no part of any sum, and would allow the others to be anything.
+# "The largest element" leaves out fill values, the -3.4e38, -65504 or -1e9 that stand for masked
+# places. They are no part of any sum, and would allow every other element to be anything.
 
 
 _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -318,11 +238,12 @@ _MARGIN = 4.0
 _CANCELLING = 0.25
 _FEWEST, _MOST = 2**10, 2**16
 _HALF_FEWEST, _HALF_MOST = 2**2, 2**4
-# Operators that only move, convert or make values: their type says nothing about arithmetic.
+# Operators that compute nothing: they move, convert or make values.
 _NOT_ARITHMETIC = MOVING | CASTS | CONTROL_FLOW | {"DequantizeLinear", "QuantizeLinear"}
 
-# What stands where nothing was computed: from so large on, and so many times all the others.
+# A fill value is at least this large, and this many times as large as all other numbers.
 _FILL, _APART = 1e4, 2.0**10
+# The largest number of a type is a fill value even where it stands once.
 _EXTREMES = frozenset(
     {2.0**128 - 2.0**120}  # bfloat16
     | {float(np.finfo(name).max) for name in ("float16", "float32", "float64")}
@@ -333,7 +254,13 @@ FLOATS = frozenset(_EPS)
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Allowed difference of one element: ``atol + rtol * |original|``, and where it is from."""
+    """The difference that one element may have: ``atol + rtol * |original|``.
+
+    Attributes:
+        rtol: Relative tolerance.
+        atol: Absolute tolerance.
+        derivation: Where the two come from, in words.
+    """
 
     rtol: float
     atol: float
@@ -377,7 +304,7 @@ def derive_tolerance(  # noqa: PLR0913  # what it depends on
 
 
 def _roundings(depth: Depth | None, *, halved: bool) -> tuple[int, str]:
-    """Return how many roundings to allow for, within what is plausible, and who says so."""
+    """Return how many roundings to allow for, and where that number comes from."""
     fewest, most = (_HALF_FEWEST, _HALF_MOST) if halved else (_FEWEST, _MOST)
     if depth is None:
         return most, "assumed"
@@ -388,9 +315,10 @@ def _roundings(depth: Depth | None, *, halved: bool) -> tuple[int, str]:
 
 
 def _magnitude(values: Array) -> float:
-    """Return the largest finite magnitude, without those that fill masked places.
+    """Return the largest finite magnitude that is no fill value.
 
-    That is one number, in several elements or the last of a type, far from all the others.
+    A fill value is far from all other numbers. It stands in several elements, or is the largest
+    number of a type.
     """
     finite = np.abs(values[np.isfinite(values)].astype(np.float64))
     largest = float(finite.max(initial=0.0))
@@ -419,9 +347,27 @@ def working_type(flow: Dataflow) -> str:
     return max(computed & FLOATS, key=lambda name: _EPS[name], default="")
 
 
-Flags = npt.NDArray[np.bool_]
+# Comparing one output of two models, element by element.
+#
+# A float passes within the tolerance above, NaN and infinity in the same place only. An integer, a
+# boolean or a string has to agree exactly. Two rules are softer, because a difference in the last
+# bit before a rounding is a whole step after it:
+#
+# - An integer output that a quantising operator makes may be one step off in a few elements.
+# - Where the original rounds inside and an output leaves its tolerance, the original's own last
+#     bits decide (`Limit`): the largest difference and the root mean square must both stay within
+#     a small multiple of what these bits move. More than that is refused.
 
-# How much further than the original's own last bits a candidate may move an output.
+
+Steps = npt.NDArray[np.uint64]
+Reals = npt.NDArray[np.float64]
+
+REFERENCE_LEVEL = "disable"
+_QUANTILE = 0.99
+_DECIBELS = 20
+# Rounding in the last bits must not make the tolerance that is needed fail by itself.
+_ROUNDED_UP = 1 + 2.0**-40
+# How many times as far as the original's own last bits a candidate may move an output.
 _BIT_MARGIN = 2.0
 # What share of a quantised output may be one step off.
 _FLIPPED = 0.02
@@ -443,36 +389,28 @@ class Limit:
 
 @dataclass(frozen=True)
 class Judge:
-    """How to compare: at which levels the two ran, and what tolerance replaces the derived one.
+    """How to compare outputs: the tolerances, and at which levels the two models ran.
 
     Attributes:
+        settings: Tolerances that somebody chose.
+        facts: What the original says about its outputs.
+        case: Number of the inputs (`VerificationResult.cases`).
         level: Optimisation level at which the candidate ran.
         baseline: Level at which the original ran.
-        seed: Seed of the inputs.
-        coarsest: The coarsest float type that the model computes with.
-        rtol: Replaces the derived relative tolerance of every float output.
-        atol: Replaces the derived absolute tolerance of every float output.
-        overrides: Replaces tolerances of single outputs.
-        depths: How many roundings lead to an output.
-        stepped: Outputs that a quantising operator makes.
         limits: How far outputs move with the original's own last bits, where measured.
     """
 
-    level: str
-    baseline: str
-    seed: int
-    coarsest: str
-    rtol: float | None = None
-    atol: float | None = None
-    overrides: Mapping[str, Override] = field(default_factory=dict)
-    depths: Mapping[str, Depth] = field(default_factory=dict)
-    stepped: Collection[str] = frozenset()
+    settings: Settings
+    facts: Facts
+    case: int
+    level: str = REFERENCE_LEVEL
+    baseline: str = REFERENCE_LEVEL
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
     def compare(
         self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf]
     ) -> OutputComparison:
-        """Compare one output; of a sequence, the worst element speaks for all."""
+        """Compare one output. For a sequence, return the comparison of its worst element."""
         pairs = [
             self._compare_leaf(name, ours, theirs)
             for ours, theirs in zip(expected, actual, strict=False)
@@ -493,15 +431,7 @@ class Judge:
             shape=leaf.data.shape,
             level=self.level,
             baseline=self.baseline,
-            seed=self.seed,
-            max_abs=None,
-            max_rel=None,
-            rmse=None,
-            cosine=None,
-            max_ulp=None,
-            mismatches=0,
-            nan_mismatches=0,
-            worst_index=None,
+            seed=self.case,
             rtol=tolerance.rtol,
             atol=tolerance.atol,
             ok=True,
@@ -510,21 +440,22 @@ class Judge:
         )
 
     def _tolerance(self, name: str, leaf: Leaf) -> Tolerance:
-        override = self.overrides.get(name, _NO_OVERRIDE)
+        override = self.settings.tolerances.get(name, _NO_OVERRIDE)
         if leaf.dtype not in FLOATS:
-            return _tolerance_of_steps(leaf, override, stepped=name in self.stepped)
+            return _tolerance_of_steps(leaf, override, stepped=name in self.facts.stepped)
         return derive_tolerance(
             leaf.dtype,
             leaf.data,
-            coarsest=self.coarsest,
-            rtol=self.rtol if override.rtol is None else override.rtol,
-            atol=self.atol if override.atol is None else override.atol,
-            depth=self.depths.get(name),
+            coarsest=self.facts.coarsest,
+            rtol=self.settings.rtol if override.rtol is None else override.rtol,
+            atol=self.settings.atol if override.atol is None else override.atol,
+            depth=self.facts.depths.get(name),
         )
 
     def _limit(self, name: str) -> Limit | None:
-        """Return how far the original moves by itself, unless somebody chose a tolerance."""
-        chosen = name in self.overrides or (self.rtol, self.atol) != (None, None)
+        """Return how far the original's last bits move it; None if somebody chose a tolerance."""
+        given = self.settings
+        chosen = name in given.tolerances or (given.rtol, given.atol) != (None, None)
         return None if chosen else self.limits.get(name)
 
     def _compare_leaf(self, name: str, expected: Leaf, actual: Leaf) -> OutputComparison:
@@ -539,7 +470,7 @@ class Judge:
         if expected.dtype in FLOATS:
             found = _compare_floats(blank, expected, actual)
         elif expected.data.dtype.kind in "iub":
-            flips = name in self.stepped and name not in self.overrides
+            flips = name in self.facts.stepped and name not in self.settings.tolerances
             found = _compare_integers(blank, expected.data, actual.data, flips=flips)
         else:
             found = _compare_exactly(blank, expected, actual)
@@ -549,12 +480,12 @@ class Judge:
 
 
 def severity(comparison: OutputComparison) -> tuple[bool, int, float]:
-    """Order comparisons from best to worst: failures last, then by their differences."""
+    """Return a key that sorts comparisons from best to worst, failures last."""
     return (not comparison.ok, comparison.mismatches, comparison.max_abs or 0.0)
 
 
 def _tolerance_of_steps(leaf: Leaf, override: Override, *, stepped: bool) -> Tolerance:
-    """Return the tolerance of what is no float: steps, for integers that somebody loosened."""
+    """Return the tolerance of what is no float: 0, or steps of integers."""
     if leaf.data.dtype.kind not in "iu" or leaf.dtype in {"string", "empty"}:
         return Tolerance(0.0, 0.0, "exact")
     if override != _NO_OVERRIDE:
@@ -641,7 +572,7 @@ def _compare_floats(blank: OutputComparison, expected: Leaf, actual: Leaf) -> Ou
 def _within_limit(
     found: OutputComparison, blank: OutputComparison, limit: Limit, expected: Leaf, actual: Leaf
 ) -> OutputComparison:
-    """Judge what left its tolerance by what the original's own last bits move."""
+    """Judge an output outside of its tolerance by what the original's own last bits move."""
     found = replace(found, figures=replace(found.figures, sensitivity=limit.max_abs))
     furthest = _BIT_MARGIN * limit.max_abs
     if furthest <= blank.atol or found.rmse is None or found.figures.needed_atol is None:
@@ -667,13 +598,24 @@ def _within_limit(
 
 
 def _beyond_help(found: OutputComparison, reason: str) -> OutputComparison:
-    """Say that *found* fails whatever the tolerance."""
+    """Return *found* as a failure that no tolerance would change."""
     figures = replace(found.figures, needed_rtol=None, needed_atol=None)
     return replace(found, ok=False, reason=reason, figures=figures)
 
 
 def _with_needed(found: OutputComparison, magnitude: Reals, difference: Reals) -> OutputComparison:
-    rtol, atol = needed_tolerance(magnitude, difference, found.rtol, found.atol)
+    """Fill in the smallest multiple of the tolerance in force that covers *difference*.
+
+    Where no multiple does (a tolerance of 0), the absolute part alone covers it.
+    """
+    rtol = atol = 0.0
+    apart = difference > 0
+    if apart.any():
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            factor = float((difference[apart] / (found.atol + found.rtol * magnitude[apart])).max())
+        rtol, atol = factor * found.rtol * _ROUNDED_UP, factor * found.atol * _ROUNDED_UP
+        if not math.isfinite(factor * max(found.rtol, found.atol)):
+            rtol, atol = 0.0, float(difference.max())
     if not math.isfinite(rtol + atol):
         return _beyond_help(found, found.reason or "")
     figures = replace(found.figures, needed_rtol=rtol, needed_atol=atol)
@@ -681,26 +623,69 @@ def _with_needed(found: OutputComparison, magnitude: Reals, difference: Reals) -
 
 
 def _with_distances(found: OutputComparison, ours: Reals, theirs: Reals) -> OutputComparison:
-    """Fill in the distances between arrays of finite numbers."""
-    apart = distances(ours, theirs)
+    """Fill in how far *theirs* is from *ours*: finite numbers of one shape.
+
+    Numbers are divided by the largest one before they are squared, so that no square overflows.
+    """
+    if not ours.size:
+        return found
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        difference = np.abs(theirs - ours)
+        nonzero = ours != 0
+        relative = difference[nonzero] / np.abs(ours[nonzero])
+        scale = max(float(np.abs(ours).max()), float(np.abs(theirs).max()))
+        mean_abs, mean_rel = difference.mean(), relative.mean() if relative.size else None
+    rmse = _root_mean_square(difference)
     return replace(
         found,
-        max_abs=apart.max_abs,
-        max_rel=apart.max_rel,
-        rmse=apart.rmse,
-        cosine=apart.cosine,
+        max_abs=_finite(difference.max()),
+        max_rel=_finite(relative.max()) if relative.size else None,
+        rmse=_finite(rmse),
+        cosine=_cosine(ours / scale, theirs / scale) if scale else None,
         figures=replace(
             found.figures,
-            mean_abs=apart.mean_abs,
-            mean_rel=apart.mean_rel,
-            quantile_abs=apart.quantile_abs,
-            snr_db=apart.snr_db,
+            mean_abs=_finite(mean_abs),
+            mean_rel=None if mean_rel is None else _finite(mean_rel),
+            quantile_abs=_finite(np.quantile(difference, _QUANTILE, method="higher")),
+            snr_db=_decibels(_root_mean_square(np.abs(ours)), rmse),
         ),
     )
 
 
+def _root_mean_square(values: Reals) -> float:
+    largest = float(values.max(initial=0.0))
+    if not largest or not math.isfinite(largest):
+        return largest
+    return float(np.sqrt(np.mean((values / largest) ** 2))) * largest
+
+
+def _decibels(signal: float, noise: float) -> float | None:
+    if not signal or not noise or not math.isfinite(signal) or not math.isfinite(noise):
+        return None
+    return _DECIBELS * (math.log10(signal) - math.log10(noise))
+
+
+def _cosine(ours: Reals, theirs: Reals) -> float | None:
+    norms = math.sqrt(float((ours**2).sum()) * float((theirs**2).sum()))
+    if not norms:
+        return None
+    return max(-1.0, min(1.0, float((ours * theirs).sum()) / norms))
+
+
+def _finite(value: float | np.floating) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def ulp_histogram(steps: Steps) -> tuple[int, ...]:
+    """Count elements 0, 1, 2 to 3, 4 to 7, … steps apart; the last entry is never 0."""
+    if not steps.size:
+        return ()
+    _, exponents = np.frexp(steps.astype(np.float64))
+    return tuple(int(count) for count in np.bincount(exponents.reshape(-1)))
+
+
 def _ulps(expected: Leaf, actual: Leaf) -> Steps:
-    """Return how many representable numbers each element is off; nonsense where not finite."""
+    """Return how many representable numbers each element is off; only finite ones count."""
     ours, theirs = _ordered(expected), _ordered(actual)
     return np.maximum(ours, theirs) - np.minimum(ours, theirs)
 
@@ -739,182 +724,29 @@ def _shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-# Judging runs: what is compared with what, in which order, until an output passes or fails.
-
-
-Runs = Mapping[int, Outputs]
-
-REFERENCE_LEVEL = "disable"
-_QUANTISE = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QGemm", "QAttention"})
-_ROUND = frozenset({"Round", "Floor", "Ceil", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
-_MOVES = REARRANGING | {"MaxPool", "Slice"}
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the original says about its outputs.
-
-    Attributes:
-        coarsest: The coarsest float type that it computes with.
-        depths: How many roundings lead to each output, where that can be counted.
-        stepped: Outputs that a quantising operator makes.
-        rounds: Whether an operator inside rounds numbers to steps.
-    """
-
-    coarsest: str = ""
-    depths: Mapping[str, Depth] = field(default_factory=dict)
-    stepped: Collection[str] = frozenset()
-    rounds: bool = False
-
-
-class Witness(Protocol):
-    """Who can say more about the original when an output leaves its tolerance."""
-
-    def original_at(self, level: str) -> Runs | None:
-        """Return what the original gives at *level*; None if that cannot be had."""
-
-    def limits(self) -> Mapping[str, Limit]:
-        """Return how far each output moves with the original's own last bits."""
-
-
-def check_names(tolerances: Collection[str], outputs: Collection[str]) -> None:
-    """Refuse a tolerance for an output that does not exist.
-
-    Raises:
-        UsageError: One of *tolerances* is for none of *outputs*.
-    """
-    for name in tolerances:
-        if name not in outputs:
-            close = difflib.get_close_matches(name, outputs, 1)
-            raise UsageError(
-                f"a tolerance is given for {name!r}, which is no output of the model",
-                hint=f"did you mean {close[0]!r}?" if close else f"it has {', '.join(outputs)}",
-            )
-
-
-def facts_of(flow: Dataflow) -> Facts:
-    """Collect what the judgement of a model's outputs depends on."""
-    return Facts(working_type(flow), output_depths(flow), _stepped_outputs(flow), _rounds(flow))
-
-
-def make_judge(  # noqa: PLR0913  # what a comparison depends on
-    settings: Settings,
-    facts: Facts,
-    seed: int,
-    *,
-    level: str = REFERENCE_LEVEL,
-    baseline: str = REFERENCE_LEVEL,
-    limits: Mapping[str, Limit] | None = None,
-) -> Judge:
-    """Return the judge of one seed at one level."""
-    return Judge(
-        level=level,
-        baseline=baseline,
-        seed=seed,
-        coarsest=facts.coarsest,
-        rtol=settings.rtol,
-        atol=settings.atol,
-        overrides=settings.tolerances,
-        depths=facts.depths,
-        stepped=facts.stepped,
-        limits=limits or {},
-    )
-
-
-def judge_level(  # noqa: PLR0913  # two runs, who made them, and how to judge
-    settings: Settings, facts: Facts, level: str, *, reference: Runs, runs: Runs, witness: Witness
-) -> list[OutputComparison]:
-    """Return one comparison per output: that of its worst seed, against what it agrees with best.
-
-    Args:
-        settings: Tolerances that somebody chose.
-        facts: What the original says about its outputs.
-        level: Optimisation level at which the candidate ran.
-        reference: What the original gave with optimisation off, per seed.
-        runs: What the candidate gave, per seed.
-        witness: Asked only if an output fails.
-    """
-    found = _worst(settings, facts, level, expected=reference, actual=runs)
-    if all(comparison.ok for comparison in found):
-        return found
-    if level != REFERENCE_LEVEL and (alike := witness.original_at(level)) is not None:
-        again = _worst(settings, facts, level, expected=alike, actual=runs, baseline=level)
-        found = [b if b.ok and not a.ok else a for a, b in zip(found, again, strict=True)]
-    if all(comparison.ok for comparison in found) or not (limits := witness.limits()):
-        return found
-    again = _worst(settings, facts, level, expected=reference, actual=runs, limits=limits)
-    return [a if a.ok else b for a, b in zip(found, again, strict=True)]
-
-
-def _worst(  # noqa: PLR0913  # two runs and how they were made
-    settings: Settings,
-    facts: Facts,
-    level: str,
-    *,
-    expected: Runs,
-    actual: Runs,
-    baseline: str = REFERENCE_LEVEL,
-    limits: Mapping[str, Limit] | None = None,
-) -> list[OutputComparison]:
-    per_seed = []
-    for seed, theirs in actual.items():
-        judge = make_judge(settings, facts, seed, level=level, baseline=baseline, limits=limits)
-        ours = expected[seed]
-        per_seed.append([judge.compare(name, ours[name], theirs[name]) for name in ours])
-    return [replace(max(same, key=severity), by_seed=same) for same in zip(*per_seed, strict=True)]
-
-
-def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
-    """Return the graph outputs that a quantising operator makes, seen through moves."""
-    found = set()
-    for info in flow.model.graph.output:
-        name = info.name
-        while (node := flow.main.body.producers.get(name)) is not None and node.op_type in _MOVES:
-            name = node.input[0]
-        quantises = node is not None and (
-            node.op_type in _QUANTISE or node.op_type.startswith("QLinear")
-        )
-        if quantises and node is not None and name == node.output[0]:
-            found.add(info.name)
-    return frozenset(found)
-
-
-def _rounds(flow: Dataflow) -> bool:
-    """Tell whether a node anywhere in the model rounds to steps."""
-    pending: list[onnx.NodeProto] = list(flow.model.graph.node)
-    for function in flow.model.functions:
-        pending.extend(function.node)
-    while pending:
-        node = pending.pop()
-        if node.op_type in _QUANTISE | _ROUND or node.op_type.startswith("QLinear"):
-            return True
-        for graph in subgraphs(node):
-            pending.extend(graph.node)
-    return False
-
-
 # How far a model's outputs move when its own numbers move in their last bits.
 #
-# Rounding to steps (quantisation, Round) turns a difference in the last bit into a whole step, so
-# the size of rounding errors says nothing about how far two equivalent models may be apart. The
-# model itself is asked: its float weights and inputs are multiplied by ``1 + u``, with ``u`` up to
-# two units in the last place, a few times, and the movement of its outputs is measured. Where that
-# crosses no step, it is tried again with 32 units, the rounding error of a sum of a thousand terms:
-# small models have few numbers near a step. A candidate that moves not much further cannot be told
-# from the original; one that computes something else usually can.
+# Rounding to steps (quantisation, Round) turns a difference in the last bit into a whole step. Then
+# the size of rounding errors does not say how far two equivalent models may be apart, so the model
+# itself is asked. Its float weights and inputs are multiplied by ``1 + u``, with ``u`` up to two
+# units in the last place, several times, and the movement of its outputs is measured. Small models
+# have few numbers near a step. Where no step is crossed, 32 units are tried: the rounding error of
+# a sum of a thousand terms. A candidate that moves little further than this cannot be told from the
+# original. One that computes something else usually can.
 
 
 _DRAWS = 8
 _QUIET, _LOUD = 2.0, 32.0
 _LAST_BIT = {"float16": 2.0**-11, "float32": 2.0**-23, "float64": 2.0**-52}
-# Numbers this large stand for infinity (masks), or make it (their scales): a step beyond the
-# largest float would be no rounding error.
+# Numbers this large stand for infinity, as in masks, or make it, as scales do. They are not moved:
+# to pass the largest float is no rounding error.
 _ENDLESS = {"float16": 2.0**15, "float32": 2.0**100, "float64": 2.0**100}
-# A movement beyond this share of the largest number is no rounding error but a step.
+# A movement of more than this share of the largest number is a step, no rounding error.
 _STEP = 2.0**-12
 _TYPES = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE})
-# Operators whose numbers decide how large a result is: those are left alone.
+# Operators that read the size of their result from an input: that input is not moved.
 _SIZED = frozenset({"Resize", "Upsample", "Range"})
+_STILL = Limit(0.0, 0.0)
 
 
 def measure_limits(
@@ -923,12 +755,12 @@ def measure_limits(
     outputs: Mapping[int, Outputs],
     open_session: Callable[[ModelSource], Runner],
 ) -> dict[str, Limit]:
-    """Return how far each output moves; an output that was never measured is left out.
+    """Return how far each output moves; leave out outputs that could not be measured.
 
     Args:
         source: The original.
-        feeds: What it was fed, per seed.
-        outputs: What it gave for that.
+        feeds: What it was fed, per case.
+        outputs: What it gave, per case.
         open_session: Creates a session for a changed copy.
     """
     quiet = _measure(source, feeds, outputs, open_session, _QUIET)
@@ -954,11 +786,14 @@ def _measure(
         rng = np.random.default_rng(draw)
         try:
             runner = open_session(_moved_source(source, rng, units))
-            for seed, given in feeds.items():
-                moved = runner.run({n: _moved_feed(feed, rng, units) for n, feed in given.items()})
-                for name, leaves in outputs[seed].items():
+            for case, given in feeds.items():
+                moved = runner.run(map_feeds(partial(_moved, rng=rng, units=units), given))
+                for name, leaves in outputs[case].items():
                     for ours, theirs in zip(leaves, moved[name], strict=False):
-                        found[name] = _larger(found.get(name), _movement(ours, theirs))
+                        known, move = found.get(name, _STILL), _movement(ours, theirs)
+                        found[name] = Limit(
+                            max(known.max_abs, move.max_abs), max(known.rmse, move.rmse)
+                        )
         except (RunError, StoppedError, EncodeError):
             continue
     return found
@@ -978,27 +813,20 @@ def _crosses_a_step(limit: Limit | None, name: str, outputs: Mapping[int, Output
 
 
 def _movement(ours: Leaf, theirs: Leaf) -> Limit:
-    """Return how far one array moved; what is not finite in both has not."""
+    """Return how far one array moved; only elements that are finite in both count."""
     if ours.data.shape != theirs.data.shape or ours.data.dtype.kind not in "fiu":
-        return Limit(0.0, 0.0)
+        return _STILL
     before, after = ours.data.astype(np.float64), theirs.data.astype(np.float64)
     both = np.isfinite(before) & np.isfinite(after)
-    apart = distances(np.where(both, before, 0), np.where(both, after, 0))
-    return Limit(apart.max_abs or 0.0, apart.rmse or 0.0)
-
-
-def _larger(limit: Limit | None, other: Limit) -> Limit:
-    if limit is None:
-        return other
-    return Limit(max(limit.max_abs, other.max_abs), max(limit.rmse, other.rmse))
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = np.where(both, np.abs(after - before), 0)
+    largest = float(apart.max(initial=0.0))
+    return Limit(_finite(largest) or 0.0, _finite(_root_mean_square(apart)) or 0.0)
 
 
 def _moved_source(source: ModelSource, rng: np.random.Generator, units: float) -> ModelSource:
-    """Return *source* with the float weights that it holds itself moved in their last bits."""
-    if source.content is None:
-        model = read_model(source.path)
-    else:
-        model = onnx.load_model_from_string(source.content)
+    """Return *source* with its own float weights moved in their last bits."""
+    model = model_of(source)
     sized = {n for node in model.graph.node if node.op_type in _SIZED for n in node.input}
     for tensor in model.graph.initializer:
         external = tensor.data_location == onnx.TensorProto.EXTERNAL
@@ -1010,14 +838,8 @@ def _moved_source(source: ModelSource, rng: np.random.Generator, units: float) -
     return replace(source, content=model.SerializeToString(), weights=weights or None)
 
 
-def _moved_feed(feed: Feed, rng: np.random.Generator, units: float) -> Feed:
-    if isinstance(feed, list):
-        return [_moved(array, rng, units) for array in feed]
-    return None if feed is None else _moved(feed, rng, units)
-
-
 def _moved(values: Array, rng: np.random.Generator, units: float) -> Array:
-    """Return floats up to so many units in the last place away from *values*."""
+    """Return *values* moved by up to so many units in the last place."""
     if values.dtype.name not in _LAST_BIT:
         return values
     share = units * _LAST_BIT[values.dtype.name]

@@ -1,6 +1,6 @@
 """Run a model in onnxruntime or in onnx's reference evaluator, in this process.
 
-Importing this module loads onnxruntime; nothing else in dpl does.
+This is the only module that imports onnxruntime.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from dplcli.errors import UsageError
 from dplcli.files import is_text, text_path
-from dplcli.verify.model import read_whole
+from dplcli.verify.model import dtype_name, model_of, read_whole
 from dplcli.verify.settings import (
     CPU,
     Array,
@@ -32,7 +32,9 @@ from dplcli.verify.settings import (
     is_exotic,
 )
 
-# What onnxruntime says, as one clean line.
+RUNTIME_VERSION: str = ort.__version__
+
+# Messages of onnxruntime, as one clean line.
 
 
 _NOISE = (
@@ -52,7 +54,7 @@ _SHORTAGE = re.compile(
 
 
 def one_line(message: str) -> str:
-    """Return what onnxruntime said without its codes, C++ paths and signatures, on one line."""
+    """Return a message of onnxruntime on one line, without codes, C++ paths and signatures."""
     text = " ".join(message.split())
     for noise in _NOISE:
         text = noise.sub("", text)
@@ -61,7 +63,7 @@ def one_line(message: str) -> str:
 
 
 def _balanced(text: str) -> str:
-    """Strip quotes round the whole message, and close one that was cut open."""
+    """Strip quotes round the whole message, and add or drop one that has no partner."""
     text = text.strip(" ")
     for quote in "'\"":
         if text.startswith(quote) and text.endswith(quote) and text.count(quote) == 2:  # noqa: PLR2004
@@ -72,11 +74,11 @@ def _balanced(text: str) -> str:
 
 
 def tells_of_shortage(message: str) -> bool:
-    """Tell a message that says that there was not enough memory."""
+    """Tell whether a message says that there was not enough memory."""
     return _SHORTAGE.search(message) is not None
 
 
-# Arrays into onnxruntime and out of it, element types that numpy lacks included.
+# Arrays into onnxruntime and out of it, also of element types that numpy lacks.
 
 
 _BITS = {
@@ -93,12 +95,6 @@ _BITS = {
     "float4e2m1": 4,
 }
 _BYTE = 8
-
-
-def gives_numpy_types(session: ort.InferenceSession) -> bool:
-    """Tell whether numpy has the element type of every output of the model."""
-    exotic = {f"tensor({name})" for name in _BITS}
-    return not any(value.type in exotic for value in session.get_outputs())
 
 
 def leaves_of(value: object) -> tuple[Leaf, ...]:
@@ -131,15 +127,8 @@ def _leaf(label: str, data: Array) -> Leaf:
     return Leaf(label, name, data)
 
 
-def fed(feed: Feed) -> Feed | ort.OrtValue:
-    """Return what onnxruntime takes where it gives numpy's types; a feed can be of any."""
-    if isinstance(feed, np.ndarray) and is_exotic(feed):
-        return wrap(feed)
-    return feed
-
-
 def wrap(feed: Feed) -> ort.OrtValue:
-    """Hand an array to onnxruntime where outputs have a type that numpy lacks."""
+    """Return a feed as onnxruntime takes it where numpy lacks its type, or that of some output."""
     if not isinstance(feed, np.ndarray) or feed.dtype.kind in "OUS":
         raise NotImplementedError(
             "onnxruntime's Python interface takes no strings, sequences or optionals where an "
@@ -147,8 +136,6 @@ def wrap(feed: Feed) -> ort.OrtValue:
         )
     if not is_exotic(feed):
         return ort.OrtValue.ortvalue_from_numpy(feed)
-    import onnx  # noqa: PLC0415  # slow to load, and rarely needed
-
     dtype = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
     raw = feed.view(np.uint16 if feed.dtype.itemsize > 1 else np.uint8)
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(raw), dtype)
@@ -165,8 +152,6 @@ def unwrap(value: ort.OrtValue) -> Leaf:
     shape = tuple(value.shape())
     size = (int(np.prod(shape)) * _BITS[inner] + _BYTE - 1) // _BYTE
     raw = ctypes.string_at(value.data_ptr(), size) if size else b""
-    from dplcli.verify.model import dtype_name  # noqa: PLC0415  # loads onnx
-
     name = dtype_name(value.element_type())
     if inner != "bfloat16":
         codes = _unpacked(raw, _BITS[inner])[: int(np.prod(shape))]
@@ -176,13 +161,13 @@ def unwrap(value: ort.OrtValue) -> Leaf:
 
 
 def numbered(codes: Array, dtype: str) -> Array:
-    """Number the codes of a narrow type in the order of the numbers they stand for.
+    """Number the codes of a narrow type in the order of the numbers that they stand for.
 
-    So a distance is in steps, and both zeros are the same.
+    So a difference counts steps, and both zeros are the same.
 
     Args:
         codes: An unsigned code in each byte.
-        dtype: What onnxruntime or numpy call the type.
+        dtype: The type's name in onnxruntime or numpy.
     """
     if dtype.startswith("uint") or dtype.endswith("e8m0"):
         return codes
@@ -196,13 +181,13 @@ def numbered(codes: Array, dtype: str) -> Array:
 
 
 def _unpacked(raw: bytes, bits: int) -> Array:
-    """Return a byte for each code, of which several may share one, the lowest bits first."""
+    """Unpack codes, several of which may share a byte, the lowest bits first: one byte for each."""
     shifts = np.arange(0, _BYTE, bits, dtype=np.uint8)
     packed = np.frombuffer(raw, dtype=np.uint8)
     return ((packed[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)
 
 
-# Running a model in onnxruntime, in this process, and saying in one line why it did not run.
+# Running a model in onnxruntime.
 
 
 _SILENT = 4
@@ -252,7 +237,7 @@ class Session:
                 model = _model_of(source, options, stack)
                 _register(options, source.libraries)
                 providers = list(dict.fromkeys((provider, CPU)))
-                # Without its fallback, which runs on the CPU what another provider fails to do.
+                # No fallback: it would run on the CPU what another provider fails to run.
                 self._session = ort.InferenceSession(
                     model, options, providers=providers, enable_fallback=0
                 )
@@ -263,8 +248,10 @@ class Session:
                 f"--provider {provider}: onnxruntime has it, but cannot start it here",
                 hint="the device, its driver, or a library that the provider needs is missing",
             )
-        self._weights = source.weights  # which onnxruntime may read where they are
-        self._plain = gives_numpy_types(self._session)
+        self._weights = source.weights  # kept alive, since onnxruntime may read them in place
+        exotic = {f"tensor({name})" for name in _BITS}
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._plain = not any(output.type in exotic for output in self._session.get_outputs())
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.
@@ -274,10 +261,13 @@ class Session:
         """
         options = ort.RunOptions()
         options.log_severity_level = _SILENT
-        names = [output.name for output in self._session.get_outputs()]
+        names = self._names
         try:
-            if self._plain:
-                given = {name: fed(feed) for name, feed in feeds.items()}
+            if self._plain:  # a feed may be of a type that numpy lacks nevertheless
+                given = {
+                    name: wrap(feed) if isinstance(feed, np.ndarray) and is_exotic(feed) else feed
+                    for name, feed in feeds.items()
+                }
                 values = self._session.run(names, given, options)
                 return {n: leaves_of(v) for n, v in zip(names, values, strict=True)}
             wrapped = {name: wrap(feed) for name, feed in feeds.items()}
@@ -339,7 +329,7 @@ def _register(options: ort.SessionOptions, libraries: Sequence[Path]) -> None:
 
 
 def _model_of(source: ModelSource, options: ort.SessionOptions, stack: ExitStack) -> str | bytes:
-    """Return the file's name, or its content with *options* that say where its data lies."""
+    """Return the file's name or its content; *options* then say where external data lies."""
     content = source.content
     if content is None and is_text(source.path):
         return stack.enter_context(text_path(source.path))
@@ -351,7 +341,7 @@ def _model_of(source: ModelSource, options: ort.SessionOptions, stack: ExitStack
     return source.path.read_bytes() if content is None else content
 
 
-# A model in onnx's reference evaluator: slow, written for clarity, and nobody's optimiser.
+# Running a model in onnx's reference evaluator: slow, written for clarity, without an optimiser.
 
 
 class ReferenceSession:
@@ -388,10 +378,10 @@ class ReferenceSession:
 
 
 def _load(source: ModelSource) -> onnx.ModelProto:
-    """Read the model; refilled weights are put in, which are declared external without a file."""
+    """Read the model, and put in refilled weights: they are external data without a file."""
     if source.content is None:
         return read_whole(source.path)
-    model = onnx.load_from_string(source.content)
+    model = model_of(source)
     weights = source.weights or {}
     for tensor in model.graph.initializer:
         if tensor.name in weights:
@@ -402,7 +392,7 @@ def _load(source: ModelSource) -> onnx.ModelProto:
 
 
 def _readable(leaf: Leaf) -> Leaf:
-    """Return data as onnxruntime's comes: bfloat16 as float32, float8 as its steps."""
+    """Return an array in the form of onnxruntime's: bfloat16 as float32, float8 in steps."""
     if not is_exotic(leaf.data):
         return leaf
     if leaf.dtype == "bfloat16":

@@ -1,53 +1,48 @@
-"""Judging whether two models compute the same, with onnxruntime as the witness.
+"""The decision whether two models compute the same, by running both in onnxruntime.
 
 The original runs with graph optimisation off: that is the reference. The candidate runs at every
-level asked for. At a level other than 'disable' an output passes if it agrees with the reference,
-or with the original *at the same level*: the first says that the candidate is right, the second
-that it gives whoever deploys at that level what the original gives them today. Both are needed,
-because the optimiser moves results on its own (by 0.14 for one quantised vision transformer) and
-that is not the candidate's doing. Each comparison names the baseline that it was held against.
-Where the original rounds to steps inside, an output that fails both is judged by what the
-original's own last bits move (`dplcli.verify.compare`).
+level asked for. An output passes if one of these holds:
+
+- It agrees with the reference: the candidate is right.
+- It agrees with the original *at the same level*. The optimiser moves results on its own (by 0.14
+  for one quantised vision transformer), and that is not the candidate's doing. Whoever deploys at
+  this level gets what the original gives them today.
+- The original rounds to steps inside, and the output is off by little more than the original's own
+  last bits move it (`dplcli.verify.compare`).
+
+Each comparison names its baseline: the level at which the original ran.
 """
 
 import json
 import time
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
 
-from dplcli.errors import DplError, UsageError, VerificationError
+from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean
 from dplcli.files import write_file
 from dplcli.verify.compare import (
     REFERENCE_LEVEL,
     Depth,
     Facts,
+    Judge,
     Limit,
-    Runs,
-    check_names,
     facts_of,
-    judge_level,
-    make_judge,
     measure_limits,
+    severity,
 )
-from dplcli.verify.compare import REFERENCE_LEVEL as _REFERENCE
-from dplcli.verify.engines import one_line
+from dplcli.verify.engines import RUNTIME_VERSION, one_line
 from dplcli.verify.inputs import (
-    MATRIX_GAINS,
-    Drawer,
-    Stimulus,
-    Weight,
+    candidate_source,
     check_saving,
-    find_stimulus,
     find_weights,
     names_made_by_shape,
-    replace_weights,
+    open_reference,
     save_inputs,
 )
 from dplcli.verify.model import (
@@ -59,13 +54,12 @@ from dplcli.verify.model import (
     signature_differences,
 )
 from dplcli.verify.power import (
-    blind_outputs,
     blind_warnings,
     measure_power,
     random_warnings,
     value_warnings,
 )
-from dplcli.verify.run import Runner, check_setup, open_original, run_seeds
+from dplcli.verify.run import Runner, check_setup, run_cases
 from dplcli.verify.settings import (
     TIMEOUT,
     Array,
@@ -83,32 +77,101 @@ from dplcli.verify.settings import (
     Side,
     StoppedError,
     VerificationResult,
-    is_exotic,
+    storable,
 )
+
+# The decision: what each output is compared with, and in which order, until it passes or fails.
+
+
+Runs = Mapping[int, Outputs]
+
+
+class Witness(Protocol):
+    """Who can say more about the original when an output leaves its tolerance."""
+
+    def original_at(self, level: str) -> Runs | None:
+        """Return what the original gives at *level*; None if that cannot be had."""
+
+    def limits(self) -> Mapping[str, Limit]:
+        """Return how far each output moves with the original's own last bits."""
+
+
+def judge_level(
+    judge: Judge, reference: Runs, runs: Runs, witness: Witness
+) -> list[OutputComparison]:
+    """Return one comparison per output: its worst case, against the baseline that fits best.
+
+    Args:
+        judge: The tolerances, and the level at which the candidate ran.
+        reference: What the original gave with optimisation off, per case.
+        runs: What the candidate gave, per case.
+        witness: Asked only if an output fails.
+    """
+    found = _worst(judge, reference, runs)
+    if all(comparison.ok for comparison in found):
+        return found
+    level = judge.level
+    if level != REFERENCE_LEVEL and (alike := witness.original_at(level)) is not None:
+        again = _worst(replace(judge, baseline=level), alike, runs)
+        found = [b if b.ok and not a.ok else a for a, b in zip(found, again, strict=True)]
+    if all(comparison.ok for comparison in found) or not (limits := witness.limits()):
+        return found
+    again = _worst(replace(judge, limits=limits), reference, runs)
+    return [a if a.ok else b for a, b in zip(found, again, strict=True)]
+
+
+def _worst(judge: Judge, expected: Runs, actual: Runs) -> list[OutputComparison]:
+    """Return one comparison per output: that of the worst case, which holds those of all cases."""
+    per_case = []
+    for case, theirs in actual.items():
+        compare, ours = replace(judge, case=case).compare, expected[case]
+        per_case.append([compare(name, ours[name], theirs[name]) for name in ours])
+    return [replace(max(same, key=severity), by_seed=same) for same in zip(*per_case, strict=True)]
+
+
+def check_names(tolerances: Collection[str], outputs: Collection[str]) -> None:
+    """Refuse a tolerance for an output that does not exist.
+
+    Raises:
+        UsageError: One of *tolerances* is for none of *outputs*.
+    """
+    for name in tolerances:
+        if name not in outputs:
+            raise UsageError(
+                f"a tolerance is given for {name!r}, which is no output of the model",
+                hint=did_you_mean(name, outputs) or f"it has {', '.join(outputs)}",
+            )
+
 
 # What two models gave, kept in one file, so that it can be judged again with other tolerances.
 #
 # The file is a numpy archive without pickles: the arrays, and one text with everything else
-# (``dpl.results/1``). It holds what a verdict rests on: what was fed, the original with
-# optimisation off and at each level, the candidate at each level, what is known of the outputs,
-# and how far the original's own last bits move them if it rounds to steps. So a model can also be
-# compared with it later, by another version of onnxruntime (`dplcli.verify.equivalence`).
+# (``dpl.results/1``). It holds all that a verdict rests on:
+#
+# - what was fed;
+# - what the original gave with optimisation off and at each level;
+# - what the candidate gave at each level;
+# - what is known of the outputs;
+# - how far the original's own last bits move them, if it rounds to steps.
+#
+# A model can be compared with it later, too, also by another version of onnxruntime.
 
 
 RESULTS_SCHEMA = "dpl.results/1"
 _RECORD = "record"
+_TUPLES = ("seeds", "levels", "reasons", "warnings", "blind_outputs")
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that a verdict rests on.
+    """All that a verdict rests on.
 
     Attributes:
         facts: What the original says about its outputs.
-        originals: What the original gave, per level and seed.
-        candidates: What the candidate gave, per level and seed.
+        originals: What the original gave, per level and case.
+        candidates: What the candidate gave, per level and case.
         measured: How far outputs move with the original's own last bits, where measured.
-        result: The verdict when the models ran; its comparisons are made anew.
+        result: The verdict at the time when the models ran; the comparisons are made anew.
         feeds: What was fed, per case.
         runtime: The version of onnxruntime that ran the models, "" if unknown.
     """
@@ -117,11 +180,9 @@ class Evidence:
     originals: Mapping[str, Runs]
     candidates: Mapping[str, Runs]
     measured: Mapping[str, Limit]
-    result: VerificationResult = field(
-        default_factory=lambda: VerificationResult(equivalent=False, seeds=(), levels=())
-    )
-    feeds: Mapping[int, Mapping[str, Feed]] = field(default_factory=dict)
-    runtime: str = ""
+    result: VerificationResult
+    feeds: Mapping[int, Mapping[str, Feed]]
+    runtime: str
 
     def original_at(self, level: str) -> Runs | None:
         """Return what the original gave at *level*, if it ran."""
@@ -139,16 +200,14 @@ class Evidence:
         """
         first = next(iter(self.originals[REFERENCE_LEVEL].values()), {})
         check_names(settings.tolerances, first)
-        outputs: list[OutputComparison] = []
-        for level, runs in self.candidates.items():
-            outputs += judge_level(
-                settings,
-                self.facts,
-                level,
-                reference=self.originals[REFERENCE_LEVEL],
-                runs=runs,
-                witness=self,
+        reference = self.originals[REFERENCE_LEVEL]
+        outputs = [
+            comparison
+            for level, runs in self.candidates.items()
+            for comparison in judge_level(
+                Judge(settings, self.facts, 0, level), reference, runs, self
             )
+        ]
         equivalent = not self.result.reasons and all(output.ok for output in outputs)
         return replace(self.result, equivalent=equivalent, outputs=tuple(outputs))
 
@@ -162,20 +221,11 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
     arrays: dict[str, Array] = {}
     record = {
         "schema": RESULTS_SCHEMA,
-        "facts": {
-            "coarsest": evidence.facts.coarsest,
-            "depths": {name: vars(depth) for name, depth in evidence.facts.depths.items()},
-            "stepped": sorted(evidence.facts.stepped),
-            "rounds": evidence.facts.rounds,
-        },
-        "limits": {name: vars(limit) for name, limit in evidence.measured.items()},
-        "result": {
-            "seeds": evidence.result.seeds,
-            "levels": evidence.result.levels,
-            "inputs": [vars(choice) for choice in evidence.result.inputs],
-            "reasons": evidence.result.reasons,
-            "warnings": evidence.result.warnings,
-            "blind_outputs": evidence.result.blind_outputs,
+        "facts": asdict(evidence.facts) | {"stepped": sorted(evidence.facts.stepped)},
+        "limits": {name: asdict(limit) for name, limit in evidence.measured.items()},
+        "result": {name: getattr(evidence.result, name) for name in _TUPLES}
+        | {
+            "inputs": [asdict(choice) for choice in evidence.result.inputs],
             "refilled": evidence.result.refilled,
             "cases": list(evidence.result.cases.items()),
         },
@@ -208,29 +258,27 @@ def load_evidence(path: Path) -> Evidence:
         if record["schema"] != RESULTS_SCHEMA:
             raise UsageError(f"{path}: holds {record['schema']!r}, not {RESULTS_SCHEMA!r}")
         facts, result = record["facts"], record["result"]
+        plain: dict[str, Any] = {name: tuple(result[name]) for name in _TUPLES}
         originals = _unpacked(record["originals"], arrays)
         levels = {REFERENCE_LEVEL: originals[REFERENCE_LEVEL], **originals} if originals else {}
         return Evidence(
             facts=Facts(
-                facts["coarsest"],
-                {name: Depth(**depth) for name, depth in facts["depths"].items()},
-                frozenset(facts["stepped"]),
-                facts["rounds"],
+                **facts
+                | {
+                    "depths": {name: Depth(**depth) for name, depth in facts["depths"].items()},
+                    "stepped": frozenset(facts["stepped"]),
+                }
             ),
             originals=levels,
             candidates=_unpacked(record["candidates"], arrays),
             measured={name: Limit(**limit) for name, limit in record["limits"].items()},
             result=VerificationResult(
                 equivalent=False,
-                seeds=tuple(result["seeds"]),
-                levels=tuple(result["levels"]),
+                **plain,
                 inputs=tuple(
                     InputChoice(**(choice | {"shape": tuple(choice["shape"])}))
                     for choice in result["inputs"]
                 ),
-                reasons=tuple(result["reasons"]),
-                warnings=tuple(result["warnings"]),
-                blind_outputs=tuple(result["blind_outputs"]),
                 refilled=result["refilled"],
                 cases=dict(result["cases"]),
             ),
@@ -247,41 +295,40 @@ def load_evidence(path: Path) -> Evidence:
 
 def _packed(levels: Mapping[str, Runs], arrays: dict[str, Array]) -> list[dict[str, object]]:
     """Describe runs, and put their arrays into *arrays*."""
-    entries: list[dict[str, object]] = []
-    for level, runs in levels.items():
-        for seed, outputs in runs.items():
-            for name, leaves in outputs.items():
-                packed = []
-                for leaf in leaves:
-                    key = f"a{len(arrays)}"
-                    text = leaf.data.dtype.kind == "O"
-                    arrays[key] = leaf.data.astype(str) if text else leaf.data
-                    packed.append({"label": leaf.label, "dtype": leaf.dtype, "array": key})
-                entries.append({"level": level, "seed": seed, "output": name, "leaves": packed})
-    return entries
+    return [
+        {
+            "level": level,
+            "seed": case,
+            "output": name,
+            "leaves": [
+                {"label": leaf.label, "dtype": leaf.dtype, "array": _put(leaf.data, arrays)}
+                for leaf in leaves
+            ],
+        }
+        for level, runs in levels.items()
+        for case, outputs in runs.items()
+        for name, leaves in outputs.items()
+    ]
 
 
 def _unpacked(
-    entries: list[dict[str, object]], arrays: Mapping[str, Array]
+    entries: Any,  # noqa: ANN401  # JSON
+    arrays: Mapping[str, Array],
 ) -> dict[str, dict[int, Outputs]]:
     levels: dict[str, dict[int, Outputs]] = {}
     for entry in entries:
         runs = levels.setdefault(str(entry["level"]), {})
-        leaves = entry["leaves"]
-        if not isinstance(leaves, list):
-            raise TypeError
-        runs.setdefault(int(str(entry["seed"])), {})[str(entry["output"])] = tuple(
-            Leaf(leaf["label"], leaf["dtype"], arrays[leaf["array"]]) for leaf in leaves
+        runs.setdefault(int(entry["seed"]), {})[str(entry["output"])] = tuple(
+            Leaf(leaf["label"], leaf["dtype"], arrays[leaf["array"]]) for leaf in entry["leaves"]
         )
     return levels
 
 
-def runtime_version() -> str:
-    """Return the version of onnxruntime that is installed, "" if nobody says."""
-    try:
-        return version("onnxruntime")
-    except PackageNotFoundError:
-        return ""
+def _put(array: Array, arrays: dict[str, Array]) -> str:
+    """Put an array into *arrays*, and return its key there."""
+    key = f"a{len(arrays)}"
+    arrays[key] = storable(array)
+    return key
 
 
 def _packed_feed(feed: Feed, arrays: dict[str, Array]) -> object:
@@ -290,13 +337,9 @@ def _packed_feed(feed: Feed, arrays: dict[str, Array]) -> object:
         return None
     if isinstance(feed, list):
         return [_packed_feed(item, arrays) for item in feed]
-    key = f"a{len(arrays)}"
-    if feed.dtype.kind == "O":
-        arrays[key] = feed.astype(str)
-        return {"array": key, "dtype": int(onnx.TensorProto.STRING)}
-    dtype = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
-    arrays[key] = feed.view(f"V{feed.dtype.itemsize}") if is_exotic(feed) else feed
-    return {"array": key, "dtype": int(dtype)}
+    is_text = feed.dtype.kind == "O"
+    dtype = onnx.TensorProto.STRING if is_text else onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
+    return {"array": _put(feed, arrays), "dtype": int(dtype)}
 
 
 def _unpacked_feeds(
@@ -326,10 +369,9 @@ def _unpacked_array(packed: Any, arrays: Mapping[str, Array]) -> Array:  # noqa:
     return values.view(dtype) if values.dtype.kind == "V" else values
 
 
-# Comparing a model with what a file of results holds: another version's, another machine's.
+# Comparing a model with a file of results, of another version of onnxruntime or another machine.
 #
-# The reference is not run again. What it was fed, and what the original gave for it, is in the file
-# (`dplcli.verify.equivalence`).
+# The original is not run again: what it was fed, and what it gave, is in the file.
 
 
 Progress = Callable[[str], None]
@@ -338,10 +380,10 @@ Progress = Callable[[str], None]
 def verify_against(
     evidence: Evidence, candidate: Path, settings: Settings, *, progress: Progress
 ) -> VerificationResult:
-    """Compare what *candidate* computes here with what the original of *evidence* gave.
+    """Compare what *candidate* computes with what the original of *evidence* gave.
 
     Args:
-        evidence: What was fed and what came out of it.
+        evidence: What was fed, and what came out.
         candidate: The model in question.
         settings: Levels, tolerances, custom operators and execution are used.
         progress: Called with a short phrase before each step that may take long.
@@ -360,21 +402,14 @@ def verify_against(
     check_setup(settings.custom_ops, settings.execution)
     reasons = _other_names(evidence, candidate, settings.execution)
     runs: dict[str, Runs] = {}
-    source = ModelSource(
-        candidate,
-        libraries=settings.custom_ops,
-        execution=settings.execution,
-        name="candidate",
-    )
-    cases = tuple(evidence.result.cases)
-    for level in settings.levels if not reasons else ():
-        progress(f"running the candidate, optimisation level {level}")
-        try:
-            runs[level] = run_seeds(Runner(source, level), evidence.feeds, cases)
-        except RunError as error:
-            reasons.append(f"onnxruntime does not run the candidate (level {level}): {error}")
-        except StoppedError as error:
-            reasons.append(error.message)
+    if not reasons:
+        source = candidate_source(candidate, settings)
+
+        def run(level: str) -> Runs:
+            progress(f"running the candidate, {_at(level)}")
+            return run_cases(Runner(source, level), evidence.feeds, tuple(evidence.result.cases))
+
+        runs, reasons = run_levels(settings.levels, run)
     result = replace(
         evidence.result,
         levels=settings.levels,
@@ -384,8 +419,24 @@ def verify_against(
     return replace(evidence, candidates=runs, result=result).judge(settings)
 
 
+def run_levels(
+    levels: Sequence[str], run: Callable[[str], Runs]
+) -> tuple[dict[str, Runs], list[str]]:
+    """Return what the candidate gives at each level, and why it does not run at others."""
+    runs: dict[str, Runs] = {}
+    reasons: list[str] = []
+    for level in levels:
+        try:
+            runs[level] = run(level)
+        except RunError as error:
+            reasons.append(f"onnxruntime does not run the candidate ({_at(level)}): {error}")
+        except StoppedError as error:
+            reasons.append(error.message)
+    return runs, reasons
+
+
 def _other_names(evidence: Evidence, candidate: Path, execution: Execution) -> list[str]:
-    """Say what of the saved inputs and outputs the candidate does not have, or has besides."""
+    """Name the inputs and outputs that only the results or only the candidate have."""
     model = read_model(candidate)
     check_expansion(candidate, model, execution)
     graph = model.graph
@@ -407,20 +458,29 @@ def _differences(what: str, saved: Mapping[str, object], names: Sequence[str]) -
 
 
 def _other_versions(evidence: Evidence) -> list[str]:
-    here = runtime_version()
-    if not evidence.runtime or evidence.runtime == here:
+    if evidence.runtime in {"", RUNTIME_VERSION}:
         return []
-    return [f"the results are onnxruntime {evidence.runtime}'s; the candidate ran in {here}"]
+    return [
+        f"the results are onnxruntime {evidence.runtime}'s; the candidate ran in {RUNTIME_VERSION}"
+    ]
 
 
-# Asking onnx's reference evaluator about outputs that fail (`dplcli.verify.settings`).
+# Asking onnx's reference evaluator about outputs that fail (`Opinion` says what is asked).
 
 
 Agree = Callable[[str, Sequence[Leaf], Sequence[Leaf], int], bool]
 
+# With whom it agrees: with the original or not, with the candidate or not.
+_SIDES: Mapping[tuple[bool, bool], Side] = {
+    (True, True): "both",
+    (True, False): "original",
+    (False, True): "candidate",
+    (False, False): "neither",
+}
+
 
 class Evaluator:
-    """Both models in the reference evaluator, run once per seed that is asked for."""
+    """Both models in the reference evaluator, run once per case that is asked for."""
 
     def __init__(
         self,
@@ -434,9 +494,8 @@ class Evaluator:
         Args:
             original: The model that is right by definition.
             candidate: The other one.
-            feeds: The inputs per seed.
-            agree: Tells whether two results of an output are the same within the tolerance of a
-                seed.
+            feeds: The inputs, per case.
+            agree: Tells whether two results of an output agree within its tolerance in a case.
         """
         self._sources = {
             name: replace(source, name=name, libraries=(), execution=source.execution.plain())
@@ -456,8 +515,8 @@ class Evaluator:
 
         Args:
             failed: The comparisons, of one level.
-            original: What the original gave in onnxruntime, per seed.
-            candidate: What the candidate gave in onnxruntime at that level, per seed.
+            original: What the original gave in onnxruntime, per case.
+            candidate: What the candidate gave in onnxruntime at that level, per case.
         """
         return [
             self._opinion(item, original[item.seed][item.name], candidate[item.seed][item.name])
@@ -470,10 +529,10 @@ class Evaluator:
         blank = Opinion(item.name, item.level, item.seed)
         try:
             right = self._result("original", item.seed)[item.name]
-            side = _side(
-                original=self._agree(item.name, right, ours, item.seed),
-                candidate=self._agree(item.name, right, theirs, item.seed),
-            )
+            side = _SIDES[
+                self._agree(item.name, right, ours, item.seed),
+                self._agree(item.name, right, theirs, item.seed),
+            ]
         except Exception as error:  # noqa: BLE001  # it may give, and raise, anything
             return replace(blank, problem=_why(error))
         try:
@@ -483,15 +542,15 @@ class Evaluator:
             return replace(blank, agrees_with=side, problem=_why(error))
         return replace(blank, agrees_with=side, models_agree=equal)
 
-    def _result(self, which: str, seed: int) -> Outputs:
+    def _result(self, which: str, case: int) -> Outputs:
         """Return what a model gives in the evaluator; raise what it raised, each time."""
-        if (which, seed) not in self._results:
+        if (which, case) not in self._results:
             try:
                 runner = Runner(self._sources[which], "disable", "reference")
-                self._results[which, seed] = runner.run(self._feeds[seed])
+                self._results[which, case] = runner.run(self._feeds[case])
             except Exception as error:  # noqa: BLE001  # it may raise anything
-                self._results[which, seed] = error
-        found = self._results[which, seed]
+                self._results[which, case] = error
+        found = self._results[which, case]
         if isinstance(found, Exception):
             raise found
         return found
@@ -504,17 +563,12 @@ def _why(error: Exception) -> str:
     return one_line(f"{type(error).__name__}: {error}")
 
 
-def _side(*, original: bool, candidate: bool) -> Side:
-    if original and candidate:
-        return "both"
-    if original or candidate:
-        return "original" if original else "candidate"
-    return "neither"
+# Comparing two files.
 
 
 DEFAULT_SETTINGS = Settings()
 
-# Seconds that a mutant of a fast model may take.
+# Seconds that a mutant of a fast model is given.
 _PATIENCE = 20.0
 _SHARED_LIBRARIES = "the original does not run without the custom operators, so it uses them, too"
 
@@ -560,118 +614,175 @@ def verify_equivalence(
     for path, model in ((original, ours), (candidate, theirs)):
         check_expansion(path, model, settings.execution)
     del theirs
-    check = _Check(Dataflow(ours), settings, progress or (lambda _: None), nodes)
-    if settings.refill_weights:
-        check.plan_refill(made)
+    flow = Dataflow(ours)
     try:
-        return check.run(original, candidate)
+        say = progress or (lambda _: None)
+        return _Check(original, flow, made, settings, say=say, nodes=nodes).run(candidate)
     except StoppedError as error:
         raise VerificationError(f"no verdict: {error.message}", hint=error.hint) from error
 
 
-@dataclass(frozen=True)
-class _Reference:
-    """The original's outputs per seed, what it was fed, and which outputs ignore that."""
-
-    source: ModelSource
-    stimulus: Stimulus
-    outputs: dict[int, Outputs]
-    blind: tuple[str, ...]
-
-
 class _Check:
-    """One verification under way: collects warnings, creates each session once."""
+    """One check under way: the original as it ran, and what is asked of it later.
 
-    def __init__(
-        self, flow: Dataflow, settings: Settings, say: Progress, nodes: tuple[int, int]
+    Args:
+        original: The model that is right by definition.
+        flow: What it holds.
+        made: What ConstantOfShape makes in the candidate.
+        settings: Seeds, levels, tolerances, sizes.
+        say: Called with a short phrase before each step that may take long.
+        nodes: How many nodes the original and the candidate have.
+    """
+
+    def __init__(  # noqa: PLR0913  # two models, how to compare them, and whom to tell
+        self,
+        original: Path,
+        flow: Dataflow,
+        made: set[str],
+        settings: Settings,
+        *,
+        say: Progress,
+        nodes: tuple[int, int],
     ) -> None:
-        self._flow = flow
         self._settings = settings
         self._say = say
         self._nodes = nodes
-        self._facts = facts_of(flow)
-        self._weights: list[Weight] = []
-        self._drawer = Drawer([], 0)
-        self._warnings = random_warnings(flow)
         self._slowest = 0.0
+        self._at_levels: dict[str, Runs | None] = {}
+        self._limits: Mapping[str, Limit] | None = None
+        facts = facts_of(flow)
+        reference = open_reference(
+            original,
+            flow,
+            facts,
+            settings,
+            made=made,
+            create=lambda source: self._session(source, "original", REFERENCE_LEVEL),
+            say=say,
+        )
+        self._reference = reference
+        self._refilled = len(reference.source.weights or {})
+        self._judge = Judge(settings, facts, settings.seeds[0])
+        weights = find_weights(flow) if settings.refill_weights or reference.blind else []
+        self._warnings = [*random_warnings(flow), *self._refill_warnings(len(weights))]
+        if reference.source.libraries:
+            self._warnings.append(_SHARED_LIBRARIES)
+        self._power_warnings = [
+            *blind_warnings(reference.blind, refillable=bool(weights) and not self._refilled),
+            *value_warnings(list(reference.outputs.values()), reference.blind),
+        ]
 
-    def plan_refill(self, made: set[str]) -> None:
-        """Choose the weights to refill: those that both models make in the main graph.
-
-        Args:
-            made: What ConstantOfShape makes in the candidate.
-        """
-        found = find_weights(self._flow)
-        self._weights = [weight for weight in found if weight.name in made]
-        self._drawer = Drawer(self._weights, self._settings.seeds[0])
+    def _refill_warnings(self, found: int) -> list[str]:
+        if not self._settings.refill_weights or self._refilled == found > 0:
+            return []
         if not found:
-            self._warnings.append("there are no weights to refill: no ConstantOfShape makes one")
-        elif missing := len(found) - len(self._weights):
-            self._warnings.append(
-                f"{missing} weights keep their values: the candidate does not make them any more"
-            )
+            return ["there are no weights to refill: no ConstantOfShape makes one"]
+        missing = found - self._refilled
+        return [f"{missing} weights keep their values: the candidate does not make them any more"]
 
-    def run(self, original: Path, candidate: Path) -> VerificationResult:
-        """Return the verdict on two files with the same signature."""
-        gain, *lower = MATRIX_GAINS
-        reference = self._reference(self._source(original, gain))
-        while self._weights and reference.blind and lower:
-            gain = lower.pop(0)
-            reference = self._reference(self._source(original, gain))
-        if (path := self._settings.request.save) is not None:
-            save_inputs(path, reference.stimulus)
-        witness = _Original(self, reference)
-        outputs: list[OutputComparison] = []
-        reasons: list[str] = []
-        candidates: dict[str, Runs] = {}
-        source = self._as_deployed(self._source(candidate, gain))
-        source = replace(source, libraries=self._settings.custom_ops)
-        third = Evaluator(reference.source, source, reference.stimulus.feeds, self._agree)
-        opinions: list[Opinion] = []
-        for level in self._settings.levels:
-            try:
-                runs = self._run_candidate(source, level, reference.stimulus)
-            except RunError as error:
-                reasons.append(f"onnxruntime does not run the candidate ({_at(level)}): {error}")
-            except StoppedError as error:
-                reasons.append(error.message)
-            else:
-                candidates[level] = runs
-                found = self._compare(witness, runs, level)
-                outputs += found
-                opinions += self._third_opinions(third, found, reference, runs)
+    def run(self, candidate: Path) -> VerificationResult:
+        """Return the verdict on a file with the same signature."""
+        settings, reference, stimulus = self._settings, self._reference, self._reference.stimulus
+        if settings.request.save is not None:
+            save_inputs(settings.request.save, stimulus)
+        source = candidate_source(candidate, settings, reference.source.weights)
+        runs, reasons = run_levels(settings.levels, lambda level: self._run(source, level))
+        outputs = [found for level, given in runs.items() for found in self._compare(given, level)]
         result = VerificationResult(
             equivalent=not reasons and all(output.ok for output in outputs),
-            seeds=self._settings.seeds,
-            levels=self._settings.levels,
-            inputs=reference.stimulus.choices,
+            seeds=settings.seeds,
+            levels=settings.levels,
+            inputs=stimulus.choices,
             outputs=tuple(outputs),
             reasons=tuple(reasons),
-            warnings=(*self._warnings, *reference.stimulus.notes, *self._power_warnings(reference)),
             blind_outputs=reference.blind,
-            refilled=len(self._weights),
-            cases=reference.stimulus.cases,
-            opinions=tuple(opinions),
-            power=self._power(source, witness, is_run=not reasons),
-            min_power=self._settings.min_power,
+            refilled=self._refilled,
+            cases=stimulus.cases,
+            opinions=tuple(self._third_opinions(source, outputs, runs)),
+            power=None if reasons else self._power(source),
+            min_power=settings.min_power,
         )
-        self._save(witness, candidates, result)
+        warnings = (*self._warnings, *stimulus.notes, *self._power_warnings)
+        result = replace(result, warnings=warnings)
+        self._save(runs, result)
         return result
 
-    def _power(self, candidate: ModelSource, witness: "_Original", *, is_run: bool) -> Power | None:
+    def _run(self, candidate: ModelSource, level: str) -> Runs:
+        start = time.monotonic()
+        runner = self._session(candidate, "candidate", level)
+        self._say(f"running the candidate, {_at(level)}")
+        runs = self._run_cases(runner)
+        self._slowest = max(self._slowest, time.monotonic() - start)
+        return runs
+
+    def _run_cases(self, runner: Runner) -> dict[int, Outputs]:
+        return run_cases(runner, self._reference.feeds, tuple(self._reference.stimulus.cases))
+
+    def _session(self, source: ModelSource, which: str, level: str) -> Runner:
+        nodes = self._nodes[which != "original"]
+        self._say(f"creating a session for the {which} ({nodes:,} nodes), {_at(level)}")
+        return Runner(replace(source, name=which), level)
+
+    def _compare(self, runs: Runs, level: str) -> list[OutputComparison]:
+        return judge_level(replace(self._judge, level=level), self._reference.outputs, runs, self)
+
+    def original_at(self, level: str) -> Runs | None:
+        """Return what the original gives at *level*; None, with a warning, if it does not run."""
+        if level not in self._at_levels:
+            source = replace(self._reference.source, execution=self._settings.execution)
+            try:
+                runs = self._run_cases(self._session(source, "original", level))
+            except (RunError, StoppedError) as error:
+                self._warnings.append(f"the original does not run, {_at(level)}: {error}")
+                self._at_levels[level] = None
+            else:
+                self._at_levels[level] = runs
+        return self._at_levels[level]
+
+    def limits(self) -> Mapping[str, Limit]:
+        """Return how far the original's last bits move its outputs, if it rounds to steps."""
+        if not self._judge.facts.rounds:
+            return {}
+        if self._limits is None:
+            self._say("measuring what the original's own last bits move")
+            self._limits = measure_limits(
+                self._reference.source,
+                self._reference.feeds,
+                self._reference.outputs,
+                lambda source: self._session(source, "original", REFERENCE_LEVEL),
+            )
+        return self._limits
+
+    def _third_opinions(
+        self, candidate: ModelSource, found: Sequence[OutputComparison], runs: Mapping[str, Runs]
+    ) -> Iterator[Opinion]:
+        failed = [comparison for comparison in found if not comparison.ok]
+        if not failed or not self._settings.third_opinion:
+            return
+        self._say("asking onnx's reference evaluator")
+        reference = self._reference
+        third = Evaluator(reference.source, candidate, reference.feeds, self._agree)
+        for item in failed:
+            yield from third.opinions([item], reference.outputs, runs[item.level])
+
+    def _agree(
+        self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf], case: int
+    ) -> bool:
+        return replace(self._judge, case=case).compare(name, expected, actual).ok
+
+    def _power(self, candidate: ModelSource) -> Power | None:
         """Return how many mutants of *candidate* the check notices, if that was asked for."""
         count = self._settings.mutants
-        if not count or not is_run:
+        if not count:
             return None
         self._say(f"trying {count} mutants")
 
         def is_caught(mutant: ModelSource) -> bool:
             execution = self._for_mutants(mutant.execution)
-            runner = Runner(replace(mutant, name="mutant", execution=execution), _REFERENCE)
-            stimulus = witness.reference.stimulus
-            for case in stimulus.cases:
-                runs = {case: runner.run(stimulus.feeds[case])}
-                if not all(found.ok for found in self._compare(witness, runs, _REFERENCE)):
+            runner = Runner(replace(mutant, name="mutant", execution=execution), REFERENCE_LEVEL)
+            for case in self._reference.stimulus.cases:
+                runs = {case: runner.run(self._reference.feeds[case])}
+                if not all(found.ok for found in self._compare(runs, REFERENCE_LEVEL)):
                     return True
             return False
 
@@ -684,153 +795,23 @@ class _Check:
             return execution
         return replace(execution, timeout=min(enough, TIMEOUT))
 
-    def _save(
-        self, witness: "_Original", candidates: Mapping[str, Runs], result: VerificationResult
-    ) -> None:
+    def _save(self, candidates: Mapping[str, Runs], result: VerificationResult) -> None:
         """Write what was run to a file, with all that judging it again may need."""
         if self._settings.save_results is None:
             return
-        levels = [level for level in candidates if level != _REFERENCE]
-        reruns = {level: runs for level in levels if (runs := witness.original_at(level))}
+        levels = [level for level in candidates if level != REFERENCE_LEVEL]
+        reruns = {level: runs for level in levels if (runs := self.original_at(level))}
         evidence = Evidence(
-            facts=self._facts,
-            originals={_REFERENCE: witness.reference.outputs, **reruns},
+            facts=self._judge.facts,
+            originals={REFERENCE_LEVEL: self._reference.outputs, **reruns},
             candidates=candidates,
-            measured=witness.limits(),
+            measured=self.limits(),
             result=result,
-            feeds=witness.reference.stimulus.feeds,
-            runtime=runtime_version(),
+            feeds=self._reference.feeds,
+            runtime=RUNTIME_VERSION,
         )
         save_evidence(self._settings.save_results, evidence)
 
-    def _third_opinions(
-        self,
-        third: Evaluator,
-        found: Sequence[OutputComparison],
-        reference: _Reference,
-        runs: Runs,
-    ) -> list[Opinion]:
-        failed = [comparison for comparison in found if not comparison.ok]
-        if not failed or not self._settings.third_opinion:
-            return []
-        self._say("asking onnx's reference evaluator")
-        return third.opinions(failed, reference.outputs, runs)
-
-    def _agree(
-        self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf], seed: int
-    ) -> bool:
-        return make_judge(self._settings, self._facts, seed).compare(name, expected, actual).ok
-
-    def _source(self, path: Path, gain: float) -> ModelSource:
-        """Return what to run: the file, or a copy in memory with refilled weights."""
-        execution = self._settings.execution.plain()
-        if not self._weights:
-            return ModelSource(path, execution=execution)
-        self._say(f"refilling {len(self._weights):,} weights")
-        values = self._drawer.values(gain)
-        content = replace_weights(read_model(path), values)
-        return ModelSource(path, content, values, execution=execution)
-
-    def _as_deployed(self, source: ModelSource) -> ModelSource:
-        """Return *source* with the provider and the options that the user deploys with."""
-        return replace(source, execution=self._settings.execution)
-
-    def _session(self, source: ModelSource, which: str, level: str) -> Runner:
-        nodes = self._nodes[which != "original"]
-        self._say(f"creating a session for the {which} ({nodes:,} nodes), {_at(level)}")
-        return Runner(replace(source, name=which), level)
-
-    def _reference(self, source: ModelSource) -> _Reference:
-        ports = input_ports(self._flow.model.graph)
-        source, runner = open_original(
-            source,
-            self._settings.custom_ops,
-            lambda attempt: self._session(attempt, "original", _REFERENCE),
-        )
-        if source.libraries and _SHARED_LIBRARIES not in self._warnings:
-            self._warnings.append(_SHARED_LIBRARIES)
-        self._say("looking for inputs that the original accepts")
-        judge = make_judge(self._settings, self._facts, self._settings.seeds[0])
-        stimulus, outputs = find_stimulus(
-            self._flow,
-            ports,
-            runner,
-            self._settings.seeds,
-            self._settings.sizes,
-            request=self._settings.request,
-            judge=judge,
-        )
-        runs = list(outputs.values())
-        blind = blind_outputs(judge, runs) if ports and len(runs) > 1 else ()
-        return _Reference(source, stimulus, outputs, blind)
-
-    def _power_warnings(self, reference: _Reference) -> list[str]:
-        refillable = bool(reference.blind and not self._weights and find_weights(self._flow))
-        return [
-            *blind_warnings(reference.blind, refillable=refillable),
-            *value_warnings(list(reference.outputs.values()), reference.blind),
-        ]
-
-    def _run_candidate(
-        self, candidate: ModelSource, level: str, stimulus: Stimulus
-    ) -> dict[int, Outputs]:
-        start = time.monotonic()
-        runner = self._session(candidate, "candidate", level)
-        self._say(f"running the candidate, {_at(level)}")
-        runs = run_seeds(runner, stimulus.feeds, tuple(stimulus.cases))
-        self._slowest = max(self._slowest, time.monotonic() - start)
-        return runs
-
-    def _compare(self, witness: "_Original", runs: Runs, level: str) -> list[OutputComparison]:
-        expected = witness.reference.outputs
-        return judge_level(
-            self._settings, self._facts, level, reference=expected, runs=runs, witness=witness
-        )
-
-    def rerun_original(self, reference: _Reference, level: str) -> Runs | None:
-        """Return what the original gives at *level*; None, with a warning, if it does not run."""
-        try:
-            runner = self._session(self._as_deployed(reference.source), "original", level)
-            stimulus = reference.stimulus
-            return run_seeds(runner, stimulus.feeds, tuple(stimulus.cases))
-        except (RunError, StoppedError) as error:
-            self._warnings.append(f"the original does not run, {_at(level)}: {error}")
-            return None
-
-    def measure(self, reference: _Reference) -> Mapping[str, Limit]:
-        """Return how far the original's last bits move its outputs, if it rounds to steps."""
-        if not self._facts.rounds:
-            return {}
-        self._say("measuring what the original's own last bits move")
-        return measure_limits(
-            reference.source,
-            reference.stimulus.feeds,
-            reference.outputs,
-            lambda source: self._session(source, "original", _REFERENCE),
-        )
-
-
-class _Original:
-    """What else is known of the original: found when it is first asked for."""
-
-    def __init__(self, check: _Check, reference: _Reference) -> None:
-        self.reference = reference
-        self._check = check
-        self._levels: dict[str, Runs | None] = {}
-        self._limits: Mapping[str, Limit] | None = None
-
-    def original_at(self, level: str) -> Runs | None:
-        """Return what the original gives at *level*; None if it does not run."""
-        if level not in self._levels:
-            self._levels[level] = self._check.rerun_original(self.reference, level)
-        return self._levels[level]
-
-    def limits(self) -> Mapping[str, Limit]:
-        """Return how far each output moves with the original's own last bits."""
-        if self._limits is None:
-            self._limits = self._check.measure(self.reference)
-        return self._limits
-
 
 def _at(level: str) -> str:
-    return "optimisation off" if level == _REFERENCE else f"optimisation level {level}"
+    return "optimisation off" if level == REFERENCE_LEVEL else f"optimisation level {level}"

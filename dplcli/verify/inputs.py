@@ -3,12 +3,13 @@
 import math
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from zlib import crc32
 
 import ml_dtypes
@@ -25,21 +26,25 @@ from dplcli.ir.operators import (
     can_stand_for_weight,
     is_weight_use,
 )
-from dplcli.verify.compare import Judge
+from dplcli.verify.compare import Facts, Judge
 from dplcli.verify.model import (
     Dataflow,
     Domain,
     Frame,
+    Kind,
     Port,
     Purpose,
     attribute,
     input_domain,
+    input_ports,
     kind_of,
     leaving,
     output_ports,
+    read_model,
     small_values,
 )
-from dplcli.verify.run import Runner
+from dplcli.verify.power import blind_outputs
+from dplcli.verify.run import Runner, open_original
 from dplcli.verify.settings import (
     CORNERS,
     Array,
@@ -47,15 +52,18 @@ from dplcli.verify.settings import (
     InputChoice,
     InputFunction,
     InputRequest,
+    ModelSource,
     Outputs,
     RunError,
-    is_exotic,
+    Settings,
+    map_feeds,
+    storable,
 )
 
-# Making somebody's values fit an input: its type, its rank, its fixed dimensions.
+# Making the user's values fit an input: its type, its rank, its fixed dimensions.
 #
-# A difference of type that loses nothing is bridged (numpy makes float64 and int64 of everything);
-# anything else is an error that names the input, because onnxruntime's own messages do not.
+# numpy makes float64 and int64 of everything, so a type is converted where nothing is lost.
+# Anything else is an error that names the input, because onnxruntime's own messages do not.
 
 
 _TEXT = "OUS"
@@ -66,7 +74,7 @@ def fit(value: object, port: Port, where: str) -> Feed:
     """Return *value* as what *port* takes.
 
     Args:
-        value: An array, or whatever numpy makes one of; a list for a sequence; None for an
+        value: An array, or something that numpy makes one of; a list for a sequence; None for an
             optional that is to be absent.
         port: The input.
         where: Where the value comes from, for messages.
@@ -109,7 +117,7 @@ def _fit_array(value: object, port: Port, place: str) -> Array:
 
 
 def _converted(array: Array, wanted: np.dtype[np.generic], place: str) -> Array:
-    """Cast, and refuse what a whole number or a finite one does not survive."""
+    """Cast; refuse whole numbers that would change and finite ones that would become infinite."""
     with np.errstate(all="ignore"):
         made: Array = array.astype(wanted)
         if array.dtype.kind in _WHOLE and wanted.kind in _WHOLE:
@@ -124,7 +132,7 @@ def _converted(array: Array, wanted: np.dtype[np.generic], place: str) -> Array:
 
 
 def _is_raw(found: np.dtype[np.generic], wanted: np.dtype[np.generic]) -> bool:
-    """Tell bytes that numpy could not name when it saved them: bfloat16 becomes '|V2'."""
+    """Tell raw bytes of a type that numpy has no name for: it saves bfloat16 as '|V2'."""
     return found.type is np.void and found.itemsize == wanted.itemsize and wanted.kind in "Vf"
 
 
@@ -172,15 +180,14 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-# Inputs that somebody has: .npz, .npy, onnx test data, or what a Python function returns.
+# Inputs that the user has: .npz, .npy, onnx test data, or what a Python function returns.
 #
 # What a path may be:
 #
-# - ``FILE.npz``: arrays by input name; ``NAME[0]``, ``NAME[1]``, … are the elements of a sequence,
-#     ``NAME[]`` is an empty one or an absent optional, and ``NAME@CASE`` is the value of NAME in
-#       one
-#     of several cases, as `save_inputs` writes them;
-# - ``FILE.npy`` or ``FILE.pb``: the one input of a model;
+# - ``FILE.npz``: arrays by input name. ``NAME[0]``, ``NAME[1]``, … are the elements of a sequence;
+#     ``NAME[]`` is an empty sequence or an absent optional; ``NAME@CASE`` is the value of NAME in
+#     one of several cases. `save_inputs` writes such files.
+# - ``FILE.npy`` or ``FILE.pb``: the only input of a model;
 # - a folder with ``input_0.pb``, ``input_1.pb``, …: onnx test data, in the order of the inputs;
 # - a folder with ``test_data_set_0``, ``test_data_set_1``, …: several of them;
 # - a folder with ``NAME.npy``, …: arrays by input name.
@@ -195,7 +202,7 @@ _ELEMENT = re.compile(r"(.*)\[(\d*)\]", re.DOTALL)
 
 @dataclass(frozen=True)
 class GivenSet:
-    """Values of some inputs, or of all, for one run.
+    """Values of some inputs or all, for one run.
 
     Attributes:
         label: What to call it in reports.
@@ -209,13 +216,13 @@ class GivenSet:
 def read_given(
     request: InputRequest, graph: onnx.GraphProto, ports: Sequence[Port], seeds: Sequence[int]
 ) -> list[GivenSet]:
-    """Return the sets of inputs that *request* brings, one at least; none if it brings nothing.
+    """Return the sets of inputs that the user gives; none if the user gives none.
 
     Args:
-        request: Where they come from.
+        request: Says where they come from.
         graph: The original's graph.
-        ports: What has to be fed.
-        seeds: A function is called with each of them.
+        ports: The inputs that have to be fed.
+        seeds: What a function is called with, one after the other.
 
     Raises:
         UsageError: A file cannot be read, a function fails, or a value does not fit its input.
@@ -238,8 +245,7 @@ def _read(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> Iterator
         yield _fitted(path.name, {_only(ports, path).name: _load_npy(path)}, ports)
     elif path.suffix == ".pb":
         port = _only(ports, path)
-        info = next(info for info in graph.input if info.name == port.name)
-        yield _fitted(path.name, {port.name: _load_pb(path, info)[1]}, ports)
+        yield _fitted(path.name, {port.name: read_pb(path, port.kind)[1]}, ports)
     else:
         raise UsageError(f"--inputs {path}: not inputs", hint=f"give {_KINDS}")
 
@@ -256,13 +262,15 @@ def _only(ports: Sequence[Port], path: Path) -> Port:
 
 def _fitted(label: str, values: Mapping[str, object], ports: Sequence[Port]) -> GivenSet:
     by_name = {port.name: port for port in ports}
-    for name in values:
-        if name not in by_name:
-            known = ", ".join(by_name) or "none"
-            raise UsageError(
-                f"{label}: the model has no input {name!r} to feed", hint=f"there are: {known}"
-            )
+    _check_known(values, by_name, label + ": the model has no input {!r} to feed")
     return GivenSet(label, {n: fit(value, by_name[n], label) for n, value in values.items()})
+
+
+def _check_known(names: Iterable[str], known: Collection[str], message: str) -> None:
+    """Refuse the first of *names* that is not *known*; its place in *message* is ``{!r}``."""
+    if unknown := [name for name in names if name not in known]:
+        there_are = ", ".join(known) or "none"
+        raise UsageError(message.format(unknown[0]), hint=f"there are: {there_are}")
 
 
 def _read_folder(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> Iterator[GivenSet]:
@@ -286,7 +294,7 @@ def _read_folder(path: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> I
 
 
 def _read_test_data(folder: Path, graph: onnx.GraphProto, ports: Sequence[Port]) -> GivenSet:
-    """Read input_N.pb: by the names inside, where all are inputs, else by position."""
+    """Read input_N.pb: by the names inside if all of them are inputs, else by position."""
     files = sorted(
         (int(found.group(1)), entry)
         for entry in folder.iterdir()
@@ -298,7 +306,7 @@ def _read_test_data(folder: Path, graph: onnx.GraphProto, ports: Sequence[Port])
             raise UsageError(
                 f"{folder.name}: holds {entry.name}, but the model has {len(graph.input)} inputs"
             )
-    named = [_load_pb(entry, graph.input[index]) for index, entry in files]
+    named = [read_pb(entry, kind_of(graph.input[index].type)[0]) for index, entry in files]
     known = {info.name for info in graph.input}
     by_name = len({name for name, _ in named} & known) == len(files)
     for (index, _), (name, value) in zip(files, named, strict=True):
@@ -306,10 +314,16 @@ def _read_test_data(folder: Path, graph: onnx.GraphProto, ports: Sequence[Port])
     return _fitted(folder.name, values, ports)
 
 
-def _load_pb(path: Path, info: onnx.ValueInfoProto) -> tuple[str, object]:
-    """Return the name and the value in one file of onnx test data."""
-    content = _bytes(path)
-    kind, _ = kind_of(info.type)
+def read_pb(path: Path, kind: Kind) -> tuple[str, Any]:
+    """Return the name and the value in one file of onnx test data.
+
+    Raises:
+        UsageError: There is no such file, or it holds nothing of that kind.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
     try:
         if kind == "sequence":
             sequence = onnx.SequenceProto.FromString(content)
@@ -323,13 +337,6 @@ def _load_pb(path: Path, info: onnx.ValueInfoProto) -> tuple[str, object]:
         return tensor.name, onnx.numpy_helper.to_array(tensor)
     except (DecodeError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{path}: holds no {kind} in onnx's format") from error
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
 
 
 def _load_npy(path: Path) -> Array:
@@ -347,7 +354,7 @@ def _load_numpy(path: Path, what: str) -> Array | dict[str, Array]:
                 return loaded
             return {name: loaded[name] for name in loaded.files}
     except (*_READ_ERRORS, AttributeError) as error:
-        reason = (str(error).partition("\n")[0] or type(error).__name__)[:120]
+        reason = (_first_line(error) or type(error).__name__)[:120]
         raise UsageError(f"{path}: not {what} ({reason})") from error
 
 
@@ -362,7 +369,7 @@ def _read_npz(path: Path, ports: Sequence[Port]) -> Iterator[GivenSet]:
 
 
 def _cases(arrays: Mapping[str, Array], names: set[str]) -> dict[str, dict[str, Array]]:
-    """Group ``NAME@CASE`` by case; a name that an input has is never taken apart."""
+    """Group ``NAME@CASE`` by case; an input may itself have such a name, which is left whole."""
     cases: dict[str, dict[str, Array]] = {}
     for key, array in arrays.items():
         name, _, label = key.rpartition("@")
@@ -378,7 +385,7 @@ def _element_of(key: str) -> str:
 
 
 def _joined(arrays: Mapping[str, Array], ports: Sequence[Port]) -> dict[str, object]:
-    """Gather ``NAME[0]``, ``NAME[1]``, … as the sequence NAME, where the model has one."""
+    """Gather ``NAME[0]``, ``NAME[1]``, … as the sequence NAME, if the model has one."""
     kinds = {port.name: port for port in ports if port.is_sequence or port.may_be_absent}
     values: dict[str, object] = {}
     elements: dict[str, dict[int, Array]] = {}
@@ -412,26 +419,26 @@ def _call(function: InputFunction, seed: int, ports: Sequence[Port], label: str)
     return GivenSet(f"{label}, seed {seed}", made.values)
 
 
-# Random values for weights that a model makes by ConstantOfShape, alike in two models.
+# Random values for weights that ConstantOfShape makes, the same ones in both models.
 #
-# Such a model (the `light_*` nets of the onnx package) computes the same number whatever it is fed,
-# so comparing its outputs proves nothing. Refilled is what placeholders takes for a
-# weight, in the main graph, also where it is read inside a local function.
+# A model with such weights (the `light_*` nets of the onnx package) gives the same numbers whatever
+# it is fed, so to compare its outputs proves nothing. Refilled are values of the main graph that
+# are used as weights only, in local functions too (`is_weight_use`).
 #
-# Matrices and kernels get normal values scaled by their fan-in (after He), so that
-# activations stay sane in deep nets; vectors get uniform values in [0.5, 1.5], because one of them
-# may be a variance.
+# Matrices and kernels get normal values scaled by their fan-in (after He), so that activations stay
+# sane in deep nets. Vectors get uniform values in [0.5, 1.5]: one of them may be a variance.
 
 
 _MATRIX_PRODUCTS = frozenset({"Gemm", "MatMul"})
 _MATRIX_RANK = 2
 _DTYPES = frozenset(map(np.dtype, WEIGHT_DTYPES))
 
-# Factors on matrices, tried in turn while an output stays blind: activations that grow in every
-# block of a deep residual net drive the last softmax to exactly 0 and 1 otherwise.
+# Factors on matrices, tried in turn while some output ignores the inputs. In a deep residual net
+# activations grow with every block, until the last softmax gives exactly 0 and 1.
 MATRIX_GAINS = (1.0, 2.0**-7, 2.0**-14, 2.0**-21)
 
-# Where the temporary models say that the weights are; the values are handed over in memory.
+# The models in memory say that their weights lie in this file. It does not exist: onnxruntime gets
+# the values in memory.
 _LOCATION = "dpl-refilled-weights.bin"
 
 
@@ -443,7 +450,7 @@ class Weight:
         name: Name of the value.
         shape: Its dimensions.
         dtype: Its element type.
-        fan_in: Number of terms in a sum that it weighs; 0 for a vector.
+        fan_in: Number of terms in each sum that it weighs; 0 for a vector.
         matrix: Whether it is the operand of a Gemm or MatMul.
     """
 
@@ -455,7 +462,7 @@ class Weight:
 
 
 def find_weights(flow: Dataflow) -> list[Weight]:
-    """Return what the module's rule refills, in the order of the main graph."""
+    """Return the weights that can be refilled, in the order of the main graph."""
     found = []
     for node in flow.model.graph.node:
         shape, dtype, fill = _made_by(flow, node)
@@ -470,7 +477,7 @@ def find_weights(flow: Dataflow) -> list[Weight]:
 
 
 def draw_weights(weights: list[Weight], seed: int, gain: float) -> dict[str, Array]:
-    """Return values by name: the same for the same seed, gain, name and shape.
+    """Return values by name: always the same for one seed, gain, name and shape.
 
     Args:
         weights: What to draw.
@@ -481,7 +488,7 @@ def draw_weights(weights: list[Weight], seed: int, gain: float) -> dict[str, Arr
 
 
 class Drawer:
-    """Draws weights, each once: another gain only moves the exponents of the matrices.
+    """Draws each weight once; another gain only moves the exponents of matrices.
 
     Args:
         weights: What to draw.
@@ -518,9 +525,9 @@ def names_made_by_shape(graph: onnx.GraphProto) -> set[str]:
 
 
 def replace_weights(model: onnx.ModelProto, values: Mapping[str, Array]) -> bytes:
-    """Return *model* with initializers, declared external, instead of the nodes that made them.
+    """Replace the nodes that make weights by initializers, and return the model as bytes.
 
-    The argument is changed.
+    The initializers are declared to be external data. *model* is changed.
     """
     for index in reversed(range(len(model.graph.node))):
         node = model.graph.node[index]
@@ -542,7 +549,7 @@ def replace_weights(model: onnx.ModelProto, values: Mapping[str, Array]) -> byte
 def _made_by(
     flow: Dataflow, node: onnx.NodeProto
 ) -> tuple[tuple[int, ...], np.dtype[np.generic], float]:
-    """Return static shape, type and fill value of what *node* makes; () if it makes no weight."""
+    """Return shape, type and fill value of what *node* makes; shape () if it makes no weight."""
     default = np.zeros(1, np.float32)
     nothing = (), default.dtype, 0.0
     if node.op_type != "ConstantOfShape" or node.domain not in {"", "ai.onnx"}:
@@ -558,7 +565,10 @@ def _made_by(
 
 
 def _uses(flow: Dataflow, name: str) -> Iterator[tuple[onnx.NodeProto, int]]:
-    """Yield the nodes that compute with a value, beyond reshapes and calls; graph outputs too."""
+    """Yield the nodes that compute with a value, looking through reshapes and into calls.
+
+    A graph output counts as a node without operator.
+    """
     outputs = {info.name for info in flow.model.graph.output}
     pending: list[tuple[Frame, str]] = [(flow.main, name)]
     while pending:
@@ -598,11 +608,11 @@ def _draw(weight: Weight, seed: int, gain: float) -> Array:
 
 # Numbers for symbolic dimensions: plans to try in turn until the model runs.
 #
-# A symbol gets one number over all inputs. What a model declares dynamic need not be: exports bake
-# in batch sizes, add a past to a present, or want an image of a certain size. So there are several
-# plans, from informative (all sizes different, a batch of 2) to accommodating (a batch of 1, equal
-# sizes, larger or smaller images and sequences), and at last the sizes that onnxruntime asked for
-# when it refused the others.
+# A symbol gets one number over all inputs. A dimension that a model declares dynamic need not be
+# so: exports bake in batch sizes, add a past to a present, or want an image of a certain size. So
+# there are several plans. The first ones tell most: all sizes differ, the batch is 2. Later ones
+# are more likely to run: the batch is 1, sizes are equal, images and sequences are larger or
+# smaller. The last plans have the sizes that onnxruntime asked for when it refused the others.
 
 
 MOST_ELEMENTS = 1 << 26
@@ -616,13 +626,13 @@ _SEQUENCE_WORDS = ("past", "seq", "len", "token", "time", "step", "point")
 
 @dataclass(frozen=True)
 class SizePlan:
-    """Sizes by role; *distinct* counts up where one role has several symbols.
+    """Sizes by role.
 
     Attributes:
-        batch: Size of what only ever is the first axis.
+        batch: Size of a dimension that only ever is the first axis.
         spatial: Smallest size of an axis of an image.
-        length: Smallest size of everything else.
-        distinct: Whether symbols of one role get different sizes.
+        length: Smallest size of every other dimension.
+        distinct: Whether symbols of one role get different sizes, counted up from the smallest.
         rank: Rank of inputs that do not declare one.
     """
 
@@ -654,12 +664,12 @@ _PLANS = (
 def size_plans(
     ports: Sequence[Port], given: Mapping[str, int], wanted: Sequence[int]
 ) -> Iterator[dict[str, int]]:
-    """Yield a size per symbol, and per ``input:axis`` of unnamed axes, without repetition.
+    """Yield sizes: one per symbol, and one per ``input:axis`` of an unnamed axis; none twice.
 
     Args:
-        ports: The inputs; those without a declared rank get one per plan (see `shape_of`).
-        given: Sizes that the user fixed; they hold in every plan.
-        wanted: Sizes that failures of earlier plans asked for; read when those are exhausted.
+        ports: The inputs. Those without a declared rank get one per plan (see `shape_of`).
+        given: Sizes that the user fixed. They hold in every plan.
+        wanted: Sizes that failures of earlier plans asked for, read once the plans are used up.
 
     Raises:
         UsageError: *given* names a dimension that no input has.
@@ -677,17 +687,15 @@ def size_plans(
 
 
 def check_sizes(ports: Sequence[Port], given: Mapping[str, int]) -> None:
-    """Raise where a size is given for a dimension that no input has.
+    """Refuse a size for a dimension that no input has.
 
     Raises:
-        UsageError: Names the dimension, and those that there are.
+        UsageError: There is such a size; the error lists the dimensions.
     """
     symbols = {s for port in ports for s in port.symbols if s is not None}
     free = any(port.shape is None for port in ports)
-    unknown = [n for n in given if n not in symbols and not (free and ":" in n)]
-    if unknown:
-        known = ", ".join(sorted(symbols)) or "none"
-        raise UsageError(f"no input has a dimension {unknown[0]!r}", hint=f"there are: {known}")
+    named = [name for name in given if not (free and ":" in name)]
+    _check_known(named, sorted(symbols), "no input has a dimension {!r}")
 
 
 def belonging(ports: Sequence[Port], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -704,19 +712,17 @@ def belonging(ports: Sequence[Port], sizes: Mapping[str, int]) -> dict[str, int]
 def shaped_sizes(
     ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return *sizes*, and those of every symbol in the whole *shapes* of some inputs.
+    """Return *sizes* and the sizes of all symbols in *shapes*, which are given for whole inputs.
 
     Raises:
-        UsageError: A shape is given for what is no input, has another rank or contradicts a fixed
-            dimension, or two numbers are given for one symbol.
+        UsageError: A shape is for no input, has another rank or contradicts a fixed dimension; or
+            one symbol gets two numbers.
     """
     by_name = {port.name: port for port in ports}
     result = dict(sizes)
+    _check_known(shapes, by_name, "the model has no input {!r}")
     for name, shape in shapes.items():
-        port = by_name.get(name)
-        if port is None:
-            known = ", ".join(by_name) or "none"
-            raise UsageError(f"the model has no input {name!r}", hint=f"there are: {known}")
+        port = by_name[name]
         if port.shape is None:
             result |= {_rank(port): len(shape)}
         elif len(port.shape) != len(shape):
@@ -786,7 +792,7 @@ def _apply(plan: SizePlan, ports: Sequence[Port]) -> dict[str, int]:
 def _total(
     ports: Sequence[Port], sizes: Mapping[str, int], symbol: str, past: Sequence[int]
 ) -> int:
-    """Return past plus present for a decoder that is fed its own past, else the own size."""
+    """Return past plus present for a decoder that is fed its own past, else the size as it is."""
     present = [
         shape_of(port, sizes)[1]
         for port in ports
@@ -796,7 +802,7 @@ def _total(
 
 
 def _roles(ports: Sequence[Port]) -> dict[str, str]:
-    """Return per symbol the most telling role that any input gives it, in order of appearance."""
+    """Return the role of each symbol: the first that an input gives it other than the batch."""
     roles: dict[str, str] = {}
     for port in ports:
         for axis, symbol in enumerate(port.symbols):
@@ -820,7 +826,7 @@ def _role(port: Port, axis: int, symbol: str) -> str:
 
 
 def _is_state(port: Port, axis: int, symbol: str) -> bool:
-    """Tell the unnamed middle axis of a recurrent state: (layers, batch, hidden)."""
+    """Tell whether this is the unnamed middle axis of a recurrent state (layers, batch, hidden)."""
     if len(port.symbols) != _IMAGE_RANK - 1 or axis != 1 or ":" not in symbol:
         return False
     first, _, last = port.shape or (None, None, None)
@@ -828,7 +834,7 @@ def _is_state(port: Port, axis: int, symbol: str) -> bool:
 
 
 def _in_three(port: Port) -> str:
-    """Return the role of an axis of a tensor of rank 3: an image if its channels stand first."""
+    """Return the role of an axis of a tensor of rank 3, an image if the channels come first."""
     return "image" if port.shape is not None and port.shape[0] in {1, _CHANNELS} else "length"
 
 
@@ -836,7 +842,7 @@ def _holds_integers(port: Port) -> bool:
     return port.dtype in {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
 
 
-# Values to feed: seeded, inside the domain that the consumers set, alike for both models.
+# Values to feed: drawn from a seed, inside the domain that the consumers set.
 
 
 _WORDS = ("alpha", "Beta", "gamma delta", "the", "42", "x")
@@ -848,10 +854,10 @@ _FEEDABLE = frozenset({"tensor", "sequence", "optional", "optional sequence"})
 
 
 class Mood(Enum):
-    """How far to go.
+    """How far values go.
 
-    BOLD also hides every key of a query from it and leaves optionals out, both for odd seeds;
-    CAUTIOUS stays near 0 and 1.
+    BOLD leaves optionals out and hides all keys from a query, both for odd seeds. CAUTIOUS stays
+    near 0 and 1.
     """
 
     BOLD = "bold"
@@ -865,8 +871,8 @@ class Range:
 
     Attributes:
         kind: 'normal', 'uniform', 'integers' (*high* included), 'mask', 'switch', 'words',
-            'parts' (whole numbers that add up to *high*), or 'hiding': a mask that for odd seeds
-            hides the last row whole.
+            'parts' (whole numbers that add up to *high*), or 'hiding' (a mask whose last row is all
+            hidden for odd seeds).
         low: Smallest value, where the kind has one.
         high: Largest value, where the kind has one.
         how: The same in words, for the report.
@@ -881,10 +887,10 @@ class Range:
 
 
 def check_feedable(ports: Sequence[Port]) -> None:
-    """Raise where an input has a type for which no values can be made.
+    """Refuse an input of a type for which no values can be made.
 
     Raises:
-        VerificationError: Names the input and its type.
+        VerificationError: There is such an input; the error names it and its type.
     """
     for port in ports:
         if port.kind not in _FEEDABLE or port.dtype == onnx.TensorProto.UNDEFINED:
@@ -895,10 +901,10 @@ def check_feedable(ports: Sequence[Port]) -> None:
 
 
 def asked_range(port: Port, low: float, high: float) -> Range:
-    """Return how to draw *port* from the range that somebody asked for, both ends included.
+    """Return how to draw *port* from the range that the user asked for, both ends included.
 
     Raises:
-        UsageError: The input holds no numbers, or the range none that its type has.
+        UsageError: The input holds no numbers, or its type does not have those of the range.
         VerificationError: No values can be made for an input of this type at all.
     """
     check_feedable([port])
@@ -908,8 +914,10 @@ def asked_range(port: Port, low: float, high: float) -> Range:
     if port.dtype == onnx.TensorProto.STRING:
         raise UsageError(f"a range is given for {port.name!r}, which is a string")
     wanted = onnx.helper.tensor_dtype_to_np_dtype(port.dtype)
-    least, most = (0, 1) if wanted.kind == "b" else _limits(wanted)
-    least, most = max(least, -_MOST_EXACT), min(most, _MOST_EXACT)
+    least, most = 0, 1
+    if wanted.kind != "b":
+        info = ml_dtypes.iinfo(wanted)  # type: ignore[no-untyped-call]
+        least, most = max(int(info.min), -_MOST_EXACT), min(int(info.max), _MOST_EXACT)
     if low != int(low) or high != int(high) or low < least or high > most:
         raise UsageError(
             f"the range of {port.name!r} is {low:g} to {high:g}, but it is {port.type_name}",
@@ -918,18 +926,8 @@ def asked_range(port: Port, low: float, high: float) -> Range:
     return Range("integers", low, high, how)
 
 
-def _limits(wanted: np.dtype[np.generic]) -> tuple[int, int]:
-    """Return the smallest and the largest number of a type of whole numbers."""
-    bits = int(wanted.name.removeprefix("u").removeprefix("int"))
-    return (
-        (0, 2**bits - 1)
-        if wanted.name.startswith("u")
-        else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    )
-
-
 def is_bold(port: Port, domain: Domain) -> bool:
-    """Tell whether there is anything to be bold about: a mask, or an input that may be absent."""
+    """Tell whether BOLD values differ from PLAIN ones: for a mask, or an optional."""
     return port.may_be_absent or (Purpose.MASK in domain.uses and Purpose.ANGLE not in domain.uses)
 
 
@@ -968,7 +966,7 @@ def _parts(domain: Domain, sizes: Mapping[str, int]) -> int | None:
 
 
 def _index_range(domain: Domain, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """Return the largest range that every bound allows; 0 to 1 where no size is known."""
+    """Return the largest range that every bound allows; 0 to 1 if no size is known."""
     limits = [(sizes.get(str(b.limit), b.limit), b.offset) for b in domain.bounds]
     known = [(limit, offset) for limit, offset in limits if isinstance(limit, int)]
     if not known:
@@ -1017,9 +1015,9 @@ def _is_float(dtype: int) -> bool:
 
 
 def draw(port: Port, chosen: Range, sizes: Mapping[str, int], seed: int) -> Feed:
-    """Return the values of one input for one seed: the same for the same arguments, always.
+    """Return the values of one input for one seed, always the same for the same arguments.
 
-    A lone boolean takes both values over any two seeds that follow each other.
+    A single boolean takes both values over any two consecutive seeds.
     """
     rng = np.random.default_rng([seed, crc32(port.name.encode())])
     shape = shape_of(port, sizes)
@@ -1036,9 +1034,9 @@ def draw(port: Port, chosen: Range, sizes: Mapping[str, int], seed: int) -> Feed
 
 
 def _hide(array: Array) -> None:
-    """Set the last row of a mask to 0; and a boolean's first to true, which may hide as well.
+    """Set the last row of a mask to 0, and the first row of a boolean mask to true.
 
-    A mask of one row is left alone: nothing would be left to see.
+    In some models true hides. A mask of one row is left alone: nothing would be left to see.
     """
     rows = array.reshape(-1, array.shape[-1]) if array.size and array.ndim else array[:0]
     if len(rows) < 2:  # noqa: PLR2004
@@ -1071,7 +1069,7 @@ def _array(rng: np.random.Generator, dtype: int, chosen: Range, shape: tuple[int
 
 
 def _parts_of(rng: np.random.Generator, total: int, shape: tuple[int, ...]) -> Array:
-    """Return whole numbers that add up to *total*; a lone one without axis is the size of each."""
+    """Return whole numbers that add up to *total*; for a scalar, the size of each part."""
     if shape == ():
         return np.asarray(rng.integers(1, max(total, 1), endpoint=True))
     count = int(np.prod(shape))
@@ -1079,31 +1077,12 @@ def _parts_of(rng: np.random.Generator, total: int, shape: tuple[int, ...]) -> A
     return np.diff(np.concatenate([[0], cuts, [total]])[: count + 1]).reshape(shape)
 
 
-def describe(port: Port, how: str, shape: tuple[int, ...], fed: Sequence[Feed]) -> InputChoice:
-    """Return what one input was fed over all cases."""
-    low: float | None = None
-    high: float | None = None
-    arrays = list(_numeric(fed))
-    if arrays:
-        low = float(min(a.min() for a in arrays))
-        high = float(max(a.max() for a in arrays))
-        low, high = (x if math.isfinite(x) else None for x in (low, high))
-    return InputChoice(port.name, port.type_name, shape, low, high, how)
-
-
-def _numeric(fed: Sequence[Feed]) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    for feed in fed:
-        for array in feed if isinstance(feed, list) else [feed]:
-            if array is not None and array.size and array.dtype.kind not in "OUSc":
-                yield array.astype(np.float64)
-
-
 # Corner values: all zero, all negative, large, denormal, each where an input allows it.
 #
-# A corner may be one where the original itself is no guide: it overflows there, or cancels so that
-# the last bit of its input decides. A difference found there says nothing about the candidate.
-# So the original also runs on inputs moved by a few roundings, and a corner at which that alone
-# moves an output by more than the tolerance is left out, and the report says so.
+# At some corners the original itself is no guide: it overflows, or it cancels so that the last bit
+# of its input decides. A difference found there says nothing about the candidate. So the original
+# also runs on inputs moved by a few roundings. If that alone moves an output by more than its
+# tolerance, the corner is left out, and the report says so.
 
 
 _LARGE = 1e4
@@ -1123,25 +1102,20 @@ def corner_feeds(
     """Return *feeds* at a corner; None if no input has that corner.
 
     Args:
-        corner: One of `request.CORNERS`.
+        corner: One of `CORNERS`.
         feeds: Ordinary inputs.
-        ranges: How those were drawn that may be moved to the corner.
+        ranges: How inputs were drawn; the others stay as they are.
     """
     moved = dict(feeds)
     for name, chosen in ranges.items():
-        feed = feeds[name]
-        if chosen.kind not in _ORDERED or feed is None:
-            continue
-        if isinstance(feed, list):
-            moved[name] = [_at_corner(corner, item, chosen) for item in feed]
-        else:
-            moved[name] = _at_corner(corner, feed, chosen)
+        if chosen.kind in _ORDERED:
+            moved |= map_feeds(partial(_at_corner, corner, chosen), {name: feeds[name]})
     return None if _is_same(moved, feeds) else moved
 
 
 def _is_same(moved: Mapping[str, Feed], feeds: Mapping[str, Feed]) -> bool:
     return all(
-        np.array_equal(np.asarray(a), np.asarray(b))
+        np.array_equal(a, b)
         for name in feeds
         for a, b in zip(_arrays(moved[name]), _arrays(feeds[name]), strict=True)
     )
@@ -1153,8 +1127,8 @@ def _arrays(feed: Feed) -> list[Array]:
     return feed if isinstance(feed, list) else [feed]
 
 
-def _at_corner(corner: str, array: Array, chosen: Range) -> Array:
-    """Return an array of the same type and shape at *corner*, inside what *chosen* allows."""
+def _at_corner(corner: str, chosen: Range, array: Array) -> Array:
+    """Return an array of the same type and shape at *corner*, inside the range *chosen*."""
     if array.dtype.name not in _FLOATS and array.dtype.kind not in "iu":
         return array
     wide = array.astype(np.float64)
@@ -1181,21 +1155,14 @@ def _at_corner(corner: str, array: Array, chosen: Range) -> Array:
 
 
 def _info(dtype: np.dtype[np.generic]) -> np.finfo[np.floating]:
-    """Return numpy's figures of a float type, the ones that numpy lacks included."""
+    """Return the limits of a float type, also of one that numpy lacks."""
     found: np.finfo[np.floating] = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     return found
 
 
 def nudged(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
     """Return *feeds* with every float moved by a few roundings, up and down in turn."""
-    return {
-        name: [_nudge(item) for item in feed]
-        if isinstance(feed, list)
-        else feed
-        if feed is None
-        else _nudge(feed)
-        for name, feed in feeds.items()
-    }
+    return map_feeds(_nudge, feeds)
 
 
 def _nudge(array: Array) -> Array:
@@ -1211,7 +1178,7 @@ def _nudge(array: Array) -> Array:
 def objection(corner: str, judge: Judge, ours: Outputs, moved: Outputs) -> str | None:
     """Say why a corner is no fair test; None if it is one.
 
-    Where zeros give zeros throughout nothing was rounded, so nothing is left to chance.
+    If zeros give nothing but zeros, nothing was rounded, and the corner is fair.
 
     Args:
         corner: The corner.
@@ -1231,8 +1198,8 @@ def objection(corner: str, judge: Judge, ours: Outputs, moved: Outputs) -> str |
 
 # Finding inputs that the original accepts: plans of sizes and ranges, tried until one runs.
 #
-# Somebody's own values come first (`verify.inputs`); what they leave open is made up so that it
-# fits them. A case is one set of inputs: of a seed, of a file, or of a corner.
+# The user's own values come first. What they leave open is made up so that it fits them. A case is
+# one set of inputs: of a seed, of a file, or of a corner.
 
 
 _CAUTIOUS_PLANS = 4
@@ -1249,8 +1216,8 @@ class Stimulus:
     Attributes:
         feeds: The values of every input, per case.
         choices: What each input was fed over all cases that are judged.
-        cases: What to call each case that is judged. Others in *feeds* only tell whether an
-            output depends on the input at all.
+        cases: What to call each case that is judged. Other cases in *feeds* only tell whether an
+            output depends on the inputs at all.
         notes: What was left out, and why, in whole sentences.
     """
 
@@ -1262,7 +1229,7 @@ class Stimulus:
 
 @dataclass(frozen=True)
 class _Found:
-    """Inputs that run: per case, how the free ones were drawn, and what comes out."""
+    """Inputs that run: their values and the outputs per case, how free ones were drawn, sizes."""
 
     feeds: dict[int, Feeds]
     outputs: dict[int, Outputs]
@@ -1282,14 +1249,13 @@ def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who jud
 ) -> tuple[Stimulus, dict[int, Outputs]]:
     """Return the first inputs that run for every case, with the outputs that they give.
 
-    There are two cases at least, where a second one can be made: what an output does not show of
-    two different inputs it does not show at all.
+    There are at least two cases, if a second one can be made: only between two cases does it show
+    whether an output depends on the inputs.
 
     Raises:
-        VerificationError: An input has a type that cannot be made, or no attempt ran; the message
-            is what onnxruntime said of the first one, which is the most plausible.
-        UsageError: A size, shape or range was given for what no input has, or a value does not
-            fit.
+        VerificationError: An input has a type that cannot be made, or no attempt ran. The message
+            is what onnxruntime said of the first attempt, the most plausible one.
+        UsageError: A size, shape or range is for no input, or a value does not fit.
     """
     request = request or InputRequest()
     given = read_given(request, flow.model.graph, ports, seeds)
@@ -1308,7 +1274,7 @@ def find_stimulus(  # noqa: PLR0913  # what there is, what is asked, and who jud
 
 
 def _with_a_second(seeds: Sequence[int]) -> tuple[int, ...]:
-    """Return *seeds*, plus another one if there is only one: blindness shows between two."""
+    """Return *seeds*, and another one if there is only one."""
     distinct = tuple(dict.fromkeys(seeds))
     return distinct if len(distinct) > 1 else (*distinct, distinct[0] + 1)
 
@@ -1324,7 +1290,11 @@ class _Search:
         request: InputRequest,
         sizes: Mapping[str, int],
     ) -> None:
-        """Read off the model what its inputs are for; settle what was asked for by name."""
+        """Settle the sizes and ranges that the user asked for.
+
+        Raises:
+            UsageError: One of them is for no input, or does not fit.
+        """
         self._flow = flow
         self._ports = ports
         self._runner = runner
@@ -1332,12 +1302,7 @@ class _Search:
         check_sizes(ports, self._sizes)
         self._domains: dict[str, Domain] = {}
         by_name = {port.name: port for port in ports}
-        if unknown := [name for name in request.ranges if name not in by_name]:
-            known = ", ".join(by_name) or "none"
-            raise UsageError(
-                f"a range is given for {unknown[0]!r}, which is no input",
-                hint=f"there are: {known}",
-            )
+        _check_known(request.ranges, by_name, "a range is given for {!r}, which is no input")
         self._asked = {
             name: asked_range(by_name[name], low, high)
             for name, (low, high) in request.ranges.items()
@@ -1349,7 +1314,7 @@ class _Search:
 
         Args:
             seeds: The cases.
-            fixed: Inputs that are not to be made up; they are the same for every seed.
+            fixed: Inputs that are given, the same for every seed.
         """
         free = [port for port in self._ports if port.name not in fixed]
         check_feedable(free)
@@ -1396,9 +1361,9 @@ class _Search:
         ) from first_error
 
     def _least_following(self, runs: Iterable[Outputs]) -> int | None:
-        """Return the least size of an output that follows from those of the inputs, if one does.
+        """Return the least size of an output that follows from sizes of inputs; None if none does.
 
-        Of one frame or row nothing shows: not which is which, nor what was summed up over them.
+        A size of 0 or 1 shows little: not which row is which, nor what was summed over the rows.
         """
         chosen = {symbol for port in self._ports for symbol in port.symbols}
         given = [item for outputs in runs for item in outputs.items()]
@@ -1422,7 +1387,7 @@ class _Search:
     def _attempts(
         self, free: Sequence[Port], sizes: Mapping[str, int], wanted: Sequence[int]
     ) -> Iterator[tuple[dict[str, int], Mood]]:
-        """Yield sizes and how far to go with the values; likely ones first."""
+        """Yield sizes and moods to try, the likely ones first."""
         bold = any(is_bold(p, self._domain(p)) for p in free if p.name not in self._asked)
         for index, chosen in enumerate(size_plans(free, belonging(free, sizes), wanted)):
             plan = {**sizes, **chosen}
@@ -1435,8 +1400,8 @@ class _Search:
     def with_given(
         self, given: Sequence[GivenSet], seeds: Sequence[int]
     ) -> tuple[_Found, dict[int, str]]:
-        """Return one case per given set; what a set leaves open is drawn for a seed."""
-        merged: _Found | None = None
+        """Return one case per given set; the inputs that a set leaves open are drawn."""
+        every: list[_Found] = []
         cases: dict[int, str] = {}
         numbers = [*dict.fromkeys(seeds)]
         numbers += range(max(numbers) + 1, max(numbers) + 1 + len(given))
@@ -1450,15 +1415,15 @@ class _Search:
                 raise UsageError(
                     f"{one.label}: holds values for {twice[0]!r}, for which a range is given, too"
                 )
-            found = self._run_given(number, one)
+            every.append(self._run_given(number, one))
             cases[number] = one.label
-            merged = found if merged is None else _merge(merged, found)
-        if merged is None:
-            raise UsageError("no inputs are given")
         self._origin = {name: _sources(given) for name in given[0].values}
-        if len(cases) == 1:
-            merged = self._probed(merged, given[0])
-        return merged, cases
+        found = replace(
+            every[-1],
+            feeds={case: feeds for one in every for case, feeds in one.feeds.items()},
+            outputs={case: outputs for one in every for case, outputs in one.outputs.items()},
+        )
+        return (self._probed(found, given[0]) if len(cases) == 1 else found), cases
 
     def _run_given(self, number: int, one: GivenSet) -> _Found:
         if all(port.name in one.values for port in self._ports):
@@ -1473,7 +1438,7 @@ class _Search:
         return self.run([number], one.values)
 
     def _probed(self, found: _Found, one: GivenSet) -> _Found:
-        """Add a case that is made up whole, of the same shapes, if one runs."""
+        """Add a case of the same shapes that is all made up, if it runs."""
         shapes = {n: f.shape for n, f in one.values.items() if isinstance(f, np.ndarray)}
         number = max(found.feeds) + 1
         try:
@@ -1494,19 +1459,17 @@ class _Search:
 
     def describe(self, port: Port, found: _Found, cases: Iterable[int]) -> InputChoice:
         """Return what one input was fed over the *cases* that are judged."""
-        fed = [found.feeds[case][port.name] for case in cases]
+        fed = [_arrays(found.feeds[case][port.name]) for case in cases]
         if port.name in found.ranges:
-            return describe(port, found.ranges[port.name].how, shape_of(port, found.sizes), fed)
-        first = fed[0]
-        array = first[0] if isinstance(first, list) and first else first
-        shape = array.shape if isinstance(array, np.ndarray) else ()
-        return describe(port, self._origin[port.name], shape, fed)
-
-
-def _merge(ours: _Found, theirs: _Found) -> _Found:
-    return _Found(
-        ours.feeds | theirs.feeds, ours.outputs | theirs.outputs, theirs.ranges, theirs.sizes
-    )
+            how, shape = found.ranges[port.name].how, shape_of(port, found.sizes)
+        else:
+            how, shape = self._origin[port.name], fed[0][0].shape if fed[0] else ()
+        arrays = (array for arrays in fed for array in arrays)
+        numbers = [a.astype(np.float64) for a in arrays if a.size and a.dtype.kind not in "OUSc"]
+        least = min((float(a.min()) for a in numbers), default=math.nan)
+        most = max((float(a.max()) for a in numbers), default=math.nan)
+        low, high = (number if math.isfinite(number) else None for number in (least, most))
+        return InputChoice(port.name, port.type_name, shape, low, high, how)
 
 
 def _listed(one: GivenSet) -> str:
@@ -1519,7 +1482,7 @@ def _sources(given: Sequence[GivenSet]) -> str:
 
 
 def _fitting(ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the sizes that arrays of these shapes give the symbols; the first one decides."""
+    """Return the sizes of symbols in arrays of these shapes; the first array decides."""
     sizes: dict[str, int] = {}
     for port in ports:
         for symbol, dim in zip(port.symbols, shapes.get(port.name, ()), strict=False):
@@ -1580,19 +1543,124 @@ def _add_corners(found: _Found, runner: Runner, judge: Judge) -> tuple[dict[int,
 
 
 def _sizes_in(message: str) -> list[int]:
-    """Return the sizes that a refusal says it would have liked."""
+    """Return the sizes that a refusal of onnxruntime asks for."""
     numbers = [n for found in _WANTED.finditer(message) for n in re.findall(r"\d+", found.group())]
     return [int(number) for number in numbers if int(number) > 1]
 
 
-# Writing what was fed, so that a comparison can be run again, here or by other tools.
+# The original as it runs: with inputs that it accepts and, if asked for, with refilled weights.
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The original, what it was fed, and what it gave with optimisation off.
+
+    Attributes:
+        source: What ran: the file, or a copy with refilled weights.
+        facts: What it says about its values.
+        stimulus: What it was fed.
+        outputs: What it gave, per case.
+        blind: Outputs that ignore what it is fed.
+    """
+
+    source: ModelSource
+    facts: Facts
+    stimulus: Stimulus
+    outputs: dict[int, Outputs]
+    blind: tuple[str, ...]
+
+    @property
+    def feeds(self) -> Mapping[int, Mapping[str, Feed]]:
+        """What it was fed, per case and input."""
+        return self.stimulus.feeds
+
+
+def open_reference(  # noqa: PLR0913  # the model, how to run it, and whom to tell
+    path: Path,
+    flow: Dataflow,
+    facts: Facts,
+    settings: Settings,
+    *,
+    made: Collection[str] | None = None,
+    create: Callable[[ModelSource], Runner],
+    say: Callable[[str], None] = lambda _: None,
+) -> Reference:
+    """Run the original on inputs that it accepts, with new weights if that was asked for.
+
+    Refilled matrices are made smaller, step by step, while some output ignores the inputs.
+
+    Args:
+        path: The original.
+        flow: What it holds.
+        facts: What it says about its outputs.
+        settings: Seeds, sizes, wishes for the inputs, whether to refill weights.
+        made: If given, only weights of these names are refilled.
+        create: Creates a session with optimisation off.
+        say: Called with a short phrase before each step that may take long.
+
+    Raises:
+        VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
+    """
+    found = find_weights(flow) if settings.refill_weights else []
+    weights = [weight for weight in found if made is None or weight.name in made]
+    drawer = Drawer(weights, settings.seeds[0])
+    ports = input_ports(flow.model.graph)
+    judge = Judge(settings, facts, settings.seeds[0])
+
+    def attempt(gain: float) -> Reference:
+        source = ModelSource(path, execution=settings.execution.plain())
+        if weights:
+            say(f"refilling {len(weights):,} weights")
+            source = refilled(source, drawer.values(gain))
+        source, runner = open_original(source, settings.custom_ops, create)
+        say("looking for inputs that the original accepts")
+        stimulus, outputs = find_stimulus(
+            flow,
+            ports,
+            runner,
+            settings.seeds,
+            settings.sizes,
+            request=settings.request,
+            judge=judge,
+        )
+        runs = list(outputs.values())
+        blind = blind_outputs(judge, runs) if ports and len(runs) > 1 else ()
+        return Reference(source, facts, stimulus, outputs, blind)
+
+    reference = attempt(MATRIX_GAINS[0])
+    for gain in MATRIX_GAINS[1:]:
+        if not weights or not reference.blind:
+            break
+        reference = attempt(gain)
+    return reference
+
+
+def refilled(source: ModelSource, values: Mapping[str, Array] | None) -> ModelSource:
+    """Return a copy of *source* in memory with these weights; *source* itself if there are none."""
+    if not values:
+        return source
+    content = replace_weights(read_model(source.path), values)
+    return replace(source, content=content, weights=values)
+
+
+def candidate_source(
+    path: Path, settings: Settings, weights: Mapping[str, Array] | None = None
+) -> ModelSource:
+    """Return the candidate as the user deploys it, with the weights that the original was given."""
+    source = ModelSource(
+        path, libraries=settings.custom_ops, execution=settings.execution, name="candidate"
+    )
+    return refilled(source, weights)
+
+
+# Writing what was fed, so that a comparison can be run again, by dpl or another tool.
 
 
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def check_saving(request: InputRequest, original: Path, candidate: Path) -> None:
-    """Refuse to write the inputs where a model or the given inputs lie.
+    """Refuse to write inputs over a model or over given inputs.
 
     Raises:
         UsageError: The file to write is one that is read.
@@ -1607,10 +1675,10 @@ def check_saving(request: InputRequest, original: Path, candidate: Path) -> None
 def save_inputs(path: Path, stimulus: Stimulus) -> None:
     """Write the inputs of every case as .npz, in one step and the same bytes each time.
 
-    A single case is written under the inputs' own names, several as ``NAME@CASE``. Elements of a
+    A single case has the inputs' own names, several cases have ``NAME@CASE``. Elements of a
     sequence are ``NAME[0]``, ``NAME[1]``, …; an empty sequence or an absent optional is an empty
-    array ``NAME[]``. numpy has no name for bfloat16 and the like: such arrays are raw bytes of
-    that width in the file, and `verify.inputs` reads them back as what the model declares.
+    array ``NAME[]``. numpy has no name for bfloat16 and the like. Such arrays are raw bytes of that
+    width in the file, and are read back as the type that the model declares.
 
     Raises:
         UsageError: The file cannot be written.
@@ -1633,7 +1701,7 @@ def save_inputs(path: Path, stimulus: Stimulus) -> None:
 
 
 def _plain(label: str) -> str:
-    """Return a name for a case that can be read back: without the sign that sets it off."""
+    """Return a name for a case that can be read back: one without ``@``."""
     return label.rpartition("@")[2]
 
 
@@ -1651,10 +1719,7 @@ def _members(cases: Mapping[str, Mapping[str, Feed]]) -> Iterator[tuple[str, Arr
 
 
 def _add(archive: zipfile.ZipFile, name: str, array: Array) -> None:
-    plain = array.astype(str) if array.dtype.kind == "O" else array
-    if is_exotic(plain):
-        plain = plain.view(np.dtype(f"V{plain.dtype.itemsize}"))
     member = zipfile.ZipInfo(f"{name}.npy", _TIME)
     member.compress_type = zipfile.ZIP_DEFLATED
     with archive.open(member, "w", force_zip64=True) as file:
-        np.lib.format.write_array(file, plain, allow_pickle=False)
+        np.lib.format.write_array(file, storable(array), allow_pickle=False)

@@ -9,54 +9,40 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from dplcli.verify.compare import FLOATS, REFERENCE_LEVEL, Facts, facts_of, make_judge, value_depths
-from dplcli.verify.inputs import MATRIX_GAINS, Drawer, find_stimulus, find_weights, replace_weights
+from dplcli.verify.compare import FLOATS, REFERENCE_LEVEL, facts_of, value_depths
+from dplcli.verify.inputs import open_reference
 from dplcli.verify.model import (
     Dataflow,
     digests,
-    input_ports,
     logged_values,
+    model_of,
     read_model,
     same_digest,
 )
-from dplcli.verify.power import blind_outputs
-from dplcli.verify.run import Runner, open_original
-from dplcli.verify.settings import Leaf, ModelSource, RunError
+from dplcli.verify.run import Runner
+from dplcli.verify.settings import Leaf, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from dplcli.verify.compare import Judge
+    from dplcli.verify.inputs import Reference
     from dplcli.verify.model import Wiring
-    from dplcli.verify.settings import Array, Feed, OutputComparison, Outputs, Settings
+    from dplcli.verify.settings import (
+        Array,
+        Feed,
+        ModelSource,
+        OutputComparison,
+        Outputs,
+        Settings,
+    )
 
 
 # What flows through a model: inputs that it accepts, and the values inside it.
 
 
-@dataclass(frozen=True)
-class Fed:
-    """A model with inputs that it runs on.
-
-    Attributes:
-        source: What runs: the file, or a copy with refilled weights.
-        feeds: What it is fed, by seed and input.
-        facts: What it says about its values.
-        settings: How it is compared.
-    """
-
-    source: ModelSource
-    feeds: Mapping[int, Mapping[str, Feed]]
-    facts: Facts
-    settings: Settings
-
-    def judge(self, level: str, seed: int) -> Judge:
-        """Return who compares values of this model with others."""
-        return make_judge(self.settings, self.facts, seed, level=level)
-
-
-def feed(path: Path, settings: Settings, made: Collection[str] | None = None) -> Fed:
+def feed(path: Path, settings: Settings, made: Collection[str] | None = None) -> Reference:
     """Find inputs that the model at *path* runs on, as the verification does.
 
     Args:
@@ -68,36 +54,15 @@ def feed(path: Path, settings: Settings, made: Collection[str] | None = None) ->
         VerificationError: onnxruntime does not run it, or no inputs were found that it accepts.
     """
     flow = Dataflow(read_model(path))
-    weights = find_weights(flow) if settings.refill_weights else []
-    weights = [weight for weight in weights if made is None or weight.name in made]
     facts = replace(facts_of(flow), depths=value_depths(flow))
-    execution, first = settings.execution.plain(), settings.seeds[0]
-    judge = make_judge(settings, facts, first)
-    ports = input_ports(flow.model.graph)
-    drawer = Drawer(weights, first)
-    gains = list(MATRIX_GAINS if weights else MATRIX_GAINS[:1])
-    while True:
-        source, gain = ModelSource(path, execution=execution), gains.pop(0)
-        if weights:
-            values = drawer.values(gain)
-            content = replace_weights(read_model(path), values)
-            source = replace(source, content=content, weights=values)
-        source, runner = open_original(source, settings.custom_ops, _with_optimisation_off)
-        stimulus, outputs = find_stimulus(
-            flow,
-            ports,
-            runner,
-            settings.seeds,
-            settings.sizes,
-            request=settings.request,
-            judge=judge,
-        )
-        if not gains or not blind_outputs(judge, list(outputs.values())):
-            return Fed(source, stimulus.feeds, facts, settings)
-
-
-def _with_optimisation_off(source: ModelSource) -> Runner:
-    return Runner(source, REFERENCE_LEVEL)
+    return open_reference(
+        path,
+        flow,
+        facts,
+        settings,
+        made=made,
+        create=lambda source: Runner(source, REFERENCE_LEVEL),
+    )
 
 
 def capture(source: ModelSource, names: Iterable[str], feeds: Mapping[str, Feed]) -> Outputs:
@@ -106,20 +71,27 @@ def capture(source: ModelSource, names: Iterable[str], feeds: Mapping[str, Feed]
     Raises:
         RunError: onnxruntime does not run it.
     """
-    model = read_model(source.path) if source.content is None else onnx.ModelProto()
-    if source.content is not None:
-        model.ParseFromString(source.content)
-    wanted = list(names)
+    model = model_of(source)
     declared = {info.name: info for info in model.graph.output}
+    return _run_for(
+        source, model, [declared.get(name, onnx.ValueInfoProto(name=name)) for name in names], feeds
+    )
+
+
+def _run_for(
+    source: ModelSource,
+    model: onnx.ModelProto,
+    wanted: Iterable[onnx.ValueInfoProto],
+    feeds: Mapping[str, Feed],
+) -> Outputs:
+    """Run *model*, a copy of *source*, with the outputs *wanted* instead of its own."""
     del model.graph.output[:]
-    for name in wanted:
-        model.graph.output.append(declared.get(name, onnx.ValueInfoProto(name=name)))
-    runner = Runner(replace(source, content=model.SerializeToString()), REFERENCE_LEVEL)
-    return runner.run(feeds)
+    model.graph.output.extend(wanted)
+    return Runner(replace(source, content=model.SerializeToString()), REFERENCE_LEVEL).run(feeds)
 
 
 def value_of(leaves: Sequence[Leaf]) -> Array | list[Array] | None:
-    """Return what was captured as something that can be fed; None if it cannot be."""
+    """Return what was captured in a form that can be fed; None if there is none."""
     arrays = [_array_of(leaf) for leaf in leaves]
     known = [array for array in arrays if array is not None]
     if len(known) < len(arrays) or not arrays or any(leaf.label[:1] == "." for leaf in leaves):
@@ -151,11 +123,8 @@ def _element_type(array: Array) -> int:
     return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(array.dtype))
 
 
-# Values inside a model, a few at a time, so that they never fill the memory.
+# Values inside a model, a few at a time: all of them may not fit into memory.
 
-
-DEFAULT_CAP = 256 << 20
-"""Bytes of intermediate values that are held at once, of one model."""
 
 _WIDEST = 8
 _SAMPLE = 512
@@ -164,7 +133,7 @@ _PREFIX = "dpl/elements of/"
 
 @dataclass(frozen=True)
 class Sketch:
-    """What is remembered of a value that is not kept.
+    """What is kept of a value to tell it from others.
 
     Attributes:
         dtype: Its element type.
@@ -186,25 +155,24 @@ def sketch(leaf: Leaf) -> Sketch:
     return Sketch(leaf.dtype, leaf.data.shape, Leaf("", leaf.dtype, flat.copy()))
 
 
+@dataclass
 class ValueStream:
     """The values inside a model that runs on given inputs, with optimisation off.
 
-    Args:
+    Attributes:
         source: The model.
         feeds: What it is fed.
         cap: How many bytes of values to hold at once; one value may need more.
+        peak: The most bytes of values that were held at once.
     """
 
-    def __init__(
-        self, source: ModelSource, feeds: Mapping[str, Feed], cap: int = DEFAULT_CAP
-    ) -> None:
-        self.source = source
-        self.feeds = feeds
-        self.cap = cap
-        self.peak = 0
+    source: ModelSource
+    feeds: Mapping[str, Feed]
+    cap: int
+    peak: int = 0
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        """Return how many bytes each value takes at most; what is no tensor is left out."""
+        """Return how many bytes each tensor takes at most; other values are left out."""
         found: dict[str, int] = {}
         pending = [list(names)]
         while pending:
@@ -219,25 +187,18 @@ class ValueStream:
         return {name: found[name] for name in names if name in found}
 
     def _measure(self, names: Sequence[str]) -> dict[str, int]:
-        """Let the model itself count elements, so that nothing large is handed over."""
-        model = onnx.ModelProto()
-        if self.source.content is None:
-            model = read_model(self.source.path)
-        else:
-            model.ParseFromString(self.source.content)
-        del model.graph.output[:]
+        """Let the model itself count elements, so that nothing large is copied."""
+        model = model_of(self.source)
+        wanted = []
         for name in names:
             count = f"{_PREFIX}{name}"
             model.graph.node.add(op_type="Size", input=[name], output=[count], name=count)
-            shape: list[int] = []
-            info = onnx.helper.make_tensor_value_info(count, onnx.TensorProto.INT64, shape)
-            model.graph.output.append(info)
-        counted = replace(self.source, content=model.SerializeToString())
-        values = Runner(counted, REFERENCE_LEVEL).run(self.feeds)
+            wanted.append(onnx.helper.make_tensor_value_info(count, onnx.TensorProto.INT64, []))
+        values = _run_for(self.source, model, wanted, self.feeds)
         return {name: int(values[_PREFIX + name][0].data) * _WIDEST for name in names}
 
     def chunks(self, sizes: Mapping[str, int]) -> Iterator[list[str]]:
-        """Yield names whose values fit under the cap together, in order."""
+        """Yield names in order, in groups whose values fit under the cap together."""
         chunk: list[str] = []
         used = 0
         for name, size in sizes.items():
@@ -270,14 +231,15 @@ class ValueStream:
         return found
 
 
-# Which values of two models ought to be the same: by the log, dataflow and numbers, not by name.
+# Which values of two models ought to be the same. Names do not count. Values are aligned in this
+# order:
 #
-# In this order: values with equal digests of what computes them; values that the log of a rewrite
-# or a partition, in the candidate's metadata, says it took over from nodes which the original
-# has; values whose numbers agree on what both models are fed, where there are enough different
-# numbers for that to mean something; and then nodes of one operator that read values already
-# aligned, or whose results are. The last are aligned whether they agree or not: that is where a
-# fault shows.
+# 1. Values with equal digests of what computes them.
+# 2. Values that the candidate took over, as the log of a rewrite or a partition says. The log is in
+#    the candidate's metadata, and the original has to have the nodes that it names.
+# 3. Values that hold the same numbers, if there are enough different numbers to mean something.
+# 4. Nodes of one operator that read aligned values, or whose results are aligned. Whether their
+#    values agree plays no part here: this is where a fault shows.
 
 
 _TELLING = 8
@@ -319,19 +281,19 @@ class Alignment:
                 self._add(info.name, info.name, "input")
 
     def unaligned(self) -> tuple[list[str], list[str]]:
-        """Return what nodes make and is in no pair yet, in both models."""
+        """Return the values of each model that nodes make and that are in no pair yet."""
         mine = [name for name in self.ours.makers if name not in self.pairs]
         return mine, [name for name in self.theirs.makers if name not in self.taken]
 
     def by_structure(self) -> None:
-        """Align what is computed alike from the graph inputs on."""
+        """Align values that are computed alike, from the graph inputs on."""
         mine, other = digests(self.ours.model), digests(self.theirs.model)
         found = same_digest(mine, _made(other, self.theirs), list(self.ours.makers))
         for name, partner in found.items():
             self._add(name, partner, "structure")
 
     def by_log(self) -> None:
-        """Align what the candidate says it took over, where the original has it like that."""
+        """Align values that the candidate says it took over, if the original confirms it."""
         for node in self.theirs.nodes:
             for logged in logged_values(node):
                 maker = self.ours.makers.get(logged.name)
@@ -341,7 +303,7 @@ class Alignment:
     def by_numbers(
         self, mine: Mapping[str, Sketch], other: Mapping[str, Sketch], judge: Judge
     ) -> None:
-        """Align what holds the same numbers, if these tell anything."""
+        """Align values that hold the same numbers, if there are enough different ones."""
         groups: dict[tuple[str, tuple[int, ...]], list[str]] = defaultdict(list)
         for name, sketch in other.items():
             groups[sketch.dtype, sketch.shape].append(name)
@@ -355,7 +317,7 @@ class Alignment:
                 names.remove(partner)
 
     def by_dataflow(self) -> None:
-        """Align the rest: outputs of the model, then nodes by what they read, and by who reads."""
+        """Align the rest: graph outputs, then nodes by what they read, then by who reads them."""
         ends = zip(self.ours.model.graph.output, self.theirs.model.graph.output, strict=False)
         for ours, theirs in ends:
             if ours.name not in self.pairs and theirs.name not in self.taken:
@@ -373,8 +335,9 @@ class Alignment:
     def _forwards(self) -> None:
         """Align nodes that compute from aligned values, in the original's order.
 
-        Of one operator, if there is one that alone reads what is aligned with what they read; else
-        any whose result comes from the same aligned values and goes into the same operators.
+        If only one node of the same operator reads the counterparts of what a node reads, the two
+        are aligned. Else a result is aligned with one that comes from the same aligned values and
+        goes into the same operators.
         """
         for index, node in enumerate(self.ours.nodes):
             if all(name in self.pairs for name in node.output if name):
@@ -388,7 +351,7 @@ class Alignment:
                     self._add(name, partner, "dataflow")
 
     def _counterparts(self, node: onnx.NodeProto, index: int) -> set[int]:
-        """Return the nodes of one operator that read the counterparts of what *node* reads."""
+        """Return the nodes of the same operator that read the counterparts of what *node* reads."""
         moving = [name for name in self.ours.reads[index] if name in self.moving[0]]
         if not moving or not all(name in self.pairs for name in moving):
             return set()
@@ -402,9 +365,9 @@ class Alignment:
         }
 
     def _likewise(self, name: str) -> str | None:
-        """Return the nearest value that comes from where *name* does and goes where it goes.
+        """Return the nearest value that comes from where *name* comes from and goes where it goes.
 
-        Going into all of the same operators is best, into some of them is enough.
+        It is best to go into all of the same operators, and enough to go into some of them.
         """
         start = _sources(self.ours, name, self.pairs, self.moving[0])
         uses = _uses(self.ours, name)
@@ -423,7 +386,7 @@ class Alignment:
         return _sources(self.theirs, name, self.taken, self.moving[1]) == partners
 
     def _reached(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield values of the candidate that come from *names* through what is not aligned."""
+        """Yield values of the candidate computed from *names* with no aligned value between."""
         pending, seen = deque(names), set[str]()
         while pending and len(seen) < _MOST_WALKED:
             for reader in self.theirs.readers.get(pending.popleft(), ()):
@@ -434,7 +397,7 @@ class Alignment:
                         yield made
 
     def _backwards(self) -> None:
-        """Align what nodes of one operator read, slot by slot, where their results are aligned."""
+        """Align what two nodes of one operator read, slot by slot, if their results are aligned."""
         for node in reversed(self.ours.nodes):
             pair = self.pairs.get(node.output[0]) if node.output else None
             maker = None if pair is None else self.theirs.makers.get(pair.candidate)
@@ -463,7 +426,7 @@ def _moving(wiring: Wiring) -> set[str]:
 def _sources(
     wiring: Wiring, name: str, aligned: Container[str], moving: Container[str]
 ) -> set[str] | None:
-    """Return the aligned values that *name* is computed from; None if they are far away."""
+    """Return the nearest aligned values that *name* comes from; None if they are far away."""
     found, seen = set[str](), set[int]()
     pending = [name]
     while pending:
@@ -501,7 +464,7 @@ def _is_alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
 
 
 def _tells(sketch: Sketch) -> bool:
-    """Tell whether agreeing with these numbers can hardly be an accident."""
+    """Tell whether there are so many different numbers that to agree is no accident."""
     if sketch.dtype not in FLOATS:
         return False
     data = sketch.sample.data
@@ -524,7 +487,7 @@ def _nearest(
     return names[int(np.nanargmin(np.where(np.isnan(distance), 0.0, distance)))]
 
 
-# How two models compare inside: frozen values, no behaviour.
+# How two models compare inside.
 
 
 @dataclass(frozen=True)
@@ -558,10 +521,10 @@ class Layers:
     Attributes:
         layers: The values aligned, in the original's order.
         alone: How many values of the original and of the candidate have no counterpart.
-        seed: The seed of the inputs.
+        seed: Number of the case.
         peak: The most bytes of values that were held at once, of one model.
-        doubtful: Pairs that dataflow suggests and that differ, while all that comes of them
-            agrees: most likely other steps on the way to one result.
+        doubtful: Pairs that dataflow suggests and that differ, though all that is computed from
+            them agrees. Most likely they are different steps on the way to one result.
     """
 
     layers: tuple[Layer, ...]
@@ -572,7 +535,7 @@ class Layers:
 
     @property
     def first(self) -> Layer | None:
-        """The first value that differs, in the original's order; None if none does."""
+        """The first value that differs, in the original's order; None if all agree."""
         return next((layer for layer in self.layers if not layer.ok), None)
 
     def counts(self) -> Counter[str]:
@@ -611,26 +574,25 @@ class Inside:
     """Two models that run on the same inputs, looked into.
 
     Args:
-        fed: The original and its inputs.
+        reference: The original and its inputs.
         candidate: The candidate.
         wirings: The main graphs of both.
-        seed: Which inputs to use.
+        judge: Compares values of the two, with optimisation off.
         cap: How many bytes of values to hold at once, of each model.
     """
 
     def __init__(
         self,
-        fed: Fed,
+        reference: Reference,
         candidate: ModelSource,
         wirings: tuple[Wiring, Wiring],
-        seed: int,
-        cap: int = DEFAULT_CAP,
+        judge: Judge,
+        cap: int,
     ) -> None:
-        self.seed = seed
         self.wirings = wirings
-        self.judge = fed.judge(REFERENCE_LEVEL, seed)
-        feeds = fed.feeds[seed]
-        self.streams = ValueStream(fed.source, feeds, cap), ValueStream(candidate, feeds, cap)
+        self.judge = judge
+        feeds = reference.feeds[judge.case]
+        self.streams = ValueStream(reference.source, feeds, cap), ValueStream(candidate, feeds, cap)
 
     def align(self) -> Alignment:
         """Find which values ought to be the same.
@@ -675,13 +637,13 @@ class Inside:
         dropped = len(doubtful)
         mine, other = (len(names) + dropped for names in alignment.unaligned())
         peak = max(stream.peak for stream in self.streams)
-        return Layers(kept, (mine, other), self.seed, peak, doubtful)
+        return Layers(kept, (mine, other), self.judge.case, peak, doubtful)
 
     def _meant(self, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-        """Leave out pairs that differ and yet lead to nothing that does.
+        """Leave out pairs that were never meant to be the same.
 
-        What dataflow aligned, and all that comes of it agrees again: the two are other steps on
-        the way to one result, and were not meant to be the same.
+        Dataflow aligned them, they differ, and all that is computed from them agrees again. So they
+        are different steps on the way to one result.
         """
         wiring = self.wirings[0]
         agreed = {layer.original for layer in layers if layer.ok}
@@ -715,7 +677,7 @@ class Inside:
 def boundaries(
     layers: Layers, at: Layer, wirings: tuple[Wiring, Wiring], shared: Mapping[str, str]
 ) -> tuple[set[int], set[int], dict[str, str]]:
-    """Return what computes *at* in both models from values that agree, and these values in pairs.
+    """Return the nodes that compute *at* in both models from values that agree, and these values.
 
     Args:
         layers: The comparison.

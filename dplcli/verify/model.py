@@ -1,13 +1,13 @@
-"""What a model says to whoever runs it: its interface, where its values go and what they are."""
+"""What can be read off a model before it runs: its signature, and what its values are for."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import onnx
 from onnx.external_data_helper import load_external_data_for_model
@@ -32,8 +32,10 @@ from dplcli.ir.operators import (
     WANTS_UNIT,
 )
 from dplcli.onnx_io import parse_model, read_model_file
+from dplcli.onnx_io.convert import graphs_of
 from dplcli.onnx_io.infer import INFERENCE_ERRORS, Expansion, infer_shapes
-from dplcli.verify.settings import TIMEOUT, Execution
+from dplcli.onnx_io.opset import all_nodes
+from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +57,7 @@ class Port:
 
     Attributes:
         name: Name of the value.
-        kind: What it holds; the other fields describe the tensor inside, if there is one.
+        kind: What it holds. The other fields describe the tensor inside, if there is one.
         dtype: Element type by number (`onnx.TensorProto.DataType`), 0 if unknown.
         shape: A number, a symbol or None per dimension; None if not even the rank is declared.
     """
@@ -67,7 +69,7 @@ class Port:
 
     @property
     def type_name(self) -> str:
-        """Element type as numpy calls it, within the kind if that is no tensor."""
+        """Element type as numpy calls it, after the kind if this is no tensor."""
         inner = dtype_name(self.dtype)
         return inner if self.kind == "tensor" else f"{self.kind} of {inner}"
 
@@ -83,7 +85,7 @@ class Port:
 
     @property
     def symbols(self) -> tuple[str | None, ...]:
-        """Per axis the name under which its size is chosen; None for a number."""
+        """The name under which the size of each axis is chosen; None for a fixed size."""
         return tuple(
             None if isinstance(dim, int) else dim or f"{self.name}:{axis}"
             for axis, dim in enumerate(self.shape or ())
@@ -109,13 +111,20 @@ def read_model(path: Path) -> onnx.ModelProto:
     return parse_model(read_model_file(path), path)[0]
 
 
+def model_of(source: ModelSource) -> onnx.ModelProto:
+    """Read what *source* runs, without its external data."""
+    if source.content is None:
+        return read_model(source.path)
+    return onnx.load_model_from_string(source.content)
+
+
 def read_whole(path: Path) -> onnx.ModelProto:
     """Read a model with its weights.
 
     Raises:
         ModelLoadError: There is no such file, or it does not hold a model.
         InvalidModelError: A name in it is not UTF-8.
-        OSError: Its external data cannot be read; onnx raises other things for that, too.
+        OSError: Its external data cannot be read. onnx raises other errors for that, too.
     """
     model = read_model(path)
     with text_path(path.parent) as folder:
@@ -126,8 +135,8 @@ def read_whole(path: Path) -> onnx.ModelProto:
 def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) -> None:
     """Refuse a model whose functions stand for far more nodes than it has.
 
-    onnxruntime puts functions in the place of their calls before it runs anything, calls in
-    functions included. Whoever sets a time limit of their own lets it try.
+    Before onnxruntime runs anything it puts functions in the place of their calls, calls inside
+    functions included. If the user sets a time limit, onnxruntime may try.
 
     Raises:
         VerificationError: It would take onnxruntime hours, or all memory.
@@ -144,7 +153,7 @@ def check_expansion(path: Path, model: onnx.ModelProto, execution: Execution) ->
 
 
 def input_ports(graph: onnx.GraphProto) -> tuple[Port, ...]:
-    """Return what has to be fed: the graph inputs that no initializer gives a default."""
+    """Return what has to be fed: the graph inputs without an initializer as their default."""
     given = {tensor.name for tensor in graph.initializer}
     given |= {tensor.values.name for tensor in graph.sparse_initializer}
     return tuple(port_of(info) for info in graph.input if info.name not in given)
@@ -156,7 +165,7 @@ def output_ports(graph: onnx.GraphProto) -> tuple[Port, ...]:
 
 
 def port_of(info: onnx.ValueInfoProto) -> Port:
-    """Describe one declared value; a sequence or optional by the tensor inside it."""
+    """Describe one declared value; of a sequence or optional, the tensor inside."""
     kind, inner = kind_of(info.type)
     field = inner.WhichOneof("value")
     if field == "tensor_type":
@@ -168,7 +177,7 @@ def port_of(info: onnx.ValueInfoProto) -> Port:
 
 
 def kind_of(declared: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto]:
-    """Return the outermost container of a type and what is innermost in it."""
+    """Return the outermost container of a type, and the innermost type in it."""
     match declared.WhichOneof("value"):
         case "tensor_type":
             return "tensor", declared
@@ -196,7 +205,7 @@ def dims_of(shape: onnx.TensorShapeProto) -> tuple[Dim, ...]:
 
 
 def signature_differences(original: onnx.GraphProto, candidate: onnx.GraphProto) -> list[str]:
-    """Name each difference in what the two take and give: names, order, types and ranks."""
+    """Name the differences of two signatures: in names, order, types and ranks."""
     return [
         *_differences("input", input_ports(original), input_ports(candidate)),
         *_differences("output", output_ports(original), output_ports(candidate)),
@@ -225,8 +234,8 @@ def _rank(port: Port) -> int:
 
 # Where a value goes inside a model: through subgraphs and through calls of local functions.
 #
-# Names of nested subgraphs are looked up together with those of the graph around them. A name that
-# is declared twice is therefore followed twice, which can only add consumers, never lose one.
+# The names of nested subgraphs and of the graph around them share one table. A name that is
+# declared twice is followed twice: that can add consumers, but never lose one.
 
 
 Dims = tuple[Dim, ...]
@@ -237,14 +246,15 @@ _LARGE = 1024
 
 
 class Body:
-    """What the nodes of a graph or function, and of the subgraphs inside it, say about names.
+    """What a graph or function, with the subgraphs inside it, says about its names.
 
     Attributes:
         consumers: The nodes that read a name, and in which slot.
         producers: The node that makes a name.
         constants: The tensor behind a name, where there is one.
         dims: Declared or inferred dimensions.
-        exits: Names outside a subgraph (or of a called function's outputs) that a name becomes.
+        exits: The names outside of a subgraph that a name becomes.
+        outputs: The outputs of the function that a name becomes, by number.
     """
 
     def __init__(self, nodes: Iterable[onnx.NodeProto], outputs: Iterable[str] = ()) -> None:
@@ -295,14 +305,19 @@ class Body:
             self.exits[info.name].append(outer)
 
 
+@dataclass(eq=False)
 class Frame:
-    """A body with what its formal inputs stand for: one per call that a walk enters."""
+    """A body at one place: that of the main graph, or of one call that a walk enters.
 
-    def __init__(self, body: Body, call: Call | None = None) -> None:
-        """Open *body* at the main graph, or for one *call*."""
-        self.body = body
-        self.call = call
-        self.opened: dict[int, Frame] = {}
+    Attributes:
+        body: The body.
+        call: What its formal inputs stand for; None in the main graph.
+        opened: The frames of the calls in it, by node.
+    """
+
+    body: Body
+    call: Call | None = None
+    opened: dict[int, Frame] = field(default_factory=dict)
 
     def dims(self, name: str) -> Dims | None:
         """Return the dimensions of *name* where they are known, here or at the caller."""
@@ -355,7 +370,7 @@ class Dataflow:
     """The main graph and the local functions of one model, indexed when first walked."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        """Index the main graph, with inferred shapes; *model* loses its large weights."""
+        """Index the main graph, with inferred shapes; *model* itself loses its large weights."""
         model = inferred(model)
         body = Body(model.graph.node)
         body.add_declarations(model.graph)
@@ -379,35 +394,62 @@ class Dataflow:
         return frame.opened[id(node)], formals
 
 
-class WalkState(Protocol):
-    """Where a walk stands: a value, and what is known of the way to it; hashable."""
+@dataclass(frozen=True)
+class Waypoint:
+    """A value on the way from an input to its consumers.
 
-    @property
-    def name(self) -> str:
-        """The value; "" for an omitted one."""
+    Attributes:
+        frame: Where it is.
+        name: Its name; "" for an omitted one.
+        offset: What was added to it since the input.
+        cast: Whether it changed its type since the input.
+        mixed: Whether a matrix product lies between.
+    """
+
+    frame: Frame
+    name: str
+    offset: int = 0
+    cast: bool = False
+    mixed: bool = False
 
 
-P = TypeVar("P", bound=WalkState)
-
-
-def walk(start: P, onward: Callable[[P], Iterable[P]], most: int) -> None:
-    """Visit each place that can be reached once; stop after so many, however large the graph.
+def follow(
+    flow: Dataflow,
+    name: str,
+    look: Callable[[Waypoint, onnx.NodeProto, int], Iterable[Waypoint]],
+    most: int,
+) -> None:
+    """Follow a graph input through subgraphs and calls; stop after so many values.
 
     Args:
-        start: Where to begin.
-        onward: Looks at a place, and says where one gets from it.
-        most: How many places to know of at the most.
+        flow: The model.
+        name: The input.
+        look: Looks at a node that reads a value in some slot, and says which values the walk goes
+            on to.
+        most: How many values to know of at the most, however large the graph.
     """
+    start = Waypoint(flow.main, name)
     pending, seen = [start], {start}
     while pending and len(seen) < most:
-        for place in onward(pending.pop()):
+        here = pending.pop()
+        reached = [
+            replace(here, frame=frame, name=n) for frame, n in leaving(here.frame, here.name)
+        ]
+        for node, slot in here.frame.body.consumers.get(here.name, ()):
+            if (entered := flow.enter(here.frame, node)) is not None:
+                frame, formals = entered
+                reached += [replace(here, frame=frame, name=n) for n in formals[slot : slot + 1]]
+            else:
+                reached += [replace(here, name=n) for n in entering(node, slot)]
+                reached += look(here, node, slot)
+        for place in reached:
             if place.name and place not in seen:
                 seen.add(place)
                 pending.append(place)
 
 
 def leaving(frame: Frame, name: str) -> Iterator[tuple[Frame, str]]:
-    """Yield the values that *name* becomes outside of its subgraph or function."""
+    """Yield the values outside of a subgraph or function that *name* becomes."""
     for outer in frame.body.exits.get(name, ()):
         yield frame, outer
     if frame.call is None:
@@ -426,10 +468,7 @@ def entering(node: onnx.NodeProto, slot: int) -> Iterator[str]:
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the graphs that *node* holds as attributes."""
-    for item in node.attribute:
-        if item.type == onnx.AttributeProto.GRAPH:
-            yield item.g
-        yield from item.graphs
+    return (graph for _, graph in graphs_of(node))
 
 
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
@@ -438,10 +477,10 @@ def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
 
 
 def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return *model* without its large weights and with inferred shapes, as far as onnx can.
+    """Return *model* without its large weights, with the shapes that onnx infers.
 
-    The argument loses its large weights too, so that a model is never held twice. Where inference
-    fails, the model's own declarations have to do.
+    *model* itself loses its large weights, so that they are never held twice. If inference fails,
+    there are only the shapes that the model declares.
     """
     for tensor in model.graph.initializer:
         if len(tensor.raw_data) > _LARGE:
@@ -458,7 +497,7 @@ def inferred(model: onnx.ModelProto) -> onnx.ModelProto:
 def small_values(
     tensor: onnx.TensorProto,
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
-    """Return the values of a tensor that holds them itself and is not empty, else None."""
+    """Return the values of a tensor; None if it is empty or they lie in another file."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL or 0 in tensor.dims:
         return None
     try:
@@ -467,14 +506,16 @@ def small_values(
         return None
 
 
-# Cutting a part out of a model, so that it runs alone on what flows into it there.
+# Cutting a part out of a model, so that it runs by itself on what flows into it.
 
 
 _STANDARD = frozenset({"", "ai.onnx"})
 
 
 class Wiring:
-    """Who makes and who reads what in the main graph of a model; bodies count for their node.
+    """Which node makes and which nodes read a value, in the main graph of a model.
+
+    What the bodies of a node read, the node reads.
 
     Args:
         model: The model, which is not changed.
@@ -495,7 +536,7 @@ class Wiring:
         self.outputs = {info.name for info in model.graph.output}
 
     def holders(self, names: Collection[str]) -> set[int]:
-        """Return the nodes that make one of *names*: themselves, in a body or in a function."""
+        """Return the nodes that make one of *names*, or in whose bodies or function it is made."""
         functions = {
             (function.domain, function.name)
             for function in self.model.functions
@@ -528,14 +569,17 @@ class Wiring:
         }
 
     def entering(self, nodes: Collection[int]) -> list[str]:
-        """Return what *nodes* read and neither make nor find among the initializers."""
+        """Return what *nodes* read that they do not make and that is no initializer."""
         made = {name for index in nodes for name in self.nodes[index].output}
         read = dict.fromkeys(name for index in sorted(nodes) for name in self.reads[index])
         own = self.initializers.keys() | self.sparse.keys() | made
         return [name for name in read if name not in own]
 
     def leaving(self, nodes: Collection[int]) -> list[str]:
-        """Return what *nodes* make and others read or the model returns; else their last values."""
+        """Return what *nodes* make that others read or the model returns.
+
+        If there is no such value, return those that nobody reads.
+        """
         found, last = [], []
         for index in sorted(nodes):
             for name in filter(None, self.nodes[index].output):
@@ -547,7 +591,7 @@ class Wiring:
         return found or last
 
     def between(self, start: Collection[str], end: Iterable[str]) -> set[int]:
-        """Return the nodes that *end* is computed by, from the values of *start* on."""
+        """Return the nodes that compute *end* from the values of *start*."""
         found: set[int] = set()
         pending = list(end)
         while pending:
@@ -563,7 +607,7 @@ class Wiring:
 def cut(
     wiring: Wiring, nodes: Collection[int], types: Mapping[str, onnx.TypeProto], ends: Sequence[str]
 ) -> onnx.ModelProto:
-    """Return a model of *nodes* alone, under the names that its values have.
+    """Return a model of *nodes* alone; values keep their names.
 
     Args:
         wiring: The model.
@@ -611,23 +655,19 @@ def _captured(graph: onnx.GraphProto) -> Iterator[str]:
 
 def _made(node: onnx.NodeProto) -> Iterator[str]:
     """Yield what a node makes, and what is made in its bodies."""
-    pending = [node]
-    while pending:
-        current = pending.pop()
-        yield from filter(None, current.output)
-        for graph in subgraphs(current):
-            pending.extend(graph.node)
+    yield from filter(None, node.output)
+    for graph in subgraphs(node):
+        yield from (name for inner in all_nodes(graph) for name in inner.output if name)
 
 
-# What a model that dpl wrote says of itself: which values it took over from the original.
+# Which values a model that dpl wrote took over from the original, as its metadata says.
 #
-# A rewrite leaves the names of the nodes that it replaced, a partition those of the nodes that a
-# call stands for (`dplcli.ir.model`). Files come from anywhere: what does not read is as good as
-# missing.
+# A rewrite notes the names of the nodes that it replaced. A partition notes the nodes that a call
+# stands for (`dplcli.ir.model`). Files come from anywhere: notes that cannot be read are ignored.
 
 
 class Logged(NamedTuple):
-    """A value that kept its name, and who made it before.
+    """A value that kept its name, and the nodes that may have made it before.
 
     Attributes:
         name: The value.
@@ -640,12 +680,12 @@ class Logged(NamedTuple):
     op_type: str = ""
 
     def is_made_by(self, node: onnx.NodeProto) -> bool:
-        """Whether *node*, of the original, may be who made the value."""
+        """Tell whether *node*, of the original, may have made the value."""
         return node.name in self.makers and self.op_type in {"", node.op_type}
 
 
 def logged_values(node: onnx.NodeProto) -> Iterator[Logged]:
-    """Yield the outputs of a node of the candidate that its metadata tells the origin of."""
+    """Yield the outputs of a node of the candidate whose origin its metadata tells."""
     metadata = {entry.key: entry.value for entry in node.metadata_props}
     if replaced := metadata.get(ORIGIN_KEY):
         makers = frozenset(replaced.split(", "))
@@ -656,7 +696,7 @@ def logged_values(node: onnx.NodeProto) -> Iterator[Logged]:
 
 
 def _entries(text: str) -> Iterator[Logged]:
-    """Yield what the nodes that a call stands for made."""
+    """Yield the values that were made by the nodes that a call stands for."""
     try:
         entries = json.loads(text or "[]")
     except (ValueError, RecursionError):
@@ -674,9 +714,9 @@ def _entries(text: str) -> Iterator[Logged]:
 
 # What whole numbers and booleans are for, told by where their influence ends.
 #
-# A mask reaches a softmax through casts, comparisons and arithmetic, without selecting anything; a
-# position reaches a sine or cosine, perhaps through a matrix of frequencies. Neither shows at the
-# operator that reads the input first: both are cast to float there, and multiplied.
+# A mask reaches a softmax through casts, comparisons and arithmetic, and selects nothing on the
+# way. A position reaches a sine or cosine, perhaps through a matrix of frequencies. The operator
+# that reads the input first tells neither: both are cast to float there, and multiplied.
 
 
 _MOST_PURPOSE_STATES = 4_000
@@ -700,46 +740,22 @@ class Purpose(Enum):
     ANGLE = "angle"
 
 
-@dataclass(frozen=True)
-class _PurposeState:
-    """A value on the way; *mixed* tells whether a matrix product lies between."""
-
-    frame: Frame
-    name: str
-    mixed: bool = False
-
-
 def purposes(flow: Dataflow, port: Port) -> set[Purpose]:
-    """Return whether *port* masks an attention or turns by an angle; nothing for other types."""
+    """Tell whether *port*, of whole numbers or booleans, is a mask of attention or an angle."""
     found: set[Purpose] = set()
-    if port.dtype not in _WHOLE:
-        return found
-    start = _PurposeState(flow.main, port.name)
-    walk(start, lambda place: _purpose_onward(flow, place, found), _MOST_PURPOSE_STATES)
-    return found
 
-
-def _purpose_onward(
-    flow: Dataflow, place: _PurposeState, found: set[Purpose]
-) -> Iterator[_PurposeState]:
-    for frame, name in leaving(place.frame, place.name):
-        yield _PurposeState(frame, name, place.mixed)
-    for node, slot in place.frame.body.consumers.get(place.name, ()):
-        if (entered := flow.enter(place.frame, node)) is not None:
-            frame, formals = entered
-            for name in formals[slot : slot + 1]:
-                yield _PurposeState(frame, name, place.mixed)
-            continue
-        if (node.op_type, slot) in MASK_SLOTS and not place.mixed:
+    def look(here: Waypoint, node: onnx.NodeProto, slot: int) -> Iterator[Waypoint]:
+        if (node.op_type, slot) in MASK_SLOTS and not here.mixed:
             found.add(Purpose.MASK)
         elif node.op_type in _TURNS:
             found.add(Purpose.ANGLE)
-        for name in entering(node, slot):
-            yield _PurposeState(place.frame, name, place.mixed)
         if _carries(node.op_type, slot):
-            mixed = place.mixed or node.op_type in _MIXES
-            for name in node.output:
-                yield _PurposeState(place.frame, name, mixed)
+            mixed = here.mixed or node.op_type in _MIXES
+            yield from (replace(here, name=name, mixed=mixed) for name in node.output)
+
+    if port.dtype in _WHOLE:
+        follow(flow, port.name, look, _MOST_PURPOSE_STATES)
+    return found
 
 
 def _carries(op_type: str, slot: int) -> bool:
@@ -748,9 +764,9 @@ def _carries(op_type: str, slot: int) -> bool:
 
 # Which values an input may take, read from the operators that consume it.
 #
-# An index has to lie inside the axis that it selects from, a mask is 0 or 1, Log wants a positive
-# number. The consumers are found by following the input through everything that moves values
-# without changing them: reshapes, casts, subgraphs, calls of local functions.
+# An index has to lie inside the axis that it selects from; a mask is 0 or 1; Log wants a positive
+# number. The input is followed to its consumers through everything that moves values and does not
+# change them: reshapes, casts, subgraphs, calls of local functions.
 
 
 _MOST_DOMAIN_STATES = 20_000
@@ -770,8 +786,8 @@ class Domain:
 
     Attributes:
         bounds: Axes from which it selects.
-        parts: Sizes of axes that it divides: its values add up to that.
-        uses: What else it is taken for.
+        parts: Sizes of axes that it divides into parts: its values add up to one of them.
+        uses: What else it is used for.
     """
 
     bounds: set[Bound] = field(default_factory=set)
@@ -779,49 +795,27 @@ class Domain:
     uses: set[Purpose] = field(default_factory=set)
 
 
-@dataclass(frozen=True)
-class _DomainState:
-    """A value on the way; *cast* tells whether it changed its type since the input."""
-
-    frame: Frame
-    name: str
-    offset: int = 0
-    cast: bool = False
-
-
 def input_domain(flow: Dataflow, port: Port) -> Domain:
     """Follow *port* to its consumers and collect what they allow.
 
-    The walk stops after a fixed number of values, so that a huge graph costs no more than a
-    large one; what lies behind is then not asked.
+    The walk stops after a fixed number of values, so that a huge graph costs no more than a large
+    one. Consumers beyond are not asked.
     """
     domain = Domain(uses=purposes(flow, port))
-    start = _DomainState(flow.main, port.name)
-    walk(start, lambda place: _domain_onward(flow, place, domain), _MOST_DOMAIN_STATES)
+
+    def look(here: Waypoint, node: onnx.NodeProto, slot: int) -> Iterator[Waypoint]:
+        _note(domain, here, node, slot)
+        if slot in VALUES_FROM.get(node.op_type, ()):
+            cast = here.cast or node.op_type == "Cast"
+            yield from (replace(here, name=name, cast=cast) for name in node.output)
+        elif (step := _constant_step(here.frame, node, slot)) is not None:
+            yield replace(here, name=node.output[0], offset=here.offset + step)
+
+    follow(flow, port.name, look, _MOST_DOMAIN_STATES)
     return domain
 
 
-def _domain_onward(flow: Dataflow, place: _DomainState, domain: Domain) -> Iterator[_DomainState]:
-    for frame, name in leaving(place.frame, place.name):
-        yield _DomainState(frame, name, place.offset, place.cast)
-    for node, slot in place.frame.body.consumers.get(place.name, ()):
-        if (entered := flow.enter(place.frame, node)) is not None:
-            frame, formals = entered
-            for name in formals[slot : slot + 1]:
-                yield _DomainState(frame, name, place.offset, place.cast)
-            continue
-        _note(domain, place, node, slot)
-        for name in entering(node, slot):
-            yield _DomainState(place.frame, name, place.offset, place.cast)
-        if slot in VALUES_FROM.get(node.op_type, ()):
-            cast = place.cast or node.op_type == "Cast"
-            for name in node.output:
-                yield _DomainState(place.frame, name, place.offset, cast)
-        elif (step := _constant_step(place.frame, node, slot)) is not None:
-            yield _DomainState(place.frame, node.output[0], place.offset + step, place.cast)
-
-
-def _note(domain: Domain, place: _DomainState, node: onnx.NodeProto, slot: int) -> None:
+def _note(domain: Domain, place: Waypoint, node: onnx.NodeProto, slot: int) -> None:
     key = (node.op_type, slot)
     if key in PART_SLOTS and not node.domain:
         dims = _data_dims(place.frame, node, 0)
@@ -860,22 +854,24 @@ def _limits(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
     data, axis = INDEXED[key]
     if not isinstance(axis, int):
         axis = frame.integer(node, axis[0], axis[1])
-    dims = _data_dims(frame, node, data)
-    return [dims[axis]] if -len(dims) <= axis < len(dims) else []
+    return _axis_size(frame, node, data, axis)
 
 
 def _longest(frame: Frame, node: onnx.NodeProto, slot: int) -> list[Dim]:
-    """Return the size that a length in input *slot* may reach: it is the last index, plus one."""
+    """Return the largest value of a length in input *slot*: the size of the axis that it cuts."""
     if (node.op_type, slot) not in LENGTHS or node.domain:
         return []
     data, switch, axes = LENGTHS[node.op_type, slot]
-    axis = axes[bool(frame.integer(node, switch, 0))]
-    dims = _data_dims(frame, node, data)
+    return _axis_size(frame, node, data, axes[bool(frame.integer(node, switch, 0))])
+
+
+def _axis_size(frame: Frame, node: onnx.NodeProto, slot: int, axis: int) -> list[Dim]:
+    dims = _data_dims(frame, node, slot)
     return [dims[axis]] if -len(dims) <= axis < len(dims) else []
 
 
 def _is_other_rotation(node: onnx.NodeProto, slot: int) -> bool:
-    """Tell the slot that holds no positions: onnxruntime's own operator has another order."""
+    """Tell whether this slot of a RotaryEmbedding holds no positions; it depends on the domain."""
     own = node.domain == "com.microsoft"
     return node.op_type == "RotaryEmbedding" and slot == (3 if own else 1)
 
@@ -896,10 +892,10 @@ def _constant_step(frame: Frame, node: onnx.NodeProto, slot: int) -> int | None:
     return -step if node.op_type == "Sub" else step
 
 
-# What a value is computed by, as a digest: equal digests, equal computations from equal inputs.
+# A digest of what computes a value: values with equal digests are computed alike from equal inputs.
 #
-# Names of nodes and of values do not enter, with the exception of graph inputs; attributes, weights
-# and bodies do. Identity is looked through, and where a constant is kept makes no difference.
+# Attributes, weights, bodies and the names of graph inputs enter it; other names do not. Identity
+# is looked through. It makes no difference where a constant is stored.
 
 
 Digests = dict[str, bytes]
@@ -993,7 +989,7 @@ class _Digester:
         return _hashed(*(found.get(i.name) or self._nothing_else() for i in graph.output))
 
     def _nothing_else(self) -> bytes:
-        """Return a digest that nothing else has, in no model."""
+        """Return a digest that no other value of any model has."""
         self.unique += 1
         return _hashed(b"unique", str((id(self), self.unique)).encode())
 
@@ -1010,7 +1006,7 @@ def _tensor(tensor: onnx.TensorProto) -> bytes:
 
 
 def _hashed(*parts: bytes) -> bytes:
-    """Return the digest of *parts*, of which no two lists run into each other."""
+    """Return the digest of *parts*; lengths enter it, so that parts never run into each other."""
     hasher = hashlib.blake2b(digest_size=16)
     for part in parts:
         hasher.update(len(part).to_bytes(8, "little"))
@@ -1025,7 +1021,7 @@ def _domain(domain: str) -> str:
 def same_digest(
     ours: Mapping[str, bytes], theirs: dict[str, bytes], names: Sequence[str]
 ) -> dict[str, str]:
-    """Return for each of *names* a value of the other model with its digest, each once."""
+    """Return for each of *names* a value of the other model with the same digest, none twice."""
     alike: dict[bytes, list[str]] = defaultdict(list)
     for name in reversed(theirs):
         alike[theirs[name]].append(name)

@@ -1,8 +1,9 @@
-"""What a check would notice: wrong models made on purpose, and outputs that say nothing."""
+"""The power of a check: wrong models made on purpose, and outputs that say nothing."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import onnx
@@ -12,10 +13,10 @@ from dplcli.ir.model import RULE_KEY
 from dplcli.ir.operators import ORDERED, RANDOM_OPS, REARRANGING, SET_BY_NUMBERS
 from dplcli.onnx_io.infer import INFERENCE_ERRORS, infer_shapes
 from dplcli.verify.compare import Judge
-from dplcli.verify.model import Dataflow, attribute, read_model, subgraphs
+from dplcli.verify.model import Dataflow, attribute, model_of, subgraphs
 from dplcli.verify.settings import Array, ModelSource, Outputs, Power, RunError, StoppedError
 
-# Changes of a model that change no result, whatever it is fed: they say nothing about a check.
+# Changes that change no result, whatever the model is fed. They say nothing about a check.
 
 
 _SPATIAL = 2
@@ -27,7 +28,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Idleness:
-    """What of a model cannot matter.
+    """Tells which attributes and weights of a model cannot matter.
 
     Args:
         model: The model.
@@ -56,8 +57,8 @@ class Idleness:
     def idle_axes(self, node: onnx.NodeProto, name: str) -> frozenset[int]:
         """Return the axes along which an attribute of a window cannot matter.
 
-        Dilations do not where the kernel has one element. Strides do not where the result has one,
-        or, of a transposed convolution, where the input has.
+        Dilations do not matter where the kernel has one element. Strides do not matter where the
+        result has one element; for a transposed convolution, where the input has one.
         """
         extents: list[tuple[int, ...]] = []
         if name == "dilations":
@@ -73,7 +74,8 @@ class Idleness:
     def is_key_bias(self, weight: str) -> bool:
         """Tell whether a weight is added to the keys of attention, and to nothing else.
 
-        It adds the same to the scores of all keys of a query, which Softmax does not see.
+        Such a bias adds the same number to the scores of all keys of a query, and Softmax ignores
+        what is added to all.
         """
         reader = self._only_reader(weight)
         if reader is None or len(self._shapes.get(weight, ())) != 1:
@@ -86,27 +88,25 @@ class Idleness:
         return self._scores_keys(node.output[0])
 
     def _scores_keys(self, name: str) -> bool:
-        """Tell whether a value is what attention compares its queries with."""
+        """Tell whether a value holds the keys of attention."""
         while (reader := self._only_reader(name)) is not None:
             node, slot = reader
             if node.op_type in _ATTENTION:
                 return slot == 1 and not any(item.name == "softcap" for item in node.attribute)
             if node.op_type == "MatMul":
                 return slot == 1 and self._becomes_a_share(node.output[0])
-            is_scaled = node.op_type in _SCALES and slot == 0 and self._is_scalar(node.input[1])
-            if slot or not (is_scaled or node.op_type in REARRANGING):
+            if slot or not (self._scales(node, slot) or node.op_type in REARRANGING):
                 return False
             name = node.output[0]
         return False
 
     def _becomes_a_share(self, name: str) -> bool:
-        """Tell whether scores go through Softmax, with a factor or a mask before it at the most."""
+        """Tell whether scores go to a Softmax, with nothing but factors and masks before it."""
         while (reader := self._only_reader(name)) is not None:
             node, slot = reader
             if node.op_type == "Softmax":
                 return all(item.i == -1 for item in node.attribute if item.name == "axis")
-            is_scaled = node.op_type in _SCALES and slot == 0 and self._is_scalar(node.input[1])
-            if not (is_scaled or node.op_type == "Add"):
+            if not (self._scales(node, slot) or node.op_type == "Add"):
                 return False
             name = node.output[0]
         return False
@@ -115,8 +115,11 @@ class Idleness:
         readers = self._readers.get(name, [])
         return readers[0] if len(readers) == 1 else None
 
-    def _is_scalar(self, name: str) -> bool:
-        return set(self._shapes.get(name, (0,))) <= {1}
+    def _scales(self, node: onnx.NodeProto, slot: int) -> bool:
+        """Tell whether a node multiplies what it reads in *slot* by a single number."""
+        if node.op_type not in _SCALES or slot:
+            return False
+        return set(self._shapes.get(node.input[1], (0,))) <= {1}
 
     def _extents(self, names: list[str]) -> list[tuple[int, ...]]:
         return [self._shapes[name][_SPATIAL:] for name in names if name in self._shapes]
@@ -127,7 +130,7 @@ def _known_shapes(model: onnx.ModelProto) -> Shapes:
     try:
         graph = infer_shapes(model)[0].graph
     except (*INFERENCE_ERRORS, EncodeError):
-        graph = model.graph  # too large, or not well typed: what is stated has to do
+        graph = model.graph  # too large, or badly typed: only declared shapes are known
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     for info in (*graph.input, *graph.value_info, *graph.output):
         if info.type.tensor_type.HasField("shape"):
@@ -138,11 +141,11 @@ def _known_shapes(model: onnx.ModelProto) -> Shapes:
 
 # Wrong models made on purpose, one change each, to learn what a check notices.
 #
-# Changed is what lies inside the regions that a tool wrote: bodies of partitions and their calls,
-# nodes that a rewrite put there; in a model without either, every node. A change is a weight
-# (whole, or its largest element), an attribute, two operands swapped, or an operator taken for
-# its neighbour. Of bodies of If, Loop and Scan only the weights are changed that they read: other
-# changes there make loops that do not end.
+# Changes are made where a tool was at work: in the bodies and calls of partitions, and in nodes
+# that a rewrite made. In a model without either, every node may change. A change is another weight
+# (as a whole, or its largest element), another attribute, two operands swapped, or one operator
+# taken for another. In bodies of If, Loop and Scan only weights change: other changes make endless
+# loops.
 
 
 Weights = dict[str, Array]
@@ -191,7 +194,7 @@ class NodePosition:
 
 @dataclass(frozen=True)
 class Regions:
-    """What may be changed, and what it is called."""
+    """The nodes that may be changed, and what to call them."""
 
     label: str
     places: tuple[NodePosition, ...]
@@ -199,30 +202,32 @@ class Regions:
 
 def regions_of(model: onnx.ModelProto) -> Regions:
     """Return the nodes inside what a tool wrote, or all nodes if nothing says so."""
-    written = [
+    written = {
         index
         for index, function in enumerate(model.functions)
         if any(entry.key in _PARTITION_KEYS for entry in function.metadata_props)
-    ]
+    }
     names = {(model.functions[i].domain, model.functions[i].name) for i in written}
-    places = [NodePosition(i, n) for i in written for n in range(len(model.functions[i].node))]
+    main = list(enumerate(model.graph.node))
+    inner = [
+        NodePosition(index, number)
+        for index, function in enumerate(model.functions)
+        for number in range(len(function.node))
+    ]
     calls = [
-        NodePosition(-1, index)
-        for index, node in enumerate(model.graph.node)
-        if (node.domain, node.op_type) in names
+        NodePosition(-1, index) for index, node in main if (node.domain, node.op_type) in names
     ]
     if calls:
-        return Regions("partitions", (*places, *calls))
-    rewritten = [
+        own = (place for place in inner if place.function in written)
+        return Regions("partitions", (*own, *calls))
+    rewritten = tuple(
         NodePosition(-1, index)
-        for index, node in enumerate(model.graph.node)
+        for index, node in main
         if any(entry.key == RULE_KEY for entry in node.metadata_props)
-    ]
+    )
     if rewritten:
-        return Regions("rewritten nodes", tuple(rewritten))
-    everywhere = [NodePosition(-1, index) for index in range(len(model.graph.node))]
-    bodies = [NodePosition(i, n) for i, f in enumerate(model.functions) for n in range(len(f.node))]
-    return Regions("whole model", (*everywhere, *bodies))
+        return Regions("rewritten nodes", rewritten)
+    return Regions("whole model", (*(NodePosition(-1, index) for index, _ in main), *inner))
 
 
 def changes(
@@ -230,8 +235,8 @@ def changes(
 ) -> Iterator[_Change]:
     """Yield random changes without end, or none if there is nothing to change.
 
-    Each is applied to a fresh copy of *model* and *weights*, and says in words what it did; it
-    says '' if it could do nothing.
+    Each change is applied to a fresh copy of *model* and *weights*. It returns in words what it
+    did, '' if it could do nothing.
     """
     places = regions_of(model).places
     idleness = Idleness(model)
@@ -262,7 +267,7 @@ def _weight_sites(
     places: tuple[NodePosition, ...],
     idleness: Idleness,
 ) -> list[_Site]:
-    """Return the weights that the places read from outside, or hold as constants."""
+    """Return changes of the weights that the places read, or hold as constants."""
     tensors = {t.name: i for i, t in enumerate(model.graph.initializer)}
     found: dict[str, _Site] = {}
     constants: list[_Site] = []
@@ -271,19 +276,19 @@ def _weight_sites(
         if node.op_type == "Constant" and any(a.name == "value" for a in node.attribute):
             tensor = next(a.t for a in node.attribute if a.name == "value")
             if tensor.data_type in _FLOATS and _is_here(tensor):
-                constants.append(_constant_site(place))
+                constants.append(_tensor_site(partial(_constant_at, place), whole=True))
         for name, whole in _reads(node) if place.function < 0 else ():
             if idleness.is_key_bias(name):
                 continue
             if name in weights:
                 found[name] = _refilled_site(name, whole=whole)
             elif name in tensors and _is_weight(model.graph.initializer[tensors[name]]):
-                found[name] = _tensor_site(tensors[name], whole=whole)
+                found[name] = _tensor_site(partial(_initializer_at, tensors[name]), whole=whole)
     return [*found.values(), *constants]
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[tuple[str, bool]]:
-    """Yield what a node or its bodies compute with, and whether only some of it may be used."""
+    """Yield what a node and its bodies compute with, and whether they may use only a part of it."""
     if node.op_type not in SET_BY_NUMBERS:
         yield from ((name, node.op_type in _TABLES) for name in node.input)
     for body in subgraphs(node):
@@ -310,29 +315,31 @@ def _refilled_site(name: str, *, whole: bool) -> _Site:
     return change
 
 
-def _tensor_site(index: int, *, whole: bool) -> _Site:
+def _tensor_site(
+    find: Callable[[onnx.ModelProto], tuple[str, onnx.TensorProto]], *, whole: bool
+) -> _Site:
     def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
-        tensor = model.graph.initializer[index]
+        label, tensor = find(model)
         values, what = _changed(onnx.numpy_helper.to_array(tensor), rng, whole=whole)
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-        return f"weight {tensor.name!r} {what}" if what else ""
+        return f"{label} {what}" if what else ""
 
     return change
 
 
-def _constant_site(place: NodePosition) -> _Site:
-    def change(model: onnx.ModelProto, _: Weights, rng: np.random.Generator) -> str:
-        node = place.find(model)
-        tensor = next(a.t for a in node.attribute if a.name == "value")
-        values, what = _changed(onnx.numpy_helper.to_array(tensor), rng, whole=True)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-        return f"constant {node.output[0]!r} {what}" if what else ""
+def _initializer_at(index: int, model: onnx.ModelProto) -> tuple[str, onnx.TensorProto]:
+    tensor = model.graph.initializer[index]
+    return f"weight {tensor.name!r}", tensor
 
-    return change
+
+def _constant_at(place: NodePosition, model: onnx.ModelProto) -> tuple[str, onnx.TensorProto]:
+    node = place.find(model)
+    tensor = next(a.t for a in node.attribute if a.name == "value")
+    return f"constant {node.output[0]!r}", tensor
 
 
 def _changed(values: Array, rng: np.random.Generator, *, whole: bool) -> tuple[Array, str]:
-    """Return other values, and what is other about them; '' if nothing is."""
+    """Return changed values and what changed, in words; '' if nothing did."""
     if values.dtype.kind != "f":
         rolled = np.roll(values, 1)
         return (rolled, "rolled by one") if (rolled != values).any() else (values, "")
@@ -383,7 +390,7 @@ def _attribute_site(place: NodePosition, index: int, idle: frozenset[int]) -> _S
 
 
 def _difference(name: str, before: object, after: object) -> str:
-    """Say what became of an attribute; of a long list, what became of its elements."""
+    """Say how an attribute changed; of a long list, name only the elements that changed."""
     match before, after:
         case [*old], [*new] if len(old) > _MOST_SHOWN:
             pairs = enumerate(zip(old, new, strict=True))
@@ -399,7 +406,7 @@ def _change_attribute(
     elif item.type == onnx.AttributeProto.INT:
         item.i = 1 - item.i if item.i in {0, 1} else item.i + int(rng.choice((-1, 1)))
     elif item.name == "pads":
-        # Kept in sum, so that the shape stays.
+        # The sum stays the same, and so does the shape.
         half = len(item.ints) // 2
         axis = int(rng.integers(half)) if half else 0
         if half and item.ints[axis + half] > 0:
@@ -451,7 +458,7 @@ def _neighbour_site(place: NodePosition) -> _Site:
 # Measuring the power of a check: how many wrong models would it have refused?
 
 
-# Draws per mutant asked for: many changes make a model that onnxruntime refuses.
+# Tries per mutant asked for: onnxruntime refuses many of the changed models.
 _PATIENCE = 10
 
 
@@ -468,11 +475,7 @@ def measure_power(
             Raises RunError if onnxruntime does not run it.
     """
     given = dict(candidate.weights or {})
-    model = (
-        read_model(candidate.path)
-        if candidate.content is None
-        else onnx.load_model_from_string(candidate.content)
-    )
+    model = model_of(candidate)
     tried: set[str] = set()
     caught = 0
     missed: list[str] = []
@@ -502,11 +505,11 @@ def measure_power(
 
 
 def blind_outputs(judge: Judge, runs: Sequence[Outputs]) -> tuple[str, ...]:
-    """Return the outputs that *judge* would take for equal whatever the input was.
+    """Return the outputs that *judge* finds equal for all inputs.
 
     Args:
         judge: The tolerances in force.
-        runs: The original's outputs for different inputs, two at least.
+        runs: The original's outputs for different inputs, at least two.
     """
     first, *others = runs
     return tuple(
@@ -541,7 +544,7 @@ def value_warnings(runs: Sequence[Outputs], blind: Sequence[str]) -> list[str]:
 
 
 def random_warnings(flow: Dataflow) -> list[str]:
-    """Name an operator that draws numbers without a seed: no comparison is fair to that."""
+    """Warn of an operator that draws numbers without a seed: it cannot be compared fairly."""
     for node in flow.main.body.nodes():
         if node.op_type in RANDOM_OPS and attribute(node, "seed") is None:
             return [f"the model draws random numbers ({node.op_type} {node.output[0]!r})"]

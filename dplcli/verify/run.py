@@ -17,9 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any, Literal, Protocol, cast
 
 import numpy as np
@@ -39,11 +37,12 @@ from dplcli.verify.settings import (
     is_exotic,
 )
 
-# Messages between dpl and its workers: a line of JSON, and arrays in shared memory.
+# Messages between dpl and its workers: JSON, and arrays in shared memory.
 #
-# Each message is a length, a JSON object, and at most one file descriptor. That stands for a file
-# without a name which holds the arrays one after another: the receiver maps it and looks at them in
-# place. Nothing is unpickled, and nothing is left behind whoever dies when.
+# Each message is a length, a JSON object, and at most one file descriptor. The descriptor stands
+# for a file without a name, which holds the arrays one after another. The receiver maps the file
+# and reads the arrays in place. Nothing is unpickled, and no file is left behind, whichever side
+# dies.
 
 
 Header = dict[str, Any]
@@ -201,12 +200,12 @@ def _array(memory: mmap.mmap | bytes, place: Header) -> Array:
     return raw.view(dtype).reshape(shape)
 
 
-# Processes that run models for us: started, reused, limited, and always taken away again.
+# Processes that run models for us: started, used again, limited, and always ended.
 #
-# A worker runs one model at a time. One that only ever ran plain models, on the CPU and without
-# libraries or a memory limit, is used again for the next session, so onnxruntime is loaded once.
-# Workers are children in process groups of their own: Ctrl-C reaches dpl, and dpl ends them. They
-# end by themselves when dpl is killed.
+# A worker runs one model at a time. It is used again for the next session if it only ever ran plain
+# models: on the CPU, without libraries and without a memory limit. So onnxruntime is loaded once.
+# Each worker is a child in a process group of its own: Ctrl-C reaches dpl, and dpl ends the worker.
+# Workers end by themselves when dpl is killed.
 
 
 _START = "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
@@ -319,7 +318,7 @@ class Worker:
         self._is_ready = True
 
     def _cause_of_death(self) -> tuple[str, str | None]:
-        """Say how the process ended, which it did or is about to do."""
+        """Say how the process ended; it may be about to end still."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE)
         code = self._process.poll()
@@ -340,9 +339,10 @@ class Worker:
 
 
 def _pass_on(said: IO[bytes]) -> None:
-    """Print what a worker, and libraries in it, say: on our standard error, whatever that is now.
+    """Print what a worker and the libraries in it say, on what is our standard error now.
 
-    They do not write there themselves: a message that quotes a model must not reach a terminal.
+    They do not write to the terminal themselves: a message may quote a model, and what a model
+    says has to be escaped first.
     """
     with said:
         for line in said:
@@ -353,9 +353,9 @@ def _pass_on(said: IO[bytes]) -> None:
 class _Pool:
     """Workers that wait for their next model.
 
-    Workers come back when the garbage collector finds that nobody holds a session any more, which
-    can be at any time: while this very thread is inside one of the methods, too. So whoever gives
-    one back waits for nobody; what cannot be settled at once is settled by the next call.
+    A worker comes back when the garbage collector finds that nobody holds its session any more.
+    That can be at any time, even while this very thread is inside one of the methods. So giving
+    back never waits for the lock: what cannot be settled at once is settled by the next call.
     """
 
     def __init__(self) -> None:
@@ -373,6 +373,7 @@ class _Pool:
                 self._idle.append(Worker())
 
     def take(self) -> Worker:
+        """Return a worker that runs nothing else."""
         with self._lock:
             self._settle()
             while self._idle and not self._idle[-1].is_alive:
@@ -382,6 +383,7 @@ class _Pool:
             return worker
 
     def give(self, worker: Worker, *, reusable: bool) -> None:
+        """Take *worker* back, for others to use or to be ended."""
         self._returned.append((worker, reusable))
         if self._lock.acquire(blocking=False):
             try:
@@ -390,7 +392,7 @@ class _Pool:
                 self._lock.release()
 
     def _settle(self) -> None:
-        """Let others have what was given back, or end it."""
+        """Make workers that were given back idle, or end them."""
         self._forget_in_a_fork()
         while self._returned:
             worker, reusable = self._returned.popleft()
@@ -404,6 +406,7 @@ class _Pool:
                 worker.kill()
 
     def clear(self) -> None:
+        """End every worker, as at the end of the program."""
         if os.getpid() != self._owner:
             return
         for worker in [*self._idle, *self._busy]:
@@ -427,37 +430,9 @@ def warm_up() -> None:
         _POOL.warm_up()
 
 
-def take_worker() -> Worker:
-    """Return a worker that runs nothing else."""
-    return _POOL.take()
-
-
-def give_back(worker: Worker, *, reusable: bool) -> None:
-    """Let others have *worker*, or end it."""
-    _POOL.give(worker, reusable=reusable)
-
-
-def end_workers() -> None:
-    """End every worker, as at the end of the program."""
-    _POOL.clear()
-
-
-def try_in_worker(libraries: Sequence[Path], provider: str, timeout: float | None) -> None:
-    """Look for a provider, and load custom operators, where it does no harm.
-
-    Raises:
-        UsageError: onnxruntime does not have the provider; a file is no library, or one without
-            ``RegisterCustomOps``, or loading it crashes.
-    """
-    worker = take_worker()
-    doing = f"loading {', '.join(map(str, libraries))}"
-    names = [str(library.resolve()) for library in libraries]
-    try:
-        worker.ask({"do": "try", "libraries": names, "provider": provider}, (), doing, timeout)
-    except StoppedError as error:
-        raise UsageError(f"--custom-ops: {error.message}") from error
-    finally:
-        give_back(worker, reusable=False)
+take_worker = _POOL.take
+give_back = _POOL.give
+end_workers = _POOL.clear
 
 
 # A model that can be run: in a process of its own, or in ours. onnxruntime is loaded when used.
@@ -468,8 +443,11 @@ _MORE_MEMORY = "give it more: --memory-limit"
 Kind = Literal["onnxruntime", "reference"]
 
 
-class _Engine(Protocol):
-    def run(self, feeds: Mapping[str, Feed]) -> Outputs: ...
+class Engine(Protocol):
+    """What runs one model."""
+
+    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
+        """Return every output of the model."""
 
 
 class Runner:
@@ -483,17 +461,9 @@ class Runner:
             StoppedError: The process crashed, or took longer than allowed.
             UsageError: onnxruntime does not have the provider, or does not know an option.
         """
-        self._engine: _Engine
-        if source.execution.isolated and IS_POSSIBLE:
-            self._engine = _Remote(source, level, engine)
-        elif engine == "reference":
-            from dplcli.verify.engines import ReferenceSession  # noqa: PLC0415  # loads onnx
-
-            self._engine = ReferenceSession(source)
-        else:
-            from dplcli.verify.engines import Session  # noqa: PLC0415  # loads onnxruntime
-
-            self._engine = Session(source, level)
+        is_remote = source.execution.isolated and IS_POSSIBLE
+        create = _Remote if is_remote else _engine_here
+        self._engine: Engine = create(source, level, engine)
 
     def run(self, feeds: Mapping[str, Feed]) -> Outputs:
         """Return every output of the model.
@@ -505,10 +475,17 @@ class Runner:
         return self._engine.run(feeds)
 
 
+def _engine_here(source: ModelSource, level: str, engine: Kind) -> Engine:
+    from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
+
+    is_reference = engine == "reference"
+    return engines.ReferenceSession(source) if is_reference else engines.Session(source, level)
+
+
 def open_original(
     source: ModelSource, libraries: Sequence[Path], create: Callable[[ModelSource], Runner]
 ) -> tuple[ModelSource, Runner]:
-    """Create the session that is right by definition, without custom operators if it can be.
+    """Create the original's session, without custom operators if it runs without.
 
     Args:
         source: The original.
@@ -516,7 +493,7 @@ def open_original(
         create: Creates a session.
 
     Raises:
-        VerificationError: onnxruntime does not run it with them either.
+        VerificationError: onnxruntime does not run it, with custom operators or without.
     """
     problem: RunError | None = None
     for attempt in [source, replace(source, libraries=tuple(libraries))][: 1 + bool(libraries)]:
@@ -527,28 +504,28 @@ def open_original(
     raise VerificationError(f"onnxruntime does not run the original model: {problem}") from problem
 
 
-def run_seeds(
-    runner: Runner, feeds: Mapping[int, Mapping[str, Feed]], seeds: Sequence[int]
+def run_cases(
+    runner: Runner, feeds: Mapping[int, Mapping[str, Feed]], cases: Sequence[int]
 ) -> dict[int, Outputs]:
-    """Return the outputs for every seed.
+    """Return the outputs for every case.
 
     Raises:
-        RunError: onnxruntime does not accept the inputs of a seed, or fails on the way.
-        StoppedError: The process crashed, or took longer than allowed; the message says at which
-            seed.
+        RunError: onnxruntime does not accept the inputs of a case, or fails on the way.
+        StoppedError: The process crashed, or took longer than allowed; the message says in which
+            case.
     """
     found = {}
-    for seed in seeds:
+    for case in cases:
         try:
-            found[seed] = runner.run(feeds[seed])
+            found[case] = runner.run(feeds[case])
         except StoppedError as error:
-            doing = f"{error.doing}, seed {seed}"
+            doing = f"{error.doing}, seed {case}"
             raise StoppedError(error.how, doing, hint=error.hint) from error
     return found
 
 
 class _Remote:
-    """A session in a worker; the worker is given back when nobody holds this any more."""
+    """A session in a worker; the worker is given back when nobody holds the session any more."""
 
     def __init__(self, source: ModelSource, level: str, engine: Kind) -> None:
         execution = source.execution
@@ -603,16 +580,25 @@ def check_setup(libraries: Sequence[Path], execution: Execution) -> None:
             raise UsageError(f"--custom-ops {library}: there is no such file")
     if not libraries and execution.provider == CPU:
         return
-    if execution.isolated and IS_POSSIBLE:
-        try_in_worker(libraries, execution.provider, execution.timeout)
-        return
-    from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
+    if not (execution.isolated and IS_POSSIBLE):
+        from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
 
-    engines.check_provider_and_libraries(libraries, execution.provider)
+        engines.check_provider_and_libraries(libraries, execution.provider)
+        return
+    worker = take_worker()
+    names = [str(library.resolve()) for library in libraries]
+    header = {"do": "try", "libraries": names, "provider": execution.provider}
+    doing = f"loading {', '.join(map(str, libraries))}"
+    try:
+        worker.ask(header, (), doing, execution.timeout)
+    except StoppedError as error:
+        raise UsageError(f"--custom-ops: {error.message}") from error
+    finally:
+        give_back(worker, reusable=False)
 
 
 def _described(source: ModelSource, arrays: list[Array]) -> Header:
-    """Return what a worker needs to know of a source; large parts go to *arrays*."""
+    """Describe a source for a worker; large parts go to *arrays*."""
     content: int | None = None
     weights: dict[str, int] | None = None
     if source.content is not None:
@@ -636,7 +622,7 @@ def _described(source: ModelSource, arrays: list[Array]) -> Header:
 
 
 def _placed(feed: Feed, arrays: list[Array]) -> int | list[int] | None:
-    """Add a feed to *arrays*, and return where it is."""
+    """Add a feed to *arrays*, and return its places there."""
     if feed is None:
         return None
     values = feed if isinstance(feed, list) else [feed]
@@ -645,31 +631,29 @@ def _placed(feed: Feed, arrays: list[Array]) -> int | list[int] | None:
     return places if isinstance(feed, list) else places[0]
 
 
-# The process that runs models for dpl: what crashes here is a verdict there.
+# The process that runs models for dpl. A crash here is an answer there, and harms nothing else.
 #
-# It reads messages from a socket (see `dplcli.verify.run`), one at a time: *open* creates a session
-# in place of the last one, *run* feeds it, *try* looks for a provider and loads libraries, *close*
-# forgets the session, without an answer. It ends when dpl does, whatever it is busy with.
+# It reads messages from a socket, one at a time:
+#
+# - *open* creates a session in place of the last one;
+# - *run* feeds it;
+# - *try* looks for a provider and loads libraries;
+# - *close* forgets the session, and has no answer.
+#
+# The process ends when dpl does, whatever it is busy with.
 
 
 _MEGABYTE = 1 << 20
 _FAILED = 70
 
 
-class Engine(Protocol):
-    """What can run a model that it was made for."""
-
-    def run(self, feeds: Mapping[str, Feed]) -> Outputs:
-        """Return every output of the model."""
-
-
 def main(descriptor: int) -> None:
-    """Serve until the other side closes the socket, and leave without farewell."""
+    """Serve until the other side closes the socket, then end at once."""
     try:
         _prepare()
         serve(socket.socket(fileno=descriptor))
     except ClosedError:
-        os._exit(0)  # a library's clean-up is no part of any verdict
+        os._exit(0)  # a library that crashes in its clean-up changes no answer
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
     except BaseException:  # noqa: BLE001  # nobody above can help
@@ -711,37 +695,29 @@ def serve(at: socket.socket) -> None:
         header, arrays = receive(at)
         if header["do"] in {"open", "close"}:
             engine = None
-        if header["do"] == "open":
-            engine = _answer(at, partial(_open, engines, header, arrays))
-        elif header["do"] == "try":
-            libraries = [Path(name) for name in header["libraries"]]
-            _answer(
-                at, partial(engines.check_provider_and_libraries, libraries, header["provider"])
-            )
-        elif header["do"] == "run" and engine is not None:
-            _run(at, engine, header, arrays)
-        del arrays
+        answer: Header = {}
+        given: list[Array] = []
+        try:
+            match header["do"]:
+                case "open":
+                    engine = _open(header, arrays)
+                case "try":
+                    libraries = [Path(name) for name in header["libraries"]]
+                    engines.check_provider_and_libraries(libraries, header["provider"])
+                case "run" if engine is not None:
+                    answer, given = _run(engine, header, arrays)
+                case _:
+                    continue
+        except RunError as error:
+            kind = "memory" if isinstance(error, ShortageError) else "run"
+            answer = {"error": kind, "message": str(error)}
+        except UsageError as error:
+            answer = {"error": "usage", "message": error.message, "hint": error.hint}
+        send(at, answer, given)
+        del arrays, given
 
 
-def _answer(at: socket.socket, work: Callable[[], Engine | None]) -> Engine | None:
-    """Do *work*, and say that it is done, or why not."""
-    try:
-        made = work()
-    except RunError as error:
-        send(at, {"error": _kind_of(error), "message": str(error)})
-    except UsageError as error:
-        send(at, {"error": "usage", "message": error.message, "hint": error.hint})
-    else:
-        send(at, {})
-        return made
-    return None
-
-
-def _kind_of(error: RunError) -> str:
-    return "memory" if isinstance(error, ShortageError) else "run"
-
-
-def _open(engines: ModuleType, header: Header, arrays: Sequence[Array]) -> Engine:
+def _open(header: Header, arrays: Sequence[Array]) -> Engine:
     execution = Execution(
         provider=header["provider"],
         options=tuple((key, text) for key, text in header["options"]),
@@ -757,16 +733,11 @@ def _open(engines: ModuleType, header: Header, arrays: Sequence[Array]) -> Engin
     )
     if execution.memory_limit is not None:
         _limit_memory(execution.memory_limit)
-    if header["engine"] == "reference":
-        from dplcli.verify.engines import ReferenceSession  # noqa: PLC0415  # loads onnx
-
-        return ReferenceSession(source)
-    session: Engine = engines.Session(source, header["level"])
-    return session
+    return _engine_here(source, header["level"], header["engine"])
 
 
 def _limit_memory(megabytes: int) -> None:
-    """Allow so much private memory beyond what is taken by now."""
+    """Allow this much private memory beyond what is in use now."""
     import resource  # noqa: PLC0415  # not on Windows
 
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
@@ -778,22 +749,18 @@ def _limit_memory(megabytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
-def _run(at: socket.socket, engine: Engine, header: Header, arrays: Sequence[Array]) -> None:
+def _run(engine: Engine, header: Header, arrays: Sequence[Array]) -> tuple[Header, list[Array]]:
     feeds: dict[str, Feed] = {
         name: [arrays[each] for each in place]
         if isinstance(place, list)
         else (None if place is None else arrays[place])
         for name, place in header["feeds"].items()
     }
-    try:
-        outputs = engine.run(feeds)
-        given = [leaf.data for leaves in outputs.values() for leaf in leaves]
-        places = iter(range(len(given)))
-        described = [
-            [name, [[leaf.label, leaf.dtype, next(places)] for leaf in leaves]]
-            for name, leaves in outputs.items()
-        ]
-    except RunError as error:
-        send(at, {"error": _kind_of(error), "message": str(error)})
-        return
-    send(at, {"outputs": described}, given)
+    outputs = engine.run(feeds)
+    given = [leaf.data for leaves in outputs.values() for leaf in leaves]
+    places = iter(range(len(given)))
+    described = [
+        [name, [[leaf.label, leaf.dtype, next(places)] for leaf in leaves]]
+        for name, leaves in outputs.items()
+    ]
+    return {"outputs": described}, given

@@ -1,4 +1,4 @@
-"""What a verification is asked and answers, and what a run takes and gives: values only."""
+"""What the check is asked and answers, and what a run takes and gives: values only."""
 
 import math
 import sys
@@ -12,12 +12,14 @@ import numpy.typing as npt
 
 from dplcli.errors import UsageError, VerificationError, did_you_mean
 
-# A third opinion where two models differ: whom does onnx's reference evaluator agree with?
+# A third opinion where two models differ: that of onnx's reference evaluator.
 #
-# Two questions are put to it. Fed what the original was fed, does the original give in the
-# evaluator what it gave in onnxruntime, or what the candidate gave? And do both models agree with
-# each other in the evaluator? If they do, the files say the same, and the difference is
-# onnxruntime's.
+# It is asked two questions, with the same inputs as onnxruntime:
+#
+# - The original runs in the evaluator. Does it give what the original gave in onnxruntime, or what
+#   the candidate gave there?
+# - Both models run in the evaluator. Do they agree with each other? Then the files say the same,
+#   and the difference is onnxruntime's.
 
 
 Side = Literal["original", "candidate", "both", "neither"]
@@ -30,8 +32,9 @@ class Opinion:
     Attributes:
         output: Name of the output.
         level: Optimisation level at which it failed.
-        seed: Seed of the inputs.
-        agrees_with: Which results it agrees with within the tolerance; None if it has no opinion.
+        seed: Number of the case (`VerificationResult.cases`).
+        agrees_with: Whose results agree with its own within the tolerance; None if it has no
+            opinion.
         models_agree: Whether the evaluator gives the same for both models; None if not known.
         problem: Why it has no opinion, or none of the candidate.
     """
@@ -43,12 +46,8 @@ class Opinion:
     models_agree: bool | None = None
     problem: str = ""
 
-    def to_json(self) -> dict[str, object]:
-        """Return the fields in a fixed order."""
-        return dict(vars(self))
-
     def __str__(self) -> str:
-        """Return what a reader is told."""
+        """Return the opinion as a sentence."""
         where = f"{self.output} at level {self.level}, seed {self.seed}"
         if self.agrees_with is None:
             return (
@@ -72,7 +71,7 @@ class Opinion:
 
 
 InputFunction = Callable[[int], object]
-"""Called with a seed, returns a mapping from input names to arrays."""
+"""Takes a seed and returns a mapping from input names to arrays."""
 
 CORNERS = ("zeros", "negative", "large", "denormal")
 """The corner values that are tried, in this order."""
@@ -80,10 +79,10 @@ CORNERS = ("zeros", "negative", "large", "denormal")
 
 @dataclass(frozen=True, kw_only=True)
 class InputRequest:
-    """What the inputs of a comparison shall be, as far as somebody said so.
+    """What the user wants the inputs to be.
 
-    What nobody said is made up: an input that neither *given* nor *function* covers is drawn from
-    the range of *ranges*, or else from the one that the model's operators suggest.
+    The rest is made up: an input that neither *given* nor *function* covers is drawn from its range
+    in *ranges*, or else from the range that the model's operators suggest.
 
     Attributes:
         given: A .npz or .npy file, a .pb file, or a folder of them (see `verify.inputs`).
@@ -95,8 +94,8 @@ class InputRequest:
         save: Where to write what was fed, as .npz.
 
     Raises:
-        UsageError: Two sources, an input that is drawn from an empty or endless range, a negative
-            dimension, a file to write that is no .npz or whose folder is missing.
+        UsageError: There are two sources, a range is empty or endless, a dimension is negative, or
+            the file to write is no .npz or has no folder.
     """
 
     given: Path | None = None
@@ -108,7 +107,7 @@ class InputRequest:
     save: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant, before any work is done."""
+        """Refuse impossible wishes before any work is done."""
         if self.given is not None and self.function is not None:
             raise UsageError("inputs come from a file or from a function, not from both")
         for name, (low, high) in self.ranges.items():
@@ -148,7 +147,7 @@ _TRUTH = {"1": "1", "true": "1", "on": "1", "0": "0", "false": "0", "off": "0"}
 CPU = "CPUExecutionProvider"
 TIMEOUT = 3600.0
 
-# More than any machine can count to, and less than its clocks and limits can hold.
+# More than anybody waits for or has, and less than clocks and limits of the system can hold.
 _MOST_SECONDS, _MOST_MEGABYTES = 10**9, 10**9
 
 
@@ -157,18 +156,17 @@ class Execution:
     """How to run a model in onnxruntime.
 
     Attributes:
-        isolated: Whether it runs in a process of its own, so that a crash of the runtime, or of a
-            kernel, stops that process and not ours. Limits need it.
-        provider: The execution provider that takes what it can of the graph; the CPU takes the
-            rest.
-        options: Attributes of onnxruntime's SessionOptions, or (with a dot in the name) entries of
-            its session configuration, as text.
+        isolated: Whether it runs in a process of its own. A crash of onnxruntime or of a kernel
+            then ends that process and not ours. Limits need it.
+        provider: The execution provider. It takes what it can of the graph, the CPU the rest.
+        options: Attributes of onnxruntime's SessionOptions as text. A name with a dot is an entry
+            of its session configuration.
         timeout: Seconds for each step: to create a session, to run it once. None for no limit.
         memory_limit: Megabytes for the model and its run, beyond what onnxruntime takes by itself.
 
     Raises:
-        UsageError: A limit is no positive number, or cannot be kept here; an option is unknown, or
-            has no such value.
+        UsageError: A limit is not positive or cannot be kept here, or an option or its value is
+            unknown.
     """
 
     isolated: bool = True
@@ -178,7 +176,7 @@ class Execution:
     memory_limit: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant, or not be kept, before any work is done."""
+        """Refuse impossible options and limits before any work is done."""
         read = tuple((key, _read_option(key, text)) for key, text in self.options)
         object.__setattr__(self, "options", read)
         if self.timeout is not None and not self.timeout > 0:
@@ -207,7 +205,7 @@ class Execution:
         return self.provider == CPU and not self.options
 
     def plain(self) -> "Execution":
-        """Return the same limits, on the CPU and without options: how a reference runs."""
+        """Return how the original runs: on the CPU, without options, within the same limits."""
         return replace(self, provider=CPU, options=())
 
 
@@ -236,7 +234,7 @@ def _read_option(key: str, text: str) -> str:
     raise UsageError(f"{where}: there is no such option", hint=guess or known)
 
 
-# What a verification is asked, and what it answers: frozen values, no behaviour.
+# What the check is asked, and what it answers.
 
 
 LEVELS = ("disable", "basic", "extended", "all")
@@ -246,7 +244,7 @@ _MOST_NAMED = 6
 
 @dataclass(frozen=True)
 class Override:
-    """Tolerances that somebody chose for one output; None keeps the derived one.
+    """Tolerances that the user chose for one output; None keeps the derived one.
 
     Attributes:
         rtol: Relative tolerance.
@@ -260,7 +258,7 @@ class Override:
     atol: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse what is no tolerance."""
         for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
             if tolerance is not None and not 0 <= tolerance < math.inf:
                 raise UsageError(f"{name} must be a number of 0 or more (got {tolerance})")
@@ -275,17 +273,17 @@ class Settings:
         levels: Optimisation levels of onnxruntime at which the candidate runs, out of `LEVELS`.
         rtol: Replaces the derived relative tolerance of every float output.
         atol: Replaces the derived absolute tolerance of every float output.
-        tolerances: Replaces tolerances of single outputs, integers too; wins over the two above.
+        tolerances: Replaces tolerances of single outputs, also of integers; wins over both above.
         mutants: How many wrong candidates to try, to measure the power of the check.
         min_power: The share of mutants that must be caught for a yes; None if any will do.
-        save_results: Where to write what the models gave, to judge it again; None for nowhere.
-        refill_weights: Give weights that ConstantOfShape nodes make random values, in both models.
+        save_results: File for what the models gave, to judge it again later; None for no file.
+        refill_weights: Whether weights that ConstantOfShape makes get random values in both models.
         sizes: A number per symbolic dimension, or per ``input:axis``.
         request: What the inputs shall be, beyond seeds and sizes.
         custom_ops: Libraries of custom operators to register with onnxruntime for the candidate,
             and for the original if it does not run without.
         execution: Limits for every run; provider and options for the candidate.
-        third_opinion: Ask onnx's reference evaluator about outputs that fail.
+        third_opinion: Whether to ask onnx's reference evaluator about outputs that fail.
 
     Raises:
         UsageError: No seed, a negative one, no or an unknown level, a negative tolerance or size.
@@ -307,7 +305,7 @@ class Settings:
     third_opinion: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant, before any work is done."""
+        """Refuse impossible wishes before any work is done."""
         if not self.seeds or min(self.seeds) < 0:
             raise UsageError("at least one seed is needed, and none may be negative")
         if unknown := [level for level in self.levels if level not in LEVELS]:
@@ -316,9 +314,7 @@ class Settings:
             )
         if not self.levels:
             raise UsageError("at least one optimisation level is needed")
-        for name, tolerance in (("rtol", self.rtol), ("atol", self.atol)):
-            if tolerance is not None and not 0 <= tolerance < math.inf:
-                raise UsageError(f"{name} must be a number of 0 or more (got {tolerance})")
+        Override(self.rtol, self.atol)  # refuses what is no tolerance
         if self.mutants < 0:
             raise UsageError(f"the number of mutants must not be negative (got {self.mutants})")
         if self.min_power is not None and not 0 <= self.min_power <= 1:
@@ -330,14 +326,14 @@ class Settings:
 
 @dataclass(frozen=True)
 class InputChoice:
-    """What one graph input was fed, over all seeds.
+    """What one graph input was fed, over all cases.
 
     Attributes:
         name: Name of the graph input.
         dtype: Element type, as numpy calls it ('float32', 'bfloat16', 'string', …).
         shape: Dimensions of the tensor (of each element, for a sequence).
-        low: Smallest value fed, None where there is no order or no element.
-        high: Largest value fed, likewise.
+        low: Smallest value fed; None where there is no order or no element.
+        high: Largest value fed; None likewise.
         how: How the values were chosen, in words.
     """
 
@@ -351,22 +347,21 @@ class InputChoice:
 
 @dataclass(frozen=True)
 class Figures:
-    """Measures of a difference beyond the largest one; None and empty where without meaning.
+    """Further measures of a difference; None or empty where one has no meaning.
 
     Attributes:
         mean_abs: Mean absolute difference.
         mean_rel: Mean relative difference, where the original is not zero.
         quantile_abs: The absolute difference that 99 % of the elements stay within.
         snr_db: Power of the original over power of the difference, in decibels.
-        inf_mismatches: Number of elements that are infinite in exactly one, or with another sign.
+        inf_mismatches: Number of elements that are infinite in one only, or with another sign.
         ulp_histogram: How many elements are 0, 1, 2 to 3, 4 to 7, … representable numbers apart.
         worst_values: Original and candidate at the worst index, as text.
-        needed_rtol: Relative tolerance of the smallest multiple of the tolerance in force with
-            which the output would pass; None if no tolerance would do.
-        needed_atol: Its absolute tolerance.
+        needed_rtol: Relative tolerance that the output would need to pass. Both are the smallest
+            multiple of the tolerance in force; None if no tolerance would do.
+        needed_atol: Absolute tolerance that it would need.
         steps: Number of elements of a quantised output that are off by a step or more.
-        sensitivity: Largest movement of this output when the original's own last bits were
-            moved, if that was measured.
+        sensitivity: How far the original's own last bits move this output, if it was measured.
     """
 
     mean_abs: float | None = None
@@ -381,22 +376,14 @@ class Figures:
     steps: int | None = None
     sensitivity: float | None = None
 
-    def to_json(self) -> dict[str, object]:
-        """Return the fields in a fixed order, tuples as lists."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in vars(self).items()
-        }
-
 
 @dataclass(frozen=True)
 class Power:
     """How many wrong models the check notices.
 
     Attributes:
-        caught: Number of mutants whose outputs the check refuses; one that onnxruntime refuses
-            to run counts for nothing.
-        of: Number of mutants that ran.
+        caught: Number of mutants whose outputs the check refuses.
+        of: Number of mutants that ran; those that onnxruntime refuses do not count.
         missed: What was changed in those that passed, in words.
         regions: What was mutated: 'rewritten nodes', 'partitions' or 'whole model'.
     """
@@ -408,7 +395,7 @@ class Power:
 
     @property
     def score(self) -> float:
-        """The share that was caught; 0 if there was nothing to catch."""
+        """The share of mutants that was caught; 0 if none ran."""
         return self.caught / self.of if self.of else 0.0
 
     def to_json(self) -> dict[str, object]:
@@ -421,12 +408,12 @@ class Power:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OutputComparison:
-    """How far one output of the candidate is from the original, for the worst seed.
+    """How far one output of the candidate is from the original, in the worst case.
 
-    Floating point figures are None where they have no meaning: no element is finite in both
-    models, the dtype has no distance, a norm is zero.
+    A figure is None where it has no meaning: no element is finite in both models, the element type
+    has no distance, a norm is zero.
 
     Attributes:
         name: Name of the graph output.
@@ -434,20 +421,20 @@ class OutputComparison:
         shape: Dimensions of the original's output (of the worst element, for a sequence).
         level: Optimisation level at which the candidate ran.
         baseline: Level at which the original ran: 'disable', or *level* where that agrees better.
-        seed: The seed that gave these figures.
+        seed: Number of the case that gave these figures (`VerificationResult.cases`).
         max_abs: Largest absolute difference.
         max_rel: Largest difference relative to the original, where that is not zero.
         rmse: Root of the mean square difference.
         cosine: Cosine of the angle between both outputs as vectors.
         max_ulp: Largest distance in representable numbers between them.
         mismatches: Number of elements outside the tolerance, NaN and infinity included.
-        nan_mismatches: Number of elements that are NaN in exactly one of the models.
-        worst_index: Where the difference is largest measured in tolerances; None if nowhere.
+        nan_mismatches: Number of elements that are NaN in one of the models only.
+        worst_index: Where the difference is largest, in tolerances; None if there is none.
         rtol: Relative tolerance in force.
         atol: Absolute tolerance in force, in the output's own unit.
         ok: Whether the output passes.
         reason: Why not, in one sentence; None if it passes.
-        by_seed: The same for every seed; not part of the JSON.
+        by_seed: The comparisons of all cases; not part of the JSON.
         figures: Further measures of the difference.
         derivation: Where the tolerance comes from, in words.
     """
@@ -458,14 +445,14 @@ class OutputComparison:
     level: str
     baseline: str
     seed: int
-    max_abs: float | None
-    max_rel: float | None
-    rmse: float | None
-    cosine: float | None
-    max_ulp: int | None
-    mismatches: int
-    nan_mismatches: int
-    worst_index: tuple[int, ...] | None
+    max_abs: float | None = None
+    max_rel: float | None = None
+    rmse: float | None = None
+    cosine: float | None = None
+    max_ulp: int | None = None
+    mismatches: int = 0
+    nan_mismatches: int = 0
+    worst_index: tuple[int, ...] | None = None
     rtol: float
     atol: float
     ok: bool
@@ -476,13 +463,12 @@ class OutputComparison:
 
     def to_json(self) -> dict[str, object]:
         """Return the fields in a fixed order, tuples as lists; every number is finite."""
-        values = dict(vars(self))
-        del values["by_seed"]
-        del values["figures"]
-        values |= self.figures.to_json()
-        values["shape"] = list(self.shape)
-        values["worst_index"] = None if self.worst_index is None else list(self.worst_index)
-        return values
+        record = vars(self) | vars(self.figures)
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in record.items()
+            if key not in {"by_seed", "figures"}
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -495,13 +481,13 @@ class VerificationResult:
         levels: Optimisation levels at which the candidate ran.
         inputs: What the models were fed.
         outputs: One entry per level and output, in this order; empty if nothing was compared.
-        reasons: Why the models differ as a whole: another signature, a candidate that
-            onnxruntime refuses. Reasons of single outputs are with the outputs.
+        reasons: Why the models differ as a whole: they have different signatures, or onnxruntime
+            refuses the candidate. Reasons of single outputs are with the outputs.
         warnings: What weakens the verdict, one sentence each.
         blind_outputs: Outputs of the original that did not change with the input.
         refilled: Number of weights that were given random values.
-        cases: Per number that stands as *seed* of an output what was fed: 'seed 0', the name of a
-            file, a corner. Empty if nothing ran.
+        cases: What to call each set of inputs, by its number: 'seed 0', the name of a file, a
+            corner. Comparisons name the number as their *seed*. Empty if nothing ran.
         opinions: What onnx's reference evaluator says of outputs that failed, if it was asked.
         power: How many mutants the check caught, if that was measured.
         min_power: The share of mutants that had to be caught.
@@ -544,7 +530,7 @@ class VerificationResult:
         return self.min_power is not None and score < self.min_power
 
     def to_json(self) -> dict[str, object]:
-        """Return the `dpl.verify/1` object: stable order, no times, no paths, JSON-safe numbers."""
+        """Return the record ``dpl.verify/1``, without times and paths, with finite numbers only."""
         return {
             "schema": VERIFY_SCHEMA,
             "equivalent": self.equivalent,
@@ -552,7 +538,7 @@ class VerificationResult:
             "reasons": list(self.reasons),
             "seeds": list(self.seeds),
             "levels": list(self.levels),
-            "inputs": [dict(vars(choice), shape=list(choice.shape)) for choice in self.inputs],
+            "inputs": [vars(choice) | {"shape": list(choice.shape)} for choice in self.inputs],
             "outputs": [output.to_json() for output in self.outputs],
             "power": {
                 "blind_outputs": list(self.blind_outputs),
@@ -560,23 +546,41 @@ class VerificationResult:
             },
             "refilled": self.refilled,
             "cases": [{"seed": seed, "name": name} for seed, name in self.cases.items()],
-            "third_opinion": [opinion.to_json() for opinion in self.opinions],
+            "third_opinion": [dict(vars(opinion)) for opinion in self.opinions],
             "warnings": list(self.warnings),
         }
 
 
-# What goes into a run and what comes out of it; no onnxruntime here.
+# What goes into a run, and what comes out of it.
 
 
 Array = npt.NDArray[np.generic]
 Feed = Array | list[Array] | None
 
-_ADDED = 2  # what numpy calls an element type that another package registered
+
+def map_feeds(change: Callable[[Array], Array], feeds: Mapping[str, Feed]) -> dict[str, Feed]:
+    """Return *feeds* with every array changed; what is absent stays absent."""
+    return {
+        name: [change(array) for array in feed]
+        if isinstance(feed, list)
+        else (None if feed is None else change(feed))
+        for name, feed in feeds.items()
+    }
+
+
+_ADDED = 2  # numpy's mark of an element type that another package registered
 
 
 def is_exotic(array: Array) -> bool:
     """Tell whether numpy itself lacks the element type: ml_dtypes adds bfloat16, float8, ..."""
     return array.dtype.isbuiltin == _ADDED
+
+
+def storable(array: Array) -> Array:
+    """Return *array* as numpy's files hold it: words as text, types that numpy lacks as bytes."""
+    if array.dtype.kind == "O":
+        return array.astype(str)
+    return array.view(f"V{array.dtype.itemsize}") if is_exotic(array) else array
 
 
 class RunError(Exception):
@@ -608,9 +612,9 @@ class Leaf:
 
     Attributes:
         label: Where it is inside the output: '' for a tensor, '[3]' in a sequence.
-        dtype: Element type, as numpy calls it; bfloat16 comes as float32 data of that name.
-        data: The values; other types that numpy lacks come
-            as integers, numbered in the order of what they stand for.
+        dtype: Element type, as numpy calls it.
+        data: The values. bfloat16 comes as float32. Other types that numpy lacks come as integers,
+            in the order of the numbers that they stand for.
     """
 
     label: str

@@ -1,5 +1,6 @@
 """Figures of a comparison, the tolerance that it needs, and tolerances of single outputs."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,22 @@ from hypothesis import strategies as st
 
 from dplcli.errors import UsageError
 from dplcli.verify import OutputComparison, Override, Settings
-from dplcli.verify.compare import Depth, Judge, Limit, derive_tolerance
+from dplcli.verify.compare import Depth, Facts, Judge, Limit, derive_tolerance
 from dplcli.verify.settings import Leaf
 
-JUDGE = Judge("disable", "disable", 0, "")
+JUDGE = Judge(Settings(), Facts(), 0)
 INF, NAN = float("inf"), float("nan")
 FINITE = st.floats(-(2.0**100), 2.0**100, width=32)
+
+
+def chosen(
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    tolerances: Mapping[str, Override] | None = None,
+) -> Judge:
+    """Return a judge with tolerances that somebody chose."""
+    return replace(JUDGE, settings=Settings(rtol=rtol, atol=atol, tolerances=tolerances or {}))
 
 
 def compare(
@@ -74,29 +85,29 @@ def test_needed_tolerance_is_enough_and_not_too_much(
 ) -> None:
     """With what is needed an output passes, with a thousandth less it does not."""
     ours, theirs = zip(*pairs, strict=True)
-    base = Judge("all", "all", 0, "", rtol, 1e-5)
+    base = chosen(rtol=rtol, atol=1e-5)
     figures = compare(ours, theirs, judge=base).figures
     assert figures.needed_rtol is not None
     assert figures.needed_atol is not None
 
-    enough = replace(base, rtol=figures.needed_rtol, atol=figures.needed_atol)
+    enough = chosen(rtol=figures.needed_rtol, atol=figures.needed_atol)
     assert compare(ours, theirs, judge=enough).ok
     apart = np.asarray(ours, np.float32) != np.asarray(theirs, np.float32)
     if apart.any() and figures.needed_atol > 1e-30:
-        short = replace(base, rtol=figures.needed_rtol * 0.999, atol=figures.needed_atol * 0.999)
+        short = chosen(rtol=figures.needed_rtol * 0.999, atol=figures.needed_atol * 0.999)
         assert not compare(ours, theirs, judge=short).ok
 
 
 def test_needed_tolerance_where_none_is_in_force() -> None:
     """Judged exactly, the absolute difference is what is needed."""
-    found = compare([1, 2], [1, 2.5], judge=Judge("all", "all", 0, "", 0.0, 0.0))
+    found = compare([1, 2], [1, 2.5], judge=chosen(rtol=0.0, atol=0.0))
 
     assert (found.ok, found.figures.needed_rtol, found.figures.needed_atol) == (False, 0, 0.5)
 
 
 def test_override_is_for_its_output_alone_and_wins() -> None:
     """A tolerance of one output replaces the derived and the general one, there only."""
-    judge = Judge("all", "all", 0, "", 1e-6, 0.0, overrides={"y": Override(rtol=0.5)})
+    judge = chosen(rtol=1e-6, atol=0.0, tolerances={"y": Override(rtol=0.5)})
     leaf, other = (Leaf("", "float32", np.array([value], np.float32)) for value in (2, 2.5))
 
     assert judge.compare("y", [leaf], [other]).ok
@@ -106,7 +117,7 @@ def test_override_is_for_its_output_alone_and_wins() -> None:
 
 def test_integers_are_exact_unless_somebody_loosens_them() -> None:
     """One more is another number, until steps are allowed for this output."""
-    loose = replace(JUDGE, overrides={"y": Override(atol=1)})
+    loose = chosen(tolerances={"y": Override(atol=1)})
 
     assert not compare([7], [8], np.int64).ok
     assert compare([7], [8], np.int64, loose).ok
@@ -130,7 +141,7 @@ def test_quantised_output_may_flip_a_few_roundings(flipped: int, by: int, *, ok:
     theirs = ours.copy()
     theirs[:flipped] = by
 
-    found = compare(ours, theirs, np.uint8, replace(JUDGE, stepped={"y"}))
+    found = compare(ours, theirs, np.uint8, replace(JUDGE, facts=Facts(stepped={"y"})))
 
     assert (found.ok, found.figures.steps) == (ok, flipped)
     assert compare(ours, theirs, np.uint8).ok == (flipped == 0)
@@ -158,8 +169,9 @@ def test_measured_movement_excuses_no_nan_and_no_chosen_tolerance() -> None:
     judge = replace(JUDGE, limits={"y": Limit(9, 9)})
 
     assert not compare([1, 1], [1, NAN], judge=judge).ok
-    assert not compare([1], [2], judge=replace(judge, rtol=0.1)).ok
-    assert not compare([1], [2], judge=replace(judge, overrides={"y": Override(atol=0.1)})).ok
+    assert not compare([1], [2], judge=replace(judge, settings=Settings(rtol=0.1))).ok
+    single = Settings(tolerances={"y": Override(atol=0.1)})
+    assert not compare([1], [2], judge=replace(judge, settings=single)).ok
 
 
 def test_tolerance_grows_with_the_root_of_the_depth_within_bounds() -> None:
