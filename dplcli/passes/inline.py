@@ -6,8 +6,8 @@ their order. Calls of other functions get the function's nodes under new names.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.errors import PassError
@@ -15,9 +15,16 @@ from dplcli.ir import Attribute, Graph, Node, Tensor, Value
 from dplcli.ir.model import called_function, record_uses, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import behind_identities, captured_values, enclosing_node
-from dplcli.passes.partition import unique
 from dplcli.passes.records import CallRecord, align, read_call
-from dplcli.passes.rewriter import GraphRewriter
+from dplcli.passes.rewriter import (
+    GraphRewriter,
+    callees_in,
+    claim,
+    in_order,
+    outwards,
+    reachable,
+    unique,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -67,31 +74,15 @@ def _callees_first(model: Model) -> list[Function]:
     Raises:
         PassError: A function calls itself, perhaps through others.
     """
-    callees = {function: callees_of(function.body) for function in model.functions.values()}
-    finished: dict[Function, None] = {}
-    for function in callees:
-        path: set[Function] = set()
-        pending = [(function, False)]
-        while pending:
-            current, is_left = pending.pop()
-            if is_left:
-                path.remove(current)
-                finished[current] = None
-            elif current in path:
-                name = f"{current.domain}::{current.name}"
-                raise PassError(f"the function {name} calls itself, so it has no end when inlined")
-            elif current not in finished:
-                path.add(current)
-                pending.append((current, True))
-                pending += [(callee, False) for callee in callees[current]]
-    return list(finished)
-
-
-def callees_of(body: Graph) -> list[Function]:
-    """List the functions called in *body*, each once."""
-    nodes = (node for graph in body.and_inner() for node in graph)
-    found = (called_function(node) for node in nodes)
-    return list(dict.fromkeys(callee for callee in found if callee is not None))
+    called = {function: callees_in(function.body) for function in model.functions.values()}
+    try:
+        return list(TopologicalSorter(called).static_order())
+    except CycleError as error:
+        function = error.args[1][0]
+        name = f"{function.domain}::{function.name}"
+        raise PassError(
+            f"the function {name} calls itself, so it has no end when inlined"
+        ) from error
 
 
 def object_to_call(call: Node, function: Function) -> str:
@@ -178,9 +169,7 @@ class InlinedNames:
         """
         if not wanted or repeated:
             return wanted
-        name = unique(wanted, self._nodes.__contains__)
-        self._nodes.add(name)
-        return name
+        return claim(wanted, self._nodes)
 
     def value(self, graph: Graph, wanted: str) -> str:
         """Return *wanted*, or with a number behind it if the name is not free in *graph*."""
@@ -189,13 +178,7 @@ class InlinedNames:
 
 def find_value(graph: Graph, name: str) -> Value | None:
     """Return what *name* means in *graph*: a value of its own, or of a graph round it."""
-    current: Graph | None = graph
-    while current is not None:
-        found = current.values.get(name)
-        if found is not None:
-            return found
-        current = None if current.owner is None else current.owner.graph
-    return None
+    return next((each.values[name] for each in outwards(graph) if name in each.values), None)
 
 
 def _is_visible(graph: Graph, name: str) -> bool:
@@ -429,12 +412,8 @@ class EmbeddedConstants:
 
     def _graph(self, record: ConstantRecord) -> Graph:
         """Return the graph so many levels up, or the outermost there is."""
-        graph = self.call.graph
-        for _ in range(record.up):
-            if graph.owner is None:
-                break
-            graph = graph.owner.graph
-        return graph
+        *graphs, outermost = outwards(self.call.graph)
+        return graphs[record.up] if record.up < len(graphs) else outermost
 
 
 def _holds_data(graph: Graph) -> bool:
@@ -830,25 +809,13 @@ def arrange(graph: Graph, places: Mapping[str, int]) -> None:
     A node that makes nothing there is a place for stays with the one behind it.
     """
     wanted = _wanted(graph, places)
-    readers: dict[Node, list[Node]] = {node: [] for node in wanted}
-    missing: dict[Node, int] = {}
+    needs = {}
     for node in wanted:
         read = [value for value in (*node.inputs, *captured_values(node)) if value is not None]
-        makers = {v.producer for v in read if v.graph is graph and v.producer is not None}
-        missing[node] = len(makers)
-        for maker in makers:
-            readers[maker].append(node)
-    ready = [(wanted[node], rank, node) for rank, node in enumerate(wanted) if not missing[node]]
-    ranks = {node: rank for rank, node in enumerate(wanted)}
-    heapq.heapify(ready)
-    ordered = []
-    while ready:
-        *_, node = heapq.heappop(ready)
-        ordered.append(node)
-        for reader in readers[node]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(ready, (wanted[reader], ranks[reader], reader))
+        makers = [v.producer for v in read if v.graph is graph and v.producer is not None]
+        needs[node] = dict.fromkeys(makers)
+    ranks = {node: (place, rank) for rank, (node, place) in enumerate(wanted.items())}
+    ordered = in_order(needs, ranks)
     if ordered != list(wanted):
         graph.arrange(ordered)
         graph.modified = True
@@ -1024,13 +991,9 @@ def _run_of(record: CallRecord | None) -> int:
 
 def _called_from(graph: Graph, functions: Iterable[Function]) -> set[Function]:
     """Return what *graph* or one of *functions* calls, directly or through others."""
-    pending = [graph, *(function.body for function in functions)]
-    found: set[Function] = set()
-    while pending:
-        new = [callee for callee in callees_of(pending.pop()) if callee not in found]
-        found.update(new)
-        pending += [callee.body for callee in new]
-    return found
+    bodies = [graph, *(function.body for function in functions)]
+    called = [callee for body in bodies for callee in callees_in(body)]
+    return reachable(called, lambda function: callees_in(function.body))
 
 
 def _remove(model: Model, result: Inlining, functions: Iterable[Function]) -> None:

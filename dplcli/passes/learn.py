@@ -38,7 +38,8 @@ from dplcli.ir.operators import (
 )
 from dplcli.ir.traversal import behind_identities, is_identity, path_through_outside, users
 from dplcli.ir.types import DTYPE_NAMES
-from dplcli.passes.partition import unique
+from dplcli.passes.records import is_constant_node
+from dplcli.passes.rewriter import claim, reachable
 from dplcli.passes.select import describe_escape, judge, matchable_graphs, select_matches
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def read_region(nodes: Sequence[Node]) -> LearningRegion:
     """
     _check_one_graph(nodes)
     members = sorted(
-        {node for node in nodes if not is_identity(node) and not _is_constant(node)},
+        {node for node in nodes if not is_identity(node) and not is_constant_node(node)},
         key=lambda node: node.position,
     )
     if not members:
@@ -110,10 +111,6 @@ def list_nodes(nodes: Sequence[Node], most: int = _MOST_NAMED) -> str:
     if len(nodes) > most:
         texts.append(f"and {len(nodes) - most} more")
     return ", ".join(texts)
-
-
-def _is_constant(node: Node) -> bool:
-    return node.op_type == "Constant" and not node.domain
 
 
 def _check_one_graph(nodes: Sequence[Node]) -> None:
@@ -193,12 +190,8 @@ def _check_connected(members: Sequence[Node]) -> None:
         for other in _read_by(node, known):
             neighbours[node].append(other)
             neighbours.setdefault(other, []).append(node)
-    reached: set[object] = {members[0]}
-    pending: list[object] = [members[0]]
-    while pending:
-        fresh = [other for other in neighbours[pending.pop()] if other not in reached]
-        reached.update(fresh)
-        pending += fresh
+    first: list[object] = [members[0]]
+    reached = reachable(first, neighbours.__getitem__)
     apart = [node for node in members if node not in reached]
     if apart:
         joined = [node for node in members if node in reached]
@@ -259,15 +252,11 @@ def _is_read_in(node: Node, inside: AbstractSet[Node]) -> bool:
 
 def _cone(root: Node, inside: AbstractSet[Node | None]) -> set[Node | Value]:
     """Return *root* with everything above it that is inside, and the values read from outside."""
-    cone: set[Node | Value] = {root}
-    pending = [root]
-    while pending:
-        for other in _read_by(pending.pop(), inside):
-            if other not in cone:
-                cone.add(other)
-                if isinstance(other, Node):
-                    pending.append(other)
-    return cone
+
+    def above(item: Node | Value) -> Iterable[Node | Value]:
+        return _read_by(item, inside) if isinstance(item, Node) else ()
+
+    return reachable([root], above)
 
 
 # What a learned rule keeps of the example it is learned from; everything else it leaves free.
@@ -346,9 +335,7 @@ class PatternNames:
 
     def new(self, word: str) -> str:
         """Return *word*, or something like it if it is taken."""
-        name = unique(word, self.taken.__contains__)
-        self.taken.add(name)
-        return name
+        return claim(word, self.taken)
 
 
 def node_word(node: Node) -> str:

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
-from dplcli.ir.model import NODES_KEY, called_function
+from dplcli.ir import Function, Value
+from dplcli.ir.model import NO_REMARKS, NODES_KEY, called_function, callees
 from dplcli.ir.operators import HEAVY
 from dplcli.ir.traversal import captured_values, enclosing_node
-from dplcli.passes.partition import describe_type, unique
+from dplcli.passes.inline import CallAttributes
+from dplcli.passes.partition import describe_type
 from dplcli.passes.records import (
     CODEGEN_KEY,
     UNDO_KEY,
+    CallRecord,
     call_of_written,
     is_for_target,
     is_partition,
     is_region,
     is_written,
     read_call,
+    read_entries,
 )
-from dplcli.passes.rewriter import GraphRewriter
+from dplcli.passes.rewriter import (
+    BodyWriter,
+    GraphRewriter,
+    claim,
+    fingerprint,
+    in_order,
+    reachable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.ir import Model
+    from dplcli.ir import Attribute, Graph, Model, Node
     from dplcli.ir.model import StatedType
 
     ValueSource: TypeAlias = Value | tuple[Node, Value]
@@ -290,33 +299,21 @@ def arranged(
     makers: dict[Node, set[Node]] = {}
     for node in nodes:
         last = unit.get(node, node)
-        made_by = {unit.get(maker, maker) for maker in _makers(node) if maker in rank}
-        makers.setdefault(last, set()).update(made_by - {last})
-    readers: dict[Node, list[Node]] = {node: [] for node in makers}
-    for node, made_by in makers.items():
-        for maker in made_by:
-            readers[maker].append(node)
+        needed = {unit.get(maker, maker) for maker in _makers(node) if maker in rank}
+        makers.setdefault(last, set()).update(needed - {last})
     places = {
         last: MemberPosition(tuple([rank[last] - rank[node] for node in members]), {})
         for last, members in rows.items()
     }
-    missing = {node: len(made_by) for node, made_by in makers.items()}
-    ready = [rank[node] for node, count in missing.items() if not count]
-    heapq.heapify(ready)
     order: list[Node] = []
     latest: Node | None = None
-    while ready:
-        node = nodes[heapq.heappop(ready)]
+    for node in in_order(makers, {node: (number,) for node, number in rank.items()}):
         if latest is not None and rank[node] < rank[latest]:
             name = next((out.name for out in node.outputs if out is not None), "")
             places[latest].moved[name] = rank[latest] - rank[node]
         elif node in rows:
             latest = node
         order += rows.get(node, (node,))
-        for reader in readers[node]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(ready, rank[reader])
     return order, places
 
 
@@ -370,118 +367,62 @@ def steps_of(call: Node) -> list[RegionCall]:
     return [RegionCall(function, call.inputs, call.outputs, attributes, call.name, names, metadata)]
 
 
-def undo_of(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Read ``dpl.undo``; what is no object is as good as missing."""
-    found = _parsed(metadata.get(UNDO_KEY, ""))
-    return found if isinstance(found, dict) else {}
-
-
 def run_of(call: Node) -> int:
     """Return how many runs its graph had been through when *call* was written."""
-    metadata = call.remarks.metadata
-    run = undo_of(metadata).get("run", 0) if UNDO_KEY in metadata else 0
-    return run if type(run) is int and run > 0 else 0
-
-
-def _parsed(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    record = read_call(call) if UNDO_KEY in call.remarks.metadata else None
+    return 0 if record is None else record.run
 
 
 def _inlined(call: Node, region: Function) -> list[RegionCall]:
-    """Return the steps of *region* as *call* has them."""
+    """Return the calls of *region* as *call* has them, with their names as far as it tells them."""
     body = region.body
-    given = [*call.inputs, *[None] * len(body.inputs)]
-    known: dict[Value, ValueSource | None] = dict(zip(body.inputs, given, strict=False))
+    inputs = [*call.inputs, *[None] * len(body.inputs)]
+    known: dict[Value, ValueSource | None] = dict(zip(body.inputs, inputs, strict=False))
     made = zip(body.outputs, call.outputs, strict=False)
     known |= {inner: outer for inner, outer in made if outer is not None}
 
     def outside(value: Value | None) -> ValueSource | None:
         return None if value is None else known.get(value, (call, value))
 
-    notes = _Notes(call, body.node_count)
-    record = read_call(call)
+    given = CallAttributes(region, call)
+    record = read_call(call) or CallRecord(read_entries(call))
+    told = dict(enumerate(record.entries)) if len(record.entries) == body.node_count else {}
     stated: dict[int, dict[int, StatedType]] = {}
-    for (number, index), known_type in ({} if record is None else record.types).items():
+    for (number, index), known_type in record.types.items():
         stated.setdefault(number, {})[index] = known_type
     steps = []
     for number, node in enumerate(body):
-        function = called_function(node)
+        function, entry = called_function(node), told.get(number)
         assert function is not None  # noqa: S101  # see is_region
-        outputs = tuple(map(outside, node.outputs))
+        sources = tuple(map(outside, node.outputs))
+        names = entry.outputs if entry is not None and entry.fits(node) else ()
+        remarks = record.remarks.get(number, NO_REMARKS) if told else NO_REMARKS
         steps.append(
             RegionCall(
                 function,
                 tuple(map(outside, node.inputs)),
-                outputs,
-                _supplied(node.attributes, call.attributes),
-                notes.name(number) or f"{call.name}/{node.name}",
-                notes.outputs(number, outputs),
-                notes.metadata(number),
+                sources,
+                given.applied_to(node),
+                (entry.name if entry is not None else "") or f"{call.name}/{node.name}",
+                _names_of(call, sources, names),
+                remarks.metadata,
                 stated.get(number, {}),
             )
         )
     return steps
 
 
-class _Notes:
-    """What a call of a region says of the calls that it stands for, as far as it can be read."""
-
-    def __init__(self, call: Node, count: int) -> None:
-        metadata = call.remarks.metadata
-        entries = _parsed(metadata.get(NODES_KEY, ""))
-        fits = isinstance(entries, list) and len(entries) == count
-        self.call = call
-        self.entries: list[object] = entries if isinstance(entries, list) and fits else []
-        remarks = undo_of(metadata).get("remarks")
-        self.remarks: dict[str, Any] = remarks if fits and isinstance(remarks, dict) else {}
-
-    def name(self, number: int) -> str:
-        """Return the name of a call; "" if that is not known."""
-        match self.entries[number : number + 1]:
-            case [[str(), str(name), *_]]:
-                return name
-            case _:
-                return ""
-
-    def outputs(self, number: int, made: tuple[ValueSource | None, ...]) -> tuple[str, ...]:
-        """Return the names of what a call makes; those known of the graph are certain."""
-        match self.entries[number : number + 1]:
-            case [[str(), str(), [*names], *_]] if len(names) == len(made):
-                told = [name if isinstance(name, str) else "" for name in names]
-            case _:
-                told = [""] * len(made)
-        return tuple([self._output(source, name) for source, name in zip(made, told, strict=True)])
-
-    def _output(self, source: ValueSource | None, told: str) -> str:
-        if source is None:
-            return ""
-        if isinstance(source, Value):
-            return source.name
-        return told or f"{self.call.name}/{source[1].name}"
-
-    def metadata(self, number: int) -> Mapping[str, str]:
-        """Return what a call carried."""
-        match self.remarks.get(str(number)):
-            case {"metadata": {**found}}:
-                items = ((key, text) for key, text in found.items() if isinstance(text, str))
-                return {str(key): text for key, text in items}
-            case _:
-                return {}
-
-
-def _supplied(
-    attributes: Mapping[str, Attribute], given: Mapping[str, Attribute]
-) -> Mapping[str, Attribute]:
-    """Put in what a caller gives for attributes that are its affair."""
-    if not any(item.ref for item in attributes.values()):
-        return attributes
-    supplied = {
-        name: given.get(item.ref) if item.ref else item for name, item in attributes.items()
-    }
-    return {name: item for name, item in supplied.items() if item is not None}
+def _names_of(
+    call: Node, sources: Sequence[ValueSource | None], told: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the names of what a call makes; those known of the graph are certain."""
+    names = []
+    for source, name in zip(sources, told or [""] * len(sources), strict=True):
+        if source is None or isinstance(source, Value):
+            names.append("" if source is None else source.name)
+        else:
+            names.append(name or f"{call.name}/{source[1].name}")
+    return tuple(names)
 
 
 # Write a region, which is a set of calls of one target, as a function that makes those calls.
@@ -503,10 +444,6 @@ def _supplied(
 # ==============  ==================================================================================
 #
 # The calls in the body carry nothing: they stand for other nodes each time the function is called.
-
-
-_SHORT_TENSOR = 64
-"""Most elements of an attribute's tensor that is compared by its data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -593,7 +530,9 @@ def outline_region(calls: Sequence[Node]) -> RegionOutline:
         present = tuple([source is not None for source in step.outputs])
         frozen = known.get(id(step.attributes))
         if frozen is None:
-            frozen = known[id(step.attributes)] = _frozen(step.attributes)
+            items = sorted(step.attributes.items())
+            frozen = tuple([(name, fingerprint(attribute)) for name, attribute in items])
+            known[id(step.attributes)] = frozen
         structure += [step.function.key, tuple(wires), present, frozen]
         passed |= {item.ref: item for item in step.attributes.values() if item.ref}
     structure += [made[value] for value in outputs]
@@ -614,63 +553,28 @@ def _outputs_of(calls: Sequence[Node]) -> list[Value]:
     return read or made[-1:]
 
 
-def _frozen(attributes: Mapping[str, Attribute]) -> object:
-    """Return what is equal for equal attributes."""
-    return tuple(
-        sorted(
-            [(name, item.kind, item.ref, _content(item.value)) for name, item in attributes.items()]
-        )
-    )
-
-
-def _content(value: object) -> str:
-    """Return what is equal for equal values; of what cannot be looked into, its identity."""
-    if isinstance(value, tuple):
-        return f"({','.join(map(_content, value))})"
-    if isinstance(value, (int, float, str, bytes)) or value is None:
-        return repr(value)
-    if not isinstance(value, Tensor) or value.is_external or value.size > _SHORT_TENSOR:
-        return f"<{id(value)}>"
-    data = value.numpy()
-    if data.dtype == object:
-        return f"<{id(value)}>"
-    return f"{value.dtype}{value.shape}{data.tobytes()!r}"
-
-
 def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
     """Write the function for *outline*."""
     domain = outline.domain
-    scope = outline.calls[0].graph
-    body = Graph(model, {domain: scope.opset_imports[domain]})
-    body.name = name
-    body.modified = True
-    names = _Names(body)
-    values = _formal_inputs(body, outline, names)
+    body = BodyWriter(model, name, {domain: outline.calls[0].graph.opset_imports[domain]})
+    values = _formal_inputs(body, outline)
     for number, step in enumerate(outline.steps):
-        node = Node(body, step.function.name, domain, f"{step.function.name}_{number}")
-        node.overload = step.function.overload
-        node.attributes = step.attributes
-        node.inputs = tuple([None if read is None else values[read] for read in step.inputs])
-        for slot, value in enumerate(node.inputs):
-            if value is not None:
-                value.add_use(node, slot)
-        outputs: list[Value | None] = []
-        for index, made in enumerate(step.outputs):
-            value = None if made is None else names.value(f"{node.name.lower()}_out", node, index)
-            outputs.append(value)
-            if made is not None and value is not None:
-                values[made] = value
-        node.outputs = tuple(outputs)
-        body.append(node)
+        inner = f"{step.function.name}_{number}"
+        names = ["" if made is None else f"{inner.lower()}_out" for made in step.outputs]
+        inputs = [None if read is None else values[read] for read in step.inputs]
+        operator = (domain, step.function.name, step.function.overload)
+        node = body.add_node(operator, inner, inputs, step.attributes, names)
+        pairs = zip(step.outputs, node.outputs, strict=True)
+        values |= {made: value for made, value in pairs if made is not None and value is not None}
     for output in outline.outputs:
-        body.add_output(values[output])
-    function = Function(domain, name, body)
+        body.graph.add_output(values[output])
+    function = Function(domain, name, body.graph)
     function.attributes = tuple(outline.attributes)
     function.metadata = {CODEGEN_KEY: domain}
     return function
 
 
-def _formal_inputs(body: Graph, outline: RegionOutline, names: _Names) -> dict[ValueSource, Value]:
+def _formal_inputs(body: BodyWriter, outline: RegionOutline) -> dict[ValueSource, Value]:
     """Name the inputs after those of the functions that read them."""
     values: dict[ValueSource, Value] = {}
     wanted = set(outline.inputs)
@@ -679,27 +583,8 @@ def _formal_inputs(body: Graph, outline: RegionOutline, names: _Names) -> dict[V
         for slot, source in enumerate(step.inputs):
             if source in wanted and source not in values:
                 name = formals[slot].name if slot < len(formals) else "x"
-                value = values[source] = names.value(name)
-                value.is_graph_input = True
-                body.inputs.append(value)
+                values[source] = body.add_input(name)
     return values
-
-
-class _Names:
-    """Names for the values of one body, thousands of which want the same."""
-
-    def __init__(self, body: Graph) -> None:
-        self.body = body
-        self._numbers: dict[str, int] = {}
-
-    def value(self, wanted: str, node: Node | None = None, index: int = 0) -> Value:
-        """Define a value under the name *wanted*, or with a number behind it."""
-        name = wanted
-        while name in self.body.values:
-            number = self._numbers[wanted] = self._numbers.get(wanted, 0) + 1
-            name = f"{wanted}_{number}"
-        value = self.body.values[name] = Value(name, self.body, node, index)
-        return value
 
 
 # Merge neighbouring partitions of one target into regions.
@@ -869,8 +754,7 @@ class _Merger:
         self, outline: RegionOutline, function: Function, metadata: Mapping[str, str]
     ) -> Node:
         number = self.calls[function] = self.calls.get(function, -1) + 1
-        name = unique(f"{function.name}_{number}", self.node_names.__contains__)
-        self.node_names.add(name)
+        name = claim(f"{function.name}_{number}", self.node_names)
         place = outline.calls[-1]
         rewriter = GraphRewriter(place.graph)
         call = rewriter.insert(
@@ -915,17 +799,11 @@ class _Merger:
 
 def is_heavy(node: Node) -> bool:
     """Tell whether *node* is heavy, or calls a function with a heavy one at any depth."""
-    pending = [node]
-    seen: set[Function] = set()
-    while pending:
-        current = pending.pop()
-        if (current.domain, current.op_type) in HEAVY:
-            return True
-        function = called_function(current)
-        if function is not None and function not in seen:
-            seen.add(function)
-            pending += [inner for graph in function.body.and_inner() for inner in graph]
-    return False
+    function = called_function(node)
+    functions = [] if function is None else reachable([function], callees)
+    bodies = [graph for each in functions for graph in each.body.and_inner()]
+    nodes = [node, *(inner for body in bodies for inner in body)]
+    return any((each.domain, each.op_type) in HEAVY for each in nodes)
 
 
 def light_regions(regions: Sequence[Region]) -> list[Region]:

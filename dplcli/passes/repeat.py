@@ -10,33 +10,39 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Match, PatternRule
-from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
 from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.ir.traversal import enclosing_node
 from dplcli.passes.partition import (
-    OPSET_OF_UNDECLARED,
     OriginRecorder,
     Outline,
     OutlinedFunction,
     Partition,
+    formal_input,
     outline,
     rule_of,
-    unique,
     write_calls,
 )
-from dplcli.passes.records import REPEAT_DOMAIN
-from dplcli.passes.rewriter import GraphRewriter, raise_ir_version
+from dplcli.passes.records import REPEAT_DOMAIN, is_constant_node
+from dplcli.passes.rewriter import (
+    BodyWriter,
+    GraphRewriter,
+    claim,
+    fingerprint,
+    in_order,
+    raise_ir_version,
+    reachable,
+    unique,
+)
 from dplcli.passes.select import Selection, matchable_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.ir import Model
+    from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
     from dplcli.passes.partition import AttributeKey
 
     Path: TypeAlias = tuple[str, ...]
@@ -54,8 +60,6 @@ FIXED = -1
 
 _LARGE_CONSTANT = 64
 """A Constant node of more elements is taken for a weight: blocks read it and do not contain it."""
-
-_PLAIN_KINDS = frozenset({"int", "ints", "string", "strings", "float", "floats"})
 
 _WINDOW_ATTRIBUTES = ("dilations", "pads", "strides")
 
@@ -200,12 +204,7 @@ def _is_fixed(node: Node) -> bool:
         return True
     if not any(value is not None for value in node.outputs):
         return True
-    return is_constant(node) and not _is_small(node)
-
-
-def is_constant(node: Node) -> bool:
-    """Tell whether *node* is a Constant of the standard domain."""
-    return node.op_type == "Constant" and not node.domain
+    return is_constant_node(node) and not _is_small(node)
 
 
 def _is_small(node: Node) -> bool:
@@ -237,26 +236,6 @@ def body_readers(node: Node) -> list[Node]:
         inner += [g.owner for g in value.returned_by if g is not node.graph and g.owner is not None]
         found += [enclosing_node(user, node.graph) for user in inner]
     return [reader for reader in found if reader is not None]
-
-
-def fingerprint(attribute: Attribute) -> Hashable:
-    """Return what is equal for attributes of equal value; long tensors equal only themselves."""
-    if attribute.ref:
-        return (attribute.kind, "ref", attribute.ref)
-    value = attribute.value
-    if attribute.kind == "tensor":
-        return (attribute.kind, *_tensor_key(value))
-    if attribute.kind in _PLAIN_KINDS:
-        return (attribute.kind, repr(value))
-    return (attribute.kind, str(id(value)))
-
-
-def _tensor_key(value: object) -> tuple[Hashable, ...]:
-    if not isinstance(value, Tensor) or value.is_external or value.size > _LARGE_CONSTANT:
-        return (str(id(value)),)
-    data = value.numpy()
-    content = repr(data.tolist()) if data.dtype == object else data.tobytes()
-    return (value.dtype, value.shape, content)
 
 
 # Grow equal regions round equal nodes, all at once and edge by edge.
@@ -394,8 +373,9 @@ class RegionGrowth:
             self._try([of_region[0][1] for of_region in readers])
             return
         for colours in reversed(self.index.colours):
-            for row in list(_alone_of_their_kind(readers, colours)):
-                if not self._any_inside(row):
+            for alike in _alike(readers, colours):
+                row = [nodes[0] for nodes in alike]
+                if len(alike[0]) == 1 and not self._any_inside(row):
                     self._try(row)
             readers = [
                 [(slot, node) for slot, node in of_region if node not in region]
@@ -442,14 +422,16 @@ class RegionGrowth:
         if readers is None:
             return
         for colours in reversed(self.index.colours):
-            for row in _first_of_their_kind(readers, colours):
+            for row in (
+                row for alike in _alike(readers, colours) for row in zip(*alike, strict=True)
+            ):
                 if self._try(row):
                     self._unclear.append((place, output))
                     return
 
     # -- both --------------------------------------------------------------------------------
 
-    def _try(self, row: list[int]) -> bool:
+    def _try(self, row: Sequence[int]) -> bool:
         """Add *row* if its nodes can stand for each other and are wired to the regions alike."""
         self.work += len(row)
         labels = self.index.labels
@@ -486,36 +468,17 @@ class RegionGrowth:
         return above, sorted(below)  # type: ignore[return-value]  # numbers are objects
 
 
-def _by_kind(
-    readers: list[tuple[int, int]], colours: list[int]
-) -> dict[tuple[int, int], list[int]]:
-    kinds: dict[tuple[int, int], list[int]] = {}
-    for slot, node in readers:
-        kinds.setdefault((colours[node], slot), []).append(node)
-    return kinds
-
-
-def _alone_of_their_kind(
-    readers: list[list[tuple[int, int]]], colours: list[int]
-) -> Iterator[list[int]]:
-    """Iterate over the readers that are the only ones of a kind, in every region."""
-    sorted_out = [_by_kind(of_region, colours) for of_region in readers]
-    for kind in sorted_out[0]:
-        alike = [kinds.get(kind, []) for kinds in sorted_out]
-        if all(len(nodes) == 1 for nodes in alike):
-            yield [nodes[0] for nodes in alike]
-
-
-def _first_of_their_kind(
-    readers: list[list[tuple[int, int]]], colours: list[int]
-) -> Iterator[list[int]]:
-    """Iterate over the first readers of each kind that every region has equally many of."""
-    sorted_out = [_by_kind(of_region, colours) for of_region in readers]
-    for kind, nodes in sorted_out[0].items():
-        alike = [kinds.get(kind, []) for kinds in sorted_out]
+def _alike(readers: list[list[tuple[int, int]]], colours: list[int]) -> Iterator[list[list[int]]]:
+    """Iterate over the kinds of readers that every region has equally many of, in their order."""
+    by_kind: list[dict[tuple[int, int], list[int]]] = []
+    for of_region in readers:
+        by_kind.append({})
+        for slot, node in of_region:
+            by_kind[-1].setdefault((colours[node], slot), []).append(node)
+    for kind, nodes in by_kind[0].items():
+        alike = [kinds.get(kind, []) for kinds in by_kind]
         if all(len(of_region) == len(nodes) for of_region in alike):
-            for number in range(len(nodes)):
-                yield [of_region[number] for of_region in alike]
+            yield alike
 
 
 # What the names in a model tell of its blocks: where one begins, and what to call it.
@@ -691,9 +654,17 @@ class RepeatKind(OutlinedFunction):
     outputs: list[OutputSlot] = field(default_factory=list)
     shared: dict[AttributeKey, Attribute] = field(default_factory=dict)
 
-    def write(self, model: Model, name: str) -> Function:
-        """Write the function."""
-        return _make_function(model, self, name)
+    def fill(self, body: BodyWriter) -> None:
+        """Write the nodes into *body*, under names that the blocks share."""
+        for formal in _name_inputs(self):
+            body.add_input(formal)
+        made: list[Node] = []
+        for number in range(len(self.outlines[0].match.nodes)):
+            made.append(_copy(body, self, number, made))
+        for row, output in self.outputs:
+            value = made[row].outputs[output]
+            assert value is not None  # noqa: S101  # see _returned
+            body.graph.add_output(value)
 
 
 def make_kind(index: RepeatIndex, rows: Sequence[Row], rule: PatternRule) -> RepeatKind:
@@ -798,44 +769,12 @@ def _share_attributes(kind: RepeatKind, nodes: Sequence[Sequence[Node]]) -> None
             if len(set(map(fingerprint, present))) == 1 and not present[0].ref:
                 kind.shared[key] = present[0]
                 continue
-            kind.attribute_names[key] = unique(name, taken.__contains__)
-            taken.add(kind.attribute_names[key])
+            kind.attribute_names[key] = claim(name, taken)
             for item, attribute in zip(kind.outlines, present, strict=True):
                 item.attributes[key] = attribute
 
 
 # -- the body ---------------------------------------------------------------------------------
-
-
-def _make_function(model: Model, kind: RepeatKind, name: str) -> Function:
-    first = kind.outlines[0].match
-    rule = rule_of(first)
-    scope = first.root.graph.opset_imports
-    domains = sorted({node.domain for node in first.nodes})
-    for domain in domains:
-        scope.setdefault(domain, model.opset_imports.setdefault(domain, OPSET_OF_UNDECLARED))
-    body = Graph(model, {domain: scope[domain] for domain in domains})
-    body.name = name
-    body.modified = True
-    for formal in _name_inputs(kind):
-        body.values[formal] = Value(formal, body)
-        body.values[formal].is_graph_input = True
-        body.inputs.append(body.values[formal])
-    made: list[Node] = []
-    for number in range(len(first.nodes)):
-        made.append(_copy(body, kind, number, made))
-    for row, output in kind.outputs:
-        value = made[row].outputs[output]
-        assert value is not None  # noqa: S101  # see _returned
-        body.add_output(value)
-    function = Function(rule.target, name, body)
-    function.attributes = tuple(kind.attribute_names.values())
-    function.metadata = {
-        "Composite": rule.qualified_name,
-        "Codegen": rule.target,
-        "PartitionedFromPattern": "".join(f"{node.op_type}_" for node in first.nodes),
-    }
-    return function
 
 
 def _name_inputs(kind: RepeatKind) -> list[str]:
@@ -845,58 +784,37 @@ def _name_inputs(kind: RepeatKind) -> list[str]:
         for slot, wire in enumerate(of_row):
             if wire is not None and wire.inner is None:
                 readers.setdefault(wire.outer, (row, slot))
-    taken: set[str] = set()
     names = []
     for number, given in enumerate(kind.inputs):
         row, slot = readers[number]
         nodes = [item.match.nodes[row] for item in kind.outlines]
-        schema = schema_of(nodes[0])
-        formal = schema.inputs[min(slot, len(schema.inputs) - 1)] if schema else f"{slot}"
-        names.append(unique(name_input(given, nodes, formal) or "x", taken.__contains__))
-        taken.add(names[-1])
+        formal = formal_input(nodes[0], slot) or f"{slot}"
+        names.append(name_input(given, nodes, formal) or "x")
     return names
 
 
-def _copy(body: Graph, kind: RepeatKind, number: int, made: Sequence[Node]) -> Node:
+def _copy(body: BodyWriter, kind: RepeatKind, number: int, made: Sequence[Node]) -> Node:
     """Put a copy of a node into the body, behind those *made* before."""
     row = [item.match.nodes[number] for item in kind.outlines]
-    wanted = name_node(row) or f"{row[0].op_type}_{number}"
-    names = {node.name for node in made}
-    copy = Node(body, row[0].op_type, row[0].domain, unique(wanted, names.__contains__))
-    copy.overload = row[0].overload
-    copy.attributes = {
-        **{name: a for (place, name), a in kind.shared.items() if place == number},
-        **{
-            name: Attribute(kind.outlines[0].attributes[place, name].kind, None, declared)
-            for (place, name), declared in kind.attribute_names.items()
-            if place == number
-        },
-    }
-    copy.inputs = tuple(
-        None if wire is None else _value_of(body, wire, made) for wire in kind.wires[number]
+    first = row[0]
+    used = {node.name for node in made}
+    name = unique(name_node(row) or f"{first.op_type}_{number}", used.__contains__)
+    plain = "".join(letter if letter.isalnum() else "_" for letter in name)
+    shared = {name: a for (place, name), a in kind.shared.items() if place == number}
+    return body.add_node(
+        (first.domain, first.op_type, first.overload),
+        name,
+        [None if wire is None else _value_of(body, wire, made) for wire in kind.wires[number]],
+        {**shared, **kind.references(number)},
+        ["" if output is None else f"{plain}_out" for output in first.outputs],
     )
-    for slot, value in enumerate(copy.inputs):
-        if value is not None:
-            value.add_use(copy, slot)
-    copy.outputs = tuple(
-        None if output is None else _define(body, copy, output.index) for output in row[0].outputs
-    )
-    body.append(copy)
-    return copy
 
 
-def _value_of(body: Graph, wire: Wire, made: Sequence[Node]) -> Value | None:
+def _value_of(body: BodyWriter, wire: Wire, made: Sequence[Node]) -> Value | None:
     if wire.inner is None:
-        return body.inputs[wire.outer]
+        return body.graph.inputs[wire.outer]
     row, output = wire.inner
     return made[row].outputs[output]
-
-
-def _define(body: Graph, node: Node, index: int) -> Value:
-    plain = "".join(letter if letter.isalnum() else "_" for letter in node.name)
-    name = unique(f"{plain}_out", body.values.__contains__)
-    value = body.values[name] = Value(name, body, node, index)
-    return value
 
 
 # Whether blocks can be single nodes: nothing may be needed by what it needs in turn.
@@ -989,16 +907,12 @@ def _left_from(
     came_from: Mapping[int, Sequence[int]], entries: set[int], places: Mapping[int, int]
 ) -> set[int]:
     """Return the nodes of the block from which ways outside lead to *entries*."""
-    exits: set[int] = set()
-    behind, seen = list(entries), set(entries)
-    while behind:
-        for maker in came_from.get(behind.pop(), ()):
-            if maker in places:
-                exits.add(maker)
-            elif maker not in seen:
-                seen.add(maker)
-                behind.append(maker)
-    return exits
+
+    def outside(node: int) -> list[int]:
+        return [maker for maker in came_from.get(node, ()) if maker not in places]
+
+    met = reachable(entries, outside)
+    return {maker for node in met for maker in came_from.get(node, ()) if maker in places}
 
 
 def readers_of(index: RepeatIndex, node: int) -> list[int]:
@@ -1013,18 +927,15 @@ def _closure(
     index: RepeatIndex, starts: Collection[int], inside: Collection[int], *, up: bool
 ) -> set[int]:
     """Return *starts* and all that they need (*up*), or that needs them, of what is inside."""
-    found = set(starts)
-    pending = list(starts)
-    while pending:
-        node = pending.pop()
+
+    def near(node: int) -> list[int]:
         if up:
-            near = [maker[0] for maker in index.makers[node] if maker is not None]
+            found = [maker[0] for maker in index.makers[node] if maker is not None]
         else:
-            near = [user for _, _, user in index.readers[node]]
-        fresh = [other for other in near if other in inside and other not in found]
-        found.update(fresh)
-        pending += fresh
-    return found
+            found = [user for _, _, user in index.readers[node]]
+        return [other for other in found if other in inside]
+
+    return reachable(starts, near)
 
 
 def acyclic(index: RepeatIndex, rows: Sequence[Row], claimed: dict[int, int]) -> list[Row]:
@@ -1076,25 +987,13 @@ def _gathered(
 ) -> list[int]:
     """Sort the nodes of one graph; each group is as late as its last node, if it can be."""
     owner = {node: group_of[node][-1] if node in group_of else node for node in numbers}
-    below: dict[int, set[int]] = {}
-    missing = dict.fromkeys(owner.values(), 0)
+    needs: dict[int, set[int]] = {group: set() for group in owner.values()}
     for node in numbers:
         for user in readers_of(index, node):
-            users = below.setdefault(owner[node], set())
-            if owner[user] != owner[node] and owner[user] not in users:
-                users.add(owner[user])
-                missing[owner[user]] += 1
-    ready = [group for group, count in missing.items() if not count]
-    heapify(ready)
-    order: list[int] = []
-    while ready:
-        group = heappop(ready)
-        order += group_of.get(group, [group])
-        for user in below.get(group, ()):
-            missing[user] -= 1
-            if not missing[user]:
-                heappush(ready, user)
-    return order
+            if owner[user] != owner[node]:
+                needs[owner[user]].add(owner[node])
+    order = in_order(needs, {group: (group,) for group in needs})
+    return [node for group in order for node in group_of.get(group, [group])]
 
 
 def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
@@ -1277,7 +1176,7 @@ def _without_lent_constants(index: RepeatIndex, rows: list[Row]) -> list[Row]:
 
 
 def _is_lent(index: RepeatIndex, row: Row, places: Sequence[Mapping[int, int]]) -> bool:
-    if not is_constant(index.nodes[row[0]]):
+    if not is_constant_node(index.nodes[row[0]]):
         return False
     return any(
         index.shown[node] or any(user not in region for _, _, user in index.readers[node])
@@ -1294,18 +1193,13 @@ def _connected(index: RepeatIndex, rows: list[Row], seeds: Row) -> list[Row]:
             if maker is not None and maker[0] in place_of:
                 linked[place].append(place_of[maker[0]])
                 linked[place_of[maker[0]]].append(place)
-    best: list[int] = []
+    best: set[int] = set()
     seen: set[int] = set()
     for start in range(len(rows)):
         if start in seen:
             continue
-        part, pending = [], [start]
-        seen.add(start)
-        while pending:
-            place = pending.pop()
-            part.append(place)
-            pending += [near for near in dict.fromkeys(linked[place]) if near not in seen]
-            seen.update(linked[place])
+        part = reachable([start], linked.__getitem__)
+        seen |= part
         if len(part) > len(best) or (len(part) == len(best) and place_of.get(seeds[0]) in part):
             best = part
     return [rows[place] for place in sorted(best)]
@@ -1474,7 +1368,10 @@ class _Search:
         """Return *rows* as blocks if they are large and many enough."""
         if not rows or len(rows[0]) < self.options.min_repeats:
             return None
-        if sum(not is_constant(self.index.nodes[row[0]]) for row in rows) < self.options.min_nodes:
+        if (
+            sum(not is_constant_node(self.index.nodes[row[0]]) for row in rows)
+            < self.options.min_nodes
+        ):
             return None
         size, repeats = len(rows), len(rows[0])
         saving = size * repeats - size - repeats
@@ -1559,7 +1456,7 @@ class _Search:
 
     def _thinned(self, growth: RegionGrowth) -> list[Row]:
         """Leave out so many seeds that blocks of several of the small regions are large enough."""
-        size = sum(not is_constant(self.index.nodes[row[0]]) for row in growth.rows)
+        size = sum(not is_constant_node(self.index.nodes[row[0]]) for row in growth.rows)
         step = -(-self.options.min_nodes // max(1, size))
         seeds = tuple(sorted(growth.rows[0]))
         return [seeds[::step]] if step > 1 else []
@@ -1580,7 +1477,7 @@ class _Search:
         """Grow anew where none of the claimed nodes is in the way."""
         best: Row = ()
         for row in blocks.rows:
-            if is_constant(self.index.nodes[row[0]]):
+            if is_constant_node(self.index.nodes[row[0]]):
                 continue
             free = tuple(node for node in row if node not in self.claimed)
             if len(free) > len(best):
@@ -1788,8 +1685,7 @@ class _Writer:
             free = [n for n in offer if n not in self.taken]
             own = [n for n in free if n not in others]
             wanted = (own or free or offer or [_UNNAMED])[0]
-            names.append(unique(wanted, self.taken.__contains__))
-            self.taken.add(names[-1])
+            names.append(claim(wanted, self.taken))
         return names
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
@@ -26,7 +28,8 @@ from dplcli.ir.model import (
     ORIGIN_KEY,
     RULE_KEY,
     called_function,
-    record_uses,
+    callees,
+    is_in_function,
     scope_of,
 )
 from dplcli.ir.traversal import (
@@ -36,8 +39,15 @@ from dplcli.ir.traversal import (
     is_identity,
     needed_within,
 )
-from dplcli.passes.partition import unique
-from dplcli.passes.rewriter import GraphRewriter, erase_unread, raise_ir_version
+from dplcli.passes.rewriter import (
+    BodyWriter,
+    GraphRewriter,
+    claim,
+    erase_unread,
+    outwards,
+    raise_ir_version,
+    reachable,
+)
 from dplcli.passes.select import judge, matchable_graphs
 
 if TYPE_CHECKING:
@@ -97,19 +107,10 @@ class BroughtFunctions:
 
     def leads_into(self, function: Function, graph: Graph) -> bool:
         """Tell whether a call of *function* would run *graph*, which is to hold the call."""
-        while graph.owner is not None:
-            graph = graph.owner.graph
+        *_, outermost = outwards(graph)
         own = self._find(function)
-        pending = [] if own is None else [own]
-        seen = set(pending)
-        while pending:
-            body = pending.pop().body
-            if body is graph:
-                return True
-            callees = set(_callees(body)) - seen
-            pending += callees
-            seen |= callees
-        return False
+        run = [] if own is None else reachable([own], callees)
+        return any(each.body is outermost for each in run)
 
     def _find(self, function: Function) -> Function | None:
         """Return the copy, or a function of the model's own that is the same."""
@@ -125,15 +126,14 @@ class BroughtFunctions:
     def _copy(self, function: Function) -> Function:
         model = self.model
         raise_ir_version(model)
-        callees = {callee: self.bring(callee) for callee in _callees(function.body)}
-        taken = {found.name for found in model.functions.values()}
-        name = unique(function.name, taken.__contains__)
+        copies = {callee: self.bring(callee) for callee in callees(function)}
+        name = claim(function.name, {found.name for found in model.functions.values()})
         model.opset_imports.setdefault(function.domain, 1)
         imports = {
             domain: model.opset_imports.setdefault(domain, version)
             for domain, version in function.body.opset_imports.items()
         }
-        copy = Function(function.domain, name, _copy_body(function, model, imports, callees))
+        copy = Function(function.domain, name, _copy_body(function, model, imports, copies))
         copy.attributes = function.attributes
         copy.metadata = {**function.metadata, BROUGHT_KEY: _digest(function)}
         model.functions[copy.key] = copy
@@ -142,42 +142,22 @@ class BroughtFunctions:
         return copy
 
 
-def _callees(body: Graph) -> list[Function]:
-    """List the functions that are called in *body*, each once."""
-    nodes = (node for graph in body.and_inner() for node in graph)
-    found = (called_function(node) for node in nodes)
-    return list(dict.fromkeys(callee for callee in found if callee is not None))
-
-
-def _copy_body(
-    function: Function, model: Model, imports: dict[str, int], callees: Callees
-) -> Graph:
+def _copy_body(function: Function, model: Model, imports: dict[str, int], copies: Callees) -> Graph:
     source = function.body
-    body = Graph(model, imports)
-    body.name = source.name
-    body.modified = True
-    values: dict[Value, Value] = {}
-    for value in source.inputs:
-        formal = values[value] = Value(value.name, body)
-        formal.is_graph_input = True
-        body.values[formal.name] = formal
-        body.inputs.append(formal)
+    body = BodyWriter(model, source.name, imports)
+    values = {value: body.add_input(value.name) for value in source.inputs}
     for node in source:
         callee = called_function(node)
-        op_type = node.op_type if callee is None else callees[callee].name
-        copy = Node(body, op_type, node.domain, node.name)
-        copy.attributes = node.attributes
-        copy.inputs = tuple([None if value is None else values[value] for value in node.inputs])
-        record_uses(copy)
-        for index, output in enumerate(node.outputs):
-            if output is not None:
-                made = values[output] = Value(output.name, body, copy, index)
-                body.values[made.name] = made
-        copy.outputs = tuple([None if value is None else values[value] for value in node.outputs])
-        body.append(copy)
+        op_type = node.op_type if callee is None else copies[callee].name
+        inputs = [None if value is None else values[value] for value in node.inputs]
+        names = ["" if value is None else value.name for value in node.outputs]
+        operator = (node.domain, op_type, "")
+        copy = body.add_node(operator, node.name, inputs, node.attributes, names)
+        pairs = zip(node.outputs, copy.outputs, strict=True)
+        values |= {old: new for old, new in pairs if old is not None and new is not None}
     for value in source.outputs:
-        body.add_output(values[value])
-    return body
+        body.graph.add_output(values[value])
+    return body.graph
 
 
 def _digest(function: Function) -> str:
@@ -186,16 +166,16 @@ def _digest(function: Function) -> str:
     pending = [function]
     seen = {function}
     while pending:
-        body = pending.pop().body
-        callees = _callees(body)
+        current = pending.pop()
+        body, called = current.body, callees(current)
         parts += [_names(body.inputs), _names(body.outputs)]
         for node in body:
             callee = called_function(node)
-            op_type = node.op_type if callee is None else f"callee {callees.index(callee)}"
+            op_type = node.op_type if callee is None else f"callee {called.index(callee)}"
             attributes = sorted((key, _describe(item)) for key, item in node.attributes.items())
             what = f"{node.domain} {op_type} {attributes}"
             parts += [what, _names(node.inputs), _names(node.outputs)]
-        new = [callee for callee in callees if callee not in seen]
+        new = [callee for callee in called if callee not in seen]
         pending += new
         seen.update(new)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
@@ -449,13 +429,8 @@ class NewNames:
 
 
 def _scopes_round(graph: Graph) -> list[Graph]:
-    """List the graphs in which names may clash with those of *graph*: outside it and inside."""
-    graphs = [*graph.and_inner()] if graph.inner else [graph]
-    owner = graph.owner
-    while owner is not None:
-        graphs.append(owner.graph)
-        owner = owner.graph.owner
-    return graphs
+    """List the graphs in which names may clash with those of *graph*: inside it and outside."""
+    return [*graph.and_inner(), *islice(outwards(graph), 1, None)]
 
 
 # Why what a rule describes cannot take the place of a match.
@@ -648,11 +623,8 @@ class _Replacer:
 
     def _taken_over(self, outputs: Sequence[tuple[Operand, Value]]) -> dict[object, Value]:
         """Say which new values become which values of the match, names and all."""
-        taken: dict[object, Value] = {}
-        for new, old in outputs:
-            if not isinstance(new, Value):
-                taken.setdefault(_key(new), old)
-        return taken
+        new_first = [(new, old) for new, old in outputs if not isinstance(new, Value)]
+        return {_key(new): old for new, old in reversed(new_first)}
 
     def _make_constant(self, part: DraftConstant, taken_over: dict[object, Value]) -> None:
         old = taken_over.get(_key(part))
@@ -679,11 +651,9 @@ class _Replacer:
 
         Before IR version 4 an initializer had to be a graph input as well.
         """
-        graph = self.graph
-        while graph.owner is not None:
-            graph = graph.owner.graph
-        model = graph.model
-        return graph is model.graph and model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
+        if is_in_function(self.graph):
+            return False
+        return self.graph.model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
 
     def _make_node(self, part: DraftNode, taken_over: dict[object, Value]) -> None:
         op_type = part.op_type
@@ -870,50 +840,6 @@ class RewriteObserver:
 
     def turn_ended(self, rule: RewriteRule, count: int) -> None:
         """The turn of *rule* is over; it was applied so often in it."""
-
-
-class Observers(RewriteObserver):
-    """Several observers as one: over if one of them says so, and only what all admit is done.
-
-    Args:
-        members: Who is told, in this order.
-    """
-
-    def __init__(self, members: Sequence[RewriteObserver]) -> None:
-        self.members = tuple(members)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether one of them wants no more."""
-        return any(member.is_over for member in self.members)
-
-    def admits(self, rule: RewriteRule, root: Node) -> bool:
-        """Tell whether all of them do."""
-        return all(member.admits(rule, root) for member in self.members)
-
-    def wants(self, match: Match) -> bool:
-        """Tell whether all of them do."""
-        return all(member.wants(match) for member in self.members)
-
-    def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
-        """Tell all of them."""
-        for member in self.members:
-            member.turn_started(number, rule, candidates)
-
-    def applied(self, application: Application) -> None:
-        """Tell all of them."""
-        for member in self.members:
-            member.applied(application)
-
-    def refused(self, rejection: Rejection) -> None:
-        """Tell all of them."""
-        for member in self.members:
-            member.refused(rejection)
-
-    def turn_ended(self, rule: RewriteRule, count: int) -> None:
-        """Tell all of them."""
-        for member in self.members:
-            member.turn_ended(rule, count)
 
 
 # A record of a rewrite: every turn, what was done in it, and what was refused.
@@ -1326,7 +1252,7 @@ class RewriteDriver:
     Args:
         model: The model, which is edited in place.
         rules: The rules, in order of priority.
-        observer: Told of everything; may narrow what is done.
+        observers: Told of everything; only what all of them admit is done.
         loops: Ends what has no end.
     """
 
@@ -1334,11 +1260,11 @@ class RewriteDriver:
         self,
         model: Model,
         rules: Sequence[RewriteRule],
-        observer: RewriteObserver,
+        observers: Sequence[RewriteObserver],
         loops: LoopDetector,
     ) -> None:
         self.model = model
-        self.observer = observer
+        self.observers = observers
         self.turns = [Turn(rule) for rule in rules]
         self.worklist = Worklist(model, Concern.of(rules))
         self.names = NewNames(model, self.worklist.graph_added)
@@ -1349,6 +1275,11 @@ class RewriteDriver:
         self.round = 0
         self.made: set[Node] = set()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether an observer wants no more."""
+        return any(observer.is_over for observer in self.observers)
+
     def run(self) -> int:
         """Apply the rules until none matches; return how many rounds changed something.
 
@@ -1357,12 +1288,12 @@ class RewriteDriver:
         """
         rounds = 0
         inferences = 0
-        while not self.observer.is_over:
+        while not self.is_over:
             self.round += 1
             before, counts = self.applied, dict(self.counts)
             for turn in self.turns:
                 self._take(turn)
-                if self.observer.is_over:
+                if self.is_over:
                     break
             if self.applied > before:
                 rounds += 1
@@ -1428,10 +1359,18 @@ class RewriteDriver:
         count = sum(map(len, found.values()))
         if not count:
             return
-        self.observer.turn_started(self.round, rule, count)
+        with self._announced(rule, count):
+            self._visit(turn, found)
+
+    @contextmanager
+    def _announced(self, rule: RewriteRule, count: int) -> Iterator[None]:
+        """Tell that the turn of *rule* begins, with so many nodes to look at, and that it ends."""
         before = self.applied
-        self._visit(turn, found)
-        self.observer.turn_ended(rule, self.applied - before)
+        for observer in self.observers:
+            observer.turn_started(self.round, rule, count)
+        yield
+        for observer in self.observers:
+            observer.turn_ended(rule, self.applied - before)
 
     def _visit(self, turn: Turn, found: dict[Graph, list[Node]]) -> None:
         rule = turn.rule
@@ -1439,19 +1378,19 @@ class RewriteDriver:
             if not rule.holds_for(graph):
                 continue
             for root in roots if rule.producers_first else reversed(roots):
-                if not self.worklist.is_listed(root) or not self.observer.admits(rule, root):
+                if not self.worklist.is_listed(root):
                     continue
-                if self._rewrite_at(turn, root) and self.observer.is_over:
+                if not all(observer.admits(rule, root) for observer in self.observers):
+                    continue
+                if self._rewrite_at(turn, root) and self.is_over:
                     return
 
     def apply_at(self, rule: RewriteRule, root: Node) -> bool:
         """Try one of the rules at one node, out of turn; tell whether it was applied."""
         turn = next(turn for turn in self.turns if turn.rule is rule)
         self.made = set()
-        self.observer.turn_started(self.round, rule, 1)
-        applied = self._rewrite_at(turn, root)
-        self.observer.turn_ended(rule, int(applied))
-        return applied
+        with self._announced(rule, 1):
+            return self._rewrite_at(turn, root)
 
     def _rewrite_at(self, turn: Turn, root: Node) -> bool:
         rule = turn.rule
@@ -1470,7 +1409,8 @@ class RewriteDriver:
             first = Rejection(rule, root, "budget", error.message, root)
         if first is not None:
             self.refused[key] = first
-            self.observer.refused(first)
+            for observer in self.observers:
+                observer.refused(first)
         return False
 
     def _matches(self, rule: RewriteRule, root: Node) -> Iterator[Match]:
@@ -1495,7 +1435,7 @@ class RewriteDriver:
         draft = draft_replacement(match, turn.function)
         if not isinstance(draft, Draft):
             return draft
-        if not self.observer.wants(match):
+        if not all(observer.wants(match) for observer in self.observers):
             return None
         self.loops.note(match, draft)
         outcome = replace_match(match, draft, self.names, self.worklist)
@@ -1508,7 +1448,8 @@ class RewriteDriver:
         self.applied += 1
         rule = change.match.rule
         self.counts[rule.qualified_name] += 1
-        self.observer.applied(application)
+        for observer in self.observers:
+            observer.applied(application)
         self.loops.check(rule.qualified_name, self.counts[rule.qualified_name])
 
 
@@ -1608,8 +1549,7 @@ def rewrite(
         RewriteLimitError: They would go on without an end; names the rules.
     """
     observer = observer or Narrowed()
-    told = Observers([observer, *watchers]) if watchers else observer
-    driver = RewriteDriver(model, rules, told, LoopDetector(model, most))
+    driver = RewriteDriver(model, rules, [observer, *watchers], LoopDetector(model, most))
     rounds = driver.run()
     return Rewriting(driver.counts, rounds, driver.remaining(), tuple(observer.log))
 
@@ -1661,8 +1601,7 @@ def replay(
         RewriteLimitError: The entries undo each other again and again.
     """
     guide = _Guide(entries)
-    told = Observers([guide, *watchers])
-    driver = RewriteDriver(model, rules, told, LoopDetector(model))
+    driver = RewriteDriver(model, rules, [guide, *watchers], LoopDetector(model))
     return _Replay(driver, guide, skip_missing=skip_missing).run()
 
 
@@ -1734,7 +1673,7 @@ class _Replay:
     @property
     def is_over(self) -> bool:
         """Whether the plan is done, or somebody wants no more."""
-        return self.driver.observer.is_over
+        return self.driver.is_over
 
     def _step_out_of_turn(self) -> bool:
         """Do what is next, and what follows as far as it fits; tell whether anything was done."""

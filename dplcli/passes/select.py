@@ -30,7 +30,13 @@ from dplcli.ir.traversal import (
     path_through_outside,
     users,
 )
-from dplcli.passes.records import call_of_written, is_for_target, is_written
+from dplcli.passes.records import (
+    call_of_written,
+    is_constant_node,
+    is_for_target,
+    is_written,
+)
+from dplcli.passes.rewriter import outwards
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -182,13 +188,8 @@ def _ambiguous_input(node: Node) -> Value | None:
     """
     read = [value for value in node.inputs if value is not None]
     read += [origin for value in read if (origin := behind_identities(value)) is not value]
-    graph: Graph | None = node.graph if node.graph.owner is not None else None
-    while graph is not None:
-        for value in read:
-            if graph.values.get(value.name, value) is not value:
-                return value
-        graph = None if graph.owner is None else graph.owner.graph
-    return None
+    graphs = outwards(node.graph) if node.graph.owner is not None else ()
+    return next((v for graph in graphs for v in read if graph.values.get(v.name, v) is not v), None)
 
 
 def escaping_values(match: Match, taken: Taken) -> list[Value]:
@@ -663,11 +664,8 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
 
 
 def _counted(graphs: Iterable[Graph]) -> Iterator[Node]:
-    """Yield the nodes that do something: a Constant is data that stands in a node."""
-    for graph in graphs:
-        for node in graph:
-            if node.op_type != "Constant" or node.domain:
-                yield node
+    """Iterate over the nodes that do something: a Constant is data that stands in a node."""
+    return (node for graph in graphs for node in graph if not is_constant_node(node))
 
 
 def measure(
@@ -718,9 +716,8 @@ def _runs_of(model: Model) -> dict[Graph, int]:
 
 
 def _outermost(graph: Graph) -> Graph:
-    while graph.owner is not None:
-        graph = graph.owner.graph
-    return graph
+    *_, outermost = outwards(graph)
+    return outermost
 
 
 def _cost_of(node: Node, shapes: Shapes, bodies: Container[Graph]) -> int | None:

@@ -17,7 +17,6 @@ from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import (
     Narrowed,
-    Observers,
     Refusal,
     Restriction,
     RewriteObserver,
@@ -279,14 +278,14 @@ def test_what_one_observer_refuses_is_not_done(
     assert all(lines == told[0] for lines in told)
 
 
-def test_observers_forward_refusals() -> None:
+def test_all_observers_are_told_of_refusals() -> None:
     """Each of several traces has all."""
     traces = [Trace(), Trace()]
     model = model_from_text(
         "g (float[2] x) => (float[2] y, float[2] n) { n = Neg (x) y = Abs (n) }"
     )
 
-    rewrite(model, RULES, watchers=[Observers(traces)])
+    rewrite(model, RULES, watchers=traces)
 
     for trace in traces:
         (refusal,) = [event for turn in trace.turns for event in turn.events]
