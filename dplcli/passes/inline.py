@@ -114,7 +114,7 @@ def _object_to_omitted(call: Node, function: Function) -> str:
     if not omitted:
         return ""
     wanted = zip(body.outputs, call.outputs, strict=False)
-    returned = [value for value, taken in wanted if taken is not None]
+    returned = [value for value, given in wanted if given is not None]
     bodies = (graph for graph in body.and_inner() if graph is not body)
     returned += [value for inner in bodies for value in inner.outputs]
     name = next((value.name for value in returned if value in omitted), None)
@@ -726,7 +726,7 @@ class _Places:
         self.nodes = list(graph)
         self.records = records
         self.places: dict[str, int] = {}
-        self.taken: set[int] = set()
+        self.occupied: set[int] = set()
         self.present = {
             output.name
             for node in self.nodes
@@ -763,7 +763,7 @@ class _Places:
         while pending:
             current, wanted = pending.pop()
             last = self._highest(wanted)
-            self._take(last, self._names(current))
+            self._occupy(last, self._names(current))
             record = self.records.get(current)
             if record is None:
                 continue
@@ -780,23 +780,23 @@ class _Places:
         )[1:]:
             names = set(entry.outputs) - {""}
             if not names & self.present:
-                self._take_near(last - record.offset(number), names)
+                self._occupy_near(last - record.offset(number), names)
         for name, constant in record.constants.items():
             if constant.at is not None and name not in self.present:
-                self._take_near(last - constant.at, {name})
+                self._occupy_near(last - constant.at, {name})
 
-    def _take_near(self, place: int, names: Collection[str]) -> None:
+    def _occupy_near(self, place: int, names: Collection[str]) -> None:
         if not any(name in self.places for name in names):
-            self._take(self._highest(place), names)
+            self._occupy(self._highest(place), names)
 
-    def _take(self, place: int, names: Collection[str]) -> None:
-        self.taken.add(place)
+    def _occupy(self, place: int, names: Collection[str]) -> None:
+        self.occupied.add(place)
         for name in names:
             self.places.setdefault(name, place)
 
     def _highest(self, place: int) -> int:
         """Return the highest free place that is not above *place*."""
-        while place in self.taken:
+        while place in self.occupied:
             place -= 1
         if place == self.free:
             self.free -= 1

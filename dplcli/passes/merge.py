@@ -70,13 +70,13 @@ class Contraction:
         graph: The graph; not to be edited meanwhile.
 
     Attributes:
-        steps: How many edges were looked at so far.
+        edges_seen: How many edges were looked at so far.
     """
 
     def __init__(self, graph: Graph) -> None:
         """Let every node of *graph* be a set of its own."""
         self.graph = graph
-        self.steps = 0
+        self.edges_seen = 0
         self._rewriter = GraphRewriter(graph)
         self._parent: dict[Node, Node] = {}
         self._members: dict[Node, list[Node]] = {}
@@ -141,7 +141,7 @@ class Contraction:
                 edge = next(front.edges, None)
                 if edge is None:
                     return front
-                self.steps += 1
+                self.edges_seen += 1
                 origin, node = edge
                 if node in front.reached or node is front.start:
                     continue
@@ -356,7 +356,7 @@ class RegionCall:
         return f"{self.function.domain}.{self.function.name}"
 
 
-def steps_of(call: Node) -> list[RegionCall]:
+def inner_calls_of(call: Node) -> list[RegionCall]:
     """Return what *call* does inside a region: itself, or the calls of the region it stands for."""
     function = called_function(call)
     assert function is not None  # noqa: S101  # the caller has looked
@@ -390,14 +390,14 @@ def _inlined(call: Node, region: Function) -> list[RegionCall]:
     stated: dict[int, dict[int, StatedType]] = {}
     for (number, index), known_type in record.types.items():
         stated.setdefault(number, {})[index] = known_type
-    steps = []
+    inner_calls = []
     for number, node in enumerate(body):
         function, entry = called_function(node), told.get(number)
         assert function is not None  # noqa: S101  # see is_region
         sources = tuple(map(outside, node.outputs))
         names = entry.outputs if entry is not None and entry.fits(node) else ()
         remarks = record.remarks.get(number, NO_REMARKS) if told else NO_REMARKS
-        steps.append(
+        inner_calls.append(
             RegionCall(
                 function,
                 tuple(map(outside, node.inputs)),
@@ -409,7 +409,7 @@ def _inlined(call: Node, region: Function) -> list[RegionCall]:
                 stated.get(number, {}),
             )
         )
-    return steps
+    return inner_calls
 
 
 def _names_of(
@@ -452,7 +452,7 @@ class RegionOutline:
 
     Attributes:
         calls: The calls, in order.
-        steps: What they do.
+        inner_calls: The calls that the region's body makes.
         inputs: What the new call reads: each value once, in order of first use.
         outputs: What it makes: what others than *calls* read.
         attributes: What it passes on from the function that its graph is the body of.
@@ -460,7 +460,7 @@ class RegionOutline:
     """
 
     calls: Sequence[Node]
-    steps: Sequence[RegionCall]
+    inner_calls: Sequence[RegionCall]
     inputs: Sequence[Value]
     outputs: Sequence[Value]
     attributes: Mapping[str, Attribute]
@@ -478,13 +478,13 @@ class RegionOutline:
             run: How many runs of dpl the graph has been through.
             place: Where the calls were.
         """
-        steps = self.steps
-        nodes = [[step.function_name, step.name, step.output_names] for step in steps]
+        inner_calls = self.inner_calls
+        nodes = [[inner.function_name, inner.name, inner.output_names] for inner in inner_calls]
         remarks = {
-            str(i): {"metadata": dict(s.metadata)} for i, s in enumerate(steps) if s.metadata
+            str(i): {"metadata": dict(s.metadata)} for i, s in enumerate(inner_calls) if s.metadata
         }
         rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": self._types()}
-        if len(steps) == len(self.calls):
+        if len(inner_calls) == len(self.calls):
             rest["offsets"] = [] if place.is_row else place.offsets
             rest["moved"] = place.moved
         rest = {key: value for key, value in rest.items() if value}
@@ -494,9 +494,9 @@ class RegionOutline:
         """Write down what the file states of values that are inside from now on."""
         found: dict[str, object] = {}
         leaving = set(self.outputs)
-        for number, step in enumerate(self.steps):
-            for index, value in enumerate(step.outputs):
-                known = step.types.get(index)
+        for number, inner in enumerate(self.inner_calls):
+            for index, value in enumerate(inner.outputs):
+                known = inner.types.get(index)
                 if isinstance(value, Value):
                     known = None if value in leaving else value.stated_type
                 if known is not None:
@@ -511,34 +511,34 @@ def _dump(item: object) -> str:
 
 def outline_region(calls: Sequence[Node]) -> RegionOutline:
     """Work out interface and structure of a set of calls, which are in order."""
-    steps = [step for call in calls for step in steps_of(call)]
+    inner_calls = [inner for call in calls for inner in inner_calls_of(call)]
     outputs = _outputs_of(calls)
     made: dict[ValueSource, object] = {}
     inputs: dict[ValueSource, int] = {}
     passed: dict[str, Attribute] = {}
     known: dict[int, object] = {}
     structure: list[object] = []
-    for number, step in enumerate(steps):
+    for number, inner in enumerate(inner_calls):
         wires = []
-        for source in step.inputs:
+        for source in inner.inputs:
             if source is not None and source not in made:
                 inputs.setdefault(source, len(inputs))
             wires.append(None if source is None else made.get(source, inputs.get(source)))
-        for index, source in enumerate(step.outputs):
+        for index, source in enumerate(inner.outputs):
             if source is not None:
                 made[source] = (number, index)
-        present = tuple([source is not None for source in step.outputs])
-        frozen = known.get(id(step.attributes))
+        present = tuple([source is not None for source in inner.outputs])
+        frozen = known.get(id(inner.attributes))
         if frozen is None:
-            items = sorted(step.attributes.items())
+            items = sorted(inner.attributes.items())
             frozen = tuple([(name, fingerprint(attribute)) for name, attribute in items])
-            known[id(step.attributes)] = frozen
-        structure += [step.function.key, tuple(wires), present, frozen]
-        passed |= {item.ref: item for item in step.attributes.values() if item.ref}
+            known[id(inner.attributes)] = frozen
+        structure += [inner.function.key, tuple(wires), present, frozen]
+        passed |= {item.ref: item for item in inner.attributes.values() if item.ref}
     structure += [made[value] for value in outputs]
     structure.append(calls[0].graph.opset_imports.get(calls[0].domain, 0))
     read = [source for source in inputs if isinstance(source, Value)]
-    return RegionOutline(calls, steps, read, outputs, passed, tuple(structure))
+    return RegionOutline(calls, inner_calls, read, outputs, passed, tuple(structure))
 
 
 def _outputs_of(calls: Sequence[Node]) -> list[Value]:
@@ -558,13 +558,13 @@ def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
     domain = outline.domain
     body = BodyWriter(model, name, {domain: outline.calls[0].graph.opset_imports[domain]})
     values = _formal_inputs(body, outline)
-    for number, step in enumerate(outline.steps):
-        inner = f"{step.function.name}_{number}"
-        names = ["" if made is None else f"{inner.lower()}_out" for made in step.outputs]
-        inputs = [None if read is None else values[read] for read in step.inputs]
-        operator = (domain, step.function.name, step.function.overload)
-        node = body.add_node(operator, inner, inputs, step.attributes, names)
-        pairs = zip(step.outputs, node.outputs, strict=True)
+    for number, inner in enumerate(outline.inner_calls):
+        label = f"{inner.function.name}_{number}"
+        names = ["" if made is None else f"{label.lower()}_out" for made in inner.outputs]
+        inputs = [None if read is None else values[read] for read in inner.inputs]
+        operator = (domain, inner.function.name, inner.function.overload)
+        node = body.add_node(operator, label, inputs, inner.attributes, names)
+        pairs = zip(inner.outputs, node.outputs, strict=True)
         values |= {made: value for made, value in pairs if made is not None and value is not None}
     for output in outline.outputs:
         body.graph.add_output(values[output])
@@ -578,9 +578,9 @@ def _formal_inputs(body: BodyWriter, outline: RegionOutline) -> dict[ValueSource
     """Name the inputs after those of the functions that read them."""
     values: dict[ValueSource, Value] = {}
     wanted = set(outline.inputs)
-    for step in outline.steps:
-        formals = step.function.body.inputs
-        for slot, source in enumerate(step.inputs):
+    for inner in outline.inner_calls:
+        formals = inner.function.body.inputs
+        for slot, source in enumerate(inner.inputs):
             if source in wanted and source not in values:
                 name = formals[slot].name if slot < len(formals) else "x"
                 values[source] = body.add_input(name)
@@ -679,7 +679,7 @@ def _alone(call: Node) -> Region:
     """Return the region that a call is by itself."""
     function = called_function(call)
     assert function is not None  # noqa: S101  # see sets_in
-    return Region(function, call, (), tuple([step.name for step in steps_of(call)]))
+    return Region(function, call, (), tuple([inner.name for inner in inner_calls_of(call)]))
 
 
 class _Merger:
@@ -695,11 +695,11 @@ class _Merger:
         self.model = model
         self.scopes = scopes
         self.node_names: set[str] = set()
-        self.taken: set[tuple[str, str]] = set()
+        self.used_names: set[tuple[str, str]] = set()
         for node in (node for graph in model.graphs() for node in graph):
             self.node_names.add(node.name)
-            self.taken.add((node.domain, node.op_type))
-        self.taken.update(key[:2] for key in model.functions)
+            self.used_names.add((node.domain, node.op_type))
+        self.used_names.update(key[:2] for key in model.functions)
         self.reserved = set(reserved)
         self.made: dict[Structure, Function] = {}
         self.numbers: dict[str, int] = {}
@@ -733,7 +733,9 @@ class _Merger:
             if called is not None and is_region(called):
                 self.dissolved[called] = None
         call = self._replace(outline, function, outline.metadata(run, place))
-        return Region(function, call, tuple(calls), tuple([step.name for step in outline.steps]))
+        return Region(
+            function, call, tuple(calls), tuple([inner.name for inner in outline.inner_calls])
+        )
 
     def _function_for(self, outline: RegionOutline) -> Function:
         known = self.made.get(outline.structure)
@@ -747,7 +749,7 @@ class _Merger:
         while True:
             number = self.numbers[domain] = self.numbers.get(domain, -1) + 1
             name = f"{REGION_NAME}_{number}" if number else REGION_NAME
-            if name not in self.reserved and (domain, name) not in self.taken:
+            if name not in self.reserved and (domain, name) not in self.used_names:
                 return name
 
     def _replace(

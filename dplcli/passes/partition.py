@@ -718,9 +718,9 @@ class _Outliner:
         self.reserved = reserved
         self.origins = origins
         self.node_names = set(origins.names)
-        self.taken: set[tuple[str, str]] = {key[:2] for key in model.functions}
+        self.used_names: set[tuple[str, str]] = {key[:2] for key in model.functions}
         for graph in model.graphs():
-            self.taken.update([(node.domain, node.op_type) for node in graph if node.domain])
+            self.used_names.update([(node.domain, node.op_type) for node in graph if node.domain])
         self.functions: dict[tuple[str, str, str], Function] = {}
         self.may_share = False
         self.kept: dict[Graph, list[Node]] = {}
@@ -750,13 +750,13 @@ class _Outliner:
         """Write the function under a name that nothing goes by, an operator of others included."""
         rule = rule_of(kind.outlines[0].match)
 
-        def is_taken(name: str) -> bool:
-            if (rule.target, name) in self.taken:
+        def is_used(name: str) -> bool:
+            if (rule.target, name) in self.used_names:
                 return True
             return name in self.reserved and name != rule.name
 
-        name = unique(rule.name, is_taken)
-        self.taken.add((rule.target, name))
+        name = unique(rule.name, is_used)
+        self.used_names.add((rule.target, name))
         function = kind.write(self.model, name)
         self.functions[function.key] = function
         return function

@@ -238,64 +238,64 @@ def body_readers(node: Node) -> list[Node]:
     return [reader for reader in found if reader is not None]
 
 
-# Grow equal regions round equal nodes, all at once and edge by edge.
+# Grow equal patches round equal nodes, all at once and edge by edge.
 #
-# The regions of one growth have the same rows: row *p* of region *i* stands for row *p* of region
-# *j*, and every wire between two rows is there in all regions or in none. So whatever rows are left
-# out later, the regions stay equal. Regions may overlap while they grow: where blocks follow each
+# The patches of one growth have the same rows: row *p* of patch *i* stands for row *p* of patch
+# *j*, and every wire between two rows is there in all patches or in none. So whatever rows are left
+# out later, the patches stay equal. Patches may overlap while they grow: where blocks follow each
 # other it is not known yet where one ends, and the cut decides that.
 
 
 Row: TypeAlias = tuple[int, ...]
-"""What stands at one place of every region: a node number per region."""
+"""What stands at one place of every patch: a node number per patch."""
 
 _MANY_READERS = 64
 """A value that so many nodes read is no place to grow through: who is who among them is unclear."""
 
 
 class Disagreement(NamedTuple):
-    """An edge at which the regions could not grow together.
+    """An edge at which the patches could not grow together.
 
     Attributes:
-        groups: The regions (by place) that agree with each other, two and more.
-        found: What each region has at the edge; None for nothing.
+        groups: The patches (by place) that agree with each other, two and more.
+        found: What each patch has at the edge; None for nothing.
     """
 
     groups: list[list[int]]
     found: list[int | None]
 
 
-class RegionGrowth:
-    """Regions round *seeds*, as large as they can be.
+class PatchGrowth:
+    """Patches round *starts*, as large as they can be.
 
     Args:
         index: The graphs.
-        seeds: One node per region, with equal labels, in order.
-        claimed: Nodes that no region may contain.
+        starts: One node per patch, with equal labels, in order.
+        claimed: Nodes that no patch may contain.
 
     Attributes:
-        rows: The places of the regions, the seeds' first.
-        places: By region, the row of each of its nodes.
-        owners: How many regions a node is in.
-        touching: Whether two regions met.
-        disagreements: Where some of the regions could have grown further.
+        rows: The places of the patches, the starts' first.
+        places: By patch, the row of each of its nodes.
+        owners: How many patches a node is in.
+        touching: Whether two patches met.
+        disagreements: Where some of the patches could have grown further.
         work: How many nodes were looked at.
     """
 
-    def __init__(self, index: RepeatIndex, seeds: Row, claimed: Collection[int]) -> None:
+    def __init__(self, index: RepeatIndex, starts: Row, claimed: Collection[int]) -> None:
         self.index = index
         self.claimed = claimed
         self.rows: list[Row] = []
-        self.places: list[dict[int, int]] = [{} for _ in seeds]
+        self.places: list[dict[int, int]] = [{} for _ in starts]
         self.owners: dict[int, int] = {}
         self.touching = False
         self.disagreements: list[Disagreement] = []
         self.work = 0
-        self._seeds = frozenset(seeds)
+        self._starts = frozenset(starts)
         self._upwards: deque[tuple[int, int]] = deque()
         self._downwards: deque[tuple[int, int]] = deque()
         self._unclear: deque[tuple[int, int]] = deque()
-        self._add(seeds)
+        self._add(starts)
         self._grow()
 
     def _grow(self) -> None:
@@ -313,8 +313,8 @@ class RegionGrowth:
     def _add(self, row: Row) -> None:
         place = len(self.rows)
         self.rows.append(row)
-        for region, node in zip(self.places, row, strict=True):
-            region[node] = place
+        for patch, node in zip(self.places, row, strict=True):
+            patch[node] = place
             self.owners[node] = self.owners.get(node, 0) + 1
         slots = range(len(self.index.makers[row[0]]))
         self._upwards.extend((place, slot) for slot in slots)
@@ -335,8 +335,8 @@ class RegionGrowth:
 
     def _any_inside(self, found: Iterable[int | None]) -> bool:
         return any(
-            node in region
-            for node, region in zip(found, self.places, strict=True)
+            node in patch
+            for node, patch in zip(found, self.places, strict=True)
             if node is not None
         )
 
@@ -352,12 +352,12 @@ class RegionGrowth:
         return FIXED if node is None or node in self.claimed else self.index.labels[node]
 
     def _disagree(self, keys: Iterable[Hashable], found: list[int | None]) -> None:
-        if 2 * sum(node in self._seeds for node in found) >= len(found):
+        if 2 * sum(node in self._starts for node in found) >= len(found):
             self.touching = True
         groups: dict[Hashable, list[int]] = {}
-        for region, key in enumerate(keys):
-            if found[region] is not None and key != FIXED:
-                groups.setdefault(key, []).append(region)
+        for patch, key in enumerate(keys):
+            if found[patch] is not None and key != FIXED:
+                groups.setdefault(key, []).append(patch)
         several = [group for group in groups.values() if len(group) > 1]
         if several:
             self.disagreements.append(Disagreement(several, found))
@@ -369,8 +369,8 @@ class RegionGrowth:
         readers = self._readers(place, output)
         if readers is None or not any(readers):
             return
-        if all(len(of_region) == 1 for of_region in readers) and self._is_one_kind(readers):
-            self._try([of_region[0][1] for of_region in readers])
+        if all(len(of_patch) == 1 for of_patch in readers) and self._is_one_kind(readers):
+            self._try([of_patch[0][1] for of_patch in readers])
             return
         for colours in reversed(self.index.colours):
             for alike in _alike(readers, colours):
@@ -378,8 +378,8 @@ class RegionGrowth:
                 if len(alike[0]) == 1 and not self._any_inside(row):
                     self._try(row)
             readers = [
-                [(slot, node) for slot, node in of_region if node not in region]
-                for of_region, region in zip(readers, self.places, strict=True)
+                [(slot, node) for slot, node in of_patch if node not in patch]
+                for of_patch, patch in zip(readers, self.places, strict=True)
             ]
         if all(readers):
             self._unclear.append((place, output))
@@ -398,22 +398,22 @@ class RegionGrowth:
         kinds = dict.fromkeys((labels[n], slot) for each in readers for slot, n in each)
         for kind in kinds:
             found: list[int | None] = [None] * len(readers)
-            for region, of_region in enumerate(readers):
-                alike = [n for slot, n in of_region if (labels[n], slot) == kind]
+            for patch, of_patch in enumerate(readers):
+                alike = [n for slot, n in of_patch if (labels[n], slot) == kind]
                 if alike and alike[0] not in self.claimed:
-                    found[region] = alike[0]
+                    found[patch] = alike[0]
             if None in found:
                 self._disagree([FIXED if node is None else 0 for node in found], found)
 
     def _readers(self, place: int, output: int) -> list[list[tuple[int, int]]] | None:
-        """List what reads an output of a row outside the regions; None where that is too much."""
+        """List what reads an output of a row outside the patches; None where that is too much."""
         readers = []
-        for node, region in zip(self.rows[place], self.places, strict=True):
+        for node, patch in zip(self.rows[place], self.places, strict=True):
             of_node = self.index.readers[node]
             self.work += 1 + len(of_node)
             if len(of_node) > _MANY_READERS:
                 return None
-            readers.append([(s, n) for o, s, n in of_node if o == output and n not in region])
+            readers.append([(s, n) for o, s, n in of_node if o == output and n not in patch])
         return readers
 
     def _grow_in_order(self, place: int, output: int) -> None:
@@ -432,7 +432,7 @@ class RegionGrowth:
     # -- both --------------------------------------------------------------------------------
 
     def _try(self, row: Sequence[int]) -> bool:
-        """Add *row* if its nodes can stand for each other and are wired to the regions alike."""
+        """Add *row* if its nodes can stand for each other and are wired to the patches alike."""
         self.work += len(row)
         labels = self.index.labels
         label = labels[row[0]]
@@ -441,43 +441,43 @@ class RegionGrowth:
         for node in row:
             if labels[node] != label or node in self.claimed:
                 return False
-        taken = sum(node in self._seeds or self.owners.get(node, 0) > 1 for node in row)
-        if taken:
-            self.touching = self.touching or 2 * taken >= len(row)
+        met = sum(node in self._starts or self.owners.get(node, 0) > 1 for node in row)
+        if met:
+            self.touching = self.touching or 2 * met >= len(row)
             return False
         wiring = None
-        for node, region in zip(row, self.places, strict=True):
-            found = self._wires(node, region)
+        for node, patch in zip(row, self.places, strict=True):
+            found = self._wires(node, patch)
             if wiring is not None and found != wiring:
                 return False
             wiring = found
         self._add(tuple(row))
         return True
 
-    def _wires(self, node: int, region: dict[int, int]) -> tuple[list[object], list[object]]:
-        """Return how *node* is wired to the nodes of *region*."""
+    def _wires(self, node: int, patch: dict[int, int]) -> tuple[list[object], list[object]]:
+        """Return how *node* is wired to the nodes of *patch*."""
         index = self.index
         above: list[object] = [
-            None if maker is None or maker[0] not in region else (region[maker[0]], maker[1])
+            None if maker is None or maker[0] not in patch else (patch[maker[0]], maker[1])
             for maker in index.makers[node]
         ]
         while above and above[-1] is None:
             above.pop()
-        below = [(o, s, region[n]) for o, s, n in index.readers[node] if n in region]
+        below = [(o, s, patch[n]) for o, s, n in index.readers[node] if n in patch]
         self.work += len(index.readers[node])
         return above, sorted(below)  # type: ignore[return-value]  # numbers are objects
 
 
 def _alike(readers: list[list[tuple[int, int]]], colours: list[int]) -> Iterator[list[list[int]]]:
-    """Iterate over the kinds of readers that every region has equally many of, in their order."""
+    """Iterate over the kinds of readers that every patch has equally many of, in their order."""
     by_kind: list[dict[tuple[int, int], list[int]]] = []
-    for of_region in readers:
+    for of_patch in readers:
         by_kind.append({})
-        for slot, node in of_region:
+        for slot, node in of_patch:
             by_kind[-1].setdefault((colours[node], slot), []).append(node)
     for kind, nodes in by_kind[0].items():
         alike = [kinds.get(kind, []) for kinds in by_kind]
-        if all(len(of_region) == len(nodes) for of_region in alike):
+        if all(len(of_patch) == len(nodes) for of_patch in alike):
             yield alike
 
 
@@ -756,7 +756,7 @@ def _outline(kind: RepeatKind, nodes: list[Node], block: int, rule: PatternRule)
 
 def _share_attributes(kind: RepeatKind, nodes: Sequence[Sequence[Node]]) -> None:
     """Keep in the body what is the same in all blocks; let the calls give the rest."""
-    taken: set[str] = set()
+    used: set[str] = set()
     for number, row in enumerate(nodes):
         for name in dict.fromkeys(name for node in row for name in node.attributes):
             key = (number, name)
@@ -769,7 +769,7 @@ def _share_attributes(kind: RepeatKind, nodes: Sequence[Sequence[Node]]) -> None
             if len(set(map(fingerprint, present))) == 1 and not present[0].ref:
                 kind.shared[key] = present[0]
                 continue
-            kind.attribute_names[key] = claim(name, taken)
+            kind.attribute_names[key] = claim(name, used)
             for item, attribute in zip(kind.outlines, present, strict=True):
                 item.attributes[key] = attribute
 
@@ -820,8 +820,8 @@ def _value_of(body: BodyWriter, wire: Wire, made: Sequence[Node]) -> Value | Non
 # Whether blocks can be single nodes: nothing may be needed by what it needs in turn.
 
 
-_STEPS_PER_NODE = 8
-_LEAST_STEPS = 256
+_DETOUR_PER_NODE = 8
+_LEAST_DETOUR = 256
 """How far is walked from one block to see whether a way leads back; else all are seen at once."""
 
 
@@ -830,12 +830,10 @@ _SCATTERED = 8
 
 
 def places_of(rows: Sequence[Row]) -> list[dict[int, int]]:
-    """Return the row of each node, by region."""
+    """Return the row of each node, by patch."""
     if not rows:
         return []
-    return [
-        {row[region]: place for place, row in enumerate(rows)} for region in range(len(rows[0]))
-    ]
+    return [{row[patch]: place for place, row in enumerate(rows)} for patch in range(len(rows[0]))]
 
 
 def trim(index: RepeatIndex, rows: list[Row]) -> tuple[list[Row], bool]:
@@ -850,7 +848,7 @@ def trim(index: RepeatIndex, rows: list[Row]) -> tuple[list[Row], bool]:
     unclear: list[int] = []
     all_places = places_of(rows)
     for number, places in enumerate(all_places):
-        found = _detours(index, places, _LEAST_STEPS + _STEPS_PER_NODE * len(places))
+        found = _detours(index, places, _LEAST_DETOUR + _DETOUR_PER_NODE * len(places))
         if found is None:
             unclear.append(number)
             continue
@@ -879,19 +877,19 @@ def _saving(rows: Sequence[Row]) -> int:
 
 
 def _detours(
-    index: RepeatIndex, places: Mapping[int, int], steps: int
+    index: RepeatIndex, places: Mapping[int, int], most: int
 ) -> tuple[set[int], set[int]] | None:
     """Return the nodes that what leaves the block comes back to, and those that it leaves from.
 
-    None if that takes more than so many *steps* outside the block.
+    None if that takes more than *most* nodes outside the block.
     """
     last = max(places)
     came_from: dict[int, list[int]] = {}
     pending = list(places)
     while pending:
         node = pending.pop()
-        steps -= node not in places
-        if steps < 0:
+        most -= node not in places
+        if most < 0:
             return None
         for user in readers_of(index, node):
             if user > last or (user in places and node in places):
@@ -1033,22 +1031,22 @@ def _prune(edges: dict[int, set[int]]) -> set[int]:
     return set(count)
 
 
-# Decide which rows of regions that have grown round equal nodes become a block.
+# Decide which rows of patches that have grown round equal nodes become a block.
 #
 # Blocks are disjoint, each is connected, and none is needed by a node that it needs in turn.
 
 
-_REGIONS_ASKED = 24
-"""How many regions are asked for names."""
+_PATCHES_ASKED = 24
+"""How many patches are asked for names."""
 
 _TRIMS = 4
 """How often what was trimmed is looked at again."""
 
 
-def cut_blocks(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
+def cut_blocks(index: RepeatIndex, growth: PatchGrowth) -> list[Row]:
     """Return the rows of *growth* that make blocks; none of them if they make no sense.
 
-    Rows are in topological order. Regions that cannot be made blocks are left out of the rows.
+    Rows are in topological order. Patches that cannot be made blocks are left out of the rows.
     """
     rows = _without_overlap(index, growth)
     rows = _connected(index, _without_lent_constants(index, rows), growth.rows[0])
@@ -1065,10 +1063,10 @@ def cut_blocks(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
 # -- overlap ----------------------------------------------------------------------------------
 
 
-def _without_overlap(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
-    """Give what is the end of one region and the beginning of the next to one of them.
+def _without_overlap(index: RepeatIndex, growth: PatchGrowth) -> list[Row]:
+    """Give what is the end of one patch and the beginning of the next to one of them.
 
-    Of all ways to cut a sequence of regions, the one with the fewest values across; then the one
+    Of all ways to cut a sequence of patches, the one with the fewest values across; then the one
     that names speak for; then the latest.
     """
     middle = len(growth.places) // 2
@@ -1081,7 +1079,7 @@ def _without_overlap(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
         return growth.rows
     margin = {place for pair in pairs for place in pair}
     core = [growth.rows[place] for place in order if place not in margin] or growth.rows[:1]
-    few = range(0, len(growth.places), -(-len(growth.places) // _REGIONS_ASKED))
+    few = range(0, len(growth.places), -(-len(growth.places) // _PATCHES_ASKED))
     scopes = find_scopes([index.nodes[row[number]] for number in few] for row in core)
     home = {
         place: count_at_home([index.nodes[growth.rows[place][number]] for number in few], scopes)
@@ -1093,24 +1091,24 @@ def _without_overlap(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
     return [row for place, row in enumerate(growth.rows) if place not in left_out]
 
 
-def _conflicts(growth: RegionGrowth) -> set[tuple[int, int]]:
+def _conflicts(growth: PatchGrowth) -> set[tuple[int, int]]:
     """List the pairs of rows that share a node."""
     shared = {node for node, count in growth.owners.items() if count > 1}
     rows_of: dict[int, list[int]] = {}
-    for region in growth.places:
-        for node in shared & region.keys():
-            rows_of.setdefault(node, []).append(region[node])
+    for patch in growth.places:
+        for node in shared & patch.keys():
+            rows_of.setdefault(node, []).append(patch[node])
     return {(min(rows), max(rows)) for rows in rows_of.values()}
 
 
 def _best_cut(
     index: RepeatIndex,
-    growth: RegionGrowth,
+    growth: PatchGrowth,
     pairs: Sequence[tuple[int, ...]],
     home: Mapping[int, int],
     middle: int,
 ) -> int:
-    """Return how many of *pairs* go to the end of the earlier region rather than the later's."""
+    """Return how many of *pairs* go to the end of the earlier patch rather than the later's."""
     reasons = dict.fromkeys(range(len(growth.rows)), 0)
     for pair in pairs:
         reasons[pair[1]] += 1
@@ -1150,11 +1148,11 @@ class _Border:
         node = self.index.nodes[number]
         touched = {value for value in (*node.inputs, *node.outputs) if value is not None}
         self.crossing -= sum(map(self._crosses, touched))
-        step = -1 if number in self.inside else 1
+        change = -1 if number in self.inside else 1
         self.inside ^= {number}
         for value in node.inputs:
             if value is not None:
-                self.reads[value] = self.reads.get(value, 0) + step
+                self.reads[value] = self.reads.get(value, 0) + change
         self.crossing += sum(map(self._crosses, touched))
 
     def _crosses(self, value: Value) -> bool:
@@ -1179,13 +1177,13 @@ def _is_lent(index: RepeatIndex, row: Row, places: Sequence[Mapping[int, int]]) 
     if not is_constant_node(index.nodes[row[0]]):
         return False
     return any(
-        index.shown[node] or any(user not in region for _, _, user in index.readers[node])
-        for node, region in zip(row, places, strict=True)
+        index.shown[node] or any(user not in patch for _, _, user in index.readers[node])
+        for node, patch in zip(row, places, strict=True)
     )
 
 
-def _connected(index: RepeatIndex, rows: list[Row], seeds: Row) -> list[Row]:
-    """Return the largest part of *rows* that hangs together; that of the seeds among equals."""
+def _connected(index: RepeatIndex, rows: list[Row], starts: Row) -> list[Row]:
+    """Return the largest part of *rows* that hangs together; that of the starts among equals."""
     place_of = {row[0]: place for place, row in enumerate(rows)}
     linked: list[list[int]] = [[] for _ in rows]
     for place, row in enumerate(rows):
@@ -1200,17 +1198,16 @@ def _connected(index: RepeatIndex, rows: list[Row], seeds: Row) -> list[Row]:
             continue
         part = reachable([start], linked.__getitem__)
         seen |= part
-        if len(part) > len(best) or (len(part) == len(best) and place_of.get(seeds[0]) in part):
+        if len(part) > len(best) or (len(part) == len(best) and place_of.get(starts[0]) in part):
             best = part
     return [rows[place] for place in sorted(best)]
 
 
-# Find the repeated blocks of a model: equal regions that are called rather than spelled out.
+# Find the repeated blocks of a model: equal patches that are called rather than spelled out.
 #
-# Nodes with equal surroundings are seeds, round which equal regions grow
-# (RegionGrowth); where only some of the seeds could have grown further, they
-# are tried by themselves. Of all that was found, what makes the model shortest is taken first, and
-# what overlaps with it has to grow again round what is left.
+# Equal patches grow round nodes with equal surroundings (PatchGrowth); where only some of those
+# could have grown further, those are tried by themselves. The blocks that make the model shortest
+# are taken first. What overlaps with them has to grow again round the nodes that are left.
 
 
 _WORK_PER_NODE = (400, 20)
@@ -1218,10 +1215,10 @@ _LEAST_WORK, _LARGE_WORK = 2_000_000, 8_000_000
 """Nodes looked at, per node of the model: in a small model, and in one where that is much."""
 
 _DEEPEST = 40
-"""How often seeds are parted again before the parts are left as they are."""
+"""How often starts are parted again before the parts are left as they are."""
 
 _PARTITIONS = 3
-"""In how many ways the seeds of one growth are parted where they disagree."""
+"""In how many ways the starts of one growth are parted where they disagree."""
 
 _LARGER = 1.15
 _SHARE_INSIDE = 0.6
@@ -1233,10 +1230,10 @@ _LARGER_TRIED = 16
 
 _WELL_SERVED = 0.8
 _SHARE_SERVED = 0.95
-"""Where blocks save so much of what they cover, seeds of which so many are covered are left."""
+"""Where blocks save so much of what they cover, starts of which so many are covered are left."""
 
 _KNOWN_ROWS = 24
-"""How many of the regions that a node has been in are remembered."""
+"""How many of the patches that a node has been in are remembered."""
 
 
 @dataclass(frozen=True)
@@ -1377,14 +1374,14 @@ class _Search:
         saving = size * repeats - size - repeats
         return Blocks(rows, saving) if saving >= self.least_saving else None
 
-    # -- seeds -------------------------------------------------------------------------------
+    # -- starts -------------------------------------------------------------------------------
 
     def _explore(self) -> Iterator[Blocks]:
-        for seeds in self._classes():
+        for starts in self._classes():
             if self.work_left <= 0:
                 return
-            if sum(map(self.served.__contains__, seeds)) < _SHARE_SERVED * len(seeds):
-                yield from self._from_seeds(seeds)
+            if sum(map(self.served.__contains__, starts)) < _SHARE_SERVED * len(starts):
+                yield from self._from_starts(starts)
 
     def _classes(self) -> Iterator[Row]:
         """Iterate over sets of nodes with equal surroundings, ever larger ones."""
@@ -1395,43 +1392,43 @@ class _Search:
                 if colour != FIXED:
                     classes.setdefault(colour, []).append(node)
             for nodes in sorted(classes.values(), key=len):
-                seeds = tuple(nodes)
-                if len(seeds) >= self.options.min_repeats and seeds not in seen:
-                    seen.add(seeds)
-                    yield seeds
+                starts = tuple(nodes)
+                if len(starts) >= self.options.min_repeats and starts not in seen:
+                    seen.add(starts)
+                    yield starts
 
-    def _known_blocks(self, seeds: Row, besides: frozenset[int]) -> list[Blocks] | None:
-        """Return the blocks of regions grown before in which *seeds* stand for each other.
+    def _known_blocks(self, starts: Row, besides: frozenset[int]) -> list[Blocks] | None:
+        """Return the blocks of patches grown before in which *starts* stand for each other.
 
-        None if there are no such regions, those of the growths *besides* not counted.
+        None if there are no such patches, those of the growths *besides* not counted.
         """
-        common = {known for known in self.known.get(seeds[0], ()) if known[0] not in besides}
-        for node in seeds:
+        common = {known for known in self.known.get(starts[0], ()) if known[0] not in besides}
+        for node in starts:
             common.intersection_update(self.known.get(node, ()))
             if not common:
                 return None
         return max((self.results[growth] for growth, _ in sorted(common)), key=_total)
 
-    def _from_seeds(
-        self, seeds: Row, line: frozenset[int] = frozenset(), depth: int = 0
+    def _from_starts(
+        self, starts: Row, line: frozenset[int] = frozenset(), depth: int = 0
     ) -> list[Blocks]:
-        """Grow round *seeds*, and round those of them that agree where not all do.
+        """Grow round *starts*, and round those of them that agree where not all do.
 
         Args:
-            seeds: Where to start.
-            line: The growths that *seeds* are a part of.
+            starts: Where to start.
+            line: The growths that *starts* are a part of.
             depth: How often they were parted.
 
         Returns:
             All of them as blocks, or the parts by themselves, whichever saves more.
         """
-        if len(seeds) < self.options.min_repeats or self.work_left <= 0:
+        if len(starts) < self.options.min_repeats or self.work_left <= 0:
             return []
-        known = self.tried[seeds] if seeds in self.tried else self._known_blocks(seeds, line)
+        known = self.tried[starts] if starts in self.tried else self._known_blocks(starts, line)
         if known is not None:
             return known
-        self.tried[seeds] = []
-        growth = RegionGrowth(self.index, seeds, self.claimed)
+        self.tried[starts] = []
+        growth = PatchGrowth(self.index, starts, self.claimed)
         self.work_left -= growth.work
         best = self._as_blocks(growth)
         if best:
@@ -1439,29 +1436,29 @@ class _Search:
             line |= {len(self.results) - 1}
         elif growth.touching:
             parts = self._thinned(growth)
-            best = [b for part in parts for b in self._from_seeds(part, depth=depth + 1)]
+            best = [b for part in parts for b in self._from_starts(part, depth=depth + 1)]
         partitions = _partitions(growth) if depth < _DEEPEST else []
         for parts in partitions[: _PARTITIONS if best else 1]:
-            found = [b for part in parts for b in self._from_seeds(part, line, depth + 1)]
+            found = [b for part in parts for b in self._from_starts(part, line, depth + 1)]
             best = max(best, found, key=_total)
-        self.tried[seeds] = best
+        self.tried[starts] = best
         return best
 
-    def _as_blocks(self, growth: RegionGrowth) -> list[Blocks]:
+    def _as_blocks(self, growth: PatchGrowth) -> list[Blocks]:
         if len(growth.rows) < self.options.min_nodes:
             return []
         self.work_left -= len(growth.rows) * len(growth.rows[0])
         blocks = self._worth(cut_blocks(self.index, growth))
         return [] if blocks is None else [blocks]
 
-    def _thinned(self, growth: RegionGrowth) -> list[Row]:
-        """Leave out so many seeds that blocks of several of the small regions are large enough."""
+    def _thinned(self, growth: PatchGrowth) -> list[Row]:
+        """Leave out so many starts that blocks of several of the small patches are large enough."""
         size = sum(not is_constant_node(self.index.nodes[row[0]]) for row in growth.rows)
-        step = -(-self.options.min_nodes // max(1, size))
-        seeds = tuple(sorted(growth.rows[0]))
-        return [seeds[::step]] if step > 1 else []
+        stride = -(-self.options.min_nodes // max(1, size))
+        starts = tuple(sorted(growth.rows[0]))
+        return [starts[::stride]] if stride > 1 else []
 
-    def _remember(self, growth: RegionGrowth, blocks: list[Blocks]) -> None:
+    def _remember(self, growth: PatchGrowth, blocks: list[Blocks]) -> None:
         self.results.append(blocks)
         for rows, saving in blocks:
             if saving >= _WELL_SERVED * len(rows) * len(rows[0]):
@@ -1485,7 +1482,7 @@ class _Search:
         if len(best) >= self.options.min_repeats and self.work_left > 0:
             self.tried.clear()
             self.known.clear()
-            yield from self._from_seeds(best)
+            yield from self._from_starts(best)
 
 
 def _merit(blocks: Blocks) -> tuple[int, Row]:
@@ -1514,34 +1511,34 @@ def _total(found: Sequence[Blocks]) -> int:
     return len(covered) - sum(len(blocks.rows) + len(blocks.rows[0]) for blocks in distinct)
 
 
-def _partitions(growth: RegionGrowth) -> list[list[Row]]:
-    """Part the seeds where they disagree, in a few ways.
+def _partitions(growth: PatchGrowth) -> list[list[Row]]:
+    """Part the starts where they disagree, in a few ways.
 
-    Where most of what some agree on is in the next region anyway, blocks follow each other and
+    Where most of what some agree on is in the next patch anyway, blocks follow each other and
     nothing is to be gained.
     """
-    seeds = growth.rows[0]
+    starts = growth.rows[0]
     found: dict[tuple[Row, ...], list[Row]] = {}
     for groups, nodes in growth.disagreements:
         fresh = [group for group in groups if _is_fresh(growth, group, nodes)]
         if not fresh:
             continue
-        parted = {region for group in fresh for region in group}
-        rest = [region for region in range(len(seeds)) if region not in parted]
-        parts = [tuple(seeds[region] for region in part) for part in (*fresh, rest)]
+        parted = {patch for group in fresh for patch in group}
+        rest = [patch for patch in range(len(starts)) if patch not in parted]
+        parts = [tuple(starts[patch] for patch in part) for part in (*fresh, rest)]
         found.setdefault(tuple(sorted(parts)), parts)
     return list(found.values())
 
 
-def _is_fresh(growth: RegionGrowth, group: Sequence[int], found: Sequence[int | None]) -> bool:
-    """Tell whether most of what *group* has at an edge is in no region yet."""
-    nodes = [found[region] for region in group]
+def _is_fresh(growth: PatchGrowth, group: Sequence[int], found: Sequence[int | None]) -> bool:
+    """Tell whether most of what *group* has at an edge is in no patch yet."""
+    nodes = [found[patch] for patch in group]
     return 2 * sum(node is not None and growth.owners.get(node, 0) > 0 for node in nodes) < len(
         group
     )
 
 
-_ROUNDS = 8
+_SEARCHES = 8
 """How often what is left is searched again; it gets shorter each time."""
 
 _BLOCKS_ASKED = 64
@@ -1601,7 +1598,7 @@ def outline_repeats(model: Model, options: RepeatOptions) -> RepeatResult:
     totals: dict[str, int] = {}
     outlined: dict[str, int] = {}
     families: list[Family] = []
-    for number in range(_ROUNDS):
+    for number in range(_SEARCHES):
         index = RepeatIndex(model, matchable_graphs(model), same_attributes=options.same_attributes)
         if not number:
             for node in index.nodes:
@@ -1653,9 +1650,9 @@ class _Writer:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.taken = {name for domain, name, _ in model.functions if domain == REPEAT_DOMAIN}
+        self.used_names = {name for domain, name, _ in model.functions if domain == REPEAT_DOMAIN}
         nodes = (node for graph in model.graphs() for node in graph)
-        self.taken |= {node.op_type for node in nodes if node.domain == REPEAT_DOMAIN}
+        self.used_names |= {node.op_type for node in nodes if node.domain == REPEAT_DOMAIN}
 
     def write(
         self, index: RepeatIndex, found: Sequence[Blocks], *, is_nested: bool = False
@@ -1682,10 +1679,10 @@ class _Writer:
         names = []
         for offer in offers:
             others = [name for other in offers if other is not offer for name in other]
-            free = [n for n in offer if n not in self.taken]
+            free = [n for n in offer if n not in self.used_names]
             own = [n for n in free if n not in others]
             wanted = (own or free or offer or [_UNNAMED])[0]
-            names.append(claim(wanted, self.taken))
+            names.append(claim(wanted, self.used_names))
         return names
 
 

@@ -77,11 +77,11 @@ if TYPE_CHECKING:
 # Functions that a replacement brings along: each is put into the model once.
 
 
-BROUGHT_KEY = "dpl.brought"
+IMPORTED_KEY = "dpl.brought"
 """Metadata key of a function that a replacement brought along: what it was then."""
 
 
-class BroughtFunctions:
+class ImportedFunctions:
     """Knows which functions of other models are in this one already.
 
     Args:
@@ -94,7 +94,7 @@ class BroughtFunctions:
         self.announce = announce
         self._known: dict[Function, Function] = {}
 
-    def bring(self, function: Function) -> Function:
+    def local_copy(self, function: Function) -> Function:
         """Return the model's own copy of *function*, which is made if it has none.
 
         Another function of that name stays; the copy's name then has a number behind it. What it
@@ -117,7 +117,7 @@ class BroughtFunctions:
         if function not in self._known:
             wanted = _digest(function)
             for found in self.model.functions.values():
-                mark = found.metadata.get(BROUGHT_KEY) or _digest(found)
+                mark = found.metadata.get(IMPORTED_KEY) or _digest(found)
                 if found.domain == function.domain and mark == wanted:
                     self._known[function] = found
                     break
@@ -126,7 +126,7 @@ class BroughtFunctions:
     def _copy(self, function: Function) -> Function:
         model = self.model
         raise_ir_version(model)
-        copies = {callee: self.bring(callee) for callee in callees(function)}
+        copies = {callee: self.local_copy(callee) for callee in callees(function)}
         name = claim(function.name, {found.name for found in model.functions.values()})
         model.opset_imports.setdefault(function.domain, 1)
         imports = {
@@ -135,7 +135,7 @@ class BroughtFunctions:
         }
         copy = Function(function.domain, name, _copy_body(function, model, imports, copies))
         copy.attributes = function.attributes
-        copy.metadata = {**function.metadata, BROUGHT_KEY: _digest(function)}
+        copy.metadata = {**function.metadata, IMPORTED_KEY: _digest(function)}
         model.functions[copy.key] = copy
         if self.announce is not None:
             self.announce(copy.body)
@@ -360,19 +360,10 @@ def _inputs(model: Model) -> int:
 
 
 class NewNames:
-    """Names for the nodes and values that passes make in one model.
+    """Names for the nodes and values that passes make in one model."""
 
-    Args:
-        model: The model.
-        announce: Told of the body of each function that a replacement brings along.
-
-    Attributes:
-        functions: The functions that replacements bring along, by their names here.
-    """
-
-    def __init__(self, model: Model, announce: Callable[[Graph], None] | None = None) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
-        self.functions = BroughtFunctions(model, announce)
         self._nodes: set[str] | None = None
         self._numbers: dict[str, int] = {}
         self._origins: dict[str, str] = {}
@@ -386,9 +377,9 @@ class NewNames:
         """
         if self._nodes is None:
             self._nodes = {node.name for graph in self.model.graphs() for node in graph}
-        taken = self._nodes
-        name = wanted if wanted in free else self._numbered(wanted, taken.__contains__)
-        taken.add(name)
+        used = self._nodes
+        name = wanted if wanted in free else self._numbered(wanted, used.__contains__)
+        used.add(name)
         return name
 
     def node_from(self, source: str, op_type: str) -> str:
@@ -415,13 +406,13 @@ class NewNames:
         self._origins[name] = origin
         return name
 
-    def _numbered(self, wanted: str, is_taken: Callable[[str], bool]) -> str:
+    def _numbered(self, wanted: str, is_used: Callable[[str], bool]) -> str:
         name = wanted
         number = self._numbers.get(wanted, 0)
-        while number or is_taken(name):
+        while number or is_used(name):
             number += 1
             name = f"{wanted}_{number}"
-            if not is_taken(name):
+            if not is_used(name):
                 break
         if number:
             self._numbers[wanted] = number
@@ -552,28 +543,25 @@ class Change(NamedTuple):
 
 
 def replace_match(
-    match: Match, draft: Draft, names: NewNames, listener: RewriteListener | None = None
+    match: Match,
+    draft: Draft,
+    names: NewNames,
+    functions: ImportedFunctions,
+    listener: RewriteListener | None = None,
 ) -> Change | Rejection:
     """Replace *match* by what *draft* describes; outputs keep their names where they are returned.
+
+    Args:
+        match: The match.
+        draft: What takes its place.
+        names: Where new nodes and values get their names.
+        functions: The functions of other models that this one has.
+        listener: Told of every edit.
 
     Returns:
         What was done; or why it cannot be done here, and then nothing has been changed.
     """
-    read = operands_of(draft)
-    kept = needed_within(match.nodes, read)
-    objection = object_to_draft(match, draft, read, kept) or _object_to_calls(match, draft, names)
-    if objection:
-        return match.reject(objection)
-    return _Replacer(match, draft, kept, names, listener).replace(read)
-
-
-def _object_to_calls(match: Match, draft: Draft, names: NewNames) -> str:
-    """Refuse to let a function call itself."""
-    for part in draft.parts:
-        function = part.function if isinstance(part, DraftNode) else None
-        if function is not None and names.functions.leads_into(function, match.root.graph):
-            return f"{function.domain}::{function.name} would call itself"
-    return ""
+    return _Replacer(match, draft, names, functions, listener).replace()
 
 
 class _Replacer:
@@ -581,53 +569,68 @@ class _Replacer:
         self,
         match: Match,
         draft: Draft,
-        kept: set[Node],
         names: NewNames,
+        functions: ImportedFunctions,
         listener: RewriteListener | None,
     ) -> None:
         self.match = match
         self.draft = draft
         self.names = names
+        self.functions = functions
         self.graph: Graph = match.root.graph
         self.rewriter = GraphRewriter(self.graph, listener)
         self.anchor = match.nodes[-1]
-        self.kept = kept
+        self.operands = operands_of(draft)
+        self.kept = needed_within(match.nodes, self.operands)
         self.made: dict[int, Value | Node] = {}
         self.added: list[Node] = []
         self.origin = self._origin()
-        self.gone = {node.name: node.op_type for node in match.nodes if node not in kept}
+        self.gone = {node.name: node.op_type for node in match.nodes if node not in self.kept}
         self.gone.pop("", None)
         self.source = next(reversed(self.gone), "")
 
-    def replace(self, operands: Sequence[Value]) -> Change:
+    def replace(self) -> Change | Rejection:
+        """Put the replacement in, unless something stands against it."""
+        objection = object_to_draft(self.match, self.draft, self.operands, self.kept)
+        objection = objection or self._object_to_calls()
+        if objection:
+            return self.match.reject(objection)
         outputs = list(zip(self.draft.outputs, self.match.outputs, strict=True))
         if len(outputs) > 1:
             moved = dependents_before(self.anchor, self.match.outputs, self.match.nodes)
             self.rewriter.move_behind(self.anchor, moved)
         self.rewriter.graph.modified = True
-        taken_over = self._taken_over(outputs)
+        inherited = self._inherited(outputs)
         for part in self.draft.parts:
             if isinstance(part, DraftConstant):
-                self._make_constant(part, taken_over)
+                self._make_constant(part, inherited)
             else:
-                self._make_node(part, taken_over)
+                self._make_node(part, inherited)
         for new, old in outputs:
-            if new is not old and taken_over.get(_key(new)) is not old:
+            if new is not old and inherited.get(_key(new)) is not old:
                 self._stand_in(self._value(new), old)
         gone = [node for node in self.match.nodes if node not in self.kept]
         read = [value for node in gone for value in node.inputs if value is not None]
         self.rewriter.erase(gone)
-        read += [value for value in operands if value.graph is self.graph]
+        read += [value for value in self.operands if value.graph is self.graph]
         dead = erase_unread(read, self.rewriter.listener)
         return Change(self.match, tuple(self.added), (*gone, *dead))
 
-    def _taken_over(self, outputs: Sequence[tuple[Operand, Value]]) -> dict[object, Value]:
+    def _object_to_calls(self) -> str:
+        """Refuse to let a function call itself."""
+        for part in self.draft.parts:
+            function = part.function if isinstance(part, DraftNode) else None
+            if function is not None and self.functions.leads_into(function, self.graph):
+                return f"{function.domain}::{function.name} would call itself"
+        return ""
+
+    def _inherited(self, outputs: Sequence[tuple[Operand, Value]]) -> dict[object, Value]:
         """Say which new values become which values of the match, names and all."""
         new_first = [(new, old) for new, old in outputs if not isinstance(new, Value)]
         return {_key(new): old for new, old in reversed(new_first)}
 
-    def _make_constant(self, part: DraftConstant, taken_over: dict[object, Value]) -> None:
-        old = taken_over.get(_key(part))
+    def _make_constant(self, part: DraftConstant, inherited: dict[object, Value]) -> None:
+        old = inherited.get(_key(part))
         if self._keeps_initializers() and (old is None or not old.returned_by):
             if old is None:
                 name = self._fresh_name("Constant")
@@ -655,10 +658,10 @@ class _Replacer:
             return False
         return self.graph.model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
 
-    def _make_node(self, part: DraftNode, taken_over: dict[object, Value]) -> None:
+    def _make_node(self, part: DraftNode, inherited: dict[object, Value]) -> None:
         op_type = part.op_type
         if part.function is not None:
-            op_type = self.names.functions.bring(part.function).name
+            op_type = self.functions.local_copy(part.function).name
         if part.domain:
             version = self.graph.model.opset_imports.setdefault(part.domain, part.version)
             self.graph.opset_imports.setdefault(part.domain, version)
@@ -673,15 +676,15 @@ class _Replacer:
         )
         self._note(node, op_type)
         count = range(part.output_count)
-        self._give_outputs(node, [taken_over.get((id(part), index)) for index in count])
+        self._give_outputs(node, [inherited.get((id(part), index)) for index in count])
         self.made[id(part)] = node
 
-    def _give_outputs(self, node: Node, taken: Sequence[Value | None]) -> None:
+    def _give_outputs(self, node: Node, inherited: Sequence[Value | None]) -> None:
         outputs = [
             self.rewriter.make_value(self._fresh_name(node.op_type), node, index)
             if old is None
             else old
-            for index, old in enumerate(taken)
+            for index, old in enumerate(inherited)
         ]
         self.rewriter.take_over_outputs(node, outputs)
 
@@ -772,10 +775,12 @@ class Application:
 
     __slots__ = ("_added", "_removed", "_root", "number", "round", "rule", "scope")
 
-    def __init__(self, number: int, turn: int, root: tuple[Node, Outputs], change: Change) -> None:
+    def __init__(
+        self, number: int, round_number: int, root: tuple[Node, Outputs], change: Change
+    ) -> None:
         match = change.match
         self.number = number
-        self.round = turn
+        self.round = round_number
         self.rule = match.rule.qualified_name
         self.scope = scope_of(match.root.graph)
         self._root = root
@@ -1203,7 +1208,7 @@ _INFERENCES = 4
 """How often types are inferred again after the rules have settled."""
 
 
-class Turn:
+class RuleProgress:
     """One rule, and how far it has read the journal.
 
     Attributes:
@@ -1265,9 +1270,10 @@ class RewriteDriver:
     ) -> None:
         self.model = model
         self.observers = observers
-        self.turns = [Turn(rule) for rule in rules]
+        self.progress = [RuleProgress(rule) for rule in rules]
         self.worklist = Worklist(model, Concern.of(rules))
-        self.names = NewNames(model, self.worklist.graph_added)
+        self.names = NewNames(model)
+        self.functions = ImportedFunctions(model, self.worklist.graph_added)
         self.loops = loops
         self.counts = {rule.qualified_name: 0 for rule in rules}
         self.applied = 0
@@ -1291,8 +1297,8 @@ class RewriteDriver:
         while not self.is_over:
             self.round += 1
             before, counts = self.applied, dict(self.counts)
-            for turn in self.turns:
-                self._take(turn)
+            for progress in self.progress:
+                self._take_turn(progress)
                 if self.is_over:
                     break
             if self.applied > before:
@@ -1302,7 +1308,7 @@ class RewriteDriver:
                 continue
             if not rounds:
                 break
-            if inferences < _INFERENCES and self.learn():
+            if inferences < _INFERENCES and self.infer_again():
                 inferences += 1
             elif not self._look_everywhere():
                 break
@@ -1314,10 +1320,10 @@ class RewriteDriver:
     def _look_again_at_shapes(self) -> None:
         """Let rules that follow shapes start anew if what was unknown to them no longer is."""
         if self.worklist.takes_new_sizes() and self.model.forget():
-            for turn in self.turns:
-                turn.has_begun = turn.has_begun and not turn.follows_shapes
+            for progress in self.progress:
+                progress.has_begun = progress.has_begun and not progress.follows_shapes
 
-    def learn(self) -> bool:
+    def infer_again(self) -> bool:
         """Infer types again if rules asked for some; tell whether more is known now."""
         found = self.model.infer_again()
         if found:
@@ -1328,15 +1334,15 @@ class RewriteDriver:
 
     def _look_everywhere(self) -> bool:
         """Let rules that may depend on anything look at all nodes again; tell if there are any."""
-        due = [turn for turn in self.turns if turn.looks_afar]
-        due = [turn for turn in due if turn.edits != self.worklist.edits]
-        for turn in due:
-            turn.has_begun = False
+        edits = self.worklist.edits
+        due = [each for each in self.progress if each.looks_afar and each.edits != edits]
+        for progress in due:
+            progress.has_begun = False
         return bool(due)
 
     def remaining(self) -> tuple[Rejection, ...]:
         """Return why matches of the last look were refused, where their root still stands."""
-        order = {turn.rule.qualified_name: rank for rank, turn in enumerate(self.turns)}
+        order = {each.rule.qualified_name: rank for rank, each in enumerate(self.progress)}
         graphs = {graph: rank for rank, graph in enumerate(self.worklist.graphs)}
         left = [item for item in self.refused.values() if self.worklist.is_listed(item.root)]
         return tuple(
@@ -1350,17 +1356,17 @@ class RewriteDriver:
             )
         )
 
-    def _take(self, turn: Turn) -> None:
-        rule = turn.rule
-        if rule.once and turn.has_begun:
+    def _take_turn(self, progress: RuleProgress) -> None:
+        rule = progress.rule
+        if rule.once and progress.has_begun:
             return
         self.made = set()
-        found = turn.candidates(self.worklist)
+        found = progress.candidates(self.worklist)
         count = sum(map(len, found.values()))
         if not count:
             return
         with self._announced(rule, count):
-            self._visit(turn, found)
+            self._visit(progress, found)
 
     @contextmanager
     def _announced(self, rule: RewriteRule, count: int) -> Iterator[None]:
@@ -1372,8 +1378,8 @@ class RewriteDriver:
         for observer in self.observers:
             observer.turn_ended(rule, self.applied - before)
 
-    def _visit(self, turn: Turn, found: dict[Graph, list[Node]]) -> None:
-        rule = turn.rule
+    def _visit(self, progress: RuleProgress, found: dict[Graph, list[Node]]) -> None:
+        rule = progress.rule
         for graph, roots in found.items():
             if not rule.holds_for(graph):
                 continue
@@ -1382,25 +1388,25 @@ class RewriteDriver:
                     continue
                 if not all(observer.admits(rule, root) for observer in self.observers):
                     continue
-                if self._rewrite_at(turn, root) and self.is_over:
+                if self._rewrite_at(progress, root) and self.is_over:
                     return
 
     def apply_at(self, rule: RewriteRule, root: Node) -> bool:
         """Try one of the rules at one node, out of turn; tell whether it was applied."""
-        turn = next(turn for turn in self.turns if turn.rule is rule)
+        progress = next(each for each in self.progress if each.rule is rule)
         self.made = set()
         with self._announced(rule, 1):
-            return self._rewrite_at(turn, root)
+            return self._rewrite_at(progress, root)
 
-    def _rewrite_at(self, turn: Turn, root: Node) -> bool:
-        rule = turn.rule
+    def _rewrite_at(self, progress: RuleProgress, root: Node) -> bool:
+        rule = progress.rule
         key = (rule.qualified_name, root)
         self.refused.pop(key, None)
         first: Rejection | None = None
         was = (root, root.outputs)
         try:
             for match in self._matches(rule, root):
-                outcome = self._attempt(turn, match)
+                outcome = self._attempt(progress, match)
                 if isinstance(outcome, Change):
                     self._note(Application(self.applied + 1, self.round, was, outcome), outcome)
                     return True
@@ -1424,21 +1430,21 @@ class RewriteDriver:
             if match is not None:
                 yield match
 
-    def _attempt(self, turn: Turn, match: Match) -> Change | Rejection | None:
-        rule = turn.rule
+    def _attempt(self, progress: RuleProgress, match: Match) -> Change | Rejection | None:
+        rule = progress.rule
         if rule.once and not self.made.isdisjoint(match.nodes):
             return None
         if not rule.is_nodewise:
             verdict = judge(match)
             if isinstance(verdict, Rejection):
                 return verdict
-        draft = draft_replacement(match, turn.function)
+        draft = draft_replacement(match, progress.function)
         if not isinstance(draft, Draft):
             return draft
         if not all(observer.wants(match) for observer in self.observers):
             return None
         self.loops.note(match, draft)
-        outcome = replace_match(match, draft, self.names, self.worklist)
+        outcome = replace_match(match, draft, self.names, self.functions, self.worklist)
         if isinstance(outcome, Change):
             self.made.update(outcome.added)
             self.loops.note_birth(match, outcome.added)
@@ -1491,7 +1497,7 @@ class Restriction(NamedTuple):
         return not self.node or self.node in names
 
 
-class Narrowed(RewriteObserver):
+class RestrictingObserver(RewriteObserver):
     """Keeps a log, and restricts where rules are tried and how often they are applied.
 
     Args:
@@ -1530,7 +1536,7 @@ class Narrowed(RewriteObserver):
 def rewrite(
     model: Model,
     rules: Sequence[RewriteRule],
-    observer: Narrowed | None = None,
+    observer: RestrictingObserver | None = None,
     *,
     watchers: Sequence[RewriteObserver] = (),
     most: int | None = None,
@@ -1548,7 +1554,7 @@ def rewrite(
     Raises:
         RewriteLimitError: They would go on without an end; names the rules.
     """
-    observer = observer or Narrowed()
+    observer = observer or RestrictingObserver()
     driver = RewriteDriver(model, rules, [observer, *watchers], LoopDetector(model, most))
     rounds = driver.run()
     return Rewriting(driver.counts, rounds, driver.remaining(), tuple(observer.log))
@@ -1605,7 +1611,7 @@ def replay(
     return _Replay(driver, guide, skip_missing=skip_missing).run()
 
 
-class _Guide(Narrowed):
+class _Guide(RestrictingObserver):
     """Lets happen what is next in a plan.
 
     Attributes:
@@ -1651,9 +1657,9 @@ class _Replay:
         self.driver = driver
         self.guide = guide
         self.skip_missing = skip_missing
-        self.rules = {turn.rule.qualified_name: turn.rule for turn in driver.turns}
+        self.rules = {each.rule.qualified_name: each.rule for each in driver.progress}
         self.missing: list[Missing] = []
-        self.learned: set[int] = set()
+        self.inferred_at: set[int] = set()
 
     def run(self) -> Replayed:
         """Go through the plan."""
@@ -1663,9 +1669,9 @@ class _Replay:
             if self.is_over:
                 break
             self.driver.round += 1
-            if self._step_out_of_turn():
+            if self._apply_out_of_turn():
                 rounds += 1
-            elif not self._learn() and not self._give_up():
+            elif not self._infer_again() and not self._give_up():
                 break
         done = Rewriting(self.driver.counts, rounds, (), tuple(self.guide.log))
         return Replayed(done, tuple(self.missing))
@@ -1675,14 +1681,14 @@ class _Replay:
         """Whether the plan is done, or somebody wants no more."""
         return self.driver.is_over
 
-    def _step_out_of_turn(self) -> bool:
+    def _apply_out_of_turn(self) -> bool:
         """Do what is next, and what follows as far as it fits; tell whether anything was done."""
         before = self.guide.position
         while not self.is_over and not self._try(self.guide.next):
             pass
         return self.guide.position > before
 
-    def _learn(self) -> bool:
+    def _infer_again(self) -> bool:
         """Infer types again, and let rules forget; once for each entry that does not fit.
 
         A rule may remember what was done in its name and is not in the plan.
@@ -1690,10 +1696,10 @@ class _Replay:
         Returns:
             Whether that was not tried before.
         """
-        is_new = self.guide.position not in self.learned
-        self.learned.add(self.guide.position)
+        is_new = self.guide.position not in self.inferred_at
+        self.inferred_at.add(self.guide.position)
         if is_new:
-            self.driver.learn()
+            self.driver.infer_again()
             self.driver.model.forget()
         return is_new
 

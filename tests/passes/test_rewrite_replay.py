@@ -16,8 +16,8 @@ from dplcli.catalog.plan import PlanEntry
 from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import (
-    Narrowed,
     Refusal,
+    RestrictingObserver,
     Restriction,
     RewriteObserver,
     Trace,
@@ -135,9 +135,9 @@ def test_an_edited_plan_does_what_fits_of_it_in_its_order(text: str, chosen: st.
 def test_a_plan_of_a_part_does_that_part(text: str, limit: int) -> None:
     """A rewrite that was cut short, or narrowed, is replayed just so."""
     for observer in (
-        Narrowed(limit=limit),
-        Narrowed(only=[Restriction("double"), Restriction("to_mul")]),
-        Narrowed(skip=[Restriction("triple"), Restriction("", f"x{limit}")]),
+        RestrictingObserver(limit=limit),
+        RestrictingObserver(only=[Restriction("double"), Restriction("to_mul")]),
+        RestrictingObserver(skip=[Restriction("triple"), Restriction("", f"x{limit}")]),
     ):
         first, second = model_from_text(text), model_from_text(text)
         done = rewrite(first, RULES, observer)
@@ -251,7 +251,7 @@ def test_every_turn_that_starts_ends() -> None:
     """Also the one in which a limit is reached."""
     log = Log()
 
-    rewrite(model_from_text(ADDS), RULES, Narrowed(limit=1), watchers=[log])
+    rewrite(model_from_text(ADDS), RULES, RestrictingObserver(limit=1), watchers=[log])
 
     assert log.lines == ["turn 1 to_mul 2", "applied to_mul", "end to_mul 1"]
 
