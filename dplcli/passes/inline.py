@@ -44,7 +44,7 @@ _MOST_NODES = 20_000_000
 
 
 def check_growth(model: Model, chosen: Collection[Function]) -> None:
-    """Refuse functions that lead back to themselves, and those that unfold without measure.
+    """Refuse functions that call themselves, and models that would become too large.
 
     Raises:
         PassError: There are such functions.
@@ -450,36 +450,6 @@ def same_data(first: Tensor, second: Tensor) -> bool:
 # Put the body of a function in the place of one call.
 
 
-class InlinedBody(NamedTuple):
-    """What took the place of a call.
-
-    Attributes:
-        nodes: The nodes, in order; those that were there anyway do not count.
-        is_restored: Whether they are what the call says that it stood for.
-    """
-
-    nodes: tuple[Node, ...]
-    is_restored: bool
-
-
-def inline_call(
-    call: Node, function: Function, record: CallRecord | None, names: InlinedNames
-) -> InlinedBody:
-    """Replace *call* by copies of the nodes of *function*, as the record says they were.
-
-    Args:
-        call: The call; its outputs keep their names.
-        function: What it calls.
-        record: What it says that it stands for; None if it says nothing.
-        names: Names in use.
-    """
-    numbers = None if record is None else align(record, function.body)
-    if numbers is None:
-        record = None
-    nodes = _Inliner(call, function, record, numbers or {}, names).run()
-    return InlinedBody(tuple(nodes), record is not None)
-
-
 class _Inliner:
     def __init__(
         self,
@@ -505,7 +475,10 @@ class _Inliner:
         self.made: list[Node] = []
 
     def run(self) -> list[Node]:
-        """Put the body in the place of the call."""
+        """Replace the call by copies of the nodes of the body, as the record says they were.
+
+        The outputs of the call keep their names.
+        """
         inputs = [*self.call.inputs, *[None] * len(self.body.inputs)]
         self.values.update(zip(self.body.inputs, inputs, strict=False))
         for inner, outer in zip(self.body.outputs, self.call.outputs, strict=False):
@@ -669,7 +642,7 @@ class _Inliner:
                 self.graph.stated_types[made.name] = known
 
     def _put_copy(self, inner: Value, outer: Value) -> None:
-        """Let the function return what it reads, or the same value twice."""
+        """Copy a value that the function only passes on, or returns twice."""
         source = self.values[inner]
         name = self.names.node(f"{self._prefix}/Identity")
         copy = self.rewriter.insert(self.call, "Identity", [source], name=name)
@@ -886,7 +859,7 @@ def inline(
         only: The calls to replace; None for all, those in the bodies included.
 
     Raises:
-        PassError: A function calls itself, or the model would grow beyond all measure.
+        PassError: A function calls itself, or the model would become too large.
     """
     chosen = dict.fromkeys(functions)
     check_growth(model, chosen if only is None else ())
@@ -963,8 +936,12 @@ class _Worker:
         graph = call.graph
         scope = self._scope_of(graph)
         _import_domains(function, graph)
-        done = inline_call(call, function, record, names)
-        self.result.calls.append(InlinedCall(function, call, scope, *done))
+        numbers = None if record is None else align(record, function.body)
+        if numbers is None:
+            record = None
+        nodes = _Inliner(call, function, record, numbers or {}, names).run()
+        is_restored = record is not None
+        self.result.calls.append(InlinedCall(function, call, scope, tuple(nodes), is_restored))
 
     def _scope_of(self, graph: Graph) -> str:
         """Name a graph; its name may need a node that goes later."""

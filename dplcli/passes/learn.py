@@ -376,7 +376,7 @@ def _identifier(text: str, otherwise: str) -> str:
 
 _LARGEST_PLAIN = 1024
 _FINEST_PLAIN = 16
-"""Plain numbers are multiples of its reciprocal, as a person would choose them."""
+"""A plain number is at most 1024, and a multiple of 1/16: what a person would choose."""
 
 _TOLERANCE = 5e-4
 """How near the digits of a number must be to it; ``is_close`` allows twice as much."""

@@ -49,14 +49,13 @@ if TYPE_CHECKING:
 
 # Contract nodes of a graph to one, two sets at a time, as long as no cycle comes of it.
 #
-# TVM's MergeCompositeFunctions notes for each group what it depends on when the group is made,
-# and forgets that groups which it depends on grow later. Here nothing is noted that can become
-# wrong: every question is answered by a search over the graph as it is contracted by then. The
-# search goes from both ends in turns and never leaves the stretch between them in the node list,
-# and a successful one moves the fewer nodes out of that stretch, so that they are not met again:
-# the two ends of one edge of a long chain are next to each other (two-way search over an ordered
-# list, after M. A. Bender, J. T. Fineman, S. Gilbert and R. E. Tarjan, *A new approach to
-# incremental cycle detection and related problems*, 2016).
+# TVM's MergeCompositeFunctions notes what a group depends on when the group is made, and misses
+# that those groups grow later. Here every question is answered by a search over the graph as it is
+# contracted at that time. The search goes from both ends in turns, and stays between the two in the
+# node list. A search that finds no path moves the smaller side out of the way, so that later
+# searches do not meet it again. This is two-way search over an ordered list, after M. A. Bender,
+# J. T. Fineman, S. Gilbert and R. E. Tarjan, *A new approach to incremental cycle detection and
+# related problems*, 2016.
 
 
 class Contraction:
@@ -115,8 +114,8 @@ class Contraction:
         """Make one set of those of *first* and of *last*, which reads what the other makes.
 
         Returns:
-            Whether they are one set now; not if a path leads from one to the other through a
-            third. Such a pair is not looked at again: the callers' sets are told apart for good.
+            Whether they are one set now. They are not if a path leads from one to the other
+            through a third. That answer is final and is remembered.
         """
         first, last = self.find(first), self.find(last)
         if first is last:
@@ -132,7 +131,7 @@ class Contraction:
         return True
 
     def _search(self, first: Node, last: Node) -> _Front | None:
-        """Return what is on one side between the two, all of it; None if a path leads across."""
+        """Return one side with all that it reached between the two; None if a path joins them."""
         down = _Front(first, last, self._successors, self._ahead)
         up = _Front(last, first, self._predecessors, self._behind)
         low, high = self.position(first), self.position(last)
@@ -156,7 +155,7 @@ class Contraction:
                 front.pending.append(node)
 
     def _remember(self, path: Iterable[Node], first: Node, last: Node) -> None:
-        """Spare later searches with the same start or goal the way that this one went."""
+        """Remember for later searches that *path* leads from *first* to *last*."""
         for node in path:
             self._ahead.setdefault(node, set()).add(last)
             self._behind.setdefault(node, set()).add(first)
@@ -194,7 +193,7 @@ class Contraction:
         return known
 
     def _unite(self, first: Node, last: Node, moved: _Front) -> None:
-        """Make one set of two that nothing lies between once what *moved* reached has gone."""
+        """Make one set of two, and move what *moved* reached from between them."""
         between = [self._place.get(node, node) for node in moved.reached]
         between.sort(key=lambda node: node.position)
         place = self.place(moved.goal)
@@ -222,7 +221,7 @@ class _Front:
         start: The set it starts from.
         goal: The set it looks for.
         neighbours: Where it can go from a set, the set itself included.
-        known: For each set, from which ones earlier searches found a way to the goal.
+        known: By set, the goals to which earlier searches found a way.
     """
 
     def __init__(
@@ -258,7 +257,7 @@ class _Front:
         return self.goal in self._known.get(node, ())
 
 
-# Where in a graph the calls of regions go: all nodes stay in order, as far as that can be.
+# Where the calls of regions go. All nodes stay in order, as far as that is possible.
 
 
 class MemberPosition(NamedTuple):
@@ -323,7 +322,7 @@ def _makers(node: Node) -> set[Node]:
     return {value.producer for value in read if value is not None and value.producer is not None}
 
 
-# What the calls inside a region are: each a call of a partition, with what it had in the graph.
+# The calls inside a region. Each is a call of a partition, with what it had in the graph.
 
 
 @dataclass(frozen=True, slots=True)
@@ -642,11 +641,10 @@ def merge_partitions(model: Model, reserved: Iterable[str] = ()) -> list[Region]
 def sets_in(graph: Graph) -> list[list[Node]]:
     """Say which calls of partitions and regions in *graph* may become one call.
 
-    Calls are taken in program order, each joined with the sets before it that it reads from, where
-    that makes no cycle. All that leads to a call has been looked at by then. So what stands between
-    it and such a set is, somewhere, a node that will never be in a set with the two, and what is
-    refused is refused for good: no two neighbouring sets are left that could be one. Nodes may be
-    moved for that.
+    Calls are looked at in program order. Each joins the sets before it that it reads from, where
+    that makes no cycle. All that leads to a call has been looked at by then, so a node that stands
+    between the call and a set will never join them: a refusal is final. In the end no two
+    neighbouring sets could be one. Nodes may be moved for that.
 
     Returns:
         Each set in the order of the program.

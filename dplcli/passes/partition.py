@@ -391,11 +391,11 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class OriginRecorder:
-    """Knows how a model was before it is partitioned.
+    """Records how a model was before it is partitioned.
 
     Args:
         model: The model, which is not edited before all *outlines* have been drawn.
-        outlines: What is to be outlined, each looked at as soon as it is drawn.
+        outlines: What is to be outlined; each is described as soon as it is drawn.
 
     Attributes:
         names: The names that nodes have.
@@ -427,7 +427,7 @@ class OriginRecorder:
         }
 
     def stand_for(self, call: Node, item: Outline) -> None:
-        """Let *call* count as the last node that it takes the place of."""
+        """Let *call* have the place of the last node that it stands for."""
         if self._anchors:
             self._last[call] = self._anchors[id(item)]
 
@@ -613,11 +613,11 @@ def _reads(item: Outline) -> Json:
 
 
 def _constant(value: Value, graph: Graph) -> Json:
-    """Describe what a constant, or a copy of one, is made of.
+    """Describe how a constant, or a copy of one, is made.
 
-    An initializer has nothing; a node has its ``node`` name, and what it ``reads`` if it is an
-    Identity, or else the ``attribute`` that holds the number, if that is not ``value``; what lies
-    ``up`` so many graphs outside says so.
+    ``node`` is the name of the node that makes it; an initializer has none. ``reads`` is what an
+    Identity reads. ``attribute`` is the attribute of a Constant that holds the number, if that is
+    not ``value``. ``up`` is how many graphs outside it lies.
     """
     found: Json = {}
     levels = [*outwards(graph)].index(value.graph)

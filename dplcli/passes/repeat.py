@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Match, PatternRule
 from dplcli.ir.operators import attribute_of, schema_of
-from dplcli.ir.traversal import enclosing_node
+from dplcli.ir.traversal import users
 from dplcli.passes.partition import (
     OriginRecorder,
     Outline,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     Path: TypeAlias = tuple[str, ...]
 
 
-# The graphs of a model as numbered nodes, for the search of what repeats in them.
+# The graphs of a model as numbered nodes, for the search for repeated blocks.
 #
 # A node's label says all that two nodes must have in common to stand at the same place of two equal
 # blocks: operator, opset, how many inputs and which outputs are there, the names and kinds of the
@@ -163,7 +163,7 @@ class RepeatIndex:
         return tuple(sorted((name, attribute.kind) for name, attribute in known.items()))
 
     def _refined(self, colours: Sequence[int]) -> list[int]:
-        """Let the colour of each node tell those of its neighbours, too."""
+        """Return finer colours: nodes share one if their neighbours are of equal colours, too."""
         numbers: dict[Hashable, int] = {}
         refined = []
         for number, colour in enumerate(colours):
@@ -226,18 +226,6 @@ def is_read_elsewhere(value: Value) -> bool:
     return any(user.graph is not value.graph for user, _ in value.iter_uses())
 
 
-def body_readers(node: Node) -> list[Node]:
-    """List the nodes of the same graph whose bodies read or return what *node* makes."""
-    found = []
-    for value in node.outputs:
-        if value is None:
-            continue
-        inner = [user for user, _ in value.iter_uses() if user.graph is not node.graph]
-        inner += [g.owner for g in value.returned_by if g is not node.graph and g.owner is not None]
-        found += [enclosing_node(user, node.graph) for user in inner]
-    return [reader for reader in found if reader is not None]
-
-
 # Grow equal patches round equal nodes, all at once and edge by edge.
 #
 # The patches of one growth have the same rows: row *p* of patch *i* stands for row *p* of patch
@@ -250,7 +238,7 @@ Row: TypeAlias = tuple[int, ...]
 """What stands at one place of every patch: a node number per patch."""
 
 _MANY_READERS = 64
-"""A value that so many nodes read is no place to grow through: who is who among them is unclear."""
+"""Patches do not grow through a value with more readers: which correspond is unclear."""
 
 
 class Disagreement(NamedTuple):
@@ -299,7 +287,7 @@ class PatchGrowth:
         self._grow()
 
     def _grow(self) -> None:
-        """Take every edge once: makers first, for a slot has but one; then readers."""
+        """Look at every edge once: first at makers, for an input has but one; then at readers."""
         while True:
             if self._upwards:
                 self._grow_upwards(*self._upwards.popleft())
@@ -365,7 +353,7 @@ class PatchGrowth:
     # -- downwards ---------------------------------------------------------------------------
 
     def _grow_downwards(self, place: int, output: int) -> None:
-        """Follow the readers of an output that only one choice can stand for each other."""
+        """Follow the readers of an output where only one pairing is possible."""
         readers = self._readers(place, output)
         if readers is None or not any(readers):
             return
@@ -417,7 +405,7 @@ class PatchGrowth:
         return readers
 
     def _grow_in_order(self, place: int, output: int) -> None:
-        """Let equal readers stand for each other as the file lists them, one pair at a time."""
+        """Pair equal readers in the order of the file, one row at a time."""
         readers = self._readers(place, output)
         if readers is None:
             return
@@ -484,8 +472,8 @@ def _alike(readers: list[list[tuple[int, int]]], colours: list[int]) -> Iterator
 # What the names in a model tell of its blocks: where one begins, and what to call it.
 #
 # Exporters name nodes and weights after modules: ``/encoder/layer.3/attention/Softmax``,
-# ``encoder.layer.3.attention.query.weight``. Where such names tell blocks apart they decide what
-# the wiring leaves open; a model without names gets along without.
+# ``encoder.layer.3.attention.query.weight``. Where such names tell blocks apart, they decide what
+# the wiring leaves open. A model without names has repeated blocks, too.
 
 
 _SEPARATORS = re.compile(r"[/.:]+")
@@ -591,9 +579,9 @@ def name_input(values: Sequence[Value], readers: Sequence[Node], formal: str) ->
 def name_node(nodes: Sequence[Node]) -> str | None:
     """Name a node of a function after what the names of those it stands for end in alike.
 
-    None if those names tell nothing. It begins with a slash, for onnxruntime puts the name of the
-    call and an underscore before it: ``layer`` and ``1/Relu`` shall not read as ``layer_1`` and
-    ``Relu`` do.
+    None if those names tell nothing. The name begins with a slash, because onnxruntime puts the
+    call's name and an underscore before it: ``layer`` with ``1/Relu`` must not read like
+    ``layer_1`` with ``Relu``.
     """
     common = _common_end([node.name for node in nodes])
     return "/" + "/".join(common) if common else None
@@ -817,16 +805,16 @@ def _value_of(body: BodyWriter, wire: Wire, made: Sequence[Node]) -> Value | Non
     return made[row].outputs[output]
 
 
-# Whether blocks can be single nodes: nothing may be needed by what it needs in turn.
+# Whether each block can become a single node, without a cycle.
 
 
 _DETOUR_PER_NODE = 8
 _LEAST_DETOUR = 256
-"""How far is walked from one block to see whether a way leads back; else all are seen at once."""
+"""How far paths out of one block are followed; beyond that, all blocks are checked together."""
 
 
 _SCATTERED = 8
-"""Where all blocks of a graph span so many times its nodes, they are gathered."""
+"""Nodes are gathered in a graph whose blocks together span so many times its nodes."""
 
 
 def places_of(rows: Sequence[Row]) -> list[dict[int, int]]:
@@ -879,7 +867,7 @@ def _saving(rows: Sequence[Row]) -> int:
 def _detours(
     index: RepeatIndex, places: Mapping[int, int], most: int
 ) -> tuple[set[int], set[int]] | None:
-    """Return the nodes that what leaves the block comes back to, and those that it leaves from.
+    """Return where paths through the outside come back into the block, and where they leave it.
 
     None if that takes more than *most* nodes outside the block.
     """
@@ -917,7 +905,8 @@ def readers_of(index: RepeatIndex, node: int) -> list[int]:
     """List the nodes of the same graph that read what *node* makes, bodies included."""
     found = [user for _, _, user in index.readers[node]]
     if index.shown[node]:
-        found += [index.numbers[user] for user in body_readers(index.nodes[node])]
+        made = (value for value in index.nodes[node].outputs if value is not None)
+        found += [index.numbers[user] for value in made for user in users(value)]
     return found
 
 
@@ -1015,7 +1004,7 @@ def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
 
 
 def _prune(edges: dict[int, set[int]]) -> set[int]:
-    """Return what is left if what nothing leads to is taken away, again and again."""
+    """Return what is left when nodes without a predecessor are removed again and again."""
     count: dict[int, int] = dict.fromkeys(edges, 0)
     for users in edges.values():
         for user in users:
@@ -1033,14 +1022,14 @@ def _prune(edges: dict[int, set[int]]) -> set[int]:
 
 # Decide which rows of patches that have grown round equal nodes become a block.
 #
-# Blocks are disjoint, each is connected, and none is needed by a node that it needs in turn.
+# Blocks are disjoint, each is connected, and none lies on a cycle.
 
 
 _PATCHES_ASKED = 24
 """How many patches are asked for names."""
 
 _TRIMS = 4
-"""How often what was trimmed is looked at again."""
+"""How often blocks are trimmed before they are given up."""
 
 
 def cut_blocks(index: RepeatIndex, growth: PatchGrowth) -> list[Row]:
@@ -1064,10 +1053,10 @@ def cut_blocks(index: RepeatIndex, growth: PatchGrowth) -> list[Row]:
 
 
 def _without_overlap(index: RepeatIndex, growth: PatchGrowth) -> list[Row]:
-    """Give what is the end of one patch and the beginning of the next to one of them.
+    """Give nodes that are the end of one patch and the beginning of the next to one of them.
 
-    Of all ways to cut a sequence of patches, the one with the fewest values across; then the one
-    that names speak for; then the latest.
+    The cut with the fewest values across it wins; among equals the one that the names speak for;
+    then the latest.
     """
     middle = len(growth.places) // 2
     order = {place: row[middle] for place, row in enumerate(growth.rows)}
@@ -1108,7 +1097,7 @@ def _best_cut(
     home: Mapping[int, int],
     middle: int,
 ) -> int:
-    """Return how many of *pairs* go to the end of the earlier patch rather than the later's."""
+    """Return how many of *pairs* stay at the end of the earlier patch."""
     reasons = dict.fromkeys(range(len(growth.rows)), 0)
     for pair in pairs:
         reasons[pair[1]] += 1
@@ -1230,7 +1219,7 @@ _LARGER_TRIED = 16
 
 _WELL_SERVED = 0.8
 _SHARE_SERVED = 0.95
-"""Where blocks save so much of what they cover, starts of which so many are covered are left."""
+"""Blocks that save such a share serve their nodes well. Starts well served are left alone."""
 
 _KNOWN_ROWS = 24
 """How many of the patches that a node has been in are remembered."""
@@ -1398,9 +1387,9 @@ class _Search:
                     yield starts
 
     def _known_blocks(self, starts: Row, besides: frozenset[int]) -> list[Blocks] | None:
-        """Return the blocks of patches grown before in which *starts* stand for each other.
+        """Return the blocks of an earlier growth in which all *starts* are in one row.
 
-        None if there are no such patches, those of the growths *besides* not counted.
+        None if there was no such growth. The growths *besides* do not count.
         """
         common = {known for known in self.known.get(starts[0], ()) if known[0] not in besides}
         for node in starts:
@@ -1452,7 +1441,7 @@ class _Search:
         return [] if blocks is None else [blocks]
 
     def _thinned(self, growth: PatchGrowth) -> list[Row]:
-        """Leave out so many starts that blocks of several of the small patches are large enough."""
+        """Leave out starts, so that one block can hold several of the small patches."""
         size = sum(not is_constant_node(self.index.nodes[row[0]]) for row in growth.rows)
         stride = -(-self.options.min_nodes // max(1, size))
         starts = tuple(sorted(growth.rows[0]))
@@ -1471,7 +1460,7 @@ class _Search:
                     del known[0]
 
     def _grown_again(self, blocks: Blocks) -> Iterator[Blocks]:
-        """Grow anew where none of the claimed nodes is in the way."""
+        """Grow again from the row with the most nodes that are not claimed."""
         best: Row = ()
         for row in blocks.rows:
             if is_constant_node(self.index.nodes[row[0]]):
@@ -1486,7 +1475,7 @@ class _Search:
 
 
 def _merit(blocks: Blocks) -> tuple[int, Row]:
-    """Sort by what is saved, most first; nothing depends on chance."""
+    """Sort by what is saved, most first; among equals by the nodes, so that all runs agree."""
     return (-blocks.saving, blocks.rows[0])
 
 
@@ -1539,7 +1528,7 @@ def _is_fresh(growth: PatchGrowth, group: Sequence[int], found: Sequence[int | N
 
 
 _SEARCHES = 8
-"""How often what is left is searched again; it gets shorter each time."""
+"""How often the model is searched; it gets shorter each time."""
 
 _BLOCKS_ASKED = 64
 """How many blocks are asked for the names of their nodes."""

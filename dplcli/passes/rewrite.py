@@ -74,19 +74,19 @@ if TYPE_CHECKING:
     Seen: TypeAlias = tuple[dict[OpKey, int], ...]
 
 
-# Functions that a replacement brings along: each is put into the model once.
+# Functions of other models that a replacement calls. Each is copied into the model once.
 
 
 IMPORTED_KEY = "dpl.brought"
-"""Metadata key of a function that a replacement brought along: what it was then."""
+"""Metadata key of a function that was copied from another model: a digest of the original."""
 
 
 class ImportedFunctions:
-    """Knows which functions of other models are in this one already.
+    """The functions that a model got from other models.
 
     Args:
         model: The model that gets them.
-        announce: Told of the body of each function that is put in.
+        announce: Is told of the body of each function that is copied.
     """
 
     def __init__(self, model: Model, announce: Callable[[Graph], None] | None = None) -> None:
@@ -95,10 +95,10 @@ class ImportedFunctions:
         self._known: dict[Function, Function] = {}
 
     def local_copy(self, function: Function) -> Function:
-        """Return the model's own copy of *function*, which is made if it has none.
+        """Return the model's copy of *function*; make one if there is none.
 
-        Another function of that name stays; the copy's name then has a number behind it. What it
-        calls comes along.
+        If another function has the name, the copy's name gets a number behind it. The functions
+        that it calls are copied, too.
         """
         own = self._find(function)
         if own is None:
@@ -106,7 +106,7 @@ class ImportedFunctions:
         return own
 
     def leads_into(self, function: Function, graph: Graph) -> bool:
-        """Tell whether a call of *function* would run *graph*, which is to hold the call."""
+        """Tell whether a call of *function* in *graph* would lead back to *graph*."""
         *_, outermost = outwards(graph)
         own = self._find(function)
         run = [] if own is None else reachable([own], callees)
@@ -161,7 +161,7 @@ def _copy_body(function: Function, model: Model, imports: dict[str, int], copies
 
 
 def _digest(function: Function) -> str:
-    """Say in short what a function is, all but its name; what it calls is part of it."""
+    """Return a hash of all of a function but its name; the functions that it calls count."""
     parts = [repr(function.attributes)]
     pending = [function]
     seen = {function}
@@ -197,26 +197,26 @@ def _describe(attribute: Attribute) -> str:
 
 _GROWTH = 10
 _FREE = 1000
-"""A model may become ten times as large, and some; a rule may be applied as often as that."""
+"""A model may grow to ten times its size and 1000 nodes; a rule may be applied as often."""
 
 _PATIENCE = 4
-"""A value may be replaced so often before its forms are compared."""
+"""How often a value may be replaced before its forms are compared."""
 
 _DEPTH = 6
 _SMALL = 64
 
 
 class RewriteLimitError(PassError):
-    """Rules were applied again and again without an end."""
+    """Rules would be applied without an end."""
 
 
 class Birth(NamedTuple):
     """How a node came to be.
 
     Attributes:
-        generation: How many applications, one on the result of another, led to it.
+        generation: How many applications led to it, each on the result of the one before.
         rule: The rule that made it.
-        parent: The same of the youngest node that the rule matched, if a rule had made that.
+        parent: The birth of the youngest node that the rule matched; None if no rule made any.
     """
 
     generation: int
@@ -225,10 +225,10 @@ class Birth(NamedTuple):
 
 
 class LoopDetector:
-    """Remembers what became of values that are replaced again and again.
+    """Finds rules that would go on for ever.
 
-    Two rules that undo each other bring a value back to a form it has had; a rule that feeds
-    itself has descendants of more generations than the model has places for.
+    Two rules that undo each other bring a value back to an earlier form. A rule that feeds itself
+    makes nodes of more generations than the model has places for.
     """
 
     def __init__(self, model: Model, most: int | None = None) -> None:
@@ -241,10 +241,10 @@ class LoopDetector:
         self._forms: dict[Value, dict[Form, str]] = {}
 
     def note(self, match: Match, draft: Draft) -> None:
-        """Look at what *draft* is about to replace of *match*; an output may stay as it is.
+        """Count that *draft* replaces outputs of *match*, and compare the forms of those.
 
         Raises:
-            RewriteLimitError: The value has had this form before; names the rules between.
+            RewriteLimitError: A value has had its form before; the message names the rules since.
         """
         for value, new in zip(match.outputs, draft.outputs, strict=True):
             if new is value:
@@ -257,7 +257,7 @@ class LoopDetector:
         """Remember that *nodes* were made from *match*.
 
         Raises:
-            RewriteLimitError: They have too many forebears; names the rules that made those.
+            RewriteLimitError: Too many applications led to them; the message names the rules.
         """
         parent = self._youngest(match)
         generation = 1 if parent is None else parent.generation + 1
@@ -298,7 +298,7 @@ class LoopDetector:
         """Refuse to apply a rule more often than a model of this size has places for it.
 
         Raises:
-            RewriteLimitError: Names the rule.
+            RewriteLimitError: It was applied more often; the message names the rule.
         """
         if count > self.most:
             raise RewriteLimitError(
@@ -334,7 +334,7 @@ def _cycle(names: list[str], value: Value) -> str:
 
 
 def _form(value: Value, depth: int) -> Form:
-    """Describe how *value* is made, as far as passes have made it."""
+    """Describe how *value* is made; what comes from the file stands for itself."""
     node = value.producer
     if node is None:
         tensor = value.constant
@@ -356,7 +356,7 @@ def _inputs(model: Model) -> int:
     return sum(len(node.inputs) for graph in model.graphs() for node in graph)
 
 
-# New names: each is used once, and says what it came from.
+# New names. Each is used once, and tells what it was made from.
 
 
 class NewNames:
@@ -369,7 +369,7 @@ class NewNames:
         self._origins: dict[str, str] = {}
 
     def node(self, wanted: str, free: Container[str] = ()) -> str:
-        """Return *wanted*, or with a number behind it if a node has it that is not going.
+        """Return *wanted*, or with a number behind it if a node that stays has that name.
 
         Args:
             wanted: The name that the node should have.
@@ -385,7 +385,7 @@ class NewNames:
     def node_from(self, source: str, op_type: str) -> str:
         """Return a name for a node of *op_type* that is made from the one called *source*.
 
-        What is made from something made is named after the same source.
+        If *source* was made here, too, the name begins with the original one.
         """
         origin = self._origins.get(f"node {source}", source)
         name = self.node(f"{origin}/{op_type}")
@@ -395,7 +395,7 @@ class NewNames:
     def value(self, graph: Graph, source: str, what: str) -> str:
         """Return a name for a value of *graph*: that of *source*, and *what* it is.
 
-        What is made from something made is named after the same source.
+        If *source* was made here, too, the name begins with the original one.
         """
         origin = self._origins.get(source, source)
         scopes = _scopes_round(graph)
@@ -424,7 +424,7 @@ def _scopes_round(graph: Graph) -> list[Graph]:
     return [*graph.and_inner(), *islice(outwards(graph), 1, None)]
 
 
-# Why what a rule describes cannot take the place of a match.
+# Reasons why a replacement cannot take the place of a match.
 
 
 def object_to_draft(
@@ -436,7 +436,7 @@ def object_to_draft(
         match: The match.
         draft: What is to take its place.
         read: The existing values that *draft* reads or returns.
-        kept: The nodes of the match that those need.
+        kept: The nodes of the match that *read* depends on.
     """
     every = zip(draft.outputs, match.outputs, strict=True)
     pairs = [(new, old) for new, old in every if new is not old]
@@ -448,7 +448,7 @@ def object_to_draft(
 
 
 def _object_to_operands(match: Match, pairs: Pairs, read: Sequence[Value]) -> str:
-    """Refuse to read what is replaced, and what is there only later."""
+    """Refuse to read what is replaced, and what is made later."""
     replaced = {old for _, old in pairs}
     anchor = match.nodes[-1]
     for value in read:
@@ -476,7 +476,7 @@ def _is_defined_before(value: Value, anchor: Node) -> bool:
 
 
 def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, kept: AbstractSet[Node]) -> str:
-    """Refuse to keep a node that makes what is replaced, and to put something before its maker."""
+    """Refuse to keep a node whose output is replaced, and to read the last node of the match."""
     for _, old in pairs:
         maker = old.producer
         if maker is not None and maker in kept:
@@ -491,7 +491,7 @@ def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, kept: Abstra
 
 
 def _object_to_copies(match: Match, pairs: Pairs) -> str:
-    """Refuse to put a copy in the place of the same copy."""
+    """Refuse to replace an Identity by the same Identity."""
     for new, old in pairs:
         if match.nodes == (old.producer,) and _is_copy(new, old):
             return f"{old.name!r} is returned, and must be a copy"
@@ -499,7 +499,7 @@ def _object_to_copies(match: Match, pairs: Pairs) -> str:
 
 
 def _is_copy(new: Operand, old: Value) -> bool:
-    """Tell whether *old* is a copy of *new* already, and would be one afterwards."""
+    """Tell whether *old* is an Identity of *new*, and would have to be one again."""
     node = old.producer
     return (
         isinstance(new, Value)
@@ -512,7 +512,7 @@ def _is_copy(new: Operand, old: Value) -> bool:
 
 
 def can_be_renamed(value: Value, old: Value) -> bool:
-    """Tell whether the node that makes *value* can make it under the name of *old*."""
+    """Tell whether *value* can take the name of *old*."""
     maker = value.producer
     return (
         maker is not None
@@ -522,7 +522,7 @@ def can_be_renamed(value: Value, old: Value) -> bool:
     )
 
 
-# Put what a rule describes in the place of one match.
+# Put a replacement in the place of one match.
 
 
 _LONGEST_ORIGIN = 200
@@ -532,7 +532,7 @@ class Change(NamedTuple):
     """What became of one match.
 
     Attributes:
-        match: The match, whose nodes are no longer in the graph but for those still read.
+        match: The match; its nodes have left the graph, but for those that others read.
         added: The nodes made.
         removed: The nodes taken out: those of the match, and those that only they needed.
     """
@@ -549,7 +549,7 @@ def replace_match(
     functions: ImportedFunctions,
     listener: RewriteListener | None = None,
 ) -> Change | Rejection:
-    """Replace *match* by what *draft* describes; outputs keep their names where they are returned.
+    """Replace *match* by what *draft* describes; outputs that are returned keep their names.
 
     Args:
         match: The match.
@@ -625,7 +625,7 @@ class _Replacer:
         return ""
 
     def _inherited(self, outputs: Sequence[tuple[Operand, Value]]) -> dict[object, Value]:
-        """Say which new values become which values of the match, names and all."""
+        """Return the output of the match whose place, and name, each new value takes."""
         new_first = [(new, old) for new, old in outputs if not isinstance(new, Value)]
         return {_key(new): old for new, old in reversed(new_first)}
 
@@ -700,7 +700,7 @@ class _Replacer:
         self.added.append(node)
 
     def _stand_in(self, value: Value, old: Value) -> None:
-        """Let *value* be read wherever *old* was; where *old* is returned, it keeps its name."""
+        """Let all readers of *old* read *value*; if *old* is returned, its name stays."""
         if not old.returned_by:
             self.rewriter.replace_uses(old, value)
             return
@@ -741,11 +741,11 @@ def _key(operand: Operand) -> object:
     return id(operand)
 
 
-# What was rewritten, in words that stay true after further edits.
+# Records of what was rewritten. They stay true when the model is edited further.
 
 
 class NodeIdentity(NamedTuple):
-    """What identifies a node to a reader; the output's name does so even without node names."""
+    """What identifies a node to a reader; its output has a name even if the node has none."""
 
     op_type: str
     domain: str
@@ -804,7 +804,7 @@ class Application:
 
 
 def identify(node: Node, outputs: Outputs) -> NodeIdentity:
-    """Say which node *node* was when these were its outputs."""
+    """Return the identity that *node* had with these *outputs*."""
     output = next((output.name for output in outputs if output is not None), "")
     return NodeIdentity(node.op_type, node.domain, node.name, output)
 
@@ -815,11 +815,11 @@ def list_nodes(nodes: Sequence[NodeIdentity], most: int = 8) -> str:
     return f"{shown} and {len(nodes) - most} more" if len(nodes) > most else shown
 
 
-# Who watches a rewrite, and may narrow it.
+# Observers of a rewrite. They may also restrict it.
 
 
 class RewriteObserver:
-    """Told of every turn, application and refusal; this one does nothing and admits all."""
+    """Is told of every turn, application and refusal; this base class admits everything."""
 
     @property
     def is_over(self) -> bool:
@@ -835,7 +835,7 @@ class RewriteObserver:
         return True
 
     def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
-        """In round *number* it is the turn of *rule*, which has so many nodes to look at."""
+        """The turn of *rule* in round *number* begins; it has so many *candidates*."""
 
     def applied(self, application: Application) -> None:
         """A rule was applied."""
@@ -844,14 +844,14 @@ class RewriteObserver:
         """A pattern fits, but is refused."""
 
     def turn_ended(self, rule: RewriteRule, count: int) -> None:
-        """The turn of *rule* is over; it was applied so often in it."""
+        """The turn of *rule* has ended; the rule was applied *count* times."""
 
 
 # A record of a rewrite: every turn, what was done in it, and what was refused.
 
 
 class Refusal(NamedTuple):
-    """A match that was not replaced, in words that stay true after further edits.
+    """A match that was not replaced, and why.
 
     Attributes:
         scope: The graph, as :func:`dplcli.ir.model.scope_of` names it.
@@ -874,7 +874,7 @@ class TracedTurn:
         round: The round.
         rule: The rule's name.
         candidates: How many nodes it had to look at.
-        events: What it did and why it did no more, in order.
+        events: Its applications and refusals, in order.
     """
 
     round: int
@@ -889,7 +889,7 @@ class TracedTurn:
 
 
 class Trace(RewriteObserver):
-    """Writes down what happens; complete also where the rewrite ends with an error."""
+    """Records all that happens, also when the rewrite ends with an error."""
 
     def __init__(self) -> None:
         self.turns: list[TracedTurn] = []
@@ -915,11 +915,11 @@ class Trace(RewriteObserver):
         )
 
 
-# What each rule has not looked at yet: so that a round costs what has changed.
+# Which nodes each rule still has to look at. The cost of a round depends on what has changed.
 #
-# The nodes of a model by operator, kept up to date by edits, and a journal of the nodes at which
-# something may match that did not before. MLIR's greedy driver keeps one work-list for all patterns
-# (``mlir/lib/Transforms/Utils/GreedyPatternRewriteDriver.cpp``); here each rule has its own place
+# The work-list has all nodes by operator, and a journal of the nodes at which a rule may match that
+# did not match before. MLIR's greedy driver has one work-list for all patterns
+# (``mlir/lib/Transforms/Utils/GreedyPatternRewriteDriver.cpp``). Here each rule has its own place
 # in the journal, since rules take turns in listed order.
 
 
@@ -930,14 +930,14 @@ _MOST_SIZES = 64
 
 
 class Concern(NamedTuple):
-    """What of a graph a list of rules can see from the nodes that it looks at.
+    """How far a list of rules looks from the root of a match.
 
     Attributes:
-        heads: The operators of those nodes; None for all.
-        inner: The operators of the nodes above them that a match may have; None for all.
-        reach: How many nodes lie one above the other in a match, at most.
-        largest: How many nodes a match has, at most.
-        counts_uses: Whether it matters to some rule how often its leaves are read.
+        heads: The operators of roots; None for all.
+        inner: The operators of the nodes above a root in a match; None for all.
+        reach: The greatest depth of a match, in nodes.
+        largest: The greatest number of nodes in a match.
+        counts_uses: Whether some rule depends on how often its leaves are read.
     """
 
     heads: frozenset[OpKey] | None
@@ -948,7 +948,7 @@ class Concern(NamedTuple):
 
     @classmethod
     def of(cls, rules: Sequence[RewriteRule]) -> Concern:
-        """Sum up *rules*; those that look further are not asked how far."""
+        """Sum up *rules*; those of unknown reach count neither for *inner* nor for *reach*."""
         local = [rule for rule in rules if rule.reach is not None]
         return cls(
             _union([rule.heads for rule in rules]),
@@ -975,11 +975,11 @@ class Journal:
         self._entries.setdefault((node.domain, node.op_type), []).append(node)
 
     def end(self) -> dict[OpKey, int]:
-        """Return the place behind which everything is new from now on."""
+        """Return where the journal ends now."""
         return {key: len(entries) for key, entries in self._entries.items()}
 
     def since(self, seen: dict[OpKey, int], heads: AbstractSet[OpKey] | None) -> Iterator[Node]:
-        """Yield what was noted behind *seen*, which is brought up to date."""
+        """Yield what was noted since *seen*, and bring *seen* up to date."""
         keys = list(self._entries) if heads is None else self._entries.keys() & heads
         for key in keys:
             entries = self._entries[key]
@@ -988,10 +988,10 @@ class Journal:
 
 
 class Worklist:
-    """A listener that knows, for each rule, the candidates that are new to it.
+    """Follows all edits, and knows for each rule which nodes it has to look at again.
 
-    What follows from other readers of a value is kept apart: most rules do not care how often
-    their leaves are read, and a weight may have very many readers.
+    Some nodes matter only because a value has other readers than before. They have a journal of
+    their own: most rules do not depend on that, and a weight may have very many readers.
 
     Args:
         model: The model that is being edited.
@@ -1027,7 +1027,7 @@ class Worklist:
         self.edits += 1
 
     def node_erased(self, node: Node) -> None:
-        """Strike a node that has gone."""
+        """Take a node off the list."""
         self._nodes[node.graph][node.domain, node.op_type].pop(node, None)
         for body in node.subgraphs.values():
             for graph in body.and_inner():
@@ -1036,7 +1036,7 @@ class Worklist:
         self.edits += 1
 
     def _recount(self, node: Node) -> None:
-        """Remember that what *node* reads has other readers."""
+        """Remember that the values that *node* reads have other readers than before."""
         recounted = self._recounted
         for value in node.inputs:
             if value is not None:
@@ -1065,7 +1065,7 @@ class Worklist:
         self._recounted[value] = None
 
     def constant_made(self, value: Value) -> None:
-        """Remember that shapes may be known that were not, if *value* can be a size."""
+        """Remember that more shapes may be known, if *value* can be a size."""
         self.has_new_sizes = self.has_new_sizes or _is_size(value)
 
     def takes_new_sizes(self) -> bool:
@@ -1115,12 +1115,12 @@ class Worklist:
         }
 
     def forget_before(self) -> Seen:
-        """Return a place in the journals from which nothing that is in them now is new."""
+        """Return where the journals end now."""
         self._note_what_lies_below()
         return tuple(journal.end() for journal in self._journals)
 
     def _note_what_lies_below(self) -> None:
-        """Enter in the journals the nodes that edits may concern."""
+        """Note the nodes that edits may concern."""
         changed, self._changed = self._changed, {}
         rewired, self._rewired = self._rewired, {}
         recounted, self._recounted = self._recounted, {}
@@ -1130,7 +1130,7 @@ class Worklist:
             self._note_below([*recounted], (), self._journals[1])
 
     def _may_be_inner(self, value: Value) -> bool:
-        """Tell whether all that read *value* may lie in one match: it has not too many readers."""
+        """Tell whether *value* has so few readers that one match may hold them all."""
         if value.producer is None or value.returned_by:
             return False
         if value.use_count <= self.concern.largest:
@@ -1146,7 +1146,7 @@ class Worklist:
     def _note_below(
         self, values: Sequence[Value], readers: Iterable[Node], journal: Journal
     ) -> None:
-        """Note what makes *values* and their *readers*, and what lies within reach below."""
+        """Note the makers of *values*, the *readers*, and all nodes within reach below them."""
         seen = dict.fromkeys(values)
         noted: set[Node] = set()
         for value in values:
@@ -1175,7 +1175,7 @@ class Worklist:
     def _pass(
         self, node: Node, seen: dict[Value, None], level: list[Value], below: list[Value]
     ) -> None:
-        """Go on from *node* to what reads it, if a match can hold both."""
+        """Look below *node*, too, if a match can hold it together with what reads it."""
         inner = self.concern.inner
         if is_identity(node):
             level += _new_outputs(node, seen)
@@ -1184,7 +1184,7 @@ class Worklist:
 
 
 def _new_outputs(node: Node, seen: dict[Value, None]) -> list[Value]:
-    """List the outputs of *node* that are not in *seen*, and enter them."""
+    """Return the outputs of *node* that are not in *seen* yet, and add them."""
     made = [output for output in node.outputs if output is not None and output not in seen]
     seen.update(dict.fromkeys(made))
     return made
@@ -1200,8 +1200,8 @@ def _is_size(value: Value) -> bool:
 
 # Apply rewrite rules, in turns, until nothing changes.
 #
-# In each round every rule has one turn, in listed order. In its turn a rule looks at the nodes that
-# are new to it: at first all, later those that edits may concern (worklist).
+# In each round every rule has one turn, in listed order. In its first turn a rule looks at all
+# nodes, later at those that edits may concern (Worklist).
 
 
 _INFERENCES = 4
@@ -1217,8 +1217,10 @@ class RuleProgress:
         follows_shapes: Whether it depends on what is known of shapes.
         is_local: Whether it depends on nothing but what lies within reach of its root.
         looks_afar: Whether it asks a function that may depend on more than the pattern's reach.
-        seen: Its place in the journal.
-        edits: How much had been edited when it last looked at everything.
+        seen: How far it has read the journals.
+        has_begun: Whether it has looked at all nodes.
+        edits: How many edits there had been when it last did so.
+        function: What it asks, with a memory of its own for this run.
     """
 
     def __init__(self, rule: RewriteRule) -> None:
@@ -1258,7 +1260,7 @@ class RewriteDriver:
         model: The model, which is edited in place.
         rules: The rules, in order of priority.
         observers: Told of everything; only what all of them admit is done.
-        loops: Ends what has no end.
+        loops: Stops rules that would go on for ever.
     """
 
     def __init__(
@@ -1318,7 +1320,7 @@ class RewriteDriver:
         return [name for name, count in self.counts.items() if count > before[name]]
 
     def _look_again_at_shapes(self) -> None:
-        """Let rules that follow shapes start anew if what was unknown to them no longer is."""
+        """Let rules that depend on shapes look at all nodes again, if more shapes are known."""
         if self.worklist.takes_new_sizes() and self.model.forget():
             for progress in self.progress:
                 progress.has_begun = progress.has_begun and not progress.follows_shapes
@@ -1341,7 +1343,7 @@ class RewriteDriver:
         return bool(due)
 
     def remaining(self) -> tuple[Rejection, ...]:
-        """Return why matches of the last look were refused, where their root still stands."""
+        """Return the last refusal of each rule at each node that is still there."""
         order = {each.rule.qualified_name: rank for rank, each in enumerate(self.progress)}
         graphs = {graph: rank for rank, graph in enumerate(self.worklist.graphs)}
         left = [item for item in self.refused.values() if self.worklist.is_listed(item.root)]
@@ -1459,7 +1461,7 @@ class RewriteDriver:
         self.loops.check(rule.qualified_name, self.counts[rule.qualified_name])
 
 
-# Apply rewrite rules until nothing changes: the front of the driver.
+# The way in: apply rules until nothing changes.
 
 
 class Rewriting(NamedTuple):
@@ -1490,7 +1492,7 @@ class Restriction(NamedTuple):
     node: str = ""
 
     def covers(self, rule: RewriteRule, root: Node) -> bool:
-        """Tell whether it speaks of *rule* at *root*."""
+        """Tell whether it is about *rule* at *root*."""
         if self.rule not in ("", rule.name, rule.qualified_name):
             return False
         names = [root.name, *(output.name for output in root.outputs if output is not None)]
@@ -1503,7 +1505,7 @@ class RestrictingObserver(RewriteObserver):
     Args:
         only: If not empty, nothing else is tried.
         skip: What is not tried.
-        limit: After so many applications no more is done; None for no limit.
+        limit: After how many applications the rewrite ends; None for no limit.
     """
 
     def __init__(
@@ -1546,13 +1548,12 @@ def rewrite(
     Args:
         model: The model.
         rules: The rules; those listed first have their turn first in every round.
-        observer: Who keeps the log, and may narrow what is done.
-        watchers: Who else is told; they may end it.
-        most: After so many applications a rule is taken to have no end; None: ten times as many
-            as the model has nodes, and some.
+        observer: Keeps the log, and may restrict what is done.
+        watchers: Other observers; they may end the rewrite.
+        most: How often a rule may be applied; None for a limit that fits the size of the model.
 
     Raises:
-        RewriteLimitError: They would go on without an end; names the rules.
+        RewriteLimitError: They would go on without an end; the message names the rules.
     """
     observer = observer or RestrictingObserver()
     driver = RewriteDriver(model, rules, [observer, *watchers], LoopDetector(model, most))
@@ -1560,11 +1561,11 @@ def rewrite(
     return Rewriting(driver.counts, rounds, driver.remaining(), tuple(observer.log))
 
 
-# Do again what a plan lists, in its order, and nothing else.
+# Do what a plan lists, in its order, and nothing else.
 #
-# The driver takes its turns as it would anyway, and rules are tried wherever they would be, so that
-# whatever they remember is the same; but nothing is done that is not the next entry of the plan.
-# What the driver does not come to by itself, because the plan was edited, is tried out of turn.
+# The driver tries the same rules at the same nodes as without a plan, so that rules with a memory
+# remember the same. But it applies nothing other than the next entry of the plan. An entry that the
+# driver does not come to, because the plan was edited, is tried out of turn.
 
 
 class Missing(NamedTuple):
@@ -1578,7 +1579,7 @@ class Replayed(NamedTuple):
     """What a plan did to a model.
 
     Attributes:
-        rewriting: What was done; matches that the plan does not list count as neither.
+        rewriting: What was done; it says nothing of matches that the plan does not list.
         missing: The entries that did not fit.
     """
 
@@ -1601,7 +1602,7 @@ def replay(
         rules: The rules that the entries name, and others.
         entries: What to do.
         skip_missing: Whether to go on after an entry that does not fit.
-        watchers: Who is told, and may end it.
+        watchers: Other observers; they may end the rewrite.
 
     Raises:
         RewriteLimitError: The entries undo each other again and again.
@@ -1612,11 +1613,11 @@ def replay(
 
 
 class _Guide(RestrictingObserver):
-    """Lets happen what is next in a plan.
+    """Admits nothing but the next entry of a plan.
 
     Attributes:
-        position: How many entries are behind.
-        rejection: What was last said against the next one.
+        position: How many entries are done or given up.
+        rejection: Why the next one was last refused.
     """
 
     def __init__(self, entries: Sequence[PlanEntry]) -> None:
@@ -1682,7 +1683,7 @@ class _Replay:
         return self.driver.is_over
 
     def _apply_out_of_turn(self) -> bool:
-        """Do what is next, and what follows as far as it fits; tell whether anything was done."""
+        """Apply the next entries as far as they fit; tell whether one did."""
         before = self.guide.position
         while not self.is_over and not self._try(self.guide.next):
             pass
@@ -1691,10 +1692,10 @@ class _Replay:
     def _infer_again(self) -> bool:
         """Infer types again, and let rules forget; once for each entry that does not fit.
 
-        A rule may remember what was done in its name and is not in the plan.
+        A rule may remember something that is not in the plan.
 
         Returns:
-            Whether that was not tried before.
+            Whether this was the first time for the entry.
         """
         is_new = self.guide.position not in self.inferred_at
         self.inferred_at.add(self.guide.position)
@@ -1732,7 +1733,7 @@ class _Replay:
 
 
 def _find(graph: Graph, entry: PlanEntry) -> tuple[Node | None, str]:
-    """Return the node that *entry* speaks of; or None, and why there is none."""
+    """Return the node that *entry* is about; or None, and why there is none."""
     value = graph.values.get(entry.output)
     if value is None:
         return None, f"{entry.output!r} does not exist there"

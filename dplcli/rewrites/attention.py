@@ -606,7 +606,7 @@ def rows_and_columns(
         mask: The mask.
         shape: Its shape.
         scores: The shape of the scores.
-        owners: Values that have the dimension of the queries, and of the keys, and where.
+        owners: A value and an axis that is as long as there are queries, and one for the keys.
     """
     if shape[-2:] == scores[-2:]:
         return mask

@@ -551,7 +551,7 @@ _MOST_STATE_ELEMENTS = 1 << 16
 
 @nodewise("LSTM", "GRU", "RNN", reach=_DEEPEST)
 def drop_zero_states(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
-    """Leave out an initial state that is all zeros: that is what is taken in its place.
+    """Leave out an initial state that is all zeros, which is the default.
 
     Before: ``y = GRU(x, w, r, b, None, ConstantOfShape(shape))``
     After:  ``y = GRU(x, w, r, b)``
