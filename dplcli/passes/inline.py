@@ -118,7 +118,11 @@ def _object_to_omitted(call: Node, function: Function) -> str:
     bodies = (graph for graph in body.and_inner() if graph is not body)
     returned += [value for inner in bodies for value in inner.outputs]
     name = next((value.name for value in returned if value in omitted), None)
-    return "" if name is None else f"the function returns its input {name!r}, which it leaves out"
+    return (
+        ""
+        if name is None
+        else f"the function returns its input {name!r}, which the call leaves out"
+    )
 
 
 def _object_to_opsets(call: Node, function: Function) -> str:
@@ -331,10 +335,10 @@ class EmbeddedConstants:
         self.nodes: list[Node] = []
 
     def put_back(self, name: str, constant: Tensor) -> Value | None:
-        """Return the value of that name, which is made if it is not there.
+        """Return the constant called *name*; make it if it is not there.
 
         Returns:
-            None if the record does not say what it was.
+            The value; None if the record does not say what it was.
         """
         copies: list[str] = []
         while True:
@@ -372,18 +376,18 @@ class EmbeddedConstants:
             value = self._insert(graph, "Constant", (), name, record)
             assert value.producer is not None  # noqa: S101  # it was just made
             value.producer.attributes = attributes
-        if record.known is not None:
-            graph.stated_types[name] = record.known
-        return value
+        return self._typed(value, record)
 
     def _copy(self, name: str, record: ConstantRecord, source: Value) -> Value:
         graph = self._graph(record)
         if find_value(graph, source.name) is not source:
             graph = self.call.graph
         name = self.names.value(graph, name)
-        value = self._insert(graph, "Identity", (source,), name, record)
+        return self._typed(self._insert(graph, "Identity", (source,), name, record), record)
+
+    def _typed(self, value: Value, record: ConstantRecord) -> Value:
         if record.known is not None:
-            graph.stated_types[name] = record.known
+            value.graph.stated_types[value.name] = record.known
         return value
 
     def _insert(
@@ -677,9 +681,9 @@ def _same_attribute(first: Attribute, second: Attribute) -> bool:
 def original_places(graph: Graph, records: Mapping[Node, CallRecord]) -> dict[str, int]:
     """Work out where each node was before the calls took the place of some.
 
-    From the last node to the first, each takes the highest place that is still free; a call
-    besides takes the places of the other nodes that it stands for, which its record gives
-    relative to its last one.
+    From the last node to the first, each takes the highest place that is still free. A call also
+    takes the places of the other nodes that it stands for; its record gives them relative to the
+    last one.
 
     Args:
         graph: The graph with its calls.
@@ -944,7 +948,7 @@ class _Worker:
         self.result.calls.append(InlinedCall(function, call, scope, tuple(nodes), is_restored))
 
     def _scope_of(self, graph: Graph) -> str:
-        """Name a graph; its name may need a node that goes later."""
+        """Name a graph, before a node that its name mentions goes."""
         if graph not in self.scopes:
             self.scopes[graph] = scope_of(graph)
         return self.scopes[graph]

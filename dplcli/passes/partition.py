@@ -792,7 +792,7 @@ class _Outliner:
 
 
 def _drop_unread_constants(kinds: Iterable[OutlinedFunction]) -> None:
-    """Take out what was embedded and is now read by nobody."""
+    """Take out embedded constants that nothing reads any more."""
     for kind in kinds:
         for item in kind.outlines:
             for value in item.embedded:
@@ -800,7 +800,7 @@ def _drop_unread_constants(kinds: Iterable[OutlinedFunction]) -> None:
 
 
 def _drop_if_unread(value: Value) -> None:
-    """Take out a constant, and the copies of it that led to where it was read."""
+    """Take out a constant, and the Identity nodes through which it was read."""
     while not (value.use_count or value.returned_by or value.is_graph_input):
         if value.graph.values.get(value.name) is not value:
             return

@@ -995,8 +995,8 @@ def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
                 below.setdefault(owner[node], set()).add(owner[user])
     remaining = _prune(below)
     above: dict[int, set[int]] = {}
-    for node, users in below.items():
-        for user in users:
+    for node, readers in below.items():
+        for user in readers:
             if node in remaining and user in remaining:
                 above.setdefault(user, set()).add(node)
     remaining = _prune(above) if remaining else set()
@@ -1006,8 +1006,8 @@ def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
 def _prune(edges: dict[int, set[int]]) -> set[int]:
     """Return what is left when nodes without a predecessor are removed again and again."""
     count: dict[int, int] = dict.fromkeys(edges, 0)
-    for users in edges.values():
-        for user in users:
+    for readers in edges.values():
+        for user in readers:
             count[user] = count.get(user, 0) + 1
     free = [node for node, number in count.items() if not number]
     while free:
@@ -1260,31 +1260,9 @@ class Blocks(NamedTuple):
     saving: int
 
 
-class Found(NamedTuple):
-    """What a search found.
-
-    Attributes:
-        kinds: The kinds of blocks, the most saving first; no node is in two blocks.
-        is_whole: Whether it looked everywhere, rather than stop at what is too much work.
-    """
-
-    kinds: list[Blocks]
-    is_whole: bool
-
-
-def find_blocks(index: RepeatIndex, options: RepeatOptions, *, most: int | None) -> Found:
-    """Find the kinds of blocks in *index*.
-
-    Args:
-        index: The graphs.
-        options: What counts as a block.
-        most: How many kinds to find at most; None for all.
-    """
-    search = _Search(index, options)
-    return Found(search.run(most), search.work_left > 0)
-
-
 class _Search:
+    """Finds the kinds of blocks in an index."""
+
     def __init__(self, index: RepeatIndex, options: RepeatOptions) -> None:
         self.index = index
         self.options = options
@@ -1298,7 +1276,16 @@ class _Search:
         self.results: list[list[Blocks]] = []
         self.least_saving = max(1.0, options.min_saving * index.full_size)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has looked everywhere, rather than stopped at what is too much work."""
+        return self.work_left > 0
+
     def run(self, most: int | None) -> list[Blocks]:
+        """Return at most so many kinds of blocks, the most saving first; None for all.
+
+        No node is in two blocks.
+        """
         pool = list({id(blocks): blocks for blocks in self._explore()}.values())
         while pool and (most is None or len(self.found) < most):
             best = min(pool, key=_merit)
@@ -1595,11 +1582,12 @@ def outline_repeats(model: Model, options: RepeatOptions) -> RepeatResult:
                 totals[op] = totals.get(op, 0) + 1
                 if is_repeat_call(node):
                     outlined[op] = totals[op]
-        found = find_blocks(index, options, most=_room(index, options))
-        families += writer.write(index, found.kinds)
-        if not found.is_whole and _CUT_SHORT not in model.notes:
+        search = _Search(index, options)
+        kinds = search.run(_room(index, options))
+        families += writer.write(index, kinds)
+        if not search.is_whole and _CUT_SHORT not in model.notes:
             model.notes.append(_CUT_SHORT)
-        if not found.kinds:
+        if not kinds:
             break
     outer = tuple(families)
     if options.nested:
@@ -1627,8 +1615,7 @@ def _outline_nested(
     bodies = [family.function.body for family in outer]
     while bodies:
         index = RepeatIndex(writer.model, bodies, same_attributes=options.same_attributes)
-        found = find_blocks(index, options, most=None)
-        written = writer.write(index, found.kinds, is_nested=True)
+        written = writer.write(index, _Search(index, options).run(None), is_nested=True)
         families += written
         bodies = [family.function.body for family in written]
     return families

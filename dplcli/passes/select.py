@@ -360,10 +360,10 @@ def replaced_nodes(match: Match) -> Sequence[Node]:
 
 # Decide which matches of a list of rules are taken, and say why the others are not.
 #
-# Rules in listed order over the whole model, earlier wins everywhere. Within a rule, consumers
-# before producers (Relay's ``pattern.partition``), or producers first with absorption (Relax's
-# ``FuseOpsByPattern``), as the rule says. A match that is refused leaves its nodes free, and
-# another way to match at the same root is tried before the root is given up.
+# Each rule is tried over the whole model, in listed order, so earlier ones win. Within a rule,
+# consumers come before producers (Relay's ``pattern.partition``), or producers come first and are
+# absorbed (Relax's ``FuseOpsByPattern``), as the rule says. A match that is refused leaves its
+# nodes free; other ways to match at the same root are tried before the root is given up.
 
 
 _MANY_RULES = 24
@@ -470,7 +470,7 @@ class _Selector:
                     self._select_at(item.root, item.rule)
 
     def _select_at(self, root: Node, rule: Rule) -> Rejection | None:
-        """Take the first match at *root* that may be taken; say why not if none may."""
+        """Take the first match at *root* that may be taken; if none may, say why."""
         first: Rejection | None = None
         try:
             claimed = self.taken.claimed
@@ -694,8 +694,8 @@ def measure(
         # of several refusals by one rule the first speaks for all
         rule, stage, reason = fate
         first = LeftOut(op, reason, rule, stage, Work())
-        key = (op, rule, stage, "" if rule else reason)
-        left_out.setdefault(key, first).work.add(cost, count)
+        cause = (op, rule, stage, "" if rule else reason)
+        left_out.setdefault(cause, first).work.add(cost, count)
     left = sorted(left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))
     return Coverage(total, by_op, by_target, tuple(left), symbols)
 

@@ -428,7 +428,7 @@ def read_mask(
 ) -> Mask:
     """Take apart what is added to scores, or chooses them.
 
-    A term that says nothing special when taken apart stays as it is.
+    A term stays as it is if its parts say no more than the whole.
 
     Args:
         terms: What is added, or boolean tensors that choose.
@@ -1155,12 +1155,11 @@ def _before_repetition(operand: Followed, perm: tuple[int, ...]) -> tuple[Value,
 # Turn attention that is written out into onnxruntime's own operators, which older opsets have.
 #
 # Before: ``MatMul(Softmax(MatMul(q, k^T) * scale + mask), v)``
-# After:  ``MultiHeadAttention(q, k, v, , , mask)``, or ``GroupQueryAttention`` where heads share
-#     keys
-#                 or scores are capped
+# After:  ``MultiHeadAttention(q, k, v, , , mask)``,
+#     or ``GroupQueryAttention`` where heads share keys or scores are capped
 # Holds when: see read_attention; and the number of heads is known.
-# Numerics: the same sums in another order. Where all keys of a query get -inf both give what is not
-# a number; if the model makes 0 of that, what comes after the operator does.
+# Numerics: the same sums in another order. Where all keys of a query get -inf, both give NaN. If
+# the model makes 0 of that, nodes behind the operator do so as well.
 
 
 _DOMAIN = "com.microsoft"

@@ -251,8 +251,8 @@ def _rows(match: Match, build: GraphBuilder, outputs: int) -> Sequence[Operand]:
 # Before: ``Reshape(InstanceNormalization(Reshape(x, [0, G, -1]), ones, zeros), Shape(x))``, times a
 # scale and plus a bias for each channel.
 # After: ``GroupNormalization(x, scale, bias, num_groups=G)``
-# Holds when: the first Reshape keeps the batch and makes G groups of whole channels, the second one
-# gives x its shape back, and scale and bias are constants of one number per channel.
+# Holds when: the first Reshape keeps the batch and makes G groups of whole channels; the second one
+# gives x its shape back; scale and bias are constants of one number per channel.
 # Numerics: statistics are in float32, also where float16 had its own before.
 
 
@@ -260,7 +260,7 @@ _LEAST_RANK = 3
 
 
 def group_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection:
-    """Normalise groups of channels; see the module."""
+    """Normalise groups of channels."""
     x, groups, whole, ones = (
         value_called(match, name) for name in ("x", "groups", "whole", "ones")
     )

@@ -342,8 +342,8 @@ def _packed(numbers: NDArray[np.int16]) -> NDArray[np.uint8]:
 # Operators on quantised tensors, from what stands between DequantizeLinear and QuantizeLinear.
 #
 # The rules call the DequantizeLinear nodes ``da``, ``db`` and ``dc``, the operator between ``r``
-# and the QuantizeLinear ``y``. A zero point that the model omits is made up: these operators want
-# it where the standard's do not.
+# and the QuantizeLinear ``y``. A zero point that the model omits becomes a constant of zeros, since
+# these operators need one where the standard's do not.
 
 
 _BIAS_TOLERANCE = 1e-5

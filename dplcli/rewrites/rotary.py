@@ -40,13 +40,12 @@ if TYPE_CHECKING:
 
 # Turn rotary position embeddings that are written out into the operator RotaryEmbedding.
 #
-# Before: ``x * cos + concat(-x2, x1) * sin``, or ``concat(x1 * cos - x2 * sin, x1 * sin + x2 *
-#     cos)``
+# Before: ``x * cos + concat(-x2, x1) * sin``,
+#     or ``concat(x1 * cos - x2 * sin, x1 * sin + x2 * cos)``
 # After:  ``RotaryEmbedding(x, cos_cache, sin_cache, position_ids)``
-# Holds when: x1 and x2 are the halves, or the even and odd elements, of the last axis of x, or of
-# its beginning if the rest is passed on; cosines and sines have one row per position and, where
-#     they
-# are as wide as x, two equal halves; batch and length provably fit.
+# Holds when: x1 and x2 are the halves, or the even and odd elements, of the last axis of x (or of
+# the beginning of that axis, if the rest is passed on); cosines and sines have one row per
+# position, of two equal halves where they are as wide as x; batch and length provably fit.
 
 
 _RANK = 4

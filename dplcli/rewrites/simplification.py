@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _CAST_FLOATS = frozenset({"float16", "float32", "float64"})
 _MOST_CAST_ELEMENTS = 1024
-"""Constants beyond it are left to whoever folds constants, within a budget."""
+"""Elements of the largest constant that is converted; larger ones are left to fold_constants."""
 
 
 @nodewise("CastLike")
@@ -185,7 +185,7 @@ def merge_clips(match: Match, build: GraphBuilder) -> Operand | None:
     Before: ``y = Clip(Relu(x), low, high)``
     After:  ``y = Clip(x, max(low, 0), max(high, 0))``
     Holds when: all bounds are constant.
-    Numerics: none, but for what is not a number where an implementation tells the two apart.
+    Numerics: the same; not for NaN, if an implementation treats Clip and Relu differently there.
     """
     outer, inner = match.root, inner_node(match.root, "Clip", "Relu")
     if inner is None or "Clip" not in {inner.op_type, outer.op_type}:
@@ -460,7 +460,7 @@ def merge_slices_into_split(match: Match, build: GraphBuilder) -> Operand | None
     After:  ``a, b = Split(x, [2, 4], axis=1)``
     Holds when: the pieces are the whole axis, do not overlap, and go forward one by one.
 
-    The first Slice becomes the Split; the others then read its other outputs.
+    The first Slice becomes the Split. The others are then replaced by its other outputs.
     """
     node = match.root
     piece, data = _piece(node), node.inputs[0]
@@ -555,8 +555,8 @@ def drop_zero_states(match: Match, build: GraphBuilder) -> Sequence[Operand] | N
 
     Before: ``y = GRU(x, w, r, b, None, ConstantOfShape(shape))``
     After:  ``y = GRU(x, w, r, b)``
-    Holds when: all elements are zero whatever the shape is; of the two states of an LSTM each
-    counts for itself.
+    Holds when: all elements are zero, whatever the shape is. The two states of an LSTM are judged
+    one by one.
     """
     node = match.root
     inputs = list(node.inputs)
@@ -684,10 +684,8 @@ def can_store(graph: Graph) -> bool:
 #
 # Before: ``y = Mul(a, b)`` with constants *a* and *b*
 # After:  ``y`` is a constant
-# Holds when: the operator always gives the same, has no body, is no placeholder of a weight, and
-#     the
-# result takes hardly more than what goes: the node, and the constants that nothing reads
-#     afterwards.
+# Holds when: the operator always gives the same result, has no body and stands for no weight; and
+# the result takes hardly more bytes than what goes: the node, and the constants that only it reads.
 # Numerics: onnx's reference evaluator computes each node in its own element type.
 
 
@@ -876,10 +874,10 @@ def _outputs_of(node: Node, wanted: Sequence[Value]) -> list[Value] | None:
 
 
 _SHORTEST = 64
-"""Bytes from which it is worth while to make a node anew."""
+"""Bytes of the smallest constants that are compared."""
 
 _LONGEST = 1 << 28
-"""Bytes beyond which nobody looks."""
+"""Bytes of the largest constants that are compared."""
 
 
 @nodewise()
