@@ -6,8 +6,8 @@ their order. Calls of other functions get the function's nodes under new names.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
 from dplcli.errors import PassError
@@ -15,9 +15,16 @@ from dplcli.ir import Attribute, Graph, Node, Tensor, Value
 from dplcli.ir.model import called_function, record_uses, scope_of
 from dplcli.ir.operators import schema_of
 from dplcli.ir.traversal import behind_identities, captured_values, enclosing_node
-from dplcli.passes.partition import unique
 from dplcli.passes.records import CallRecord, align, read_call
-from dplcli.passes.rewriter import GraphRewriter
+from dplcli.passes.rewriter import (
+    GraphRewriter,
+    callees_in,
+    claim,
+    in_order,
+    outwards,
+    reachable,
+    unique,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -37,7 +44,7 @@ _MOST_NODES = 20_000_000
 
 
 def check_growth(model: Model, chosen: Collection[Function]) -> None:
-    """Refuse functions that lead back to themselves, and those that unfold without measure.
+    """Refuse functions that call themselves, and models that would become too large.
 
     Raises:
         PassError: There are such functions.
@@ -67,31 +74,15 @@ def _callees_first(model: Model) -> list[Function]:
     Raises:
         PassError: A function calls itself, perhaps through others.
     """
-    callees = {function: callees_of(function.body) for function in model.functions.values()}
-    finished: dict[Function, None] = {}
-    for function in callees:
-        path: set[Function] = set()
-        pending = [(function, False)]
-        while pending:
-            current, is_left = pending.pop()
-            if is_left:
-                path.remove(current)
-                finished[current] = None
-            elif current in path:
-                name = f"{current.domain}::{current.name}"
-                raise PassError(f"the function {name} calls itself, so it has no end when inlined")
-            elif current not in finished:
-                path.add(current)
-                pending.append((current, True))
-                pending += [(callee, False) for callee in callees[current]]
-    return list(finished)
-
-
-def callees_of(body: Graph) -> list[Function]:
-    """List the functions called in *body*, each once."""
-    nodes = (node for graph in body.and_inner() for node in graph)
-    found = (called_function(node) for node in nodes)
-    return list(dict.fromkeys(callee for callee in found if callee is not None))
+    called = {function: callees_in(function.body) for function in model.functions.values()}
+    try:
+        return list(TopologicalSorter(called).static_order())
+    except CycleError as error:
+        function = error.args[1][0]
+        name = f"{function.domain}::{function.name}"
+        raise PassError(
+            f"the function {name} calls itself, so it has no end when inlined"
+        ) from error
 
 
 def object_to_call(call: Node, function: Function) -> str:
@@ -123,11 +114,15 @@ def _object_to_omitted(call: Node, function: Function) -> str:
     if not omitted:
         return ""
     wanted = zip(body.outputs, call.outputs, strict=False)
-    returned = [value for value, taken in wanted if taken is not None]
+    returned = [value for value, given in wanted if given is not None]
     bodies = (graph for graph in body.and_inner() if graph is not body)
     returned += [value for inner in bodies for value in inner.outputs]
     name = next((value.name for value in returned if value in omitted), None)
-    return "" if name is None else f"the function returns its input {name!r}, which it leaves out"
+    return (
+        ""
+        if name is None
+        else f"the function returns its input {name!r}, which the call leaves out"
+    )
 
 
 def _object_to_opsets(call: Node, function: Function) -> str:
@@ -178,9 +173,7 @@ class InlinedNames:
         """
         if not wanted or repeated:
             return wanted
-        name = unique(wanted, self._nodes.__contains__)
-        self._nodes.add(name)
-        return name
+        return claim(wanted, self._nodes)
 
     def value(self, graph: Graph, wanted: str) -> str:
         """Return *wanted*, or with a number behind it if the name is not free in *graph*."""
@@ -189,13 +182,7 @@ class InlinedNames:
 
 def find_value(graph: Graph, name: str) -> Value | None:
     """Return what *name* means in *graph*: a value of its own, or of a graph round it."""
-    current: Graph | None = graph
-    while current is not None:
-        found = current.values.get(name)
-        if found is not None:
-            return found
-        current = None if current.owner is None else current.owner.graph
-    return None
+    return next((each.values[name] for each in outwards(graph) if name in each.values), None)
 
 
 def _is_visible(graph: Graph, name: str) -> bool:
@@ -348,10 +335,10 @@ class EmbeddedConstants:
         self.nodes: list[Node] = []
 
     def put_back(self, name: str, constant: Tensor) -> Value | None:
-        """Return the value of that name, which is made if it is not there.
+        """Return the constant called *name*; make it if it is not there.
 
         Returns:
-            None if the record does not say what it was.
+            The value; None if the record does not say what it was.
         """
         copies: list[str] = []
         while True:
@@ -389,18 +376,18 @@ class EmbeddedConstants:
             value = self._insert(graph, "Constant", (), name, record)
             assert value.producer is not None  # noqa: S101  # it was just made
             value.producer.attributes = attributes
-        if record.known is not None:
-            graph.stated_types[name] = record.known
-        return value
+        return self._typed(value, record)
 
     def _copy(self, name: str, record: ConstantRecord, source: Value) -> Value:
         graph = self._graph(record)
         if find_value(graph, source.name) is not source:
             graph = self.call.graph
         name = self.names.value(graph, name)
-        value = self._insert(graph, "Identity", (source,), name, record)
+        return self._typed(self._insert(graph, "Identity", (source,), name, record), record)
+
+    def _typed(self, value: Value, record: ConstantRecord) -> Value:
         if record.known is not None:
-            graph.stated_types[name] = record.known
+            value.graph.stated_types[value.name] = record.known
         return value
 
     def _insert(
@@ -429,12 +416,8 @@ class EmbeddedConstants:
 
     def _graph(self, record: ConstantRecord) -> Graph:
         """Return the graph so many levels up, or the outermost there is."""
-        graph = self.call.graph
-        for _ in range(record.up):
-            if graph.owner is None:
-                break
-            graph = graph.owner.graph
-        return graph
+        *graphs, outermost = outwards(self.call.graph)
+        return graphs[record.up] if record.up < len(graphs) else outermost
 
 
 def _holds_data(graph: Graph) -> bool:
@@ -471,36 +454,6 @@ def same_data(first: Tensor, second: Tensor) -> bool:
 # Put the body of a function in the place of one call.
 
 
-class InlinedBody(NamedTuple):
-    """What took the place of a call.
-
-    Attributes:
-        nodes: The nodes, in order; those that were there anyway do not count.
-        is_restored: Whether they are what the call says that it stood for.
-    """
-
-    nodes: tuple[Node, ...]
-    is_restored: bool
-
-
-def inline_call(
-    call: Node, function: Function, record: CallRecord | None, names: InlinedNames
-) -> InlinedBody:
-    """Replace *call* by copies of the nodes of *function*, as the record says they were.
-
-    Args:
-        call: The call; its outputs keep their names.
-        function: What it calls.
-        record: What it says that it stands for; None if it says nothing.
-        names: Names in use.
-    """
-    numbers = None if record is None else align(record, function.body)
-    if numbers is None:
-        record = None
-    nodes = _Inliner(call, function, record, numbers or {}, names).run()
-    return InlinedBody(tuple(nodes), record is not None)
-
-
 class _Inliner:
     def __init__(
         self,
@@ -526,7 +479,10 @@ class _Inliner:
         self.made: list[Node] = []
 
     def run(self) -> list[Node]:
-        """Put the body in the place of the call."""
+        """Replace the call by copies of the nodes of the body, as the record says they were.
+
+        The outputs of the call keep their names.
+        """
         inputs = [*self.call.inputs, *[None] * len(self.body.inputs)]
         self.values.update(zip(self.body.inputs, inputs, strict=False))
         for inner, outer in zip(self.body.outputs, self.call.outputs, strict=False):
@@ -690,7 +646,7 @@ class _Inliner:
                 self.graph.stated_types[made.name] = known
 
     def _put_copy(self, inner: Value, outer: Value) -> None:
-        """Let the function return what it reads, or the same value twice."""
+        """Copy a value that the function only passes on, or returns twice."""
         source = self.values[inner]
         name = self.names.node(f"{self._prefix}/Identity")
         copy = self.rewriter.insert(self.call, "Identity", [source], name=name)
@@ -725,9 +681,9 @@ def _same_attribute(first: Attribute, second: Attribute) -> bool:
 def original_places(graph: Graph, records: Mapping[Node, CallRecord]) -> dict[str, int]:
     """Work out where each node was before the calls took the place of some.
 
-    From the last node to the first, each takes the highest place that is still free; a call
-    besides takes the places of the other nodes that it stands for, which its record gives
-    relative to its last one.
+    From the last node to the first, each takes the highest place that is still free. A call also
+    takes the places of the other nodes that it stands for; its record gives them relative to the
+    last one.
 
     Args:
         graph: The graph with its calls.
@@ -747,7 +703,7 @@ class _Places:
         self.nodes = list(graph)
         self.records = records
         self.places: dict[str, int] = {}
-        self.taken: set[int] = set()
+        self.occupied: set[int] = set()
         self.present = {
             output.name
             for node in self.nodes
@@ -784,7 +740,7 @@ class _Places:
         while pending:
             current, wanted = pending.pop()
             last = self._highest(wanted)
-            self._take(last, self._names(current))
+            self._occupy(last, self._names(current))
             record = self.records.get(current)
             if record is None:
                 continue
@@ -801,23 +757,23 @@ class _Places:
         )[1:]:
             names = set(entry.outputs) - {""}
             if not names & self.present:
-                self._take_near(last - record.offset(number), names)
+                self._occupy_near(last - record.offset(number), names)
         for name, constant in record.constants.items():
             if constant.at is not None and name not in self.present:
-                self._take_near(last - constant.at, {name})
+                self._occupy_near(last - constant.at, {name})
 
-    def _take_near(self, place: int, names: Collection[str]) -> None:
+    def _occupy_near(self, place: int, names: Collection[str]) -> None:
         if not any(name in self.places for name in names):
-            self._take(self._highest(place), names)
+            self._occupy(self._highest(place), names)
 
-    def _take(self, place: int, names: Collection[str]) -> None:
-        self.taken.add(place)
+    def _occupy(self, place: int, names: Collection[str]) -> None:
+        self.occupied.add(place)
         for name in names:
             self.places.setdefault(name, place)
 
     def _highest(self, place: int) -> int:
         """Return the highest free place that is not above *place*."""
-        while place in self.taken:
+        while place in self.occupied:
             place -= 1
         if place == self.free:
             self.free -= 1
@@ -830,25 +786,13 @@ def arrange(graph: Graph, places: Mapping[str, int]) -> None:
     A node that makes nothing there is a place for stays with the one behind it.
     """
     wanted = _wanted(graph, places)
-    readers: dict[Node, list[Node]] = {node: [] for node in wanted}
-    missing: dict[Node, int] = {}
+    needs = {}
     for node in wanted:
         read = [value for value in (*node.inputs, *captured_values(node)) if value is not None]
-        makers = {v.producer for v in read if v.graph is graph and v.producer is not None}
-        missing[node] = len(makers)
-        for maker in makers:
-            readers[maker].append(node)
-    ready = [(wanted[node], rank, node) for rank, node in enumerate(wanted) if not missing[node]]
-    ranks = {node: rank for rank, node in enumerate(wanted)}
-    heapq.heapify(ready)
-    ordered = []
-    while ready:
-        *_, node = heapq.heappop(ready)
-        ordered.append(node)
-        for reader in readers[node]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(ready, (wanted[reader], ranks[reader], reader))
+        makers = [v.producer for v in read if v.graph is graph and v.producer is not None]
+        needs[node] = dict.fromkeys(makers)
+    ranks = {node: (place, rank) for rank, (node, place) in enumerate(wanted.items())}
+    ordered = in_order(needs, ranks)
     if ordered != list(wanted):
         graph.arrange(ordered)
         graph.modified = True
@@ -919,7 +863,7 @@ def inline(
         only: The calls to replace; None for all, those in the bodies included.
 
     Raises:
-        PassError: A function calls itself, or the model would grow beyond all measure.
+        PassError: A function calls itself, or the model would become too large.
     """
     chosen = dict.fromkeys(functions)
     check_growth(model, chosen if only is None else ())
@@ -996,11 +940,15 @@ class _Worker:
         graph = call.graph
         scope = self._scope_of(graph)
         _import_domains(function, graph)
-        done = inline_call(call, function, record, names)
-        self.result.calls.append(InlinedCall(function, call, scope, *done))
+        numbers = None if record is None else align(record, function.body)
+        if numbers is None:
+            record = None
+        nodes = _Inliner(call, function, record, numbers or {}, names).run()
+        is_restored = record is not None
+        self.result.calls.append(InlinedCall(function, call, scope, tuple(nodes), is_restored))
 
     def _scope_of(self, graph: Graph) -> str:
-        """Name a graph; its name may need a node that goes later."""
+        """Name a graph, before a node that its name mentions goes."""
         if graph not in self.scopes:
             self.scopes[graph] = scope_of(graph)
         return self.scopes[graph]
@@ -1024,13 +972,9 @@ def _run_of(record: CallRecord | None) -> int:
 
 def _called_from(graph: Graph, functions: Iterable[Function]) -> set[Function]:
     """Return what *graph* or one of *functions* calls, directly or through others."""
-    pending = [graph, *(function.body for function in functions)]
-    found: set[Function] = set()
-    while pending:
-        new = [callee for callee in callees_of(pending.pop()) if callee not in found]
-        found.update(new)
-        pending += [callee.body for callee in new]
-    return found
+    bodies = [graph, *(function.body for function in functions)]
+    called = [callee for body in bodies for callee in callees_in(body)]
+    return reachable(called, lambda function: callees_in(function.body))
 
 
 def _remove(model: Model, result: Inlining, functions: Iterable[Function]) -> None:

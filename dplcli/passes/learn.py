@@ -38,7 +38,8 @@ from dplcli.ir.operators import (
 )
 from dplcli.ir.traversal import behind_identities, is_identity, path_through_outside, users
 from dplcli.ir.types import DTYPE_NAMES
-from dplcli.passes.partition import unique
+from dplcli.passes.records import is_constant_node
+from dplcli.passes.rewriter import claim, reachable
 from dplcli.passes.select import describe_escape, judge, matchable_graphs, select_matches
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ _MOST_NAMED = 8
 """Most nodes that a message names."""
 
 
-class LearningRegion(NamedTuple):
-    """A subgraph that a rule can be learned from.
+class NodeExample(NamedTuple):
+    """The nodes that a rule is learned from.
 
     Attributes:
         nodes: Its nodes in topological order, without Identity and Constant nodes.
@@ -70,7 +71,7 @@ class LearningRegion(NamedTuple):
     roots: tuple[Node, ...]
 
 
-def read_region(nodes: Sequence[Node]) -> LearningRegion:
+def read_example(nodes: Sequence[Node]) -> NodeExample:
     """Check that a rule can be learned from *nodes*.
 
     Raises:
@@ -79,7 +80,7 @@ def read_region(nodes: Sequence[Node]) -> LearningRegion:
     """
     _check_one_graph(nodes)
     members = sorted(
-        {node for node in nodes if not is_identity(node) and not _is_constant(node)},
+        {node for node in nodes if not is_identity(node) and not is_constant_node(node)},
         key=lambda node: node.position,
     )
     if not members:
@@ -96,7 +97,7 @@ def read_region(nodes: Sequence[Node]) -> LearningRegion:
     _check_convex(whole, leaving)
     _check_connected(members)
     _check_copies(copies, leaving, whole)
-    return LearningRegion(tuple(members), tuple(_ordered_roots(members, whole, leaving)))
+    return NodeExample(tuple(members), tuple(_ordered_roots(members, whole, leaving)))
 
 
 def say(node: Node) -> str:
@@ -110,10 +111,6 @@ def list_nodes(nodes: Sequence[Node], most: int = _MOST_NAMED) -> str:
     if len(nodes) > most:
         texts.append(f"and {len(nodes) - most} more")
     return ", ".join(texts)
-
-
-def _is_constant(node: Node) -> bool:
-    return node.op_type == "Constant" and not node.domain
 
 
 def _check_one_graph(nodes: Sequence[Node]) -> None:
@@ -193,12 +190,8 @@ def _check_connected(members: Sequence[Node]) -> None:
         for other in _read_by(node, known):
             neighbours[node].append(other)
             neighbours.setdefault(other, []).append(node)
-    reached: set[object] = {members[0]}
-    pending: list[object] = [members[0]]
-    while pending:
-        fresh = [other for other in neighbours[pending.pop()] if other not in reached]
-        reached.update(fresh)
-        pending += fresh
+    first: list[object] = [members[0]]
+    reached = reachable(first, neighbours.__getitem__)
     apart = [node for node in members if node not in reached]
     if apart:
         joined = [node for node in members if node in reached]
@@ -259,15 +252,11 @@ def _is_read_in(node: Node, inside: AbstractSet[Node]) -> bool:
 
 def _cone(root: Node, inside: AbstractSet[Node | None]) -> set[Node | Value]:
     """Return *root* with everything above it that is inside, and the values read from outside."""
-    cone: set[Node | Value] = {root}
-    pending = [root]
-    while pending:
-        for other in _read_by(pending.pop(), inside):
-            if other not in cone:
-                cone.add(other)
-                if isinstance(other, Node):
-                    pending.append(other)
-    return cone
+
+    def above(item: Node | Value) -> Iterable[Node | Value]:
+        return _read_by(item, inside) if isinstance(item, Node) else ()
+
+    return reachable([root], above)
 
 
 # What a learned rule keeps of the example it is learned from; everything else it leaves free.
@@ -324,7 +313,7 @@ LEAF_NAMES = MappingProxyType(
 # Names for the parts of a learned rule, and for the rule itself.
 
 
-_TAKEN = frozenset(
+_RESERVED = frozenset(
     {*keyword.kwlist, *FUNCTIONS, "const", "input", "is_value", "repeat", "dominates"}
     | {"optional", "unordered", "call", "function", "op"}
 )
@@ -342,13 +331,11 @@ class PatternNames:
     """
 
     def __init__(self, reserved: Iterable[str]) -> None:
-        self.taken = {*_TAKEN, *reserved}
+        self.used = {*_RESERVED, *reserved}
 
     def new(self, word: str) -> str:
-        """Return *word*, or something like it if it is taken."""
-        name = unique(word, self.taken.__contains__)
-        self.taken.add(name)
-        return name
+        """Return *word*, or with a number behind it if a part has that name."""
+        return claim(word, self.used)
 
 
 def node_word(node: Node) -> str:
@@ -384,12 +371,12 @@ def _identifier(text: str, otherwise: str) -> str:
     return word if word.isidentifier() else otherwise
 
 
-# What comes into a region: values that may be anything, constants, and numbers that matter.
+# What comes into the example: values that may be anything, constants, and numbers that matter.
 
 
 _LARGEST_PLAIN = 1024
 _FINEST_PLAIN = 16
-"""Plain numbers are multiples of its reciprocal, as a person would choose them."""
+"""A plain number is at most 1024, and a multiple of 1/16: what a person would choose."""
 
 _TOLERANCE = 5e-4
 """How near the digits of a number must be to it; ``is_close`` allows twice as much."""
@@ -529,7 +516,7 @@ def _scalar(value: object) -> Scalar | None:
     return value if isinstance(value, (int, str)) and not isinstance(value, bool) else None
 
 
-# Build the pattern of a region: exact in operators and wiring, free in nearly everything else.
+# Build the pattern of an example: exact in operators and wiring, free in nearly everything else.
 
 
 @dataclass(frozen=True)
@@ -548,19 +535,19 @@ class LearnedPattern:
 
 
 def build_pattern(
-    region: LearningRegion, *, exact: bool = False, any_values: bool = False
+    example: NodeExample, *, exact: bool = False, any_values: bool = False
 ) -> LearnedPattern:
-    """Describe *region*, as generally as is safe.
+    """Describe *example*, as generally as is safe.
 
     Args:
-        region: The nodes.
+        example: The nodes.
         exact: Whether to demand every attribute that the file states.
         any_values: Whether weights may be computed, too.
     """
-    builder = _Builder(region, exact=exact, any_values=any_values)
-    for node in region.nodes:
+    builder = _Builder(example, exact=exact, any_values=any_values)
+    for node in example.nodes:
         builder.add(node)
-    roots = [builder.first_output(root) for root in region.roots]
+    roots = [builder.first_output(root) for root in example.roots]
     pattern = roots[0] if len(roots) == 1 else outputs(*roots)
     return LearnedPattern(pattern, tuple(builder.where), tuple(builder.notes))
 
@@ -573,13 +560,13 @@ class _Builder:
         notes: What was kept and left free so far.
     """
 
-    def __init__(self, region: LearningRegion, *, exact: bool, any_values: bool) -> None:
+    def __init__(self, example: NodeExample, *, exact: bool, any_values: bool) -> None:
         self.where: list[Condition] = []
         self.notes: list[str] = []
         self._kept: list[str] = []
         self._exact = exact
-        self._only_root = region.roots[0] if len(region.roots) == 1 else None
-        self._names = PatternNames({node.domain for node in region.nodes})
+        self._only_root = example.roots[0] if len(example.roots) == 1 else None
+        self._names = PatternNames({node.domain for node in example.nodes})
         self._leaves = Leaves(self._names, any_values=any_values)
         self._nodes: dict[Node, CallPattern] = {}
 
@@ -749,40 +736,40 @@ def learn_rule(
         UsageError: The nodes make no subgraph that a rule can describe.
         PassError: The rule does not match the nodes it was learned from.
     """
-    region = read_region(nodes)
-    if region.nodes[0].graph not in matchable_graphs(model):
+    example = read_example(nodes)
+    if example.nodes[0].graph not in matchable_graphs(model):
         raise UsageError(
-            f"{say(region.nodes[0])} is in a function that dpl partition wrote",
+            f"{say(example.nodes[0])} is in a function that dpl partition wrote",
             hint="learn from the model that was partitioned",
         )
-    learned = build_pattern(region, exact=exact)
+    learned = build_pattern(example, exact=exact)
     text = _readable_text(learned.pattern, model)
     rule = PatternRule(
         target=target,
-        name=name or rule_name(region.nodes),
+        name=name or rule_name(example.nodes),
         pattern=learned.pattern,
         where=learned.where,
         constants="lift",
-        doc=_doc(region, model),
+        doc=_doc(example, model),
     )
-    _prove(rule, region)
+    _prove(rule, example)
     selection = select_matches(model, [rule])
-    notes = [*learned.notes, *_notes_on_search(selection, region)]
+    notes = [*learned.notes, *_notes_on_search(selection, example)]
     if not _given_up(selection) and _has_constants(rule):
-        looser = build_pattern(region, exact=exact, any_values=True)
+        looser = build_pattern(example, exact=exact, any_values=True)
         notes += _notes_on_constants(model, replace(rule, pattern=looser.pattern), selection)
-    return LearnedRule(rule, text, region.nodes, tuple(notes), len(selection.matches))
+    return LearnedRule(rule, text, example.nodes, tuple(notes), len(selection.matches))
 
 
-def _doc(region: LearningRegion, model: Model) -> str:
-    count = len(region.nodes)
+def _doc(example: NodeExample, model: Model) -> str:
+    count = len(example.nodes)
     label = "a model" if model.path is None else model.path.name
     what = "1 node" if count == 1 else f"{count} nodes"
-    return f"Learned from {what} of {label}: {list_nodes(region.nodes)}."
+    return f"Learned from {what} of {label}: {list_nodes(example.nodes)}."
 
 
-def _notes_on_search(selection: Selection, region: LearningRegion) -> Iterator[str]:
-    if not any(_core(match) == set(region.nodes) for match in selection.matches):
+def _notes_on_search(selection: Selection, example: NodeExample) -> Iterator[str]:
+    if not any(_core(match) == set(example.nodes) for match in selection.matches):
         yield "another match of the rule takes some of the nodes it was learned from"
     count = _given_up(selection)
     if count:
@@ -818,10 +805,10 @@ def _readable_text(pattern: DFPattern, model: Model) -> str:
     return text
 
 
-def _prove(rule: PatternRule, region: LearningRegion) -> None:
-    """Check that the rule may match exactly *region*, as far as no other match is concerned."""
+def _prove(rule: PatternRule, example: NodeExample) -> None:
+    """Check that the rule may match exactly *example*, as far as no other match is concerned."""
     try:
-        reasons = list(_objections(rule, region))
+        reasons = list(_objections(rule, example))
     except StepBudgetExceededError as error:
         raise PassError(
             f"too much in the model is like these nodes: {error.message}",
@@ -835,9 +822,9 @@ def _prove(rule: PatternRule, region: LearningRegion) -> None:
         )
 
 
-def _objections(rule: PatternRule, region: LearningRegion) -> Iterator[str]:
-    """Yield for each way to match exactly *region* why it is refused; last "" if one is not."""
-    members, root = set(region.nodes), region.roots[0]
+def _objections(rule: PatternRule, example: NodeExample) -> Iterator[str]:
+    """Yield for each way to match exactly *example* why it is refused; last "" if one is not."""
+    members, root = set(example.nodes), example.roots[0]
     for state in rule.matcher.solutions(root):
         match = read_match(rule, root, state)
         if match is None or _core(match) != members:

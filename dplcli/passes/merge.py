@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
-from dplcli.ir.model import NODES_KEY, called_function
+from dplcli.ir import Function, Value
+from dplcli.ir.model import NO_REMARKS, NODES_KEY, called_function, callees
 from dplcli.ir.operators import HEAVY
 from dplcli.ir.traversal import captured_values, enclosing_node
-from dplcli.passes.partition import describe_type, unique
+from dplcli.passes.inline import CallAttributes
+from dplcli.passes.partition import describe_type
 from dplcli.passes.records import (
     CODEGEN_KEY,
     UNDO_KEY,
+    CallRecord,
     call_of_written,
     is_for_target,
     is_partition,
     is_region,
     is_written,
     read_call,
+    read_entries,
 )
-from dplcli.passes.rewriter import GraphRewriter
+from dplcli.passes.rewriter import (
+    BodyWriter,
+    GraphRewriter,
+    claim,
+    fingerprint,
+    in_order,
+    reachable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.ir import Model
+    from dplcli.ir import Attribute, Graph, Model, Node
     from dplcli.ir.model import StatedType
 
     ValueSource: TypeAlias = Value | tuple[Node, Value]
@@ -40,14 +49,13 @@ if TYPE_CHECKING:
 
 # Contract nodes of a graph to one, two sets at a time, as long as no cycle comes of it.
 #
-# TVM's MergeCompositeFunctions notes for each group what it depends on when the group is made,
-# and forgets that groups which it depends on grow later. Here nothing is noted that can become
-# wrong: every question is answered by a search over the graph as it is contracted by then. The
-# search goes from both ends in turns and never leaves the stretch between them in the node list,
-# and a successful one moves the fewer nodes out of that stretch, so that they are not met again:
-# the two ends of one edge of a long chain are next to each other (two-way search over an ordered
-# list, after M. A. Bender, J. T. Fineman, S. Gilbert and R. E. Tarjan, *A new approach to
-# incremental cycle detection and related problems*, 2016).
+# TVM's MergeCompositeFunctions notes what a group depends on when the group is made, and misses
+# that those groups grow later. Here every question is answered by a search over the graph as it is
+# contracted at that time. The search goes from both ends in turns, and stays between the two in the
+# node list. A search that finds no path moves the smaller side out of the way, so that later
+# searches do not meet it again. This is two-way search over an ordered list, after M. A. Bender,
+# J. T. Fineman, S. Gilbert and R. E. Tarjan, *A new approach to incremental cycle detection and
+# related problems*, 2016.
 
 
 class Contraction:
@@ -61,13 +69,13 @@ class Contraction:
         graph: The graph; not to be edited meanwhile.
 
     Attributes:
-        steps: How many edges were looked at so far.
+        edges_seen: How many edges were looked at so far.
     """
 
     def __init__(self, graph: Graph) -> None:
         """Let every node of *graph* be a set of its own."""
         self.graph = graph
-        self.steps = 0
+        self.edges_seen = 0
         self._rewriter = GraphRewriter(graph)
         self._parent: dict[Node, Node] = {}
         self._members: dict[Node, list[Node]] = {}
@@ -106,8 +114,8 @@ class Contraction:
         """Make one set of those of *first* and of *last*, which reads what the other makes.
 
         Returns:
-            Whether they are one set now; not if a path leads from one to the other through a
-            third. Such a pair is not looked at again: the callers' sets are told apart for good.
+            Whether they are one set now. They are not if a path leads from one to the other
+            through a third. That answer is final and is remembered.
         """
         first, last = self.find(first), self.find(last)
         if first is last:
@@ -123,7 +131,7 @@ class Contraction:
         return True
 
     def _search(self, first: Node, last: Node) -> _Front | None:
-        """Return what is on one side between the two, all of it; None if a path leads across."""
+        """Return one side with all that it reached between the two; None if a path joins them."""
         down = _Front(first, last, self._successors, self._ahead)
         up = _Front(last, first, self._predecessors, self._behind)
         low, high = self.position(first), self.position(last)
@@ -132,7 +140,7 @@ class Contraction:
                 edge = next(front.edges, None)
                 if edge is None:
                     return front
-                self.steps += 1
+                self.edges_seen += 1
                 origin, node = edge
                 if node in front.reached or node is front.start:
                     continue
@@ -147,7 +155,7 @@ class Contraction:
                 front.pending.append(node)
 
     def _remember(self, path: Iterable[Node], first: Node, last: Node) -> None:
-        """Spare later searches with the same start or goal the way that this one went."""
+        """Remember for later searches that *path* leads from *first* to *last*."""
         for node in path:
             self._ahead.setdefault(node, set()).add(last)
             self._behind.setdefault(node, set()).add(first)
@@ -185,7 +193,7 @@ class Contraction:
         return known
 
     def _unite(self, first: Node, last: Node, moved: _Front) -> None:
-        """Make one set of two that nothing lies between once what *moved* reached has gone."""
+        """Make one set of two, and move what *moved* reached from between them."""
         between = [self._place.get(node, node) for node in moved.reached]
         between.sort(key=lambda node: node.position)
         place = self.place(moved.goal)
@@ -213,7 +221,7 @@ class _Front:
         start: The set it starts from.
         goal: The set it looks for.
         neighbours: Where it can go from a set, the set itself included.
-        known: For each set, from which ones earlier searches found a way to the goal.
+        known: By set, the goals to which earlier searches found a way.
     """
 
     def __init__(
@@ -249,7 +257,7 @@ class _Front:
         return self.goal in self._known.get(node, ())
 
 
-# Where in a graph the calls of regions go: all nodes stay in order, as far as that can be.
+# Where the calls of regions go. All nodes stay in order, as far as that is possible.
 
 
 class MemberPosition(NamedTuple):
@@ -290,33 +298,21 @@ def arranged(
     makers: dict[Node, set[Node]] = {}
     for node in nodes:
         last = unit.get(node, node)
-        made_by = {unit.get(maker, maker) for maker in _makers(node) if maker in rank}
-        makers.setdefault(last, set()).update(made_by - {last})
-    readers: dict[Node, list[Node]] = {node: [] for node in makers}
-    for node, made_by in makers.items():
-        for maker in made_by:
-            readers[maker].append(node)
+        needed = {unit.get(maker, maker) for maker in _makers(node) if maker in rank}
+        makers.setdefault(last, set()).update(needed - {last})
     places = {
         last: MemberPosition(tuple([rank[last] - rank[node] for node in members]), {})
         for last, members in rows.items()
     }
-    missing = {node: len(made_by) for node, made_by in makers.items()}
-    ready = [rank[node] for node, count in missing.items() if not count]
-    heapq.heapify(ready)
     order: list[Node] = []
     latest: Node | None = None
-    while ready:
-        node = nodes[heapq.heappop(ready)]
+    for node in in_order(makers, {node: (number,) for node, number in rank.items()}):
         if latest is not None and rank[node] < rank[latest]:
             name = next((out.name for out in node.outputs if out is not None), "")
             places[latest].moved[name] = rank[latest] - rank[node]
         elif node in rows:
             latest = node
         order += rows.get(node, (node,))
-        for reader in readers[node]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(ready, rank[reader])
     return order, places
 
 
@@ -326,7 +322,7 @@ def _makers(node: Node) -> set[Node]:
     return {value.producer for value in read if value is not None and value.producer is not None}
 
 
-# What the calls inside a region are: each a call of a partition, with what it had in the graph.
+# The calls inside a region. Each is a call of a partition, with what it had in the graph.
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +355,7 @@ class RegionCall:
         return f"{self.function.domain}.{self.function.name}"
 
 
-def steps_of(call: Node) -> list[RegionCall]:
+def inner_calls_of(call: Node) -> list[RegionCall]:
     """Return what *call* does inside a region: itself, or the calls of the region it stands for."""
     function = called_function(call)
     assert function is not None  # noqa: S101  # the caller has looked
@@ -370,118 +366,62 @@ def steps_of(call: Node) -> list[RegionCall]:
     return [RegionCall(function, call.inputs, call.outputs, attributes, call.name, names, metadata)]
 
 
-def undo_of(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Read ``dpl.undo``; what is no object is as good as missing."""
-    found = _parsed(metadata.get(UNDO_KEY, ""))
-    return found if isinstance(found, dict) else {}
-
-
 def run_of(call: Node) -> int:
     """Return how many runs its graph had been through when *call* was written."""
-    metadata = call.remarks.metadata
-    run = undo_of(metadata).get("run", 0) if UNDO_KEY in metadata else 0
-    return run if type(run) is int and run > 0 else 0
-
-
-def _parsed(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    record = read_call(call) if UNDO_KEY in call.remarks.metadata else None
+    return 0 if record is None else record.run
 
 
 def _inlined(call: Node, region: Function) -> list[RegionCall]:
-    """Return the steps of *region* as *call* has them."""
+    """Return the calls of *region* as *call* has them, with their names as far as it tells them."""
     body = region.body
-    given = [*call.inputs, *[None] * len(body.inputs)]
-    known: dict[Value, ValueSource | None] = dict(zip(body.inputs, given, strict=False))
+    inputs = [*call.inputs, *[None] * len(body.inputs)]
+    known: dict[Value, ValueSource | None] = dict(zip(body.inputs, inputs, strict=False))
     made = zip(body.outputs, call.outputs, strict=False)
     known |= {inner: outer for inner, outer in made if outer is not None}
 
     def outside(value: Value | None) -> ValueSource | None:
         return None if value is None else known.get(value, (call, value))
 
-    notes = _Notes(call, body.node_count)
-    record = read_call(call)
+    given = CallAttributes(region, call)
+    record = read_call(call) or CallRecord(read_entries(call))
+    told = dict(enumerate(record.entries)) if len(record.entries) == body.node_count else {}
     stated: dict[int, dict[int, StatedType]] = {}
-    for (number, index), known_type in ({} if record is None else record.types).items():
+    for (number, index), known_type in record.types.items():
         stated.setdefault(number, {})[index] = known_type
-    steps = []
+    inner_calls = []
     for number, node in enumerate(body):
-        function = called_function(node)
+        function, entry = called_function(node), told.get(number)
         assert function is not None  # noqa: S101  # see is_region
-        outputs = tuple(map(outside, node.outputs))
-        steps.append(
+        sources = tuple(map(outside, node.outputs))
+        names = entry.outputs if entry is not None and entry.fits(node) else ()
+        remarks = record.remarks.get(number, NO_REMARKS) if told else NO_REMARKS
+        inner_calls.append(
             RegionCall(
                 function,
                 tuple(map(outside, node.inputs)),
-                outputs,
-                _supplied(node.attributes, call.attributes),
-                notes.name(number) or f"{call.name}/{node.name}",
-                notes.outputs(number, outputs),
-                notes.metadata(number),
+                sources,
+                given.applied_to(node),
+                (entry.name if entry is not None else "") or f"{call.name}/{node.name}",
+                _names_of(call, sources, names),
+                remarks.metadata,
                 stated.get(number, {}),
             )
         )
-    return steps
+    return inner_calls
 
 
-class _Notes:
-    """What a call of a region says of the calls that it stands for, as far as it can be read."""
-
-    def __init__(self, call: Node, count: int) -> None:
-        metadata = call.remarks.metadata
-        entries = _parsed(metadata.get(NODES_KEY, ""))
-        fits = isinstance(entries, list) and len(entries) == count
-        self.call = call
-        self.entries: list[object] = entries if isinstance(entries, list) and fits else []
-        remarks = undo_of(metadata).get("remarks")
-        self.remarks: dict[str, Any] = remarks if fits and isinstance(remarks, dict) else {}
-
-    def name(self, number: int) -> str:
-        """Return the name of a call; "" if that is not known."""
-        match self.entries[number : number + 1]:
-            case [[str(), str(name), *_]]:
-                return name
-            case _:
-                return ""
-
-    def outputs(self, number: int, made: tuple[ValueSource | None, ...]) -> tuple[str, ...]:
-        """Return the names of what a call makes; those known of the graph are certain."""
-        match self.entries[number : number + 1]:
-            case [[str(), str(), [*names], *_]] if len(names) == len(made):
-                told = [name if isinstance(name, str) else "" for name in names]
-            case _:
-                told = [""] * len(made)
-        return tuple([self._output(source, name) for source, name in zip(made, told, strict=True)])
-
-    def _output(self, source: ValueSource | None, told: str) -> str:
-        if source is None:
-            return ""
-        if isinstance(source, Value):
-            return source.name
-        return told or f"{self.call.name}/{source[1].name}"
-
-    def metadata(self, number: int) -> Mapping[str, str]:
-        """Return what a call carried."""
-        match self.remarks.get(str(number)):
-            case {"metadata": {**found}}:
-                items = ((key, text) for key, text in found.items() if isinstance(text, str))
-                return {str(key): text for key, text in items}
-            case _:
-                return {}
-
-
-def _supplied(
-    attributes: Mapping[str, Attribute], given: Mapping[str, Attribute]
-) -> Mapping[str, Attribute]:
-    """Put in what a caller gives for attributes that are its affair."""
-    if not any(item.ref for item in attributes.values()):
-        return attributes
-    supplied = {
-        name: given.get(item.ref) if item.ref else item for name, item in attributes.items()
-    }
-    return {name: item for name, item in supplied.items() if item is not None}
+def _names_of(
+    call: Node, sources: Sequence[ValueSource | None], told: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the names of what a call makes; those known of the graph are certain."""
+    names = []
+    for source, name in zip(sources, told or [""] * len(sources), strict=True):
+        if source is None or isinstance(source, Value):
+            names.append("" if source is None else source.name)
+        else:
+            names.append(name or f"{call.name}/{source[1].name}")
+    return tuple(names)
 
 
 # Write a region, which is a set of calls of one target, as a function that makes those calls.
@@ -505,17 +445,13 @@ def _supplied(
 # The calls in the body carry nothing: they stand for other nodes each time the function is called.
 
 
-_SHORT_TENSOR = 64
-"""Most elements of an attribute's tensor that is compared by its data."""
-
-
 @dataclass(frozen=True, slots=True)
 class RegionOutline:
     """A set of calls as one call to be.
 
     Attributes:
         calls: The calls, in order.
-        steps: What they do.
+        inner_calls: The calls that the region's body makes.
         inputs: What the new call reads: each value once, in order of first use.
         outputs: What it makes: what others than *calls* read.
         attributes: What it passes on from the function that its graph is the body of.
@@ -523,7 +459,7 @@ class RegionOutline:
     """
 
     calls: Sequence[Node]
-    steps: Sequence[RegionCall]
+    inner_calls: Sequence[RegionCall]
     inputs: Sequence[Value]
     outputs: Sequence[Value]
     attributes: Mapping[str, Attribute]
@@ -541,13 +477,13 @@ class RegionOutline:
             run: How many runs of dpl the graph has been through.
             place: Where the calls were.
         """
-        steps = self.steps
-        nodes = [[step.function_name, step.name, step.output_names] for step in steps]
+        inner_calls = self.inner_calls
+        nodes = [[inner.function_name, inner.name, inner.output_names] for inner in inner_calls]
         remarks = {
-            str(i): {"metadata": dict(s.metadata)} for i, s in enumerate(steps) if s.metadata
+            str(i): {"metadata": dict(s.metadata)} for i, s in enumerate(inner_calls) if s.metadata
         }
         rest: dict[str, Any] = {"run": run, "remarks": remarks, "types": self._types()}
-        if len(steps) == len(self.calls):
+        if len(inner_calls) == len(self.calls):
             rest["offsets"] = [] if place.is_row else place.offsets
             rest["moved"] = place.moved
         rest = {key: value for key, value in rest.items() if value}
@@ -557,9 +493,9 @@ class RegionOutline:
         """Write down what the file states of values that are inside from now on."""
         found: dict[str, object] = {}
         leaving = set(self.outputs)
-        for number, step in enumerate(self.steps):
-            for index, value in enumerate(step.outputs):
-                known = step.types.get(index)
+        for number, inner in enumerate(self.inner_calls):
+            for index, value in enumerate(inner.outputs):
+                known = inner.types.get(index)
                 if isinstance(value, Value):
                     known = None if value in leaving else value.stated_type
                 if known is not None:
@@ -574,32 +510,34 @@ def _dump(item: object) -> str:
 
 def outline_region(calls: Sequence[Node]) -> RegionOutline:
     """Work out interface and structure of a set of calls, which are in order."""
-    steps = [step for call in calls for step in steps_of(call)]
+    inner_calls = [inner for call in calls for inner in inner_calls_of(call)]
     outputs = _outputs_of(calls)
     made: dict[ValueSource, object] = {}
     inputs: dict[ValueSource, int] = {}
     passed: dict[str, Attribute] = {}
     known: dict[int, object] = {}
     structure: list[object] = []
-    for number, step in enumerate(steps):
+    for number, inner in enumerate(inner_calls):
         wires = []
-        for source in step.inputs:
+        for source in inner.inputs:
             if source is not None and source not in made:
                 inputs.setdefault(source, len(inputs))
             wires.append(None if source is None else made.get(source, inputs.get(source)))
-        for index, source in enumerate(step.outputs):
+        for index, source in enumerate(inner.outputs):
             if source is not None:
                 made[source] = (number, index)
-        present = tuple([source is not None for source in step.outputs])
-        frozen = known.get(id(step.attributes))
+        present = tuple([source is not None for source in inner.outputs])
+        frozen = known.get(id(inner.attributes))
         if frozen is None:
-            frozen = known[id(step.attributes)] = _frozen(step.attributes)
-        structure += [step.function.key, tuple(wires), present, frozen]
-        passed |= {item.ref: item for item in step.attributes.values() if item.ref}
+            items = sorted(inner.attributes.items())
+            frozen = tuple([(name, fingerprint(attribute)) for name, attribute in items])
+            known[id(inner.attributes)] = frozen
+        structure += [inner.function.key, tuple(wires), present, frozen]
+        passed |= {item.ref: item for item in inner.attributes.values() if item.ref}
     structure += [made[value] for value in outputs]
     structure.append(calls[0].graph.opset_imports.get(calls[0].domain, 0))
     read = [source for source in inputs if isinstance(source, Value)]
-    return RegionOutline(calls, steps, read, outputs, passed, tuple(structure))
+    return RegionOutline(calls, inner_calls, read, outputs, passed, tuple(structure))
 
 
 def _outputs_of(calls: Sequence[Node]) -> list[Value]:
@@ -614,92 +552,38 @@ def _outputs_of(calls: Sequence[Node]) -> list[Value]:
     return read or made[-1:]
 
 
-def _frozen(attributes: Mapping[str, Attribute]) -> object:
-    """Return what is equal for equal attributes."""
-    return tuple(
-        sorted(
-            [(name, item.kind, item.ref, _content(item.value)) for name, item in attributes.items()]
-        )
-    )
-
-
-def _content(value: object) -> str:
-    """Return what is equal for equal values; of what cannot be looked into, its identity."""
-    if isinstance(value, tuple):
-        return f"({','.join(map(_content, value))})"
-    if isinstance(value, (int, float, str, bytes)) or value is None:
-        return repr(value)
-    if not isinstance(value, Tensor) or value.is_external or value.size > _SHORT_TENSOR:
-        return f"<{id(value)}>"
-    data = value.numpy()
-    if data.dtype == object:
-        return f"<{id(value)}>"
-    return f"{value.dtype}{value.shape}{data.tobytes()!r}"
-
-
 def make_region(model: Model, outline: RegionOutline, name: str) -> Function:
     """Write the function for *outline*."""
     domain = outline.domain
-    scope = outline.calls[0].graph
-    body = Graph(model, {domain: scope.opset_imports[domain]})
-    body.name = name
-    body.modified = True
-    names = _Names(body)
-    values = _formal_inputs(body, outline, names)
-    for number, step in enumerate(outline.steps):
-        node = Node(body, step.function.name, domain, f"{step.function.name}_{number}")
-        node.overload = step.function.overload
-        node.attributes = step.attributes
-        node.inputs = tuple([None if read is None else values[read] for read in step.inputs])
-        for slot, value in enumerate(node.inputs):
-            if value is not None:
-                value.add_use(node, slot)
-        outputs: list[Value | None] = []
-        for index, made in enumerate(step.outputs):
-            value = None if made is None else names.value(f"{node.name.lower()}_out", node, index)
-            outputs.append(value)
-            if made is not None and value is not None:
-                values[made] = value
-        node.outputs = tuple(outputs)
-        body.append(node)
+    body = BodyWriter(model, name, {domain: outline.calls[0].graph.opset_imports[domain]})
+    values = _formal_inputs(body, outline)
+    for number, inner in enumerate(outline.inner_calls):
+        label = f"{inner.function.name}_{number}"
+        names = ["" if made is None else f"{label.lower()}_out" for made in inner.outputs]
+        inputs = [None if read is None else values[read] for read in inner.inputs]
+        operator = (domain, inner.function.name, inner.function.overload)
+        node = body.add_node(operator, label, inputs, inner.attributes, names)
+        pairs = zip(inner.outputs, node.outputs, strict=True)
+        values |= {made: value for made, value in pairs if made is not None and value is not None}
     for output in outline.outputs:
-        body.add_output(values[output])
-    function = Function(domain, name, body)
+        body.graph.add_output(values[output])
+    function = Function(domain, name, body.graph)
     function.attributes = tuple(outline.attributes)
     function.metadata = {CODEGEN_KEY: domain}
     return function
 
 
-def _formal_inputs(body: Graph, outline: RegionOutline, names: _Names) -> dict[ValueSource, Value]:
+def _formal_inputs(body: BodyWriter, outline: RegionOutline) -> dict[ValueSource, Value]:
     """Name the inputs after those of the functions that read them."""
     values: dict[ValueSource, Value] = {}
     wanted = set(outline.inputs)
-    for step in outline.steps:
-        formals = step.function.body.inputs
-        for slot, source in enumerate(step.inputs):
+    for inner in outline.inner_calls:
+        formals = inner.function.body.inputs
+        for slot, source in enumerate(inner.inputs):
             if source in wanted and source not in values:
                 name = formals[slot].name if slot < len(formals) else "x"
-                value = values[source] = names.value(name)
-                value.is_graph_input = True
-                body.inputs.append(value)
+                values[source] = body.add_input(name)
     return values
-
-
-class _Names:
-    """Names for the values of one body, thousands of which want the same."""
-
-    def __init__(self, body: Graph) -> None:
-        self.body = body
-        self._numbers: dict[str, int] = {}
-
-    def value(self, wanted: str, node: Node | None = None, index: int = 0) -> Value:
-        """Define a value under the name *wanted*, or with a number behind it."""
-        name = wanted
-        while name in self.body.values:
-            number = self._numbers[wanted] = self._numbers.get(wanted, 0) + 1
-            name = f"{wanted}_{number}"
-        value = self.body.values[name] = Value(name, self.body, node, index)
-        return value
 
 
 # Merge neighbouring partitions of one target into regions.
@@ -757,11 +641,10 @@ def merge_partitions(model: Model, reserved: Iterable[str] = ()) -> list[Region]
 def sets_in(graph: Graph) -> list[list[Node]]:
     """Say which calls of partitions and regions in *graph* may become one call.
 
-    Calls are taken in program order, each joined with the sets before it that it reads from, where
-    that makes no cycle. All that leads to a call has been looked at by then. So what stands between
-    it and such a set is, somewhere, a node that will never be in a set with the two, and what is
-    refused is refused for good: no two neighbouring sets are left that could be one. Nodes may be
-    moved for that.
+    Calls are looked at in program order. Each joins the sets before it that it reads from, where
+    that makes no cycle. All that leads to a call has been looked at by then, so a node that stands
+    between the call and a set will never join them: a refusal is final. In the end no two
+    neighbouring sets could be one. Nodes may be moved for that.
 
     Returns:
         Each set in the order of the program.
@@ -794,7 +677,7 @@ def _alone(call: Node) -> Region:
     """Return the region that a call is by itself."""
     function = called_function(call)
     assert function is not None  # noqa: S101  # see sets_in
-    return Region(function, call, (), tuple([step.name for step in steps_of(call)]))
+    return Region(function, call, (), tuple([inner.name for inner in inner_calls_of(call)]))
 
 
 class _Merger:
@@ -810,11 +693,11 @@ class _Merger:
         self.model = model
         self.scopes = scopes
         self.node_names: set[str] = set()
-        self.taken: set[tuple[str, str]] = set()
+        self.used_names: set[tuple[str, str]] = set()
         for node in (node for graph in model.graphs() for node in graph):
             self.node_names.add(node.name)
-            self.taken.add((node.domain, node.op_type))
-        self.taken.update(key[:2] for key in model.functions)
+            self.used_names.add((node.domain, node.op_type))
+        self.used_names.update(key[:2] for key in model.functions)
         self.reserved = set(reserved)
         self.made: dict[Structure, Function] = {}
         self.numbers: dict[str, int] = {}
@@ -848,7 +731,9 @@ class _Merger:
             if called is not None and is_region(called):
                 self.dissolved[called] = None
         call = self._replace(outline, function, outline.metadata(run, place))
-        return Region(function, call, tuple(calls), tuple([step.name for step in outline.steps]))
+        return Region(
+            function, call, tuple(calls), tuple([inner.name for inner in outline.inner_calls])
+        )
 
     def _function_for(self, outline: RegionOutline) -> Function:
         known = self.made.get(outline.structure)
@@ -862,15 +747,14 @@ class _Merger:
         while True:
             number = self.numbers[domain] = self.numbers.get(domain, -1) + 1
             name = f"{REGION_NAME}_{number}" if number else REGION_NAME
-            if name not in self.reserved and (domain, name) not in self.taken:
+            if name not in self.reserved and (domain, name) not in self.used_names:
                 return name
 
     def _replace(
         self, outline: RegionOutline, function: Function, metadata: Mapping[str, str]
     ) -> Node:
         number = self.calls[function] = self.calls.get(function, -1) + 1
-        name = unique(f"{function.name}_{number}", self.node_names.__contains__)
-        self.node_names.add(name)
+        name = claim(f"{function.name}_{number}", self.node_names)
         place = outline.calls[-1]
         rewriter = GraphRewriter(place.graph)
         call = rewriter.insert(
@@ -915,17 +799,11 @@ class _Merger:
 
 def is_heavy(node: Node) -> bool:
     """Tell whether *node* is heavy, or calls a function with a heavy one at any depth."""
-    pending = [node]
-    seen: set[Function] = set()
-    while pending:
-        current = pending.pop()
-        if (current.domain, current.op_type) in HEAVY:
-            return True
-        function = called_function(current)
-        if function is not None and function not in seen:
-            seen.add(function)
-            pending += [inner for graph in function.body.and_inner() for inner in graph]
-    return False
+    function = called_function(node)
+    functions = [] if function is None else reachable([function], callees)
+    bodies = [graph for each in functions for graph in each.body.and_inner()]
+    nodes = [node, *(inner for body in bodies for inner in body)]
+    return any((each.domain, each.op_type) in HEAVY for each in nodes)
 
 
 def light_regions(regions: Sequence[Region]) -> list[Region]:

@@ -14,19 +14,27 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from dplcli.dpl.rule import PatternRule
-from dplcli.ir import Attribute, Function, Graph, Node, Value
+from dplcli.ir import Attribute, Function
 from dplcli.ir.model import NODES_KEY, called_function
 from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.ir.traversal import behind_identities, dependents_before, is_identity
-from dplcli.passes.records import UNDO_KEY, read_call
-from dplcli.passes.rewriter import GraphRewriter, raise_ir_version
+from dplcli.passes.records import CODEGEN_KEY, COMPOSITE_KEY, UNDO_KEY, read_call
+from dplcli.passes.rewriter import (
+    BodyWriter,
+    GraphRewriter,
+    claim,
+    data_key,
+    outwards,
+    raise_ir_version,
+    unique,
+)
 from dplcli.passes.select import in_program_order, replaced_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dplcli.dpl.rule import Match
-    from dplcli.ir import Model
+    from dplcli.ir import Graph, Model, Node, Value
     from dplcli.ir.model import Remarks, StatedType
     from dplcli.passes.select import Selection
 
@@ -48,9 +56,6 @@ _POSITION = attrgetter("position")
 
 OPSET_OF_UNDECLARED = 1
 """Version to import of a custom domain that the model uses without importing it."""
-
-_SHORT_CONSTANT = 64
-"""Most elements of an embedded constant that is compared by its data."""
 
 _OPSET_OF_CONSTANTS = 13
 """Opset to import for Constant nodes in a model that uses no standard operator at all."""
@@ -113,9 +118,47 @@ class OutlinedFunction:
             self.named[id(item.attributes)] = known
         return known
 
+    def references(self, number: int) -> dict[str, Attribute]:
+        """Return the attributes of one node of the body that each call gives."""
+        attributes = self.outlines[0].attributes
+        return {
+            key[1]: Attribute(attributes[key].kind, None, declared)
+            for key, declared in self.attribute_names.items()
+            if key[0] == number
+        }
+
     def write(self, model: Model, name: str) -> Function:
         """Write the function."""
-        return make_function(model, self, name)
+        first = self.outlines[0]
+        rule = rule_of(first.match)
+        imports = first.match.root.graph.opset_imports
+        domains = {node.domain for node in first.match.nodes}
+        if first.embedded:
+            domains.add("")
+            model.opset_imports.setdefault("", _OPSET_OF_CONSTANTS)
+        for domain in sorted(domains):
+            version = model.opset_imports.setdefault(domain, OPSET_OF_UNDECLARED)
+            imports.setdefault(domain, version)
+        body = BodyWriter(model, name, {domain: imports[domain] for domain in sorted(domains)})
+        self.fill(body)
+        function = Function(rule.target, name, body.graph)
+        function.attributes = tuple(self.attribute_names.values())
+        function.metadata = {
+            **rule.metadata,
+            COMPOSITE_KEY: rule.qualified_name,
+            CODEGEN_KEY: rule.target,
+            "PartitionedFromPattern": "".join(f"{node.op_type}_" for node in first.match.nodes),
+        }
+        return function
+
+    def fill(self, body: BodyWriter) -> None:
+        """Write the nodes of the first member into *body*, attributes by reference."""
+        first = self.outlines[0]
+        values = _formal_inputs(body, first)
+        for number, node in enumerate(first.match.nodes):
+            _copy_node(body, node, number, self.references(number), values)
+        for output in first.outputs:
+            body.graph.add_output(values[output])
 
 
 def rule_of(match: Match) -> PatternRule:
@@ -192,14 +235,10 @@ def _is_embedded(value: Value, match: Match) -> bool:
 
 
 def _constant_key(value: Value) -> object:
-    """Return what is equal for constants that can share a function: their data, if it is short."""
+    """Return what constants that can share a function share: their data, if it is short."""
     tensor = behind_identities(value).constant
-    if tensor is None or tensor.is_external or tensor.size > _SHORT_CONSTANT:
-        return value
-    data = tensor.numpy()
-    if data.dtype == object:
-        return value
-    return (tensor.dtype, tensor.shape, data.tobytes())
+    is_text = tensor is not None and tensor.dtype == "string"
+    return value if is_text else data_key(tensor) or value
 
 
 def group(outlines: Iterable[Outline]) -> list[OutlinedFunction]:
@@ -262,137 +301,68 @@ def _complete(item: Outline, wanted: Iterable[AttributeKey]) -> None:
 
 
 def _name_attributes(item: Outline) -> dict[AttributeKey, str]:
-    names: dict[AttributeKey, str] = {}
-    taken: set[str] = set()
-    for where in item.attributes:
-        names[where] = unique(where[1], taken.__contains__)
-        taken.add(names[where])
-    return names
+    used: set[str] = set()
+    return {where: claim(where[1], used) for where in item.attributes}
 
 
-def unique(name: str, is_taken: Callable[[str], bool]) -> str:
-    """Return *name*, or the first of ``name_1``, ``name_2``, … that is not taken."""
-    if not is_taken(name):
-        return name
-    number = 1
-    while is_taken(f"{name}_{number}"):
-        number += 1
-    return f"{name}_{number}"
-
-
-def make_function(model: Model, kind: OutlinedFunction, name: str) -> Function:
-    """Write the function for *kind*; its body is the first member's, attributes by reference."""
-    first = kind.outlines[0]
-    rule = rule_of(first.match)
-    scope = first.match.root.graph
-    domains = {node.domain for node in first.match.nodes}
-    if first.embedded:
-        domains.add("")
-        model.opset_imports.setdefault("", _OPSET_OF_CONSTANTS)
-    for domain in sorted(domains):
-        version = model.opset_imports.setdefault(domain, OPSET_OF_UNDECLARED)
-        scope.opset_imports.setdefault(domain, version)
-    body = Graph(model, {d: scope.opset_imports[d] for d in sorted(domains)})
-    body.name = name
-    body.modified = True
-    values = _formal_inputs(body, first)
-    for number, node in enumerate(first.match.nodes):
-        references = {
-            key[1]: Attribute(attribute.kind, None, kind.attribute_names[key])
-            for key, attribute in first.attributes.items()
-            if key[0] == number
-        }
-        _copy_node(body, node, number, references, values)
-    for output in first.outputs:
-        body.add_output(values[output])
-    function = Function(rule.target, name, body)
-    function.attributes = tuple(kind.attribute_names.values())
-    trace = "".join(f"{node.op_type}_" for node in first.match.nodes)
-    function.metadata = {
-        **rule.metadata,
-        "Composite": rule.qualified_name,
-        "Codegen": rule.target,
-        "PartitionedFromPattern": trace,
-    }
-    return function
-
-
-def _formal_inputs(body: Graph, item: Outline) -> dict[Value, Value]:
+def _formal_inputs(body: BodyWriter, item: Outline) -> dict[Value, Value]:
     """Name the inputs after the pattern's names, else after the operator's formal inputs."""
     named = {value: name for name, value in item.match.bindings.items()}
     values: dict[Value, Value] = {}
     for value in item.inputs:
-        wanted = named.get(behind_identities(value)) or _formal_name(value, item.match.nodes)
-        formal = Value(unique(wanted, body.values.__contains__), body)
-        formal.is_graph_input = True
-        body.values[formal.name] = formal
-        body.inputs.append(formal)
-        values[behind_identities(value)] = formal
+        origin = behind_identities(value)
+        values[origin] = body.add_input(named.get(origin) or _formal_name(value, item.match.nodes))
     return values
 
 
 def _formal_name(value: Value, nodes: Sequence[Node]) -> str:
     members = set(nodes)
-    for user, slot in value.iter_uses():
-        if user in members:
-            schema = schema_of(user)
-            if schema is not None and schema.inputs:
-                return schema.inputs[min(slot, len(schema.inputs) - 1)]
-    return "x"
+    found = (formal_input(user, slot) for user, slot in value.iter_uses() if user in members)
+    return next(filter(None, found), "x")
+
+
+def formal_input(node: Node, slot: int) -> str:
+    """Return what the standard calls an input of *node*; "" if that is not known."""
+    schema = schema_of(node)
+    formals = () if schema is None else schema.inputs
+    return formals[min(slot, len(formals) - 1)] if formals else ""
 
 
 def _copy_node(
-    body: Graph,
+    body: BodyWriter,
     node: Node,
     number: int,
     attributes: Mapping[str, Attribute],
     values: dict[Value, Value],
 ) -> None:
-    copy = Node(body, node.op_type, node.domain, f"{node.op_type}_{number}")
-    copy.overload = node.overload
-    copy.attributes = dict(attributes)
     inputs = [None if value is None else _inside(body, value, values) for value in node.inputs]
     while inputs and inputs[-1] is None:
         inputs.pop()
-    copy.inputs = tuple(inputs)
-    for slot, value in enumerate(inputs):
-        if value is not None:
-            value.add_use(copy, slot)
-    outputs: list[Value | None] = []
-    for index, output in enumerate(node.outputs):
-        outputs.append(None if output is None else _define(body, copy, index))
-        if output is not None:
-            values[output] = outputs[-1]  # type: ignore[assignment]  # just defined
-    copy.outputs = tuple(outputs)
-    body.append(copy)
+    operator = (node.domain, node.op_type, node.overload)
+    wanted = f"{node.op_type}_{number}".lower()
+    names = ["" if output is None else f"{wanted}_out" for output in node.outputs]
+    copy = body.add_node(operator, f"{node.op_type}_{number}", inputs, attributes, names)
+    pairs = zip(node.outputs, copy.outputs, strict=True)
+    values.update((old, new) for old, new in pairs if old is not None and new is not None)
 
 
-def _inside(body: Graph, value: Value, values: dict[Value, Value]) -> Value:
+def _inside(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
     """Return what stands for *value* in the body: a formal input, an inner value or a constant."""
     known = values.get(value) or values.get(behind_identities(value))
     return known or _embed(body, value, values)
 
 
-def _define(body: Graph, node: Node, index: int) -> Value:
-    name = unique(f"{node.name.lower()}_out", body.values.__contains__)
-    value = body.values[name] = Value(name, body, node, index)
-    return value
-
-
-def _embed(body: Graph, value: Value, values: dict[Value, Value]) -> Value:
+def _embed(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
     """Put a constant into the body: functions have no initializers."""
     tensor = behind_identities(value).constant
     assert tensor is not None  # noqa: S101  # outline() embeds nothing else
-    node = Node(body, "Constant", "", unique("Constant", _node_names(body).__contains__))
-    node.attributes = {"value": Attribute("tensor", tensor)}
-    values[value] = _define(body, node, 0)
-    node.outputs = (values[value],)
-    body.append(node)
-    return values[value]
-
-
-def _node_names(body: Graph) -> set[str]:
-    return {node.name for node in body}
+    name = unique("Constant", {node.name for node in body.graph}.__contains__)
+    attributes = {"value": Attribute("tensor", tensor)}
+    node = body.add_node(("", "Constant", ""), name, (), attributes, [f"{name.lower()}_out"])
+    (made,) = node.outputs
+    assert made is not None  # noqa: S101  # it was asked for
+    values[value] = made
+    return made
 
 
 # What a call says of the nodes that it took the place of, beyond their operators and names.
@@ -421,11 +391,11 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class OriginRecorder:
-    """Knows how a model was before it is partitioned.
+    """Records how a model was before it is partitioned.
 
     Args:
         model: The model, which is not edited before all *outlines* have been drawn.
-        outlines: What is to be outlined, each looked at as soon as it is drawn.
+        outlines: What is to be outlined; each is described as soon as it is drawn.
 
     Attributes:
         names: The names that nodes have.
@@ -457,7 +427,7 @@ class OriginRecorder:
         }
 
     def stand_for(self, call: Node, item: Outline) -> None:
-        """Let *call* count as the last node that it takes the place of."""
+        """Let *call* have the place of the last node that it stands for."""
         if self._anchors:
             self._last[call] = self._anchors[id(item)]
 
@@ -643,18 +613,14 @@ def _reads(item: Outline) -> Json:
 
 
 def _constant(value: Value, graph: Graph) -> Json:
-    """Describe what a constant, or a copy of one, is made of.
+    """Describe how a constant, or a copy of one, is made.
 
-    An initializer has nothing; a node has its ``node`` name, and what it ``reads`` if it is an
-    Identity, or else the ``attribute`` that holds the number, if that is not ``value``; what lies
-    ``up`` so many graphs outside says so.
+    ``node`` is the name of the node that makes it; an initializer has none. ``reads`` is what an
+    Identity reads. ``attribute`` is the attribute of a Constant that holds the number, if that is
+    not ``value``. ``up`` is how many graphs outside it lies.
     """
     found: Json = {}
-    levels = 0
-    current: Graph | None = graph
-    while current is not None and current is not value.graph:
-        current = None if current.owner is None else current.owner.graph
-        levels += 1
+    levels = [*outwards(graph)].index(value.graph)
     if levels:
         found["up"] = levels
     node = value.producer
@@ -745,22 +711,16 @@ def write_calls(
 
 
 class _Outliner:
-    """Writes the functions and the calls.
-
-    Args:
-        model: The model to edit.
-        reserved: Names of the rules: a variant's name must not look like another rule's.
-        origins: Knows how the model was.
-    """
+    """Writes the functions and the calls."""
 
     def __init__(self, model: Model, reserved: set[str], origins: OriginRecorder) -> None:
         self.model = model
         self.reserved = reserved
         self.origins = origins
         self.node_names = set(origins.names)
-        self.taken: set[tuple[str, str]] = {key[:2] for key in model.functions}
+        self.used_names: set[tuple[str, str]] = {key[:2] for key in model.functions}
         for graph in model.graphs():
-            self.taken.update([(node.domain, node.op_type) for node in graph if node.domain])
+            self.used_names.update([(node.domain, node.op_type) for node in graph if node.domain])
         self.functions: dict[tuple[str, str, str], Function] = {}
         self.may_share = False
         self.kept: dict[Graph, list[Node]] = {}
@@ -790,13 +750,13 @@ class _Outliner:
         """Write the function under a name that nothing goes by, an operator of others included."""
         rule = rule_of(kind.outlines[0].match)
 
-        def is_taken(name: str) -> bool:
-            if (rule.target, name) in self.taken:
+        def is_used(name: str) -> bool:
+            if (rule.target, name) in self.used_names:
                 return True
             return name in self.reserved and name != rule.name
 
-        name = unique(rule.name, is_taken)
-        self.taken.add((rule.target, name))
+        name = unique(rule.name, is_used)
+        self.used_names.add((rule.target, name))
         function = kind.write(self.model, name)
         self.functions[function.key] = function
         return function
@@ -813,14 +773,12 @@ class _Outliner:
             moved = dependents_before(anchor, item.outputs, match.nodes)
         metadata = self.origins.metadata(item, moved)
         rewriter.move_behind(anchor, moved)
-        name = unique(f"{function.name}_{number}", self.node_names.__contains__)
-        self.node_names.add(name)
         call = rewriter.insert(
             anchor,
             function.name,
             item.inputs,
             domain=function.domain,
-            name=name,
+            name=claim(f"{function.name}_{number}", self.node_names),
             attributes=kind.call_attributes(item),
             metadata=metadata,
         )
@@ -834,7 +792,7 @@ class _Outliner:
 
 
 def _drop_unread_constants(kinds: Iterable[OutlinedFunction]) -> None:
-    """Take out what was embedded and is now read by nobody."""
+    """Take out embedded constants that nothing reads any more."""
     for kind in kinds:
         for item in kind.outlines:
             for value in item.embedded:
@@ -842,7 +800,7 @@ def _drop_unread_constants(kinds: Iterable[OutlinedFunction]) -> None:
 
 
 def _drop_if_unread(value: Value) -> None:
-    """Take out a constant, and the copies of it that led to where it was read."""
+    """Take out a constant, and the Identity nodes through which it was read."""
     while not (value.use_count or value.returned_by or value.is_graph_input):
         if value.graph.values.get(value.name) is not value:
             return

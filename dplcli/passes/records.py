@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dplcli.ir.model import NO_REMARKS, NODES_KEY, Remarks, StatedType, called_function
 from dplcli.ir.types import DTYPE_CODES, TensorType
@@ -27,6 +27,8 @@ UNDO_KEY = "dpl.undo"
 
 _LONGEST_DISTANCE = 1 << 31
 
+Kind = TypeVar("Kind")
+
 
 class RecordEntry(NamedTuple):
     """One node that a call stands for.
@@ -42,6 +44,13 @@ class RecordEntry(NamedTuple):
     name: str
     outputs: tuple[str, ...]
     defaulted: frozenset[str]
+
+    def fits(self, node: Node) -> bool:
+        """Tell whether *node* may be a copy of it: of the same operator, with as many outputs."""
+        if node.qualified_op != self.op or len(node.outputs) != len(self.outputs):
+            return False
+        pairs = zip(node.outputs, self.outputs, strict=True)
+        return all((value is None) == (not name) for value, name in pairs)
 
 
 @dataclass(frozen=True)
@@ -104,16 +113,20 @@ class _UnreadableError(Exception):
 
 def read_call(call: Node) -> CallRecord | None:
     """Return what a call stands for; None if it does not say, or cannot be understood."""
-    metadata = call.remarks.metadata
-    if NODES_KEY not in metadata:
-        return None
+    entries = read_entries(call)
     try:
-        entries = tuple(map(_entry, _list(_parsed(metadata[NODES_KEY]))))
-        if not entries:
-            return None
-        return _record(entries, _dict(_parsed(metadata.get(UNDO_KEY, "{}"))))
+        rest = _as(dict, _parsed(call.remarks.metadata.get(UNDO_KEY, "{}"))) if entries else {}
+        return _record(entries, rest) if entries else None
     except _UnreadableError:
         return None
+
+
+def read_entries(call: Node) -> tuple[RecordEntry, ...]:
+    """Return which nodes a call stands for; none if it does not say, or cannot be understood."""
+    try:
+        return tuple(map(_entry, _as(list, _parsed(call.remarks.metadata.get(NODES_KEY, "[]")))))
+    except _UnreadableError:
+        return ()
 
 
 def _parsed(text: str) -> object:
@@ -125,32 +138,32 @@ def _parsed(text: str) -> object:
 
 def _record(entries: tuple[RecordEntry, ...], rest: Mapping[str, Any]) -> CallRecord:
     count = len(entries)
-    offsets = tuple(_distance(item) for item in _list(rest.get("offsets", [])))
+    offsets = tuple(_distance(item) for item in _as(list, rest.get("offsets", [])))
     if offsets and (len(set(offsets)) != count or len(offsets) != count or min(offsets)):
         raise _UnreadableError
     return CallRecord(
         entries,
         _distance(rest.get("run", 0)),
         offsets,
-        {name: _distance(item) for name, item in _dict(rest.get("moved", {})).items()},
+        {name: _distance(item) for name, item in _as(dict, rest.get("moved", {})).items()},
         {
-            _number(key): {_number(slot): _text(name) for slot, name in _dict(slots).items()}
-            for key, slots in _dict(rest.get("reads", {})).items()
+            _number(key): {_number(slot): _text(name) for slot, name in _as(dict, slots).items()}
+            for key, slots in _as(dict, rest.get("reads", {})).items()
         },
-        {name: _constant(_dict(i)) for name, i in _dict(rest.get("constants", {})).items()},
-        {_output(key): _type(item) for key, item in _dict(rest.get("types", {})).items()},
-        {_number(key): _remarks(i) for key, i in _dict(rest.get("remarks", {})).items()},
-        frozenset(_distance(item) for item in _list(rest.get("repeated", []))),
+        {name: _constant(_as(dict, i)) for name, i in _as(dict, rest.get("constants", {})).items()},
+        {_output(key): _type(item) for key, item in _as(dict, rest.get("types", {})).items()},
+        {_number(key): _remarks(i) for key, i in _as(dict, rest.get("remarks", {})).items()},
+        frozenset(_distance(item) for item in _as(list, rest.get("repeated", []))),
     )
 
 
 def _entry(item: object) -> RecordEntry:
-    parts = _list(item)
+    parts = _as(list, item)
     if len(parts) not in {3, 4}:
         raise _UnreadableError
     op, name, outputs, *defaulted = parts
-    names = tuple(map(_text, _list(outputs)))
-    left_out = frozenset(_text(part) for given in defaulted for part in _list(given))
+    names = tuple(map(_text, _as(list, outputs)))
+    left_out = frozenset(_text(part) for given in defaulted for part in _as(list, given))
     return RecordEntry(_text(op), _text(name), names, left_out)
 
 
@@ -170,13 +183,13 @@ def _constant(item: Mapping[str, Any]) -> ConstantRecord:
 def _type(item: object) -> StatedType:
     if isinstance(item, str):
         return StatedType(None, encoded=_bytes(item))
-    parts = _list(item)
+    parts = _as(list, item)
     if len(parts) not in {2, 3}:
         raise _UnreadableError
     dtype, shape, *remarks = parts
     if dtype is not None and (not isinstance(dtype, str) or dtype not in DTYPE_CODES):
         raise _UnreadableError
-    dims = None if shape is None else tuple(map(_dim, _list(shape)))
+    dims = None if shape is None else tuple(map(_dim, _as(list, shape)))
     return StatedType(TensorType(dtype, dims), _remarks(remarks[0]) if remarks else NO_REMARKS)
 
 
@@ -196,8 +209,8 @@ def _dim(item: object) -> int | str | None:
 
 
 def _remarks(item: object) -> Remarks:
-    parts = _dict(item)
-    metadata = {key: _text(value) for key, value in _dict(parts.get("metadata", {})).items()}
+    parts = _as(dict, item)
+    metadata = {key: _text(value) for key, value in _as(dict, parts.get("metadata", {})).items()}
     return Remarks(_text(parts.get("doc", "")), metadata)
 
 
@@ -218,22 +231,14 @@ def _distance(item: object) -> int:
     raise _UnreadableError
 
 
+def _as(kind: type[Kind], item: object) -> Kind:
+    if not isinstance(item, kind):
+        raise _UnreadableError
+    return item
+
+
 def _text(item: object) -> str:
-    if not isinstance(item, str):
-        raise _UnreadableError
-    return item
-
-
-def _list(item: object) -> list[Any]:
-    if not isinstance(item, list):
-        raise _UnreadableError
-    return item
-
-
-def _dict(item: object) -> dict[str, Any]:
-    if not isinstance(item, dict):
-        raise _UnreadableError
-    return item
+    return _as(str, item)
 
 
 def align(record: CallRecord, body: Graph) -> dict[Node, int | None] | None:
@@ -248,8 +253,8 @@ def align(record: CallRecord, body: Graph) -> dict[Node, int | None] | None:
     found: dict[Node, int | None] = {}
     number = 0
     for node in body:
-        fits = number < len(entries) and _fits(node, entries[number])
-        if spare and _is_constant(node) and not (fits and node.name == f"Constant_{number}"):
+        fits = number < len(entries) and entries[number].fits(node)
+        if spare and is_constant_node(node) and not (fits and node.name == f"Constant_{number}"):
             found[node] = None
             spare -= 1
             continue
@@ -260,15 +265,9 @@ def align(record: CallRecord, body: Graph) -> dict[Node, int | None] | None:
     return found if number == len(entries) and not spare else None
 
 
-def _is_constant(node: Node) -> bool:
+def is_constant_node(node: Node) -> bool:
+    """Tell whether *node* is a Constant of the standard domain."""
     return node.op_type == "Constant" and not node.domain
-
-
-def _fits(node: Node, entry: RecordEntry) -> bool:
-    if node.qualified_op != entry.op or len(node.outputs) != len(entry.outputs):
-        return False
-    pairs = zip(node.outputs, entry.outputs, strict=True)
-    return all((value is None) == (not name) for value, name in pairs)
 
 
 # Tell the functions that partitions and merges have written from others.

@@ -10,39 +10,45 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Match, PatternRule
-from dplcli.ir import Attribute, Function, Graph, Node, Tensor, Value
 from dplcli.ir.operators import attribute_of, schema_of
-from dplcli.ir.traversal import enclosing_node
+from dplcli.ir.traversal import users
 from dplcli.passes.partition import (
-    OPSET_OF_UNDECLARED,
     OriginRecorder,
     Outline,
     OutlinedFunction,
     Partition,
+    formal_input,
     outline,
     rule_of,
-    unique,
     write_calls,
 )
-from dplcli.passes.records import REPEAT_DOMAIN
-from dplcli.passes.rewriter import GraphRewriter, raise_ir_version
+from dplcli.passes.records import REPEAT_DOMAIN, is_constant_node
+from dplcli.passes.rewriter import (
+    BodyWriter,
+    GraphRewriter,
+    claim,
+    fingerprint,
+    in_order,
+    raise_ir_version,
+    reachable,
+    unique,
+)
 from dplcli.passes.select import Selection, matchable_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.ir import Model
+    from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
     from dplcli.passes.partition import AttributeKey
 
     Path: TypeAlias = tuple[str, ...]
 
 
-# The graphs of a model as numbered nodes, for the search of what repeats in them.
+# The graphs of a model as numbered nodes, for the search for repeated blocks.
 #
 # A node's label says all that two nodes must have in common to stand at the same place of two equal
 # blocks: operator, opset, how many inputs and which outputs are there, the names and kinds of the
@@ -54,8 +60,6 @@ FIXED = -1
 
 _LARGE_CONSTANT = 64
 """A Constant node of more elements is taken for a weight: blocks read it and do not contain it."""
-
-_PLAIN_KINDS = frozenset({"int", "ints", "string", "strings", "float", "floats"})
 
 _WINDOW_ATTRIBUTES = ("dilations", "pads", "strides")
 
@@ -159,7 +163,7 @@ class RepeatIndex:
         return tuple(sorted((name, attribute.kind) for name, attribute in known.items()))
 
     def _refined(self, colours: Sequence[int]) -> list[int]:
-        """Let the colour of each node tell those of its neighbours, too."""
+        """Return finer colours: nodes share one if their neighbours are of equal colours, too."""
         numbers: dict[Hashable, int] = {}
         refined = []
         for number, colour in enumerate(colours):
@@ -200,12 +204,7 @@ def _is_fixed(node: Node) -> bool:
         return True
     if not any(value is not None for value in node.outputs):
         return True
-    return is_constant(node) and not _is_small(node)
-
-
-def is_constant(node: Node) -> bool:
-    """Tell whether *node* is a Constant of the standard domain."""
-    return node.op_type == "Constant" and not node.domain
+    return is_constant_node(node) and not _is_small(node)
 
 
 def _is_small(node: Node) -> bool:
@@ -227,100 +226,68 @@ def is_read_elsewhere(value: Value) -> bool:
     return any(user.graph is not value.graph for user, _ in value.iter_uses())
 
 
-def body_readers(node: Node) -> list[Node]:
-    """List the nodes of the same graph whose bodies read or return what *node* makes."""
-    found = []
-    for value in node.outputs:
-        if value is None:
-            continue
-        inner = [user for user, _ in value.iter_uses() if user.graph is not node.graph]
-        inner += [g.owner for g in value.returned_by if g is not node.graph and g.owner is not None]
-        found += [enclosing_node(user, node.graph) for user in inner]
-    return [reader for reader in found if reader is not None]
-
-
-def fingerprint(attribute: Attribute) -> Hashable:
-    """Return what is equal for attributes of equal value; long tensors equal only themselves."""
-    if attribute.ref:
-        return (attribute.kind, "ref", attribute.ref)
-    value = attribute.value
-    if attribute.kind == "tensor":
-        return (attribute.kind, *_tensor_key(value))
-    if attribute.kind in _PLAIN_KINDS:
-        return (attribute.kind, repr(value))
-    return (attribute.kind, str(id(value)))
-
-
-def _tensor_key(value: object) -> tuple[Hashable, ...]:
-    if not isinstance(value, Tensor) or value.is_external or value.size > _LARGE_CONSTANT:
-        return (str(id(value)),)
-    data = value.numpy()
-    content = repr(data.tolist()) if data.dtype == object else data.tobytes()
-    return (value.dtype, value.shape, content)
-
-
-# Grow equal regions round equal nodes, all at once and edge by edge.
+# Grow equal patches round equal nodes, all at once and edge by edge.
 #
-# The regions of one growth have the same rows: row *p* of region *i* stands for row *p* of region
-# *j*, and every wire between two rows is there in all regions or in none. So whatever rows are left
-# out later, the regions stay equal. Regions may overlap while they grow: where blocks follow each
+# The patches of one growth have the same rows: row *p* of patch *i* stands for row *p* of patch
+# *j*, and every wire between two rows is there in all patches or in none. So whatever rows are left
+# out later, the patches stay equal. Patches may overlap while they grow: where blocks follow each
 # other it is not known yet where one ends, and the cut decides that.
 
 
 Row: TypeAlias = tuple[int, ...]
-"""What stands at one place of every region: a node number per region."""
+"""What stands at one place of every patch: a node number per patch."""
 
 _MANY_READERS = 64
-"""A value that so many nodes read is no place to grow through: who is who among them is unclear."""
+"""Patches do not grow through a value with more readers: which correspond is unclear."""
 
 
 class Disagreement(NamedTuple):
-    """An edge at which the regions could not grow together.
+    """An edge at which the patches could not grow together.
 
     Attributes:
-        groups: The regions (by place) that agree with each other, two and more.
-        found: What each region has at the edge; None for nothing.
+        groups: The patches (by place) that agree with each other, two and more.
+        found: What each patch has at the edge; None for nothing.
     """
 
     groups: list[list[int]]
     found: list[int | None]
 
 
-class RegionGrowth:
-    """Regions round *seeds*, as large as they can be.
+class PatchGrowth:
+    """Patches round *starts*, as large as they can be.
 
     Args:
         index: The graphs.
-        seeds: One node per region, with equal labels, in order.
-        claimed: Nodes that no region may contain.
+        starts: One node per patch, with equal labels, in order.
+        claimed: Nodes that no patch may contain.
 
     Attributes:
-        rows: The places of the regions, the seeds' first.
-        places: By region, the row of each of its nodes.
-        owners: How many regions a node is in.
-        touching: Whether two regions met.
-        disagreements: Where some of the regions could have grown further.
+        rows: The places of the patches, the starts' first.
+        places: By patch, the row of each of its nodes.
+        owners: How many patches a node is in.
+        touching: Whether two patches met.
+        disagreements: Where some of the patches could have grown further.
         work: How many nodes were looked at.
     """
 
-    def __init__(self, index: RepeatIndex, seeds: Row, claimed: Collection[int]) -> None:
+    def __init__(self, index: RepeatIndex, starts: Row, claimed: Collection[int]) -> None:
         self.index = index
         self.claimed = claimed
         self.rows: list[Row] = []
-        self.places: list[dict[int, int]] = [{} for _ in seeds]
+        self.places: list[dict[int, int]] = [{} for _ in starts]
         self.owners: dict[int, int] = {}
         self.touching = False
         self.disagreements: list[Disagreement] = []
         self.work = 0
-        self._seeds = frozenset(seeds)
+        self._starts = frozenset(starts)
         self._upwards: deque[tuple[int, int]] = deque()
         self._downwards: deque[tuple[int, int]] = deque()
         self._unclear: deque[tuple[int, int]] = deque()
-        self._add(seeds)
+        self._add(starts)
         self._grow()
 
     def _grow(self) -> None:
-        """Take every edge once: makers first, for a slot has but one; then readers."""
+        """Look at every edge once: first at makers, for an input has but one; then at readers."""
         while True:
             if self._upwards:
                 self._grow_upwards(*self._upwards.popleft())
@@ -334,8 +301,8 @@ class RegionGrowth:
     def _add(self, row: Row) -> None:
         place = len(self.rows)
         self.rows.append(row)
-        for region, node in zip(self.places, row, strict=True):
-            region[node] = place
+        for patch, node in zip(self.places, row, strict=True):
+            patch[node] = place
             self.owners[node] = self.owners.get(node, 0) + 1
         slots = range(len(self.index.makers[row[0]]))
         self._upwards.extend((place, slot) for slot in slots)
@@ -356,8 +323,8 @@ class RegionGrowth:
 
     def _any_inside(self, found: Iterable[int | None]) -> bool:
         return any(
-            node in region
-            for node, region in zip(found, self.places, strict=True)
+            node in patch
+            for node, patch in zip(found, self.places, strict=True)
             if node is not None
         )
 
@@ -373,12 +340,12 @@ class RegionGrowth:
         return FIXED if node is None or node in self.claimed else self.index.labels[node]
 
     def _disagree(self, keys: Iterable[Hashable], found: list[int | None]) -> None:
-        if 2 * sum(node in self._seeds for node in found) >= len(found):
+        if 2 * sum(node in self._starts for node in found) >= len(found):
             self.touching = True
         groups: dict[Hashable, list[int]] = {}
-        for region, key in enumerate(keys):
-            if found[region] is not None and key != FIXED:
-                groups.setdefault(key, []).append(region)
+        for patch, key in enumerate(keys):
+            if found[patch] is not None and key != FIXED:
+                groups.setdefault(key, []).append(patch)
         several = [group for group in groups.values() if len(group) > 1]
         if several:
             self.disagreements.append(Disagreement(several, found))
@@ -386,20 +353,21 @@ class RegionGrowth:
     # -- downwards ---------------------------------------------------------------------------
 
     def _grow_downwards(self, place: int, output: int) -> None:
-        """Follow the readers of an output that only one choice can stand for each other."""
+        """Follow the readers of an output where only one pairing is possible."""
         readers = self._readers(place, output)
         if readers is None or not any(readers):
             return
-        if all(len(of_region) == 1 for of_region in readers) and self._is_one_kind(readers):
-            self._try([of_region[0][1] for of_region in readers])
+        if all(len(of_patch) == 1 for of_patch in readers) and self._is_one_kind(readers):
+            self._try([of_patch[0][1] for of_patch in readers])
             return
         for colours in reversed(self.index.colours):
-            for row in list(_alone_of_their_kind(readers, colours)):
-                if not self._any_inside(row):
+            for alike in _alike(readers, colours):
+                row = [nodes[0] for nodes in alike]
+                if len(alike[0]) == 1 and not self._any_inside(row):
                     self._try(row)
             readers = [
-                [(slot, node) for slot, node in of_region if node not in region]
-                for of_region, region in zip(readers, self.places, strict=True)
+                [(slot, node) for slot, node in of_patch if node not in patch]
+                for of_patch, patch in zip(readers, self.places, strict=True)
             ]
         if all(readers):
             self._unclear.append((place, output))
@@ -418,39 +386,41 @@ class RegionGrowth:
         kinds = dict.fromkeys((labels[n], slot) for each in readers for slot, n in each)
         for kind in kinds:
             found: list[int | None] = [None] * len(readers)
-            for region, of_region in enumerate(readers):
-                alike = [n for slot, n in of_region if (labels[n], slot) == kind]
+            for patch, of_patch in enumerate(readers):
+                alike = [n for slot, n in of_patch if (labels[n], slot) == kind]
                 if alike and alike[0] not in self.claimed:
-                    found[region] = alike[0]
+                    found[patch] = alike[0]
             if None in found:
                 self._disagree([FIXED if node is None else 0 for node in found], found)
 
     def _readers(self, place: int, output: int) -> list[list[tuple[int, int]]] | None:
-        """List what reads an output of a row outside the regions; None where that is too much."""
+        """List what reads an output of a row outside the patches; None where that is too much."""
         readers = []
-        for node, region in zip(self.rows[place], self.places, strict=True):
+        for node, patch in zip(self.rows[place], self.places, strict=True):
             of_node = self.index.readers[node]
             self.work += 1 + len(of_node)
             if len(of_node) > _MANY_READERS:
                 return None
-            readers.append([(s, n) for o, s, n in of_node if o == output and n not in region])
+            readers.append([(s, n) for o, s, n in of_node if o == output and n not in patch])
         return readers
 
     def _grow_in_order(self, place: int, output: int) -> None:
-        """Let equal readers stand for each other as the file lists them, one pair at a time."""
+        """Pair equal readers in the order of the file, one row at a time."""
         readers = self._readers(place, output)
         if readers is None:
             return
         for colours in reversed(self.index.colours):
-            for row in _first_of_their_kind(readers, colours):
+            for row in (
+                row for alike in _alike(readers, colours) for row in zip(*alike, strict=True)
+            ):
                 if self._try(row):
                     self._unclear.append((place, output))
                     return
 
     # -- both --------------------------------------------------------------------------------
 
-    def _try(self, row: list[int]) -> bool:
-        """Add *row* if its nodes can stand for each other and are wired to the regions alike."""
+    def _try(self, row: Sequence[int]) -> bool:
+        """Add *row* if its nodes can stand for each other and are wired to the patches alike."""
         self.work += len(row)
         labels = self.index.labels
         label = labels[row[0]]
@@ -459,70 +429,51 @@ class RegionGrowth:
         for node in row:
             if labels[node] != label or node in self.claimed:
                 return False
-        taken = sum(node in self._seeds or self.owners.get(node, 0) > 1 for node in row)
-        if taken:
-            self.touching = self.touching or 2 * taken >= len(row)
+        met = sum(node in self._starts or self.owners.get(node, 0) > 1 for node in row)
+        if met:
+            self.touching = self.touching or 2 * met >= len(row)
             return False
         wiring = None
-        for node, region in zip(row, self.places, strict=True):
-            found = self._wires(node, region)
+        for node, patch in zip(row, self.places, strict=True):
+            found = self._wires(node, patch)
             if wiring is not None and found != wiring:
                 return False
             wiring = found
         self._add(tuple(row))
         return True
 
-    def _wires(self, node: int, region: dict[int, int]) -> tuple[list[object], list[object]]:
-        """Return how *node* is wired to the nodes of *region*."""
+    def _wires(self, node: int, patch: dict[int, int]) -> tuple[list[object], list[object]]:
+        """Return how *node* is wired to the nodes of *patch*."""
         index = self.index
         above: list[object] = [
-            None if maker is None or maker[0] not in region else (region[maker[0]], maker[1])
+            None if maker is None or maker[0] not in patch else (patch[maker[0]], maker[1])
             for maker in index.makers[node]
         ]
         while above and above[-1] is None:
             above.pop()
-        below = [(o, s, region[n]) for o, s, n in index.readers[node] if n in region]
+        below = [(o, s, patch[n]) for o, s, n in index.readers[node] if n in patch]
         self.work += len(index.readers[node])
         return above, sorted(below)  # type: ignore[return-value]  # numbers are objects
 
 
-def _by_kind(
-    readers: list[tuple[int, int]], colours: list[int]
-) -> dict[tuple[int, int], list[int]]:
-    kinds: dict[tuple[int, int], list[int]] = {}
-    for slot, node in readers:
-        kinds.setdefault((colours[node], slot), []).append(node)
-    return kinds
-
-
-def _alone_of_their_kind(
-    readers: list[list[tuple[int, int]]], colours: list[int]
-) -> Iterator[list[int]]:
-    """Iterate over the readers that are the only ones of a kind, in every region."""
-    sorted_out = [_by_kind(of_region, colours) for of_region in readers]
-    for kind in sorted_out[0]:
-        alike = [kinds.get(kind, []) for kinds in sorted_out]
-        if all(len(nodes) == 1 for nodes in alike):
-            yield [nodes[0] for nodes in alike]
-
-
-def _first_of_their_kind(
-    readers: list[list[tuple[int, int]]], colours: list[int]
-) -> Iterator[list[int]]:
-    """Iterate over the first readers of each kind that every region has equally many of."""
-    sorted_out = [_by_kind(of_region, colours) for of_region in readers]
-    for kind, nodes in sorted_out[0].items():
-        alike = [kinds.get(kind, []) for kinds in sorted_out]
-        if all(len(of_region) == len(nodes) for of_region in alike):
-            for number in range(len(nodes)):
-                yield [of_region[number] for of_region in alike]
+def _alike(readers: list[list[tuple[int, int]]], colours: list[int]) -> Iterator[list[list[int]]]:
+    """Iterate over the kinds of readers that every patch has equally many of, in their order."""
+    by_kind: list[dict[tuple[int, int], list[int]]] = []
+    for of_patch in readers:
+        by_kind.append({})
+        for slot, node in of_patch:
+            by_kind[-1].setdefault((colours[node], slot), []).append(node)
+    for kind, nodes in by_kind[0].items():
+        alike = [kinds.get(kind, []) for kinds in by_kind]
+        if all(len(of_patch) == len(nodes) for of_patch in alike):
+            yield alike
 
 
 # What the names in a model tell of its blocks: where one begins, and what to call it.
 #
 # Exporters name nodes and weights after modules: ``/encoder/layer.3/attention/Softmax``,
-# ``encoder.layer.3.attention.query.weight``. Where such names tell blocks apart they decide what
-# the wiring leaves open; a model without names gets along without.
+# ``encoder.layer.3.attention.query.weight``. Where such names tell blocks apart, they decide what
+# the wiring leaves open. A model without names has repeated blocks, too.
 
 
 _SEPARATORS = re.compile(r"[/.:]+")
@@ -628,9 +579,9 @@ def name_input(values: Sequence[Value], readers: Sequence[Node], formal: str) ->
 def name_node(nodes: Sequence[Node]) -> str | None:
     """Name a node of a function after what the names of those it stands for end in alike.
 
-    None if those names tell nothing. It begins with a slash, for onnxruntime puts the name of the
-    call and an underscore before it: ``layer`` and ``1/Relu`` shall not read as ``layer_1`` and
-    ``Relu`` do.
+    None if those names tell nothing. The name begins with a slash, because onnxruntime puts the
+    call's name and an underscore before it: ``layer`` with ``1/Relu`` must not read like
+    ``layer_1`` with ``Relu``.
     """
     common = _common_end([node.name for node in nodes])
     return "/" + "/".join(common) if common else None
@@ -691,9 +642,17 @@ class RepeatKind(OutlinedFunction):
     outputs: list[OutputSlot] = field(default_factory=list)
     shared: dict[AttributeKey, Attribute] = field(default_factory=dict)
 
-    def write(self, model: Model, name: str) -> Function:
-        """Write the function."""
-        return _make_function(model, self, name)
+    def fill(self, body: BodyWriter) -> None:
+        """Write the nodes into *body*, under names that the blocks share."""
+        for formal in _name_inputs(self):
+            body.add_input(formal)
+        made: list[Node] = []
+        for number in range(len(self.outlines[0].match.nodes)):
+            made.append(_copy(body, self, number, made))
+        for row, output in self.outputs:
+            value = made[row].outputs[output]
+            assert value is not None  # noqa: S101  # see _returned
+            body.graph.add_output(value)
 
 
 def make_kind(index: RepeatIndex, rows: Sequence[Row], rule: PatternRule) -> RepeatKind:
@@ -785,7 +744,7 @@ def _outline(kind: RepeatKind, nodes: list[Node], block: int, rule: PatternRule)
 
 def _share_attributes(kind: RepeatKind, nodes: Sequence[Sequence[Node]]) -> None:
     """Keep in the body what is the same in all blocks; let the calls give the rest."""
-    taken: set[str] = set()
+    used: set[str] = set()
     for number, row in enumerate(nodes):
         for name in dict.fromkeys(name for node in row for name in node.attributes):
             key = (number, name)
@@ -798,44 +757,12 @@ def _share_attributes(kind: RepeatKind, nodes: Sequence[Sequence[Node]]) -> None
             if len(set(map(fingerprint, present))) == 1 and not present[0].ref:
                 kind.shared[key] = present[0]
                 continue
-            kind.attribute_names[key] = unique(name, taken.__contains__)
-            taken.add(kind.attribute_names[key])
+            kind.attribute_names[key] = claim(name, used)
             for item, attribute in zip(kind.outlines, present, strict=True):
                 item.attributes[key] = attribute
 
 
 # -- the body ---------------------------------------------------------------------------------
-
-
-def _make_function(model: Model, kind: RepeatKind, name: str) -> Function:
-    first = kind.outlines[0].match
-    rule = rule_of(first)
-    scope = first.root.graph.opset_imports
-    domains = sorted({node.domain for node in first.nodes})
-    for domain in domains:
-        scope.setdefault(domain, model.opset_imports.setdefault(domain, OPSET_OF_UNDECLARED))
-    body = Graph(model, {domain: scope[domain] for domain in domains})
-    body.name = name
-    body.modified = True
-    for formal in _name_inputs(kind):
-        body.values[formal] = Value(formal, body)
-        body.values[formal].is_graph_input = True
-        body.inputs.append(body.values[formal])
-    made: list[Node] = []
-    for number in range(len(first.nodes)):
-        made.append(_copy(body, kind, number, made))
-    for row, output in kind.outputs:
-        value = made[row].outputs[output]
-        assert value is not None  # noqa: S101  # see _returned
-        body.add_output(value)
-    function = Function(rule.target, name, body)
-    function.attributes = tuple(kind.attribute_names.values())
-    function.metadata = {
-        "Composite": rule.qualified_name,
-        "Codegen": rule.target,
-        "PartitionedFromPattern": "".join(f"{node.op_type}_" for node in first.nodes),
-    }
-    return function
 
 
 def _name_inputs(kind: RepeatKind) -> list[str]:
@@ -845,79 +772,56 @@ def _name_inputs(kind: RepeatKind) -> list[str]:
         for slot, wire in enumerate(of_row):
             if wire is not None and wire.inner is None:
                 readers.setdefault(wire.outer, (row, slot))
-    taken: set[str] = set()
     names = []
     for number, given in enumerate(kind.inputs):
         row, slot = readers[number]
         nodes = [item.match.nodes[row] for item in kind.outlines]
-        schema = schema_of(nodes[0])
-        formal = schema.inputs[min(slot, len(schema.inputs) - 1)] if schema else f"{slot}"
-        names.append(unique(name_input(given, nodes, formal) or "x", taken.__contains__))
-        taken.add(names[-1])
+        formal = formal_input(nodes[0], slot) or f"{slot}"
+        names.append(name_input(given, nodes, formal) or "x")
     return names
 
 
-def _copy(body: Graph, kind: RepeatKind, number: int, made: Sequence[Node]) -> Node:
+def _copy(body: BodyWriter, kind: RepeatKind, number: int, made: Sequence[Node]) -> Node:
     """Put a copy of a node into the body, behind those *made* before."""
     row = [item.match.nodes[number] for item in kind.outlines]
-    wanted = name_node(row) or f"{row[0].op_type}_{number}"
-    names = {node.name for node in made}
-    copy = Node(body, row[0].op_type, row[0].domain, unique(wanted, names.__contains__))
-    copy.overload = row[0].overload
-    copy.attributes = {
-        **{name: a for (place, name), a in kind.shared.items() if place == number},
-        **{
-            name: Attribute(kind.outlines[0].attributes[place, name].kind, None, declared)
-            for (place, name), declared in kind.attribute_names.items()
-            if place == number
-        },
-    }
-    copy.inputs = tuple(
-        None if wire is None else _value_of(body, wire, made) for wire in kind.wires[number]
+    first = row[0]
+    used = {node.name for node in made}
+    name = unique(name_node(row) or f"{first.op_type}_{number}", used.__contains__)
+    plain = "".join(letter if letter.isalnum() else "_" for letter in name)
+    shared = {name: a for (place, name), a in kind.shared.items() if place == number}
+    return body.add_node(
+        (first.domain, first.op_type, first.overload),
+        name,
+        [None if wire is None else _value_of(body, wire, made) for wire in kind.wires[number]],
+        {**shared, **kind.references(number)},
+        ["" if output is None else f"{plain}_out" for output in first.outputs],
     )
-    for slot, value in enumerate(copy.inputs):
-        if value is not None:
-            value.add_use(copy, slot)
-    copy.outputs = tuple(
-        None if output is None else _define(body, copy, output.index) for output in row[0].outputs
-    )
-    body.append(copy)
-    return copy
 
 
-def _value_of(body: Graph, wire: Wire, made: Sequence[Node]) -> Value | None:
+def _value_of(body: BodyWriter, wire: Wire, made: Sequence[Node]) -> Value | None:
     if wire.inner is None:
-        return body.inputs[wire.outer]
+        return body.graph.inputs[wire.outer]
     row, output = wire.inner
     return made[row].outputs[output]
 
 
-def _define(body: Graph, node: Node, index: int) -> Value:
-    plain = "".join(letter if letter.isalnum() else "_" for letter in node.name)
-    name = unique(f"{plain}_out", body.values.__contains__)
-    value = body.values[name] = Value(name, body, node, index)
-    return value
+# Whether each block can become a single node, without a cycle.
 
 
-# Whether blocks can be single nodes: nothing may be needed by what it needs in turn.
-
-
-_STEPS_PER_NODE = 8
-_LEAST_STEPS = 256
-"""How far is walked from one block to see whether a way leads back; else all are seen at once."""
+_DETOUR_PER_NODE = 8
+_LEAST_DETOUR = 256
+"""How far paths out of one block are followed; beyond that, all blocks are checked together."""
 
 
 _SCATTERED = 8
-"""Where all blocks of a graph span so many times its nodes, they are gathered."""
+"""Nodes are gathered in a graph whose blocks together span so many times its nodes."""
 
 
 def places_of(rows: Sequence[Row]) -> list[dict[int, int]]:
-    """Return the row of each node, by region."""
+    """Return the row of each node, by patch."""
     if not rows:
         return []
-    return [
-        {row[region]: place for place, row in enumerate(rows)} for region in range(len(rows[0]))
-    ]
+    return [{row[patch]: place for place, row in enumerate(rows)} for patch in range(len(rows[0]))]
 
 
 def trim(index: RepeatIndex, rows: list[Row]) -> tuple[list[Row], bool]:
@@ -932,7 +836,7 @@ def trim(index: RepeatIndex, rows: list[Row]) -> tuple[list[Row], bool]:
     unclear: list[int] = []
     all_places = places_of(rows)
     for number, places in enumerate(all_places):
-        found = _detours(index, places, _LEAST_STEPS + _STEPS_PER_NODE * len(places))
+        found = _detours(index, places, _LEAST_DETOUR + _DETOUR_PER_NODE * len(places))
         if found is None:
             unclear.append(number)
             continue
@@ -961,19 +865,19 @@ def _saving(rows: Sequence[Row]) -> int:
 
 
 def _detours(
-    index: RepeatIndex, places: Mapping[int, int], steps: int
+    index: RepeatIndex, places: Mapping[int, int], most: int
 ) -> tuple[set[int], set[int]] | None:
-    """Return the nodes that what leaves the block comes back to, and those that it leaves from.
+    """Return where paths through the outside come back into the block, and where they leave it.
 
-    None if that takes more than so many *steps* outside the block.
+    None if that takes more than *most* nodes outside the block.
     """
     last = max(places)
     came_from: dict[int, list[int]] = {}
     pending = list(places)
     while pending:
         node = pending.pop()
-        steps -= node not in places
-        if steps < 0:
+        most -= node not in places
+        if most < 0:
             return None
         for user in readers_of(index, node):
             if user > last or (user in places and node in places):
@@ -989,23 +893,20 @@ def _left_from(
     came_from: Mapping[int, Sequence[int]], entries: set[int], places: Mapping[int, int]
 ) -> set[int]:
     """Return the nodes of the block from which ways outside lead to *entries*."""
-    exits: set[int] = set()
-    behind, seen = list(entries), set(entries)
-    while behind:
-        for maker in came_from.get(behind.pop(), ()):
-            if maker in places:
-                exits.add(maker)
-            elif maker not in seen:
-                seen.add(maker)
-                behind.append(maker)
-    return exits
+
+    def outside(node: int) -> list[int]:
+        return [maker for maker in came_from.get(node, ()) if maker not in places]
+
+    met = reachable(entries, outside)
+    return {maker for node in met for maker in came_from.get(node, ()) if maker in places}
 
 
 def readers_of(index: RepeatIndex, node: int) -> list[int]:
     """List the nodes of the same graph that read what *node* makes, bodies included."""
     found = [user for _, _, user in index.readers[node]]
     if index.shown[node]:
-        found += [index.numbers[user] for user in body_readers(index.nodes[node])]
+        made = (value for value in index.nodes[node].outputs if value is not None)
+        found += [index.numbers[user] for value in made for user in users(value)]
     return found
 
 
@@ -1013,18 +914,15 @@ def _closure(
     index: RepeatIndex, starts: Collection[int], inside: Collection[int], *, up: bool
 ) -> set[int]:
     """Return *starts* and all that they need (*up*), or that needs them, of what is inside."""
-    found = set(starts)
-    pending = list(starts)
-    while pending:
-        node = pending.pop()
+
+    def near(node: int) -> list[int]:
         if up:
-            near = [maker[0] for maker in index.makers[node] if maker is not None]
+            found = [maker[0] for maker in index.makers[node] if maker is not None]
         else:
-            near = [user for _, _, user in index.readers[node]]
-        fresh = [other for other in near if other in inside and other not in found]
-        found.update(fresh)
-        pending += fresh
-    return found
+            found = [user for _, _, user in index.readers[node]]
+        return [other for other in found if other in inside]
+
+    return reachable(starts, near)
 
 
 def acyclic(index: RepeatIndex, rows: Sequence[Row], claimed: dict[int, int]) -> list[Row]:
@@ -1076,25 +974,13 @@ def _gathered(
 ) -> list[int]:
     """Sort the nodes of one graph; each group is as late as its last node, if it can be."""
     owner = {node: group_of[node][-1] if node in group_of else node for node in numbers}
-    below: dict[int, set[int]] = {}
-    missing = dict.fromkeys(owner.values(), 0)
+    needs: dict[int, set[int]] = {group: set() for group in owner.values()}
     for node in numbers:
         for user in readers_of(index, node):
-            users = below.setdefault(owner[node], set())
-            if owner[user] != owner[node] and owner[user] not in users:
-                users.add(owner[user])
-                missing[owner[user]] += 1
-    ready = [group for group, count in missing.items() if not count]
-    heapify(ready)
-    order: list[int] = []
-    while ready:
-        group = heappop(ready)
-        order += group_of.get(group, [group])
-        for user in below.get(group, ()):
-            missing[user] -= 1
-            if not missing[user]:
-                heappush(ready, user)
-    return order
+            if owner[user] != owner[node]:
+                needs[owner[user]].add(owner[node])
+    order = in_order(needs, {group: (group,) for group in needs})
+    return [node for group in order for node in group_of.get(group, [group])]
 
 
 def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
@@ -1109,8 +995,8 @@ def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
                 below.setdefault(owner[node], set()).add(owner[user])
     remaining = _prune(below)
     above: dict[int, set[int]] = {}
-    for node, users in below.items():
-        for user in users:
+    for node, readers in below.items():
+        for user in readers:
             if node in remaining and user in remaining:
                 above.setdefault(user, set()).add(node)
     remaining = _prune(above) if remaining else set()
@@ -1118,10 +1004,10 @@ def _stuck(index: RepeatIndex, groups: dict[int, int]) -> set[int]:
 
 
 def _prune(edges: dict[int, set[int]]) -> set[int]:
-    """Return what is left if what nothing leads to is taken away, again and again."""
+    """Return what is left when nodes without a predecessor are removed again and again."""
     count: dict[int, int] = dict.fromkeys(edges, 0)
-    for users in edges.values():
-        for user in users:
+    for readers in edges.values():
+        for user in readers:
             count[user] = count.get(user, 0) + 1
     free = [node for node, number in count.items() if not number]
     while free:
@@ -1134,22 +1020,22 @@ def _prune(edges: dict[int, set[int]]) -> set[int]:
     return set(count)
 
 
-# Decide which rows of regions that have grown round equal nodes become a block.
+# Decide which rows of patches that have grown round equal nodes become a block.
 #
-# Blocks are disjoint, each is connected, and none is needed by a node that it needs in turn.
+# Blocks are disjoint, each is connected, and none lies on a cycle.
 
 
-_REGIONS_ASKED = 24
-"""How many regions are asked for names."""
+_PATCHES_ASKED = 24
+"""How many patches are asked for names."""
 
 _TRIMS = 4
-"""How often what was trimmed is looked at again."""
+"""How often blocks are trimmed before they are given up."""
 
 
-def cut_blocks(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
+def cut_blocks(index: RepeatIndex, growth: PatchGrowth) -> list[Row]:
     """Return the rows of *growth* that make blocks; none of them if they make no sense.
 
-    Rows are in topological order. Regions that cannot be made blocks are left out of the rows.
+    Rows are in topological order. Patches that cannot be made blocks are left out of the rows.
     """
     rows = _without_overlap(index, growth)
     rows = _connected(index, _without_lent_constants(index, rows), growth.rows[0])
@@ -1166,11 +1052,11 @@ def cut_blocks(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
 # -- overlap ----------------------------------------------------------------------------------
 
 
-def _without_overlap(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
-    """Give what is the end of one region and the beginning of the next to one of them.
+def _without_overlap(index: RepeatIndex, growth: PatchGrowth) -> list[Row]:
+    """Give nodes that are the end of one patch and the beginning of the next to one of them.
 
-    Of all ways to cut a sequence of regions, the one with the fewest values across; then the one
-    that names speak for; then the latest.
+    The cut with the fewest values across it wins; among equals the one that the names speak for;
+    then the latest.
     """
     middle = len(growth.places) // 2
     order = {place: row[middle] for place, row in enumerate(growth.rows)}
@@ -1182,7 +1068,7 @@ def _without_overlap(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
         return growth.rows
     margin = {place for pair in pairs for place in pair}
     core = [growth.rows[place] for place in order if place not in margin] or growth.rows[:1]
-    few = range(0, len(growth.places), -(-len(growth.places) // _REGIONS_ASKED))
+    few = range(0, len(growth.places), -(-len(growth.places) // _PATCHES_ASKED))
     scopes = find_scopes([index.nodes[row[number]] for number in few] for row in core)
     home = {
         place: count_at_home([index.nodes[growth.rows[place][number]] for number in few], scopes)
@@ -1194,24 +1080,24 @@ def _without_overlap(index: RepeatIndex, growth: RegionGrowth) -> list[Row]:
     return [row for place, row in enumerate(growth.rows) if place not in left_out]
 
 
-def _conflicts(growth: RegionGrowth) -> set[tuple[int, int]]:
+def _conflicts(growth: PatchGrowth) -> set[tuple[int, int]]:
     """List the pairs of rows that share a node."""
     shared = {node for node, count in growth.owners.items() if count > 1}
     rows_of: dict[int, list[int]] = {}
-    for region in growth.places:
-        for node in shared & region.keys():
-            rows_of.setdefault(node, []).append(region[node])
+    for patch in growth.places:
+        for node in shared & patch.keys():
+            rows_of.setdefault(node, []).append(patch[node])
     return {(min(rows), max(rows)) for rows in rows_of.values()}
 
 
 def _best_cut(
     index: RepeatIndex,
-    growth: RegionGrowth,
+    growth: PatchGrowth,
     pairs: Sequence[tuple[int, ...]],
     home: Mapping[int, int],
     middle: int,
 ) -> int:
-    """Return how many of *pairs* go to the end of the earlier region rather than the later's."""
+    """Return how many of *pairs* stay at the end of the earlier patch."""
     reasons = dict.fromkeys(range(len(growth.rows)), 0)
     for pair in pairs:
         reasons[pair[1]] += 1
@@ -1251,11 +1137,11 @@ class _Border:
         node = self.index.nodes[number]
         touched = {value for value in (*node.inputs, *node.outputs) if value is not None}
         self.crossing -= sum(map(self._crosses, touched))
-        step = -1 if number in self.inside else 1
+        change = -1 if number in self.inside else 1
         self.inside ^= {number}
         for value in node.inputs:
             if value is not None:
-                self.reads[value] = self.reads.get(value, 0) + step
+                self.reads[value] = self.reads.get(value, 0) + change
         self.crossing += sum(map(self._crosses, touched))
 
     def _crosses(self, value: Value) -> bool:
@@ -1277,16 +1163,16 @@ def _without_lent_constants(index: RepeatIndex, rows: list[Row]) -> list[Row]:
 
 
 def _is_lent(index: RepeatIndex, row: Row, places: Sequence[Mapping[int, int]]) -> bool:
-    if not is_constant(index.nodes[row[0]]):
+    if not is_constant_node(index.nodes[row[0]]):
         return False
     return any(
-        index.shown[node] or any(user not in region for _, _, user in index.readers[node])
-        for node, region in zip(row, places, strict=True)
+        index.shown[node] or any(user not in patch for _, _, user in index.readers[node])
+        for node, patch in zip(row, places, strict=True)
     )
 
 
-def _connected(index: RepeatIndex, rows: list[Row], seeds: Row) -> list[Row]:
-    """Return the largest part of *rows* that hangs together; that of the seeds among equals."""
+def _connected(index: RepeatIndex, rows: list[Row], starts: Row) -> list[Row]:
+    """Return the largest part of *rows* that hangs together; that of the starts among equals."""
     place_of = {row[0]: place for place, row in enumerate(rows)}
     linked: list[list[int]] = [[] for _ in rows]
     for place, row in enumerate(rows):
@@ -1294,29 +1180,23 @@ def _connected(index: RepeatIndex, rows: list[Row], seeds: Row) -> list[Row]:
             if maker is not None and maker[0] in place_of:
                 linked[place].append(place_of[maker[0]])
                 linked[place_of[maker[0]]].append(place)
-    best: list[int] = []
+    best: set[int] = set()
     seen: set[int] = set()
     for start in range(len(rows)):
         if start in seen:
             continue
-        part, pending = [], [start]
-        seen.add(start)
-        while pending:
-            place = pending.pop()
-            part.append(place)
-            pending += [near for near in dict.fromkeys(linked[place]) if near not in seen]
-            seen.update(linked[place])
-        if len(part) > len(best) or (len(part) == len(best) and place_of.get(seeds[0]) in part):
+        part = reachable([start], linked.__getitem__)
+        seen |= part
+        if len(part) > len(best) or (len(part) == len(best) and place_of.get(starts[0]) in part):
             best = part
     return [rows[place] for place in sorted(best)]
 
 
-# Find the repeated blocks of a model: equal regions that are called rather than spelled out.
+# Find the repeated blocks of a model: equal patches that are called rather than spelled out.
 #
-# Nodes with equal surroundings are seeds, round which equal regions grow
-# (RegionGrowth); where only some of the seeds could have grown further, they
-# are tried by themselves. Of all that was found, what makes the model shortest is taken first, and
-# what overlaps with it has to grow again round what is left.
+# Equal patches grow round nodes with equal surroundings (PatchGrowth); where only some of those
+# could have grown further, those are tried by themselves. The blocks that make the model shortest
+# are taken first. What overlaps with them has to grow again round the nodes that are left.
 
 
 _WORK_PER_NODE = (400, 20)
@@ -1324,10 +1204,10 @@ _LEAST_WORK, _LARGE_WORK = 2_000_000, 8_000_000
 """Nodes looked at, per node of the model: in a small model, and in one where that is much."""
 
 _DEEPEST = 40
-"""How often seeds are parted again before the parts are left as they are."""
+"""How often starts are parted again before the parts are left as they are."""
 
 _PARTITIONS = 3
-"""In how many ways the seeds of one growth are parted where they disagree."""
+"""In how many ways the starts of one growth are parted where they disagree."""
 
 _LARGER = 1.15
 _SHARE_INSIDE = 0.6
@@ -1339,10 +1219,10 @@ _LARGER_TRIED = 16
 
 _WELL_SERVED = 0.8
 _SHARE_SERVED = 0.95
-"""Where blocks save so much of what they cover, seeds of which so many are covered are left."""
+"""Blocks that save such a share serve their nodes well. Starts well served are left alone."""
 
 _KNOWN_ROWS = 24
-"""How many of the regions that a node has been in are remembered."""
+"""How many of the patches that a node has been in are remembered."""
 
 
 @dataclass(frozen=True)
@@ -1380,31 +1260,9 @@ class Blocks(NamedTuple):
     saving: int
 
 
-class Found(NamedTuple):
-    """What a search found.
-
-    Attributes:
-        kinds: The kinds of blocks, the most saving first; no node is in two blocks.
-        is_whole: Whether it looked everywhere, rather than stop at what is too much work.
-    """
-
-    kinds: list[Blocks]
-    is_whole: bool
-
-
-def find_blocks(index: RepeatIndex, options: RepeatOptions, *, most: int | None) -> Found:
-    """Find the kinds of blocks in *index*.
-
-    Args:
-        index: The graphs.
-        options: What counts as a block.
-        most: How many kinds to find at most; None for all.
-    """
-    search = _Search(index, options)
-    return Found(search.run(most), search.work_left > 0)
-
-
 class _Search:
+    """Finds the kinds of blocks in an index."""
+
     def __init__(self, index: RepeatIndex, options: RepeatOptions) -> None:
         self.index = index
         self.options = options
@@ -1418,7 +1276,16 @@ class _Search:
         self.results: list[list[Blocks]] = []
         self.least_saving = max(1.0, options.min_saving * index.full_size)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has looked everywhere, rather than stopped at what is too much work."""
+        return self.work_left > 0
+
     def run(self, most: int | None) -> list[Blocks]:
+        """Return at most so many kinds of blocks, the most saving first; None for all.
+
+        No node is in two blocks.
+        """
         pool = list({id(blocks): blocks for blocks in self._explore()}.values())
         while pool and (most is None or len(self.found) < most):
             best = min(pool, key=_merit)
@@ -1474,20 +1341,23 @@ class _Search:
         """Return *rows* as blocks if they are large and many enough."""
         if not rows or len(rows[0]) < self.options.min_repeats:
             return None
-        if sum(not is_constant(self.index.nodes[row[0]]) for row in rows) < self.options.min_nodes:
+        if (
+            sum(not is_constant_node(self.index.nodes[row[0]]) for row in rows)
+            < self.options.min_nodes
+        ):
             return None
         size, repeats = len(rows), len(rows[0])
         saving = size * repeats - size - repeats
         return Blocks(rows, saving) if saving >= self.least_saving else None
 
-    # -- seeds -------------------------------------------------------------------------------
+    # -- starts -------------------------------------------------------------------------------
 
     def _explore(self) -> Iterator[Blocks]:
-        for seeds in self._classes():
+        for starts in self._classes():
             if self.work_left <= 0:
                 return
-            if sum(map(self.served.__contains__, seeds)) < _SHARE_SERVED * len(seeds):
-                yield from self._from_seeds(seeds)
+            if sum(map(self.served.__contains__, starts)) < _SHARE_SERVED * len(starts):
+                yield from self._from_starts(starts)
 
     def _classes(self) -> Iterator[Row]:
         """Iterate over sets of nodes with equal surroundings, ever larger ones."""
@@ -1498,43 +1368,43 @@ class _Search:
                 if colour != FIXED:
                     classes.setdefault(colour, []).append(node)
             for nodes in sorted(classes.values(), key=len):
-                seeds = tuple(nodes)
-                if len(seeds) >= self.options.min_repeats and seeds not in seen:
-                    seen.add(seeds)
-                    yield seeds
+                starts = tuple(nodes)
+                if len(starts) >= self.options.min_repeats and starts not in seen:
+                    seen.add(starts)
+                    yield starts
 
-    def _known_blocks(self, seeds: Row, besides: frozenset[int]) -> list[Blocks] | None:
-        """Return the blocks of regions grown before in which *seeds* stand for each other.
+    def _known_blocks(self, starts: Row, besides: frozenset[int]) -> list[Blocks] | None:
+        """Return the blocks of an earlier growth in which all *starts* are in one row.
 
-        None if there are no such regions, those of the growths *besides* not counted.
+        None if there was no such growth. The growths *besides* do not count.
         """
-        common = {known for known in self.known.get(seeds[0], ()) if known[0] not in besides}
-        for node in seeds:
+        common = {known for known in self.known.get(starts[0], ()) if known[0] not in besides}
+        for node in starts:
             common.intersection_update(self.known.get(node, ()))
             if not common:
                 return None
         return max((self.results[growth] for growth, _ in sorted(common)), key=_total)
 
-    def _from_seeds(
-        self, seeds: Row, line: frozenset[int] = frozenset(), depth: int = 0
+    def _from_starts(
+        self, starts: Row, line: frozenset[int] = frozenset(), depth: int = 0
     ) -> list[Blocks]:
-        """Grow round *seeds*, and round those of them that agree where not all do.
+        """Grow round *starts*, and round those of them that agree where not all do.
 
         Args:
-            seeds: Where to start.
-            line: The growths that *seeds* are a part of.
+            starts: Where to start.
+            line: The growths that *starts* are a part of.
             depth: How often they were parted.
 
         Returns:
             All of them as blocks, or the parts by themselves, whichever saves more.
         """
-        if len(seeds) < self.options.min_repeats or self.work_left <= 0:
+        if len(starts) < self.options.min_repeats or self.work_left <= 0:
             return []
-        known = self.tried[seeds] if seeds in self.tried else self._known_blocks(seeds, line)
+        known = self.tried[starts] if starts in self.tried else self._known_blocks(starts, line)
         if known is not None:
             return known
-        self.tried[seeds] = []
-        growth = RegionGrowth(self.index, seeds, self.claimed)
+        self.tried[starts] = []
+        growth = PatchGrowth(self.index, starts, self.claimed)
         self.work_left -= growth.work
         best = self._as_blocks(growth)
         if best:
@@ -1542,29 +1412,29 @@ class _Search:
             line |= {len(self.results) - 1}
         elif growth.touching:
             parts = self._thinned(growth)
-            best = [b for part in parts for b in self._from_seeds(part, depth=depth + 1)]
+            best = [b for part in parts for b in self._from_starts(part, depth=depth + 1)]
         partitions = _partitions(growth) if depth < _DEEPEST else []
         for parts in partitions[: _PARTITIONS if best else 1]:
-            found = [b for part in parts for b in self._from_seeds(part, line, depth + 1)]
+            found = [b for part in parts for b in self._from_starts(part, line, depth + 1)]
             best = max(best, found, key=_total)
-        self.tried[seeds] = best
+        self.tried[starts] = best
         return best
 
-    def _as_blocks(self, growth: RegionGrowth) -> list[Blocks]:
+    def _as_blocks(self, growth: PatchGrowth) -> list[Blocks]:
         if len(growth.rows) < self.options.min_nodes:
             return []
         self.work_left -= len(growth.rows) * len(growth.rows[0])
         blocks = self._worth(cut_blocks(self.index, growth))
         return [] if blocks is None else [blocks]
 
-    def _thinned(self, growth: RegionGrowth) -> list[Row]:
-        """Leave out so many seeds that blocks of several of the small regions are large enough."""
-        size = sum(not is_constant(self.index.nodes[row[0]]) for row in growth.rows)
-        step = -(-self.options.min_nodes // max(1, size))
-        seeds = tuple(sorted(growth.rows[0]))
-        return [seeds[::step]] if step > 1 else []
+    def _thinned(self, growth: PatchGrowth) -> list[Row]:
+        """Leave out starts, so that one block can hold several of the small patches."""
+        size = sum(not is_constant_node(self.index.nodes[row[0]]) for row in growth.rows)
+        stride = -(-self.options.min_nodes // max(1, size))
+        starts = tuple(sorted(growth.rows[0]))
+        return [starts[::stride]] if stride > 1 else []
 
-    def _remember(self, growth: RegionGrowth, blocks: list[Blocks]) -> None:
+    def _remember(self, growth: PatchGrowth, blocks: list[Blocks]) -> None:
         self.results.append(blocks)
         for rows, saving in blocks:
             if saving >= _WELL_SERVED * len(rows) * len(rows[0]):
@@ -1577,10 +1447,10 @@ class _Search:
                     del known[0]
 
     def _grown_again(self, blocks: Blocks) -> Iterator[Blocks]:
-        """Grow anew where none of the claimed nodes is in the way."""
+        """Grow again from the row with the most nodes that are not claimed."""
         best: Row = ()
         for row in blocks.rows:
-            if is_constant(self.index.nodes[row[0]]):
+            if is_constant_node(self.index.nodes[row[0]]):
                 continue
             free = tuple(node for node in row if node not in self.claimed)
             if len(free) > len(best):
@@ -1588,11 +1458,11 @@ class _Search:
         if len(best) >= self.options.min_repeats and self.work_left > 0:
             self.tried.clear()
             self.known.clear()
-            yield from self._from_seeds(best)
+            yield from self._from_starts(best)
 
 
 def _merit(blocks: Blocks) -> tuple[int, Row]:
-    """Sort by what is saved, most first; nothing depends on chance."""
+    """Sort by what is saved, most first; among equals by the nodes, so that all runs agree."""
     return (-blocks.saving, blocks.rows[0])
 
 
@@ -1617,35 +1487,35 @@ def _total(found: Sequence[Blocks]) -> int:
     return len(covered) - sum(len(blocks.rows) + len(blocks.rows[0]) for blocks in distinct)
 
 
-def _partitions(growth: RegionGrowth) -> list[list[Row]]:
-    """Part the seeds where they disagree, in a few ways.
+def _partitions(growth: PatchGrowth) -> list[list[Row]]:
+    """Part the starts where they disagree, in a few ways.
 
-    Where most of what some agree on is in the next region anyway, blocks follow each other and
+    Where most of what some agree on is in the next patch anyway, blocks follow each other and
     nothing is to be gained.
     """
-    seeds = growth.rows[0]
+    starts = growth.rows[0]
     found: dict[tuple[Row, ...], list[Row]] = {}
     for groups, nodes in growth.disagreements:
         fresh = [group for group in groups if _is_fresh(growth, group, nodes)]
         if not fresh:
             continue
-        parted = {region for group in fresh for region in group}
-        rest = [region for region in range(len(seeds)) if region not in parted]
-        parts = [tuple(seeds[region] for region in part) for part in (*fresh, rest)]
+        parted = {patch for group in fresh for patch in group}
+        rest = [patch for patch in range(len(starts)) if patch not in parted]
+        parts = [tuple(starts[patch] for patch in part) for part in (*fresh, rest)]
         found.setdefault(tuple(sorted(parts)), parts)
     return list(found.values())
 
 
-def _is_fresh(growth: RegionGrowth, group: Sequence[int], found: Sequence[int | None]) -> bool:
-    """Tell whether most of what *group* has at an edge is in no region yet."""
-    nodes = [found[region] for region in group]
+def _is_fresh(growth: PatchGrowth, group: Sequence[int], found: Sequence[int | None]) -> bool:
+    """Tell whether most of what *group* has at an edge is in no patch yet."""
+    nodes = [found[patch] for patch in group]
     return 2 * sum(node is not None and growth.owners.get(node, 0) > 0 for node in nodes) < len(
         group
     )
 
 
-_ROUNDS = 8
-"""How often what is left is searched again; it gets shorter each time."""
+_SEARCHES = 8
+"""How often the model is searched; it gets shorter each time."""
 
 _BLOCKS_ASKED = 64
 """How many blocks are asked for the names of their nodes."""
@@ -1704,7 +1574,7 @@ def outline_repeats(model: Model, options: RepeatOptions) -> RepeatResult:
     totals: dict[str, int] = {}
     outlined: dict[str, int] = {}
     families: list[Family] = []
-    for number in range(_ROUNDS):
+    for number in range(_SEARCHES):
         index = RepeatIndex(model, matchable_graphs(model), same_attributes=options.same_attributes)
         if not number:
             for node in index.nodes:
@@ -1712,11 +1582,12 @@ def outline_repeats(model: Model, options: RepeatOptions) -> RepeatResult:
                 totals[op] = totals.get(op, 0) + 1
                 if is_repeat_call(node):
                     outlined[op] = totals[op]
-        found = find_blocks(index, options, most=_room(index, options))
-        families += writer.write(index, found.kinds)
-        if not found.is_whole and _CUT_SHORT not in model.notes:
+        search = _Search(index, options)
+        kinds = search.run(_room(index, options))
+        families += writer.write(index, kinds)
+        if not search.is_whole and _CUT_SHORT not in model.notes:
             model.notes.append(_CUT_SHORT)
-        if not found.kinds:
+        if not kinds:
             break
     outer = tuple(families)
     if options.nested:
@@ -1744,8 +1615,7 @@ def _outline_nested(
     bodies = [family.function.body for family in outer]
     while bodies:
         index = RepeatIndex(writer.model, bodies, same_attributes=options.same_attributes)
-        found = find_blocks(index, options, most=None)
-        written = writer.write(index, found.kinds, is_nested=True)
+        written = writer.write(index, _Search(index, options).run(None), is_nested=True)
         families += written
         bodies = [family.function.body for family in written]
     return families
@@ -1756,9 +1626,9 @@ class _Writer:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.taken = {name for domain, name, _ in model.functions if domain == REPEAT_DOMAIN}
+        self.used_names = {name for domain, name, _ in model.functions if domain == REPEAT_DOMAIN}
         nodes = (node for graph in model.graphs() for node in graph)
-        self.taken |= {node.op_type for node in nodes if node.domain == REPEAT_DOMAIN}
+        self.used_names |= {node.op_type for node in nodes if node.domain == REPEAT_DOMAIN}
 
     def write(
         self, index: RepeatIndex, found: Sequence[Blocks], *, is_nested: bool = False
@@ -1785,11 +1655,10 @@ class _Writer:
         names = []
         for offer in offers:
             others = [name for other in offers if other is not offer for name in other]
-            free = [n for n in offer if n not in self.taken]
+            free = [n for n in offer if n not in self.used_names]
             own = [n for n in free if n not in others]
             wanted = (own or free or offer or [_UNNAMED])[0]
-            names.append(unique(wanted, self.taken.__contains__))
-            self.taken.add(names[-1])
+            names.append(claim(wanted, self.used_names))
         return names
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
 
@@ -26,7 +28,8 @@ from dplcli.ir.model import (
     ORIGIN_KEY,
     RULE_KEY,
     called_function,
-    record_uses,
+    callees,
+    is_in_function,
     scope_of,
 )
 from dplcli.ir.traversal import (
@@ -36,8 +39,15 @@ from dplcli.ir.traversal import (
     is_identity,
     needed_within,
 )
-from dplcli.passes.partition import unique
-from dplcli.passes.rewriter import GraphRewriter, erase_unread, raise_ir_version
+from dplcli.passes.rewriter import (
+    BodyWriter,
+    GraphRewriter,
+    claim,
+    erase_unread,
+    outwards,
+    raise_ir_version,
+    reachable,
+)
 from dplcli.passes.select import judge, matchable_graphs
 
 if TYPE_CHECKING:
@@ -64,19 +74,19 @@ if TYPE_CHECKING:
     Seen: TypeAlias = tuple[dict[OpKey, int], ...]
 
 
-# Functions that a replacement brings along: each is put into the model once.
+# Functions of other models that a replacement calls. Each is copied into the model once.
 
 
-BROUGHT_KEY = "dpl.brought"
-"""Metadata key of a function that a replacement brought along: what it was then."""
+IMPORTED_KEY = "dpl.brought"
+"""Metadata key of a function that was copied from another model: a digest of the original."""
 
 
-class BroughtFunctions:
-    """Knows which functions of other models are in this one already.
+class ImportedFunctions:
+    """The functions that a model got from other models.
 
     Args:
         model: The model that gets them.
-        announce: Told of the body of each function that is put in.
+        announce: Is told of the body of each function that is copied.
     """
 
     def __init__(self, model: Model, announce: Callable[[Graph], None] | None = None) -> None:
@@ -84,11 +94,11 @@ class BroughtFunctions:
         self.announce = announce
         self._known: dict[Function, Function] = {}
 
-    def bring(self, function: Function) -> Function:
-        """Return the model's own copy of *function*, which is made if it has none.
+    def local_copy(self, function: Function) -> Function:
+        """Return the model's copy of *function*; make one if there is none.
 
-        Another function of that name stays; the copy's name then has a number behind it. What it
-        calls comes along.
+        If another function has the name, the copy's name gets a number behind it. The functions
+        that it calls are copied, too.
         """
         own = self._find(function)
         if own is None:
@@ -96,27 +106,18 @@ class BroughtFunctions:
         return own
 
     def leads_into(self, function: Function, graph: Graph) -> bool:
-        """Tell whether a call of *function* would run *graph*, which is to hold the call."""
-        while graph.owner is not None:
-            graph = graph.owner.graph
+        """Tell whether a call of *function* in *graph* would lead back to *graph*."""
+        *_, outermost = outwards(graph)
         own = self._find(function)
-        pending = [] if own is None else [own]
-        seen = set(pending)
-        while pending:
-            body = pending.pop().body
-            if body is graph:
-                return True
-            callees = set(_callees(body)) - seen
-            pending += callees
-            seen |= callees
-        return False
+        run = [] if own is None else reachable([own], callees)
+        return any(each.body is outermost for each in run)
 
     def _find(self, function: Function) -> Function | None:
         """Return the copy, or a function of the model's own that is the same."""
         if function not in self._known:
             wanted = _digest(function)
             for found in self.model.functions.values():
-                mark = found.metadata.get(BROUGHT_KEY) or _digest(found)
+                mark = found.metadata.get(IMPORTED_KEY) or _digest(found)
                 if found.domain == function.domain and mark == wanted:
                     self._known[function] = found
                     break
@@ -125,77 +126,56 @@ class BroughtFunctions:
     def _copy(self, function: Function) -> Function:
         model = self.model
         raise_ir_version(model)
-        callees = {callee: self.bring(callee) for callee in _callees(function.body)}
-        taken = {found.name for found in model.functions.values()}
-        name = unique(function.name, taken.__contains__)
+        copies = {callee: self.local_copy(callee) for callee in callees(function)}
+        name = claim(function.name, {found.name for found in model.functions.values()})
         model.opset_imports.setdefault(function.domain, 1)
         imports = {
             domain: model.opset_imports.setdefault(domain, version)
             for domain, version in function.body.opset_imports.items()
         }
-        copy = Function(function.domain, name, _copy_body(function, model, imports, callees))
+        copy = Function(function.domain, name, _copy_body(function, model, imports, copies))
         copy.attributes = function.attributes
-        copy.metadata = {**function.metadata, BROUGHT_KEY: _digest(function)}
+        copy.metadata = {**function.metadata, IMPORTED_KEY: _digest(function)}
         model.functions[copy.key] = copy
         if self.announce is not None:
             self.announce(copy.body)
         return copy
 
 
-def _callees(body: Graph) -> list[Function]:
-    """List the functions that are called in *body*, each once."""
-    nodes = (node for graph in body.and_inner() for node in graph)
-    found = (called_function(node) for node in nodes)
-    return list(dict.fromkeys(callee for callee in found if callee is not None))
-
-
-def _copy_body(
-    function: Function, model: Model, imports: dict[str, int], callees: Callees
-) -> Graph:
+def _copy_body(function: Function, model: Model, imports: dict[str, int], copies: Callees) -> Graph:
     source = function.body
-    body = Graph(model, imports)
-    body.name = source.name
-    body.modified = True
-    values: dict[Value, Value] = {}
-    for value in source.inputs:
-        formal = values[value] = Value(value.name, body)
-        formal.is_graph_input = True
-        body.values[formal.name] = formal
-        body.inputs.append(formal)
+    body = BodyWriter(model, source.name, imports)
+    values = {value: body.add_input(value.name) for value in source.inputs}
     for node in source:
         callee = called_function(node)
-        op_type = node.op_type if callee is None else callees[callee].name
-        copy = Node(body, op_type, node.domain, node.name)
-        copy.attributes = node.attributes
-        copy.inputs = tuple([None if value is None else values[value] for value in node.inputs])
-        record_uses(copy)
-        for index, output in enumerate(node.outputs):
-            if output is not None:
-                made = values[output] = Value(output.name, body, copy, index)
-                body.values[made.name] = made
-        copy.outputs = tuple([None if value is None else values[value] for value in node.outputs])
-        body.append(copy)
+        op_type = node.op_type if callee is None else copies[callee].name
+        inputs = [None if value is None else values[value] for value in node.inputs]
+        names = ["" if value is None else value.name for value in node.outputs]
+        operator = (node.domain, op_type, "")
+        copy = body.add_node(operator, node.name, inputs, node.attributes, names)
+        pairs = zip(node.outputs, copy.outputs, strict=True)
+        values |= {old: new for old, new in pairs if old is not None and new is not None}
     for value in source.outputs:
-        body.add_output(values[value])
-    return body
+        body.graph.add_output(values[value])
+    return body.graph
 
 
 def _digest(function: Function) -> str:
-    """Say in short what a function is, all but its name; what it calls is part of it."""
+    """Return a hash of all of a function but its name; the functions that it calls count."""
     parts = [repr(function.attributes)]
     pending = [function]
     seen = {function}
     while pending:
-        body = pending.pop().body
-        callees = _callees(body)
+        current = pending.pop()
+        body, called = current.body, callees(current)
         parts += [_names(body.inputs), _names(body.outputs)]
         for node in body:
             callee = called_function(node)
-            op_type = node.op_type if callee is None else f"callee {callees.index(callee)}"
+            op_type = node.op_type if callee is None else f"callee {called.index(callee)}"
             attributes = sorted((key, _describe(item)) for key, item in node.attributes.items())
             what = f"{node.domain} {op_type} {attributes}"
             parts += [what, _names(node.inputs), _names(node.outputs)]
-        new = [callee for callee in callees if callee not in seen]
+        new = [callee for callee in called if callee not in seen]
         pending += new
         seen.update(new)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
@@ -217,26 +197,26 @@ def _describe(attribute: Attribute) -> str:
 
 _GROWTH = 10
 _FREE = 1000
-"""A model may become ten times as large, and some; a rule may be applied as often as that."""
+"""A model may grow to ten times its size and 1000 nodes; a rule may be applied as often."""
 
 _PATIENCE = 4
-"""A value may be replaced so often before its forms are compared."""
+"""How often a value may be replaced before its forms are compared."""
 
 _DEPTH = 6
 _SMALL = 64
 
 
 class RewriteLimitError(PassError):
-    """Rules were applied again and again without an end."""
+    """Rules would be applied without an end."""
 
 
 class Birth(NamedTuple):
     """How a node came to be.
 
     Attributes:
-        generation: How many applications, one on the result of another, led to it.
+        generation: How many applications led to it, each on the result of the one before.
         rule: The rule that made it.
-        parent: The same of the youngest node that the rule matched, if a rule had made that.
+        parent: The birth of the youngest node that the rule matched; None if no rule made any.
     """
 
     generation: int
@@ -245,10 +225,10 @@ class Birth(NamedTuple):
 
 
 class LoopDetector:
-    """Remembers what became of values that are replaced again and again.
+    """Finds rules that would go on for ever.
 
-    Two rules that undo each other bring a value back to a form it has had; a rule that feeds
-    itself has descendants of more generations than the model has places for.
+    Two rules that undo each other bring a value back to an earlier form. A rule that feeds itself
+    makes nodes of more generations than the model has places for.
     """
 
     def __init__(self, model: Model, most: int | None = None) -> None:
@@ -261,10 +241,10 @@ class LoopDetector:
         self._forms: dict[Value, dict[Form, str]] = {}
 
     def note(self, match: Match, draft: Draft) -> None:
-        """Look at what *draft* is about to replace of *match*; an output may stay as it is.
+        """Count that *draft* replaces outputs of *match*, and compare the forms of those.
 
         Raises:
-            RewriteLimitError: The value has had this form before; names the rules between.
+            RewriteLimitError: A value has had its form before; the message names the rules since.
         """
         for value, new in zip(match.outputs, draft.outputs, strict=True):
             if new is value:
@@ -277,7 +257,7 @@ class LoopDetector:
         """Remember that *nodes* were made from *match*.
 
         Raises:
-            RewriteLimitError: They have too many forebears; names the rules that made those.
+            RewriteLimitError: Too many applications led to them; the message names the rules.
         """
         parent = self._youngest(match)
         generation = 1 if parent is None else parent.generation + 1
@@ -318,7 +298,7 @@ class LoopDetector:
         """Refuse to apply a rule more often than a model of this size has places for it.
 
         Raises:
-            RewriteLimitError: Names the rule.
+            RewriteLimitError: It was applied more often; the message names the rule.
         """
         if count > self.most:
             raise RewriteLimitError(
@@ -354,7 +334,7 @@ def _cycle(names: list[str], value: Value) -> str:
 
 
 def _form(value: Value, depth: int) -> Form:
-    """Describe how *value* is made, as far as passes have made it."""
+    """Describe how *value* is made; what comes from the file stands for itself."""
     node = value.producer
     if node is None:
         tensor = value.constant
@@ -376,29 +356,20 @@ def _inputs(model: Model) -> int:
     return sum(len(node.inputs) for graph in model.graphs() for node in graph)
 
 
-# New names: each is used once, and says what it came from.
+# New names. Each is used once, and tells what it was made from.
 
 
 class NewNames:
-    """Names for the nodes and values that passes make in one model.
+    """Names for the nodes and values that passes make in one model."""
 
-    Args:
-        model: The model.
-        announce: Told of the body of each function that a replacement brings along.
-
-    Attributes:
-        functions: The functions that replacements bring along, by their names here.
-    """
-
-    def __init__(self, model: Model, announce: Callable[[Graph], None] | None = None) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
-        self.functions = BroughtFunctions(model, announce)
         self._nodes: set[str] | None = None
         self._numbers: dict[str, int] = {}
         self._origins: dict[str, str] = {}
 
     def node(self, wanted: str, free: Container[str] = ()) -> str:
-        """Return *wanted*, or with a number behind it if a node has it that is not going.
+        """Return *wanted*, or with a number behind it if a node that stays has that name.
 
         Args:
             wanted: The name that the node should have.
@@ -406,15 +377,15 @@ class NewNames:
         """
         if self._nodes is None:
             self._nodes = {node.name for graph in self.model.graphs() for node in graph}
-        taken = self._nodes
-        name = wanted if wanted in free else self._numbered(wanted, taken.__contains__)
-        taken.add(name)
+        used = self._nodes
+        name = wanted if wanted in free else self._numbered(wanted, used.__contains__)
+        used.add(name)
         return name
 
     def node_from(self, source: str, op_type: str) -> str:
         """Return a name for a node of *op_type* that is made from the one called *source*.
 
-        What is made from something made is named after the same source.
+        If *source* was made here, too, the name begins with the original one.
         """
         origin = self._origins.get(f"node {source}", source)
         name = self.node(f"{origin}/{op_type}")
@@ -424,7 +395,7 @@ class NewNames:
     def value(self, graph: Graph, source: str, what: str) -> str:
         """Return a name for a value of *graph*: that of *source*, and *what* it is.
 
-        What is made from something made is named after the same source.
+        If *source* was made here, too, the name begins with the original one.
         """
         origin = self._origins.get(source, source)
         scopes = _scopes_round(graph)
@@ -435,13 +406,13 @@ class NewNames:
         self._origins[name] = origin
         return name
 
-    def _numbered(self, wanted: str, is_taken: Callable[[str], bool]) -> str:
+    def _numbered(self, wanted: str, is_used: Callable[[str], bool]) -> str:
         name = wanted
         number = self._numbers.get(wanted, 0)
-        while number or is_taken(name):
+        while number or is_used(name):
             number += 1
             name = f"{wanted}_{number}"
-            if not is_taken(name):
+            if not is_used(name):
                 break
         if number:
             self._numbers[wanted] = number
@@ -449,16 +420,11 @@ class NewNames:
 
 
 def _scopes_round(graph: Graph) -> list[Graph]:
-    """List the graphs in which names may clash with those of *graph*: outside it and inside."""
-    graphs = [*graph.and_inner()] if graph.inner else [graph]
-    owner = graph.owner
-    while owner is not None:
-        graphs.append(owner.graph)
-        owner = owner.graph.owner
-    return graphs
+    """List the graphs in which names may clash with those of *graph*: inside it and outside."""
+    return [*graph.and_inner(), *islice(outwards(graph), 1, None)]
 
 
-# Why what a rule describes cannot take the place of a match.
+# Reasons why a replacement cannot take the place of a match.
 
 
 def object_to_draft(
@@ -470,7 +436,7 @@ def object_to_draft(
         match: The match.
         draft: What is to take its place.
         read: The existing values that *draft* reads or returns.
-        kept: The nodes of the match that those need.
+        kept: The nodes of the match that *read* depends on.
     """
     every = zip(draft.outputs, match.outputs, strict=True)
     pairs = [(new, old) for new, old in every if new is not old]
@@ -482,7 +448,7 @@ def object_to_draft(
 
 
 def _object_to_operands(match: Match, pairs: Pairs, read: Sequence[Value]) -> str:
-    """Refuse to read what is replaced, and what is there only later."""
+    """Refuse to read what is replaced, and what is made later."""
     replaced = {old for _, old in pairs}
     anchor = match.nodes[-1]
     for value in read:
@@ -510,7 +476,7 @@ def _is_defined_before(value: Value, anchor: Node) -> bool:
 
 
 def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, kept: AbstractSet[Node]) -> str:
-    """Refuse to keep a node that makes what is replaced, and to put something before its maker."""
+    """Refuse to keep a node whose output is replaced, and to read the last node of the match."""
     for _, old in pairs:
         maker = old.producer
         if maker is not None and maker in kept:
@@ -525,7 +491,7 @@ def _object_to_kept_nodes(match: Match, draft: Draft, pairs: Pairs, kept: Abstra
 
 
 def _object_to_copies(match: Match, pairs: Pairs) -> str:
-    """Refuse to put a copy in the place of the same copy."""
+    """Refuse to replace an Identity by the same Identity."""
     for new, old in pairs:
         if match.nodes == (old.producer,) and _is_copy(new, old):
             return f"{old.name!r} is returned, and must be a copy"
@@ -533,7 +499,7 @@ def _object_to_copies(match: Match, pairs: Pairs) -> str:
 
 
 def _is_copy(new: Operand, old: Value) -> bool:
-    """Tell whether *old* is a copy of *new* already, and would be one afterwards."""
+    """Tell whether *old* is an Identity of *new*, and would have to be one again."""
     node = old.producer
     return (
         isinstance(new, Value)
@@ -546,7 +512,7 @@ def _is_copy(new: Operand, old: Value) -> bool:
 
 
 def can_be_renamed(value: Value, old: Value) -> bool:
-    """Tell whether the node that makes *value* can make it under the name of *old*."""
+    """Tell whether *value* can take the name of *old*."""
     maker = value.producer
     return (
         maker is not None
@@ -556,7 +522,7 @@ def can_be_renamed(value: Value, old: Value) -> bool:
     )
 
 
-# Put what a rule describes in the place of one match.
+# Put a replacement in the place of one match.
 
 
 _LONGEST_ORIGIN = 200
@@ -566,7 +532,7 @@ class Change(NamedTuple):
     """What became of one match.
 
     Attributes:
-        match: The match, whose nodes are no longer in the graph but for those still read.
+        match: The match; its nodes have left the graph, but for those that others read.
         added: The nodes made.
         removed: The nodes taken out: those of the match, and those that only they needed.
     """
@@ -577,28 +543,25 @@ class Change(NamedTuple):
 
 
 def replace_match(
-    match: Match, draft: Draft, names: NewNames, listener: RewriteListener | None = None
+    match: Match,
+    draft: Draft,
+    names: NewNames,
+    functions: ImportedFunctions,
+    listener: RewriteListener | None = None,
 ) -> Change | Rejection:
-    """Replace *match* by what *draft* describes; outputs keep their names where they are returned.
+    """Replace *match* by what *draft* describes; outputs that are returned keep their names.
+
+    Args:
+        match: The match.
+        draft: What takes its place.
+        names: Where new nodes and values get their names.
+        functions: The functions of other models that this one has.
+        listener: Told of every edit.
 
     Returns:
         What was done; or why it cannot be done here, and then nothing has been changed.
     """
-    read = operands_of(draft)
-    kept = needed_within(match.nodes, read)
-    objection = object_to_draft(match, draft, read, kept) or _object_to_calls(match, draft, names)
-    if objection:
-        return match.reject(objection)
-    return _Replacer(match, draft, kept, names, listener).replace(read)
-
-
-def _object_to_calls(match: Match, draft: Draft, names: NewNames) -> str:
-    """Refuse to let a function call itself."""
-    for part in draft.parts:
-        function = part.function if isinstance(part, DraftNode) else None
-        if function is not None and names.functions.leads_into(function, match.root.graph):
-            return f"{function.domain}::{function.name} would call itself"
-    return ""
+    return _Replacer(match, draft, names, functions, listener).replace()
 
 
 class _Replacer:
@@ -606,56 +569,68 @@ class _Replacer:
         self,
         match: Match,
         draft: Draft,
-        kept: set[Node],
         names: NewNames,
+        functions: ImportedFunctions,
         listener: RewriteListener | None,
     ) -> None:
         self.match = match
         self.draft = draft
         self.names = names
+        self.functions = functions
         self.graph: Graph = match.root.graph
         self.rewriter = GraphRewriter(self.graph, listener)
         self.anchor = match.nodes[-1]
-        self.kept = kept
+        self.operands = operands_of(draft)
+        self.kept = needed_within(match.nodes, self.operands)
         self.made: dict[int, Value | Node] = {}
         self.added: list[Node] = []
         self.origin = self._origin()
-        self.gone = {node.name: node.op_type for node in match.nodes if node not in kept}
+        self.gone = {node.name: node.op_type for node in match.nodes if node not in self.kept}
         self.gone.pop("", None)
         self.source = next(reversed(self.gone), "")
 
-    def replace(self, operands: Sequence[Value]) -> Change:
+    def replace(self) -> Change | Rejection:
+        """Put the replacement in, unless something stands against it."""
+        objection = object_to_draft(self.match, self.draft, self.operands, self.kept)
+        objection = objection or self._object_to_calls()
+        if objection:
+            return self.match.reject(objection)
         outputs = list(zip(self.draft.outputs, self.match.outputs, strict=True))
         if len(outputs) > 1:
             moved = dependents_before(self.anchor, self.match.outputs, self.match.nodes)
             self.rewriter.move_behind(self.anchor, moved)
         self.rewriter.graph.modified = True
-        taken_over = self._taken_over(outputs)
+        inherited = self._inherited(outputs)
         for part in self.draft.parts:
             if isinstance(part, DraftConstant):
-                self._make_constant(part, taken_over)
+                self._make_constant(part, inherited)
             else:
-                self._make_node(part, taken_over)
+                self._make_node(part, inherited)
         for new, old in outputs:
-            if new is not old and taken_over.get(_key(new)) is not old:
+            if new is not old and inherited.get(_key(new)) is not old:
                 self._stand_in(self._value(new), old)
         gone = [node for node in self.match.nodes if node not in self.kept]
         read = [value for node in gone for value in node.inputs if value is not None]
         self.rewriter.erase(gone)
-        read += [value for value in operands if value.graph is self.graph]
+        read += [value for value in self.operands if value.graph is self.graph]
         dead = erase_unread(read, self.rewriter.listener)
         return Change(self.match, tuple(self.added), (*gone, *dead))
 
-    def _taken_over(self, outputs: Sequence[tuple[Operand, Value]]) -> dict[object, Value]:
-        """Say which new values become which values of the match, names and all."""
-        taken: dict[object, Value] = {}
-        for new, old in outputs:
-            if not isinstance(new, Value):
-                taken.setdefault(_key(new), old)
-        return taken
+    def _object_to_calls(self) -> str:
+        """Refuse to let a function call itself."""
+        for part in self.draft.parts:
+            function = part.function if isinstance(part, DraftNode) else None
+            if function is not None and self.functions.leads_into(function, self.graph):
+                return f"{function.domain}::{function.name} would call itself"
+        return ""
 
-    def _make_constant(self, part: DraftConstant, taken_over: dict[object, Value]) -> None:
-        old = taken_over.get(_key(part))
+    def _inherited(self, outputs: Sequence[tuple[Operand, Value]]) -> dict[object, Value]:
+        """Return the output of the match whose place, and name, each new value takes."""
+        new_first = [(new, old) for new, old in outputs if not isinstance(new, Value)]
+        return {_key(new): old for new, old in reversed(new_first)}
+
+    def _make_constant(self, part: DraftConstant, inherited: dict[object, Value]) -> None:
+        old = inherited.get(_key(part))
         if self._keeps_initializers() and (old is None or not old.returned_by):
             if old is None:
                 name = self._fresh_name("Constant")
@@ -679,16 +654,14 @@ class _Replacer:
 
         Before IR version 4 an initializer had to be a graph input as well.
         """
-        graph = self.graph
-        while graph.owner is not None:
-            graph = graph.owner.graph
-        model = graph.model
-        return graph is model.graph and model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
+        if is_in_function(self.graph):
+            return False
+        return self.graph.model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
 
-    def _make_node(self, part: DraftNode, taken_over: dict[object, Value]) -> None:
+    def _make_node(self, part: DraftNode, inherited: dict[object, Value]) -> None:
         op_type = part.op_type
         if part.function is not None:
-            op_type = self.names.functions.bring(part.function).name
+            op_type = self.functions.local_copy(part.function).name
         if part.domain:
             version = self.graph.model.opset_imports.setdefault(part.domain, part.version)
             self.graph.opset_imports.setdefault(part.domain, version)
@@ -703,15 +676,15 @@ class _Replacer:
         )
         self._note(node, op_type)
         count = range(part.output_count)
-        self._give_outputs(node, [taken_over.get((id(part), index)) for index in count])
+        self._give_outputs(node, [inherited.get((id(part), index)) for index in count])
         self.made[id(part)] = node
 
-    def _give_outputs(self, node: Node, taken: Sequence[Value | None]) -> None:
+    def _give_outputs(self, node: Node, inherited: Sequence[Value | None]) -> None:
         outputs = [
             self.rewriter.make_value(self._fresh_name(node.op_type), node, index)
             if old is None
             else old
-            for index, old in enumerate(taken)
+            for index, old in enumerate(inherited)
         ]
         self.rewriter.take_over_outputs(node, outputs)
 
@@ -727,7 +700,7 @@ class _Replacer:
         self.added.append(node)
 
     def _stand_in(self, value: Value, old: Value) -> None:
-        """Let *value* be read wherever *old* was; where *old* is returned, it keeps its name."""
+        """Let all readers of *old* read *value*; if *old* is returned, its name stays."""
         if not old.returned_by:
             self.rewriter.replace_uses(old, value)
             return
@@ -768,11 +741,11 @@ def _key(operand: Operand) -> object:
     return id(operand)
 
 
-# What was rewritten, in words that stay true after further edits.
+# Records of what was rewritten. They stay true when the model is edited further.
 
 
 class NodeIdentity(NamedTuple):
-    """What identifies a node to a reader; the output's name does so even without node names."""
+    """What identifies a node to a reader; its output has a name even if the node has none."""
 
     op_type: str
     domain: str
@@ -802,10 +775,12 @@ class Application:
 
     __slots__ = ("_added", "_removed", "_root", "number", "round", "rule", "scope")
 
-    def __init__(self, number: int, turn: int, root: tuple[Node, Outputs], change: Change) -> None:
+    def __init__(
+        self, number: int, round_number: int, root: tuple[Node, Outputs], change: Change
+    ) -> None:
         match = change.match
         self.number = number
-        self.round = turn
+        self.round = round_number
         self.rule = match.rule.qualified_name
         self.scope = scope_of(match.root.graph)
         self._root = root
@@ -829,7 +804,7 @@ class Application:
 
 
 def identify(node: Node, outputs: Outputs) -> NodeIdentity:
-    """Say which node *node* was when these were its outputs."""
+    """Return the identity that *node* had with these *outputs*."""
     output = next((output.name for output in outputs if output is not None), "")
     return NodeIdentity(node.op_type, node.domain, node.name, output)
 
@@ -840,11 +815,11 @@ def list_nodes(nodes: Sequence[NodeIdentity], most: int = 8) -> str:
     return f"{shown} and {len(nodes) - most} more" if len(nodes) > most else shown
 
 
-# Who watches a rewrite, and may narrow it.
+# Observers of a rewrite. They may also restrict it.
 
 
 class RewriteObserver:
-    """Told of every turn, application and refusal; this one does nothing and admits all."""
+    """Is told of every turn, application and refusal; this base class admits everything."""
 
     @property
     def is_over(self) -> bool:
@@ -860,7 +835,7 @@ class RewriteObserver:
         return True
 
     def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
-        """In round *number* it is the turn of *rule*, which has so many nodes to look at."""
+        """The turn of *rule* in round *number* begins; it has so many *candidates*."""
 
     def applied(self, application: Application) -> None:
         """A rule was applied."""
@@ -869,58 +844,14 @@ class RewriteObserver:
         """A pattern fits, but is refused."""
 
     def turn_ended(self, rule: RewriteRule, count: int) -> None:
-        """The turn of *rule* is over; it was applied so often in it."""
-
-
-class Observers(RewriteObserver):
-    """Several observers as one: over if one of them says so, and only what all admit is done.
-
-    Args:
-        members: Who is told, in this order.
-    """
-
-    def __init__(self, members: Sequence[RewriteObserver]) -> None:
-        self.members = tuple(members)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether one of them wants no more."""
-        return any(member.is_over for member in self.members)
-
-    def admits(self, rule: RewriteRule, root: Node) -> bool:
-        """Tell whether all of them do."""
-        return all(member.admits(rule, root) for member in self.members)
-
-    def wants(self, match: Match) -> bool:
-        """Tell whether all of them do."""
-        return all(member.wants(match) for member in self.members)
-
-    def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
-        """Tell all of them."""
-        for member in self.members:
-            member.turn_started(number, rule, candidates)
-
-    def applied(self, application: Application) -> None:
-        """Tell all of them."""
-        for member in self.members:
-            member.applied(application)
-
-    def refused(self, rejection: Rejection) -> None:
-        """Tell all of them."""
-        for member in self.members:
-            member.refused(rejection)
-
-    def turn_ended(self, rule: RewriteRule, count: int) -> None:
-        """Tell all of them."""
-        for member in self.members:
-            member.turn_ended(rule, count)
+        """The turn of *rule* has ended; the rule was applied *count* times."""
 
 
 # A record of a rewrite: every turn, what was done in it, and what was refused.
 
 
 class Refusal(NamedTuple):
-    """A match that was not replaced, in words that stay true after further edits.
+    """A match that was not replaced, and why.
 
     Attributes:
         scope: The graph, as :func:`dplcli.ir.model.scope_of` names it.
@@ -943,7 +874,7 @@ class TracedTurn:
         round: The round.
         rule: The rule's name.
         candidates: How many nodes it had to look at.
-        events: What it did and why it did no more, in order.
+        events: Its applications and refusals, in order.
     """
 
     round: int
@@ -958,7 +889,7 @@ class TracedTurn:
 
 
 class Trace(RewriteObserver):
-    """Writes down what happens; complete also where the rewrite ends with an error."""
+    """Records all that happens, also when the rewrite ends with an error."""
 
     def __init__(self) -> None:
         self.turns: list[TracedTurn] = []
@@ -984,11 +915,11 @@ class Trace(RewriteObserver):
         )
 
 
-# What each rule has not looked at yet: so that a round costs what has changed.
+# Which nodes each rule still has to look at. The cost of a round depends on what has changed.
 #
-# The nodes of a model by operator, kept up to date by edits, and a journal of the nodes at which
-# something may match that did not before. MLIR's greedy driver keeps one work-list for all patterns
-# (``mlir/lib/Transforms/Utils/GreedyPatternRewriteDriver.cpp``); here each rule has its own place
+# The work-list has all nodes by operator, and a journal of the nodes at which a rule may match that
+# did not match before. MLIR's greedy driver has one work-list for all patterns
+# (``mlir/lib/Transforms/Utils/GreedyPatternRewriteDriver.cpp``). Here each rule has its own place
 # in the journal, since rules take turns in listed order.
 
 
@@ -999,14 +930,14 @@ _MOST_SIZES = 64
 
 
 class Concern(NamedTuple):
-    """What of a graph a list of rules can see from the nodes that it looks at.
+    """How far a list of rules looks from the root of a match.
 
     Attributes:
-        heads: The operators of those nodes; None for all.
-        inner: The operators of the nodes above them that a match may have; None for all.
-        reach: How many nodes lie one above the other in a match, at most.
-        largest: How many nodes a match has, at most.
-        counts_uses: Whether it matters to some rule how often its leaves are read.
+        heads: The operators of roots; None for all.
+        inner: The operators of the nodes above a root in a match; None for all.
+        reach: The greatest depth of a match, in nodes.
+        largest: The greatest number of nodes in a match.
+        counts_uses: Whether some rule depends on how often its leaves are read.
     """
 
     heads: frozenset[OpKey] | None
@@ -1017,7 +948,7 @@ class Concern(NamedTuple):
 
     @classmethod
     def of(cls, rules: Sequence[RewriteRule]) -> Concern:
-        """Sum up *rules*; those that look further are not asked how far."""
+        """Sum up *rules*; those of unknown reach count neither for *inner* nor for *reach*."""
         local = [rule for rule in rules if rule.reach is not None]
         return cls(
             _union([rule.heads for rule in rules]),
@@ -1044,11 +975,11 @@ class Journal:
         self._entries.setdefault((node.domain, node.op_type), []).append(node)
 
     def end(self) -> dict[OpKey, int]:
-        """Return the place behind which everything is new from now on."""
+        """Return where the journal ends now."""
         return {key: len(entries) for key, entries in self._entries.items()}
 
     def since(self, seen: dict[OpKey, int], heads: AbstractSet[OpKey] | None) -> Iterator[Node]:
-        """Yield what was noted behind *seen*, which is brought up to date."""
+        """Yield what was noted since *seen*, and bring *seen* up to date."""
         keys = list(self._entries) if heads is None else self._entries.keys() & heads
         for key in keys:
             entries = self._entries[key]
@@ -1057,10 +988,10 @@ class Journal:
 
 
 class Worklist:
-    """A listener that knows, for each rule, the candidates that are new to it.
+    """Follows all edits, and knows for each rule which nodes it has to look at again.
 
-    What follows from other readers of a value is kept apart: most rules do not care how often
-    their leaves are read, and a weight may have very many readers.
+    Some nodes matter only because a value has other readers than before. They have a journal of
+    their own: most rules do not depend on that, and a weight may have very many readers.
 
     Args:
         model: The model that is being edited.
@@ -1096,7 +1027,7 @@ class Worklist:
         self.edits += 1
 
     def node_erased(self, node: Node) -> None:
-        """Strike a node that has gone."""
+        """Take a node off the list."""
         self._nodes[node.graph][node.domain, node.op_type].pop(node, None)
         for body in node.subgraphs.values():
             for graph in body.and_inner():
@@ -1105,7 +1036,7 @@ class Worklist:
         self.edits += 1
 
     def _recount(self, node: Node) -> None:
-        """Remember that what *node* reads has other readers."""
+        """Remember that the values that *node* reads have other readers than before."""
         recounted = self._recounted
         for value in node.inputs:
             if value is not None:
@@ -1134,7 +1065,7 @@ class Worklist:
         self._recounted[value] = None
 
     def constant_made(self, value: Value) -> None:
-        """Remember that shapes may be known that were not, if *value* can be a size."""
+        """Remember that more shapes may be known, if *value* can be a size."""
         self.has_new_sizes = self.has_new_sizes or _is_size(value)
 
     def takes_new_sizes(self) -> bool:
@@ -1184,12 +1115,12 @@ class Worklist:
         }
 
     def forget_before(self) -> Seen:
-        """Return a place in the journals from which nothing that is in them now is new."""
+        """Return where the journals end now."""
         self._note_what_lies_below()
         return tuple(journal.end() for journal in self._journals)
 
     def _note_what_lies_below(self) -> None:
-        """Enter in the journals the nodes that edits may concern."""
+        """Note the nodes that edits may concern."""
         changed, self._changed = self._changed, {}
         rewired, self._rewired = self._rewired, {}
         recounted, self._recounted = self._recounted, {}
@@ -1199,7 +1130,7 @@ class Worklist:
             self._note_below([*recounted], (), self._journals[1])
 
     def _may_be_inner(self, value: Value) -> bool:
-        """Tell whether all that read *value* may lie in one match: it has not too many readers."""
+        """Tell whether *value* has so few readers that one match may hold them all."""
         if value.producer is None or value.returned_by:
             return False
         if value.use_count <= self.concern.largest:
@@ -1215,7 +1146,7 @@ class Worklist:
     def _note_below(
         self, values: Sequence[Value], readers: Iterable[Node], journal: Journal
     ) -> None:
-        """Note what makes *values* and their *readers*, and what lies within reach below."""
+        """Note the makers of *values*, the *readers*, and all nodes within reach below them."""
         seen = dict.fromkeys(values)
         noted: set[Node] = set()
         for value in values:
@@ -1244,7 +1175,7 @@ class Worklist:
     def _pass(
         self, node: Node, seen: dict[Value, None], level: list[Value], below: list[Value]
     ) -> None:
-        """Go on from *node* to what reads it, if a match can hold both."""
+        """Look below *node*, too, if a match can hold it together with what reads it."""
         inner = self.concern.inner
         if is_identity(node):
             level += _new_outputs(node, seen)
@@ -1253,7 +1184,7 @@ class Worklist:
 
 
 def _new_outputs(node: Node, seen: dict[Value, None]) -> list[Value]:
-    """List the outputs of *node* that are not in *seen*, and enter them."""
+    """Return the outputs of *node* that are not in *seen* yet, and add them."""
     made = [output for output in node.outputs if output is not None and output not in seen]
     seen.update(dict.fromkeys(made))
     return made
@@ -1269,15 +1200,15 @@ def _is_size(value: Value) -> bool:
 
 # Apply rewrite rules, in turns, until nothing changes.
 #
-# In each round every rule has one turn, in listed order. In its turn a rule looks at the nodes that
-# are new to it: at first all, later those that edits may concern (worklist).
+# In each round every rule has one turn, in listed order. In its first turn a rule looks at all
+# nodes, later at those that edits may concern (Worklist).
 
 
 _INFERENCES = 4
 """How often types are inferred again after the rules have settled."""
 
 
-class Turn:
+class RuleProgress:
     """One rule, and how far it has read the journal.
 
     Attributes:
@@ -1286,8 +1217,10 @@ class Turn:
         follows_shapes: Whether it depends on what is known of shapes.
         is_local: Whether it depends on nothing but what lies within reach of its root.
         looks_afar: Whether it asks a function that may depend on more than the pattern's reach.
-        seen: Its place in the journal.
-        edits: How much had been edited when it last looked at everything.
+        seen: How far it has read the journals.
+        has_begun: Whether it has looked at all nodes.
+        edits: How many edits there had been when it last did so.
+        function: What it asks, with a memory of its own for this run.
     """
 
     def __init__(self, rule: RewriteRule) -> None:
@@ -1326,28 +1259,34 @@ class RewriteDriver:
     Args:
         model: The model, which is edited in place.
         rules: The rules, in order of priority.
-        observer: Told of everything; may narrow what is done.
-        loops: Ends what has no end.
+        observers: Told of everything; only what all of them admit is done.
+        loops: Stops rules that would go on for ever.
     """
 
     def __init__(
         self,
         model: Model,
         rules: Sequence[RewriteRule],
-        observer: RewriteObserver,
+        observers: Sequence[RewriteObserver],
         loops: LoopDetector,
     ) -> None:
         self.model = model
-        self.observer = observer
-        self.turns = [Turn(rule) for rule in rules]
+        self.observers = observers
+        self.progress = [RuleProgress(rule) for rule in rules]
         self.worklist = Worklist(model, Concern.of(rules))
-        self.names = NewNames(model, self.worklist.graph_added)
+        self.names = NewNames(model)
+        self.functions = ImportedFunctions(model, self.worklist.graph_added)
         self.loops = loops
         self.counts = {rule.qualified_name: 0 for rule in rules}
         self.applied = 0
         self.refused: dict[tuple[str, Node], Rejection] = {}
         self.round = 0
         self.made: set[Node] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether an observer wants no more."""
+        return any(observer.is_over for observer in self.observers)
 
     def run(self) -> int:
         """Apply the rules until none matches; return how many rounds changed something.
@@ -1357,12 +1296,12 @@ class RewriteDriver:
         """
         rounds = 0
         inferences = 0
-        while not self.observer.is_over:
+        while not self.is_over:
             self.round += 1
             before, counts = self.applied, dict(self.counts)
-            for turn in self.turns:
-                self._take(turn)
-                if self.observer.is_over:
+            for progress in self.progress:
+                self._take_turn(progress)
+                if self.is_over:
                     break
             if self.applied > before:
                 rounds += 1
@@ -1371,7 +1310,7 @@ class RewriteDriver:
                 continue
             if not rounds:
                 break
-            if inferences < _INFERENCES and self.learn():
+            if inferences < _INFERENCES and self.infer_again():
                 inferences += 1
             elif not self._look_everywhere():
                 break
@@ -1381,12 +1320,12 @@ class RewriteDriver:
         return [name for name, count in self.counts.items() if count > before[name]]
 
     def _look_again_at_shapes(self) -> None:
-        """Let rules that follow shapes start anew if what was unknown to them no longer is."""
+        """Let rules that depend on shapes look at all nodes again, if more shapes are known."""
         if self.worklist.takes_new_sizes() and self.model.forget():
-            for turn in self.turns:
-                turn.has_begun = turn.has_begun and not turn.follows_shapes
+            for progress in self.progress:
+                progress.has_begun = progress.has_begun and not progress.follows_shapes
 
-    def learn(self) -> bool:
+    def infer_again(self) -> bool:
         """Infer types again if rules asked for some; tell whether more is known now."""
         found = self.model.infer_again()
         if found:
@@ -1397,15 +1336,15 @@ class RewriteDriver:
 
     def _look_everywhere(self) -> bool:
         """Let rules that may depend on anything look at all nodes again; tell if there are any."""
-        due = [turn for turn in self.turns if turn.looks_afar]
-        due = [turn for turn in due if turn.edits != self.worklist.edits]
-        for turn in due:
-            turn.has_begun = False
+        edits = self.worklist.edits
+        due = [each for each in self.progress if each.looks_afar and each.edits != edits]
+        for progress in due:
+            progress.has_begun = False
         return bool(due)
 
     def remaining(self) -> tuple[Rejection, ...]:
-        """Return why matches of the last look were refused, where their root still stands."""
-        order = {turn.rule.qualified_name: rank for rank, turn in enumerate(self.turns)}
+        """Return the last refusal of each rule at each node that is still there."""
+        order = {each.rule.qualified_name: rank for rank, each in enumerate(self.progress)}
         graphs = {graph: rank for rank, graph in enumerate(self.worklist.graphs)}
         left = [item for item in self.refused.values() if self.worklist.is_listed(item.root)]
         return tuple(
@@ -1419,49 +1358,57 @@ class RewriteDriver:
             )
         )
 
-    def _take(self, turn: Turn) -> None:
-        rule = turn.rule
-        if rule.once and turn.has_begun:
+    def _take_turn(self, progress: RuleProgress) -> None:
+        rule = progress.rule
+        if rule.once and progress.has_begun:
             return
         self.made = set()
-        found = turn.candidates(self.worklist)
+        found = progress.candidates(self.worklist)
         count = sum(map(len, found.values()))
         if not count:
             return
-        self.observer.turn_started(self.round, rule, count)
-        before = self.applied
-        self._visit(turn, found)
-        self.observer.turn_ended(rule, self.applied - before)
+        with self._announced(rule, count):
+            self._visit(progress, found)
 
-    def _visit(self, turn: Turn, found: dict[Graph, list[Node]]) -> None:
-        rule = turn.rule
+    @contextmanager
+    def _announced(self, rule: RewriteRule, count: int) -> Iterator[None]:
+        """Tell that the turn of *rule* begins, with so many nodes to look at, and that it ends."""
+        before = self.applied
+        for observer in self.observers:
+            observer.turn_started(self.round, rule, count)
+        yield
+        for observer in self.observers:
+            observer.turn_ended(rule, self.applied - before)
+
+    def _visit(self, progress: RuleProgress, found: dict[Graph, list[Node]]) -> None:
+        rule = progress.rule
         for graph, roots in found.items():
             if not rule.holds_for(graph):
                 continue
             for root in roots if rule.producers_first else reversed(roots):
-                if not self.worklist.is_listed(root) or not self.observer.admits(rule, root):
+                if not self.worklist.is_listed(root):
                     continue
-                if self._rewrite_at(turn, root) and self.observer.is_over:
+                if not all(observer.admits(rule, root) for observer in self.observers):
+                    continue
+                if self._rewrite_at(progress, root) and self.is_over:
                     return
 
     def apply_at(self, rule: RewriteRule, root: Node) -> bool:
         """Try one of the rules at one node, out of turn; tell whether it was applied."""
-        turn = next(turn for turn in self.turns if turn.rule is rule)
+        progress = next(each for each in self.progress if each.rule is rule)
         self.made = set()
-        self.observer.turn_started(self.round, rule, 1)
-        applied = self._rewrite_at(turn, root)
-        self.observer.turn_ended(rule, int(applied))
-        return applied
+        with self._announced(rule, 1):
+            return self._rewrite_at(progress, root)
 
-    def _rewrite_at(self, turn: Turn, root: Node) -> bool:
-        rule = turn.rule
+    def _rewrite_at(self, progress: RuleProgress, root: Node) -> bool:
+        rule = progress.rule
         key = (rule.qualified_name, root)
         self.refused.pop(key, None)
         first: Rejection | None = None
         was = (root, root.outputs)
         try:
             for match in self._matches(rule, root):
-                outcome = self._attempt(turn, match)
+                outcome = self._attempt(progress, match)
                 if isinstance(outcome, Change):
                     self._note(Application(self.applied + 1, self.round, was, outcome), outcome)
                     return True
@@ -1470,7 +1417,8 @@ class RewriteDriver:
             first = Rejection(rule, root, "budget", error.message, root)
         if first is not None:
             self.refused[key] = first
-            self.observer.refused(first)
+            for observer in self.observers:
+                observer.refused(first)
         return False
 
     def _matches(self, rule: RewriteRule, root: Node) -> Iterator[Match]:
@@ -1484,21 +1432,21 @@ class RewriteDriver:
             if match is not None:
                 yield match
 
-    def _attempt(self, turn: Turn, match: Match) -> Change | Rejection | None:
-        rule = turn.rule
+    def _attempt(self, progress: RuleProgress, match: Match) -> Change | Rejection | None:
+        rule = progress.rule
         if rule.once and not self.made.isdisjoint(match.nodes):
             return None
         if not rule.is_nodewise:
             verdict = judge(match)
             if isinstance(verdict, Rejection):
                 return verdict
-        draft = draft_replacement(match, turn.function)
+        draft = draft_replacement(match, progress.function)
         if not isinstance(draft, Draft):
             return draft
-        if not self.observer.wants(match):
+        if not all(observer.wants(match) for observer in self.observers):
             return None
         self.loops.note(match, draft)
-        outcome = replace_match(match, draft, self.names, self.worklist)
+        outcome = replace_match(match, draft, self.names, self.functions, self.worklist)
         if isinstance(outcome, Change):
             self.made.update(outcome.added)
             self.loops.note_birth(match, outcome.added)
@@ -1508,11 +1456,12 @@ class RewriteDriver:
         self.applied += 1
         rule = change.match.rule
         self.counts[rule.qualified_name] += 1
-        self.observer.applied(application)
+        for observer in self.observers:
+            observer.applied(application)
         self.loops.check(rule.qualified_name, self.counts[rule.qualified_name])
 
 
-# Apply rewrite rules until nothing changes: the front of the driver.
+# The way in: apply rules until nothing changes.
 
 
 class Rewriting(NamedTuple):
@@ -1543,20 +1492,20 @@ class Restriction(NamedTuple):
     node: str = ""
 
     def covers(self, rule: RewriteRule, root: Node) -> bool:
-        """Tell whether it speaks of *rule* at *root*."""
+        """Tell whether it is about *rule* at *root*."""
         if self.rule not in ("", rule.name, rule.qualified_name):
             return False
         names = [root.name, *(output.name for output in root.outputs if output is not None)]
         return not self.node or self.node in names
 
 
-class Narrowed(RewriteObserver):
+class RestrictingObserver(RewriteObserver):
     """Keeps a log, and restricts where rules are tried and how often they are applied.
 
     Args:
         only: If not empty, nothing else is tried.
         skip: What is not tried.
-        limit: After so many applications no more is done; None for no limit.
+        limit: After how many applications the rewrite ends; None for no limit.
     """
 
     def __init__(
@@ -1589,7 +1538,7 @@ class Narrowed(RewriteObserver):
 def rewrite(
     model: Model,
     rules: Sequence[RewriteRule],
-    observer: Narrowed | None = None,
+    observer: RestrictingObserver | None = None,
     *,
     watchers: Sequence[RewriteObserver] = (),
     most: int | None = None,
@@ -1599,26 +1548,24 @@ def rewrite(
     Args:
         model: The model.
         rules: The rules; those listed first have their turn first in every round.
-        observer: Who keeps the log, and may narrow what is done.
-        watchers: Who else is told; they may end it.
-        most: After so many applications a rule is taken to have no end; None: ten times as many
-            as the model has nodes, and some.
+        observer: Keeps the log, and may restrict what is done.
+        watchers: Other observers; they may end the rewrite.
+        most: How often a rule may be applied; None for a limit that fits the size of the model.
 
     Raises:
-        RewriteLimitError: They would go on without an end; names the rules.
+        RewriteLimitError: They would go on without an end; the message names the rules.
     """
-    observer = observer or Narrowed()
-    told = Observers([observer, *watchers]) if watchers else observer
-    driver = RewriteDriver(model, rules, told, LoopDetector(model, most))
+    observer = observer or RestrictingObserver()
+    driver = RewriteDriver(model, rules, [observer, *watchers], LoopDetector(model, most))
     rounds = driver.run()
     return Rewriting(driver.counts, rounds, driver.remaining(), tuple(observer.log))
 
 
-# Do again what a plan lists, in its order, and nothing else.
+# Do what a plan lists, in its order, and nothing else.
 #
-# The driver takes its turns as it would anyway, and rules are tried wherever they would be, so that
-# whatever they remember is the same; but nothing is done that is not the next entry of the plan.
-# What the driver does not come to by itself, because the plan was edited, is tried out of turn.
+# The driver tries the same rules at the same nodes as without a plan, so that rules with a memory
+# remember the same. But it applies nothing other than the next entry of the plan. An entry that the
+# driver does not come to, because the plan was edited, is tried out of turn.
 
 
 class Missing(NamedTuple):
@@ -1632,7 +1579,7 @@ class Replayed(NamedTuple):
     """What a plan did to a model.
 
     Attributes:
-        rewriting: What was done; matches that the plan does not list count as neither.
+        rewriting: What was done; it says nothing of matches that the plan does not list.
         missing: The entries that did not fit.
     """
 
@@ -1655,23 +1602,22 @@ def replay(
         rules: The rules that the entries name, and others.
         entries: What to do.
         skip_missing: Whether to go on after an entry that does not fit.
-        watchers: Who is told, and may end it.
+        watchers: Other observers; they may end the rewrite.
 
     Raises:
         RewriteLimitError: The entries undo each other again and again.
     """
     guide = _Guide(entries)
-    told = Observers([guide, *watchers])
-    driver = RewriteDriver(model, rules, told, LoopDetector(model))
+    driver = RewriteDriver(model, rules, [guide, *watchers], LoopDetector(model))
     return _Replay(driver, guide, skip_missing=skip_missing).run()
 
 
-class _Guide(Narrowed):
-    """Lets happen what is next in a plan.
+class _Guide(RestrictingObserver):
+    """Admits nothing but the next entry of a plan.
 
     Attributes:
-        position: How many entries are behind.
-        rejection: What was last said against the next one.
+        position: How many entries are done or given up.
+        rejection: Why the next one was last refused.
     """
 
     def __init__(self, entries: Sequence[PlanEntry]) -> None:
@@ -1712,9 +1658,9 @@ class _Replay:
         self.driver = driver
         self.guide = guide
         self.skip_missing = skip_missing
-        self.rules = {turn.rule.qualified_name: turn.rule for turn in driver.turns}
+        self.rules = {each.rule.qualified_name: each.rule for each in driver.progress}
         self.missing: list[Missing] = []
-        self.learned: set[int] = set()
+        self.inferred_at: set[int] = set()
 
     def run(self) -> Replayed:
         """Go through the plan."""
@@ -1724,9 +1670,9 @@ class _Replay:
             if self.is_over:
                 break
             self.driver.round += 1
-            if self._step_out_of_turn():
+            if self._apply_out_of_turn():
                 rounds += 1
-            elif not self._learn() and not self._give_up():
+            elif not self._infer_again() and not self._give_up():
                 break
         done = Rewriting(self.driver.counts, rounds, (), tuple(self.guide.log))
         return Replayed(done, tuple(self.missing))
@@ -1734,27 +1680,27 @@ class _Replay:
     @property
     def is_over(self) -> bool:
         """Whether the plan is done, or somebody wants no more."""
-        return self.driver.observer.is_over
+        return self.driver.is_over
 
-    def _step_out_of_turn(self) -> bool:
-        """Do what is next, and what follows as far as it fits; tell whether anything was done."""
+    def _apply_out_of_turn(self) -> bool:
+        """Apply the next entries as far as they fit; tell whether one did."""
         before = self.guide.position
         while not self.is_over and not self._try(self.guide.next):
             pass
         return self.guide.position > before
 
-    def _learn(self) -> bool:
+    def _infer_again(self) -> bool:
         """Infer types again, and let rules forget; once for each entry that does not fit.
 
-        A rule may remember what was done in its name and is not in the plan.
+        A rule may remember something that is not in the plan.
 
         Returns:
-            Whether that was not tried before.
+            Whether this was the first time for the entry.
         """
-        is_new = self.guide.position not in self.learned
-        self.learned.add(self.guide.position)
+        is_new = self.guide.position not in self.inferred_at
+        self.inferred_at.add(self.guide.position)
         if is_new:
-            self.driver.learn()
+            self.driver.infer_again()
             self.driver.model.forget()
         return is_new
 
@@ -1787,7 +1733,7 @@ class _Replay:
 
 
 def _find(graph: Graph, entry: PlanEntry) -> tuple[Node | None, str]:
-    """Return the node that *entry* speaks of; or None, and why there is none."""
+    """Return the node that *entry* is about; or None, and why there is none."""
     value = graph.values.get(entry.output)
     if value is None:
         return None, f"{entry.output!r} does not exist there"

@@ -1,11 +1,15 @@
-"""The only code that edits a graph: every edit keeps order, names and use-lists true."""
+"""The only code that edits a graph: every edit keeps order, names and use-lists true.
+
+What several passes need for that is here, too: free names, walks, orders, bodies of functions.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import heapq
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dplcli.errors import InvalidGraphError, PassError
-from dplcli.ir import Node, TensorType, Value
+from dplcli.ir import Graph, Node, Tensor, TensorType, Value
 from dplcli.ir.model import (
     FIRST_IR_WITH_PLAIN_INITIALIZERS,
     NO_ATTRIBUTES,
@@ -15,9 +19,174 @@ from dplcli.ir.model import (
 from dplcli.ir.traversal import captured_values, enclosing_node, is_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from dplcli.ir import Attribute, Graph, Model, Tensor
+    from dplcli.ir import Attribute, Function, Model
+
+
+# What passes have in common: free names, walks, orders, equal data.
+
+
+Item = TypeVar("Item", bound="Hashable")
+
+_SHORT_DATA = 64
+"""Most elements of a tensor that is told from others by its data."""
+
+_PLAIN_KINDS = frozenset({"int", "ints", "string", "strings", "float", "floats"})
+
+
+def unique(name: str, is_used: Callable[[str], bool]) -> str:
+    """Return *name*, or the first of ``name_1``, ``name_2``, … that is not used."""
+    if not is_used(name):
+        return name
+    number = 1
+    while is_used(f"{name}_{number}"):
+        number += 1
+    return f"{name}_{number}"
+
+
+def claim(name: str, used: set[str]) -> str:
+    """Return *name*, or with a number behind it if it is one of *used*, and add it to them."""
+    found = unique(name, used.__contains__)
+    used.add(found)
+    return found
+
+
+def reachable(starts: Iterable[Item], near: Callable[[Item], Iterable[Item]]) -> set[Item]:
+    """Return *starts*, what is *near* to them, what is near to that, and so on."""
+    found = set(starts)
+    pending = list(found)
+    while pending:
+        fresh = [item for item in dict.fromkeys(near(pending.pop())) if item not in found]
+        found.update(fresh)
+        pending += fresh
+    return found
+
+
+def in_order(
+    needs: Mapping[Item, Iterable[Item]], rank: Mapping[Item, tuple[int, ...]]
+) -> list[Item]:
+    """Sort items so that each follows what it needs.
+
+    Args:
+        needs: By item, the others that it needs, each once.
+        rank: Of the items that may be next, the lowest comes; no two are of the same rank.
+    """
+    users: dict[Item, list[Item]] = {item: [] for item in needs}
+    missing = dict.fromkeys(needs, 0)
+    for item, needed in needs.items():
+        for other in needed:
+            users[other].append(item)
+            missing[item] += 1
+    at = {rank[item]: item for item in needs}
+    ready = [rank[item] for item, count in missing.items() if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        order.append(at[heapq.heappop(ready)])
+        for user in users[order[-1]]:
+            missing[user] -= 1
+            if not missing[user]:
+                heapq.heappush(ready, rank[user])
+    return order
+
+
+def outwards(graph: Graph) -> Iterator[Graph]:
+    """Iterate over *graph* and those round it, the outermost last."""
+    while True:
+        yield graph
+        if graph.owner is None:
+            return
+        graph = graph.owner.graph
+
+
+def callees_in(body: Graph) -> list[Function]:
+    """List the functions that are called in *body*, each once."""
+    found = dict.fromkeys(called_function(node) for graph in body.and_inner() for node in graph)
+    return [callee for callee in found if callee is not None]
+
+
+def data_key(tensor: object) -> tuple[Hashable, ...] | None:
+    """Return what short tensors of equal data share; None if it is long, or in another file."""
+    if not isinstance(tensor, Tensor) or tensor.is_external or tensor.size > _SHORT_DATA:
+        return None
+    data = tensor.numpy()
+    content = repr(data.tolist()) if data.dtype == object else data.tobytes()
+    return (tensor.dtype, tensor.shape, content)
+
+
+def fingerprint(attribute: Attribute) -> Hashable:
+    """Return what attributes of equal value share; of graphs and long tensors, their identity."""
+    if attribute.ref:
+        return (attribute.kind, "ref", attribute.ref)
+    value = attribute.value
+    if attribute.kind in _PLAIN_KINDS:
+        return (attribute.kind, repr(value))
+    return (attribute.kind, data_key(value) or str(id(value)))
+
+
+class BodyWriter:
+    """Writes the body of a new function: inputs first, then one node after the other.
+
+    Args:
+        model: The model that gets the function.
+        name: The body's name.
+        imports: The opsets of its operators.
+
+    Attributes:
+        graph: The body.
+    """
+
+    def __init__(self, model: Model, name: str, imports: Mapping[str, int]) -> None:
+        self.graph = Graph(model, dict(imports))
+        self.graph.name = name
+        self.graph.modified = True
+        self._numbers: dict[str, int] = {}
+
+    def value(self, wanted: str, node: Node | None = None, index: int = 0) -> Value:
+        """Define a value under the name *wanted*, or with a number behind it."""
+        name = wanted
+        while name in self.graph.values:
+            number = self._numbers[wanted] = self._numbers.get(wanted, 0) + 1
+            name = f"{wanted}_{number}"
+        value = self.graph.values[name] = Value(name, self.graph, node, index)
+        return value
+
+    def add_input(self, wanted: str) -> Value:
+        """Define an input."""
+        value = self.value(wanted)
+        value.is_graph_input = True
+        self.graph.inputs.append(value)
+        return value
+
+    def add_node(
+        self,
+        operator: tuple[str, str, str],
+        name: str,
+        inputs: Iterable[Value | None],
+        attributes: Mapping[str, Attribute],
+        outputs: Iterable[str],
+    ) -> Node:
+        """Append a node.
+
+        Args:
+            operator: Domain, operator and overload.
+            name: The node's name.
+            inputs: What it reads.
+            attributes: Its attributes.
+            outputs: The names wanted for what it makes, "" for an output that is omitted.
+        """
+        domain, op_type, overload = operator
+        node = Node(self.graph, op_type, domain, name)
+        node.overload = overload
+        node.attributes = attributes
+        node.inputs = tuple(inputs)
+        record_uses(node)
+        node.outputs = tuple(
+            [self.value(out, node, index) if out else None for index, out in enumerate(outputs)]
+        )
+        self.graph.append(node)
+        return node
 
 
 # The IR version that a model must have for what passes put into it.
@@ -168,10 +337,8 @@ class GraphRewriter:
             inputs = list(node.inputs)
             inputs[slot] = new
             node.rewire(inputs)
-            graph: Graph | None = node.graph
-            while graph is not None:
+            for graph in outwards(node.graph):
                 graph.modified = True
-                graph = None if graph.owner is None else graph.owner.graph
         self.graph.model.note_edit()
         if self.listener is not None:
             for node, _slot in uses:

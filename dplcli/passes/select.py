@@ -30,7 +30,13 @@ from dplcli.ir.traversal import (
     path_through_outside,
     users,
 )
-from dplcli.passes.records import call_of_written, is_for_target, is_written
+from dplcli.passes.records import (
+    call_of_written,
+    is_constant_node,
+    is_for_target,
+    is_written,
+)
+from dplcli.passes.rewriter import outwards
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -77,7 +83,7 @@ def _names(rule: Rule, function: Function) -> bool:
 
 @dataclass
 class Taken:
-    """The matches taken so far, as far as a further one must mind them.
+    """What a further match must know of the matches taken so far.
 
     Attributes:
         claimed: By node, the match whose call takes its place.
@@ -182,13 +188,8 @@ def _ambiguous_input(node: Node) -> Value | None:
     """
     read = [value for value in node.inputs if value is not None]
     read += [origin for value in read if (origin := behind_identities(value)) is not value]
-    graph: Graph | None = node.graph if node.graph.owner is not None else None
-    while graph is not None:
-        for value in read:
-            if graph.values.get(value.name, value) is not value:
-                return value
-        graph = None if graph.owner is None else graph.owner.graph
-    return None
+    graphs = outwards(node.graph) if node.graph.owner is not None else ()
+    return next((v for graph in graphs for v in read if graph.values.get(v.name, v) is not v), None)
 
 
 def escaping_values(match: Match, taken: Taken) -> list[Value]:
@@ -322,10 +323,9 @@ def _leads_into(value: Value, match: Match, taken: Taken) -> bool:
 
 
 def is_wide(match: Match) -> bool:
-    """Tell whether values leave *match* from elsewhere than its last node.
+    """Tell whether a node other than the last one makes a value that leaves *match*.
 
-    Only such matches can form a cycle with the rest: in others every node leads to the one that
-    values leave from.
+    Only such matches can form a cycle with the rest. In others every node leads to the last one.
     """
     last = match.nodes[-1]
     if len(match.outputs) == 1 and not match.escaping:
@@ -360,10 +360,10 @@ def replaced_nodes(match: Match) -> Sequence[Node]:
 
 # Decide which matches of a list of rules are taken, and say why the others are not.
 #
-# Rules in listed order over the whole model, earlier wins everywhere. Within a rule, consumers
-# before producers (Relay's ``pattern.partition``), or producers first with absorption (Relax's
-# ``FuseOpsByPattern``), as the rule says. A match that is refused leaves its nodes free, and
-# another way to match at the same root is tried before the root is given up.
+# Each rule is tried over the whole model, in listed order, so earlier ones win. Within a rule,
+# consumers come before producers (Relay's ``pattern.partition``), or producers come first and are
+# absorbed (Relax's ``FuseOpsByPattern``), as the rule says. A match that is refused leaves its
+# nodes free; other ways to match at the same root are tried before the root is given up.
 
 
 _MANY_RULES = 24
@@ -405,10 +405,11 @@ def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
     selector = _Selector(selection)
     by_edges = len(rules) >= _MANY_RULES
     for rule in rules:
-        selector.begin(rule)
+        selection.candidates[rule.qualified_name] = 0
         for index in indexes:
             if rule.holds_for(index.graph):
-                selector.select(index.candidates(rule.matcher.program, by_edges=by_edges))
+                roots = index.candidates(rule.matcher.program, by_edges=by_edges)
+                selector.select(rule, roots)
     selector.try_again()
     claimed = selector.taken.claimed
     selection.refused = [item for item in selection.refused if item.root not in claimed]
@@ -444,15 +445,8 @@ class _Selector:
         self.selection = selection
         self.taken = Taken()
         self.absorbed: set[int] = set()
-        self.rule: Rule | None = None
 
-    def begin(self, rule: Rule) -> None:
-        self.rule = rule
-        self.selection.candidates[rule.qualified_name] = 0
-
-    def select(self, roots: Sequence[Node]) -> None:
-        rule = self.rule
-        assert rule is not None  # noqa: S101  # see begin
+    def select(self, rule: Rule, roots: Sequence[Node]) -> None:
         self.selection.candidates[rule.qualified_name] += len(roots)
         absorbs = rule.order == "program"
         claimed = self.taken.claimed
@@ -476,7 +470,7 @@ class _Selector:
                     self._select_at(item.root, item.rule)
 
     def _select_at(self, root: Node, rule: Rule) -> Rejection | None:
-        """Take the first match at *root* that may be taken; say why not if none may."""
+        """Take the first match at *root* that may be taken; if none may, say why."""
         first: Rejection | None = None
         try:
             claimed = self.taken.claimed
@@ -566,6 +560,11 @@ class Share(NamedTuple):
     inside: Work
     whole: Work
 
+    def add(self, cost: int | None, count: int, *, is_inside: bool) -> None:
+        """Count more nodes that cost the same."""
+        for work in (self.whole, self.inside) if is_inside else (self.whole,):
+            work.add(cost, count)
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -595,10 +594,10 @@ class Coverage:
         by_op: The nodes by operator.
         by_target: What is inside, by target.
         left_out: What is not, biggest first.
-        symbols: The dimensions of inputs that are not known: what makes costs unknown.
+        symbols: The dimensions of inputs that are not known, on which unknown costs depend.
         problem: Why shape inference found nothing, or not all, or "".
         sizes: The dimensions of inputs that were counted with.
-        chosen: Those of them that nobody asked for: the check chose them.
+        chosen: Those of them that the check chose because nobody gave them.
     """
 
     total: Share
@@ -609,16 +608,6 @@ class Coverage:
     problem: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
     chosen: tuple[str, ...] = ()
-
-
-@dataclass
-class _Tally:
-    """Counts under way."""
-
-    total: Share = field(default_factory=lambda: Share(Work(), Work()))
-    by_op: dict[str, Share] = field(default_factory=dict)
-    by_target: dict[str, Work] = field(default_factory=dict)
-    left_out: dict[tuple[str, str, str, str], LeftOut] = field(default_factory=dict)
 
 
 class GapCause(NamedTuple):
@@ -636,7 +625,7 @@ class GapCause(NamedTuple):
 
 
 def fates(model: Model, selection: Selection) -> list[str | GapCause]:
-    """Say of each node of *model* which target has it, or why none; before they are outlined.
+    """Say which target each node of *model* goes to, or why none; ask before they are outlined.
 
     Returns:
         One item for each node that :func:`measure` counts, in its order.
@@ -663,11 +652,8 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
 
 
 def _counted(graphs: Iterable[Graph]) -> Iterator[Node]:
-    """Yield the nodes that do something: a Constant is data that stands in a node."""
-    for graph in graphs:
-        for node in graph:
-            if node.op_type != "Constant" or node.domain:
-                yield node
+    """Iterate over the nodes that do something: a Constant is data that stands in a node."""
+    return (node for graph in graphs for node in graph if not is_constant_node(node))
 
 
 def measure(
@@ -684,7 +670,10 @@ def measure(
         shapes: Tells the shape of a value.
         symbols: The dimensions of inputs whose sizes are not known.
     """
-    tally = _Tally()
+    total = Share(Work(), Work())
+    by_op: dict[str, Share] = {}
+    by_target: dict[str, Work] = {}
+    left_out: dict[tuple[str, ...], LeftOut] = {}
     alike: dict[tuple[str, str, str | GapCause, int | None], int] = {}
     graphs = matchable_graphs(model)
     runs = _runs_of(model)
@@ -697,11 +686,18 @@ def measure(
         alike[key] = alike.get(key, 0) + 1
     for (domain, op_type, fate, cost), count in alike.items():
         op = f"{domain}.{op_type}" if domain else op_type
-        _count(tally, op, fate if isinstance(fate, str) else None, cost, count)
-        if isinstance(fate, GapCause):
-            _leave_out(tally, op, fate, cost, count)
-    left = sorted(tally.left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))
-    return Coverage(tally.total, tally.by_op, tally.by_target, tuple(left), symbols)
+        for share in (total, by_op.setdefault(op, Share(Work(), Work()))):
+            share.add(cost, count, is_inside=isinstance(fate, str))
+        if isinstance(fate, str):
+            by_target.setdefault(fate, Work()).add(cost, count)
+            continue
+        # of several refusals by one rule the first speaks for all
+        rule, stage, reason = fate
+        first = LeftOut(op, reason, rule, stage, Work())
+        cause = (op, rule, stage, "" if rule else reason)
+        left_out.setdefault(cause, first).work.add(cost, count)
+    left = sorted(left_out.values(), key=partial(_weight, by_nodes=bool(symbols)))
+    return Coverage(total, by_op, by_target, tuple(left), symbols)
 
 
 def _runs_of(model: Model) -> dict[Graph, int]:
@@ -718,26 +714,14 @@ def _runs_of(model: Model) -> dict[Graph, int]:
 
 
 def _outermost(graph: Graph) -> Graph:
-    while graph.owner is not None:
-        graph = graph.owner.graph
-    return graph
+    *_, outermost = outwards(graph)
+    return outermost
 
 
 def _cost_of(node: Node, shapes: Shapes, bodies: Container[Graph]) -> int | None:
     """Estimate what *node* computes; what a call costs is counted inside the function."""
     function = called_function(node)
     return 0 if function is not None and function.body in bodies else flops(node, shapes)
-
-
-def _count(tally: _Tally, op: str, target: str | None, cost: int | None, count: int) -> None:
-    """Count *count* nodes of one operator that cost the same; without a target they are outside."""
-    of_op = tally.by_op.setdefault(op, Share(Work(), Work()))
-    for share in (of_op, tally.total):
-        share.whole.add(cost, count)
-        if target is not None:
-            share.inside.add(cost, count)
-    if target is not None:
-        tally.by_target.setdefault(target, Work()).add(cost, count)
 
 
 def _targets(selection: Selection) -> dict[Node, str]:
@@ -749,15 +733,6 @@ def _target_before(node: Node) -> str | None:
     """Return the target that a call was outlined for before; None if *node* is no such call."""
     function = call_of_written(node)
     return function.domain if function is not None and is_for_target(function) else None
-
-
-def _leave_out(tally: _Tally, op: str, cause: GapCause, cost: int | None, count: int) -> None:
-    """Count *count* nodes that were left out; of several refusals by one rule the first speaks."""
-    rule, stage, reason = cause
-    key = (op, rule, stage, "" if rule else reason)
-    if key not in tally.left_out:
-        tally.left_out[key] = LeftOut(op, reason, rule, stage, Work())
-    tally.left_out[key].work.add(cost, count)
 
 
 def _weight(item: LeftOut, *, by_nodes: bool) -> tuple[object, ...]:

@@ -24,7 +24,7 @@ from dplcli.onnx_io import (
     written_size,
 )
 from dplcli.outcomes import RewriteOutcome, Verdict
-from dplcli.passes.rewrite import Narrowed, Restriction, list_nodes, replay
+from dplcli.passes.rewrite import RestrictingObserver, Restriction, list_nodes, replay
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import RuleSource, load_rewrites
@@ -209,7 +209,7 @@ class RewriteSettings(WriteSettings):
 # Where rules may be tried: ``RULE``, ``RULE@NODE`` or ``@NODE``, as users write it.
 
 
-class NotedRestrictions(Narrowed):
+class NotedRestrictions(RestrictingObserver):
     """Restrictions that remember which of them said something."""
 
     def __init__(

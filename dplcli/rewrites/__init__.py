@@ -15,80 +15,36 @@ if TYPE_CHECKING:
     from dplcli.dpl.replacement import RewriteFunction
 
 
-_FUNCTIONS: dict[str, tuple[str, ...]] = {
-    "attention": (
-        "attention",
-        "attention_causal",
-        "attention_of_rows",
-        "attention_unmerged",
-        "attention_with_cache",
-        "finite_mask",
-        "onnxruntime_attention",
-        "onnxruntime_attention_with_cache",
-    ),
-    "normalization": (
-        "group_normalization",
-        "instance_normalization",
-        "layer_normalization",
-        "layer_normalization_of_rows",
-        "layer_normalization_of_rows_with_statistics",
-        "reduce_l1",
-        "reduce_l2",
-        "reduce_log_sum",
-        "reduce_log_sum_exp",
-        "reduce_sum_square",
-        "rms_normalization",
-    ),
-    "onnxruntime": (
-        "ort_dequantized_matmul",
-        "ort_dynamic_quantize_matmul",
-        "ort_embed_layer_normalization",
-        "ort_fused_conv",
-        "ort_fused_gemm",
-        "ort_fused_matmul_scale",
-        "ort_fused_matmul_transpose",
-        "ort_matmul_bias",
-        "ort_matmul_integer_to_float",
-        "ort_matmul_nbits",
-        "ort_qgemm",
-        "ort_qlinear_binary",
-        "ort_qlinear_concat",
-        "ort_qlinear_conv",
-        "ort_qlinear_matmul",
-        "ort_qlinear_unary",
-        "ort_qlinear_where",
-        "ort_skip_layer_normalization",
-        "ort_skip_simplified_layer_normalization",
-    ),
-    "rotary": ("double_later", "onnxruntime_rotary_embedding", "rotary_embedding"),
-    "simplification": (
-        "constants_to_initializers",
-        "drop_identity",
-        "drop_repeated",
-        "drop_reshaping",
-        "drop_unread",
-        "drop_zero_states",
-        "fix_reshape_targets",
-        "fold_constants",
-        "merge_casts",
-        "merge_clips",
-        "merge_common",
-        "merge_concats",
-        "merge_initializers",
-        "merge_reshapes",
-        "merge_slices_into_split",
-        "merge_transposes",
-        "pad_into_average_pool",
-        "pad_into_conv",
-        "pad_into_max_pool",
-        "resolve_cast_like",
-        "reuse_shape_arithmetic",
-        "transpose_into_gemm",
-    ),
+_FUNCTIONS = {
+    "attention": """
+        attention attention_causal attention_of_rows attention_unmerged attention_with_cache
+        finite_mask onnxruntime_attention onnxruntime_attention_with_cache
+    """,
+    "normalization": """
+        group_normalization instance_normalization layer_normalization
+        layer_normalization_of_rows layer_normalization_of_rows_with_statistics reduce_l1
+        reduce_l2 reduce_log_sum reduce_log_sum_exp reduce_sum_square rms_normalization
+    """,
+    "onnxruntime": """
+        ort_dequantized_matmul ort_dynamic_quantize_matmul ort_embed_layer_normalization
+        ort_fused_conv ort_fused_gemm ort_fused_matmul_scale ort_fused_matmul_transpose
+        ort_matmul_bias ort_matmul_integer_to_float ort_matmul_nbits ort_qgemm
+        ort_qlinear_binary ort_qlinear_concat ort_qlinear_conv ort_qlinear_matmul
+        ort_qlinear_unary ort_qlinear_where ort_skip_layer_normalization
+        ort_skip_simplified_layer_normalization
+    """,
+    "rotary": "double_later onnxruntime_rotary_embedding rotary_embedding",
+    "simplification": """
+        constants_to_initializers drop_identity drop_repeated drop_reshaping drop_unread
+        drop_zero_states fix_reshape_targets fold_constants merge_casts merge_clips merge_common
+        merge_concats merge_initializers merge_reshapes merge_slices_into_split merge_transposes
+        pad_into_average_pool pad_into_conv pad_into_max_pool resolve_cast_like
+        reuse_shape_arithmetic transpose_into_gemm
+    """,
 }
 """The functions of each module."""
 
-_MODULES = {name: module for module, names in _FUNCTIONS.items() for name in names}
+_MODULES = {name: module for module, names in _FUNCTIONS.items() for name in names.split()}
 
 
 def find_transform(name: str) -> RewriteFunction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -15,13 +15,24 @@ from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import DTYPE_CODES
 from dplcli.rewrites.operands import (
     Followed,
+    MisfitError,
+    array_of,
+    dtype_of,
+    fill_of,
     follow,
+    input_of,
+    item_of,
     length_of,
     merged_heads,
+    node_called,
+    node_of,
     number_of,
+    refuse,
     remade,
+    source_of,
     split_heads,
     ungrouped,
+    value_called,
 )
 from dplcli.shapes import Term, described, items_of, shape_of
 from dplcli.shapes.terms import add, divide, multiply, negative
@@ -45,6 +56,7 @@ if TYPE_CHECKING:
 _MATRIX = 2
 _MOST_STEPS = 8
 _IDLE = frozenset({"Cast", "CastLike", "Expand"})
+_SIGNS = {"Less": "<", "LessOrEqual": "<=", "Greater": ">", "GreaterOrEqual": ">="}
 
 
 def causal_offset(term: Value, scores: Dims) -> Number | None:
@@ -54,14 +66,13 @@ def causal_offset(term: Value, scores: Dims) -> Number | None:
     """
     if shape_of(term) is None or _rows_and_columns(shape_of(term)) != scores[-2:]:
         return None
-    known = term.known_type()
-    if known is not None and known.dtype == "bool":
-        return _offset_of_choice(term, False, scores)  # noqa: FBT003  # not negated
-    constant = _array(term)
+    if dtype_of(term) == "bool":
+        return _offset_of_choice(KeyChoice(term), scores)
+    constant = _matrix(term)
     if constant is not None:
         return _offset_of(constant, 0.0, -np.inf)
-    chosen = _chosen(term)
-    return None if chosen is None else _offset_of_choice(*chosen, scores)
+    choice = _chosen(_behind_idle(term))
+    return None if choice is None else _offset_of_choice(choice, scores)
 
 
 def _rows_and_columns(shape: Dims | None) -> Dims | None:
@@ -71,24 +82,20 @@ def _rows_and_columns(shape: Dims | None) -> Dims | None:
     return shape[-2:]
 
 
-def _array(value: Value) -> NDArray[Any] | None:
+def _matrix(value: Value) -> NDArray[Any] | None:
     """Return the data of a constant matrix, conversions of its type undone."""
-    tensor = _behind_idle(value).constant
-    if tensor is None or tensor.is_external:
-        return None
-    data = tensor.numpy()
-    return data.reshape(data.shape[-2:]) if data.ndim >= _MATRIX else None
+    data = array_of(_behind_idle(value))
+    return data.reshape(data.shape[-2:]) if data is not None and data.ndim >= _MATRIX else None
 
 
 def _behind_idle(value: Value) -> Value:
     """Look through conversions and what repeats along leading axes."""
     value = behind_identities(value)
-    node = value.producer
-    while node is not None and node.op_type in _IDLE and not node.domain and node.inputs[0]:
-        source = behind_identities(node.inputs[0])
-        if shape_of(source) is None or shape_of(source) != shape_of(value):
+    shape = shape_of(value)
+    while shape is not None and (source := source_of(value, *_IDLE)) is not None:
+        if shape_of(source) != shape:
             break
-        value, node = source, source.producer
+        value = source
     return value
 
 
@@ -104,31 +111,20 @@ def _offset_of(data: NDArray[Any], low: object, high: object) -> int | None:
     return offset if fits and is_shown else None
 
 
-def _chosen(term: Value) -> tuple[Value, bool] | None:
-    """Return the condition of ``Where(keep, 0, -inf)``, and whether it is the other way round."""
-    node = _behind_idle(term).producer
-    if node is None or node.op_type != "Where" or node.domain or node.inputs[0] is None:
-        return None
-    numbers = (number_of(node.inputs[1]), number_of(node.inputs[2]))
-    if numbers not in {(0.0, -np.inf), (-np.inf, 0.0)}:
-        return None
-    return behind_identities(node.inputs[0]), numbers[0] != 0
-
-
-def _offset_of_choice(keep: Value, is_negated: bool, scores: Dims) -> Number | None:  # noqa: FBT001  # unpacked
+def _offset_of_choice(choice: KeyChoice, scores: Dims) -> Number | None:
+    keep, is_negated, _ = choice
     if _rows_and_columns(shape_of(keep)) != scores[-2:]:
         return None
-    data = _array(keep)
+    data = _matrix(keep)
     if data is not None and data.dtype == np.bool_:
         return _offset_of(data, not is_negated, is_negated)
-    node = _behind_idle(keep).producer
-    if node is None or node.domain:
-        return None
-    if node.op_type == "Not" and node.inputs[0] is not None:
-        return _offset_of_choice(behind_identities(node.inputs[0]), not is_negated, scores)
-    if node.op_type == "Trilu":
+    made = _behind_idle(keep)
+    if (negated := source_of(made, "Not")) is not None:
+        return _offset_of_choice(KeyChoice(negated, not is_negated), scores)
+    if (node := node_of(made, "Trilu")) is not None:
         return None if is_negated else _offset_of_triangle(node)
-    return _offset_of_comparison(node, is_negated=is_negated)
+    node = node_of(made, *_SIGNS)
+    return None if node is None else _offset_of_comparison(node, is_negated=is_negated)
 
 
 def _offset_of_triangle(node: Node) -> Number | None:
@@ -138,27 +134,19 @@ def _offset_of_triangle(node: Node) -> Number | None:
         return None
     if not _is_all_true(node.inputs[0]):
         return None
-    if len(node.inputs) == 1 or node.inputs[1] is None:
-        return 0
-    shift = items_of(node.inputs[1])
-    return None if shift is None or shift.size != 1 else shift.reshape(-1)[0]
+    shift = input_of(node, 1)
+    return 0 if shift is None else _whole(shift)
 
 
 def _is_all_true(value: Value) -> bool:
-    node = behind_identities(value).producer
-    while node is not None and not node.domain and node.op_type in {"Cast", "Expand"}:
-        if node.inputs[0] is None:
-            return False
-        value = behind_identities(node.inputs[0])
-        node = value.producer
-    tensor = value.constant
-    if tensor is not None:
-        return not tensor.is_external and bool(np.all(tensor.numpy() == 1))
-    if node is None or node.op_type != "ConstantOfShape" or node.domain:
-        return False
-    filler = attribute_of(node, "value")
-    data = None if filler is None or filler.ref else filler.value
-    return hasattr(data, "numpy") and bool(np.all(data.numpy() == 1))
+    value = behind_identities(value)
+    while (source := source_of(value, "Cast", "Expand")) is not None:
+        value = source
+    data = array_of(value)
+    if data is None:
+        fill = fill_of(value)
+        data = fill.numpy() if isinstance(fill, Tensor) else None
+    return data is not None and bool(np.all(data == 1))
 
 
 def _offset_of_comparison(node: Node, *, is_negated: bool) -> Number | None:
@@ -169,11 +157,7 @@ def _offset_of_comparison(node: Node, *, is_negated: bool) -> Number | None:
     if first is None or second is None or {first[0], second[0]} != {"rows", "columns"}:
         return None
     # keys that take part are those with: key <sign> query + offset
-    sign = {"Less": "<", "LessOrEqual": "<=", "Greater": ">", "GreaterOrEqual": ">="}.get(
-        node.op_type
-    )
-    if sign is None:
-        return None
+    sign = _SIGNS[node.op_type]
     if first[0] == "rows":
         sign = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[sign]
         first, second = second, first
@@ -235,8 +219,8 @@ def _start_of_count(value: Value) -> Number | None:
     items = items_of(value)
     if items is not None:
         return _start_of_items(items)
-    node = value.producer
-    if node is None or node.op_type != "Range" or node.domain:
+    node = node_of(value, "Range")
+    if node is None:
         return None
     start, _, step = node.inputs
     if start is None or step is None or _whole(step) != 1:
@@ -255,8 +239,7 @@ def _start_of_items(items: NDArray[Any]) -> Number | None:
 
 def _whole(value: Value) -> Number | None:
     """Return the only element of a tensor of whole numbers, if it is known."""
-    items = items_of(value)
-    item = None if items is None or items.size != 1 else items.reshape(-1)[0]
+    item = item_of(value)
     return item if isinstance(item, (int, Term)) and not isinstance(item, bool) else None
 
 
@@ -347,12 +330,11 @@ def holds_lowest(mask: Value) -> bool:
 
 def _raised(value: Value) -> NDArray[Any] | None:
     """Return the data of a constant, its lowest numbers raised; None if it has none such."""
-    tensor = behind_identities(value).constant
-    if tensor is None or tensor.is_external or tensor.dtype not in _FLOATS:
+    data = array_of(value)
+    if data is None or data.dtype.name not in _FLOATS:
         return None
-    data = tensor.numpy()
     found = is_lowest(data)
-    return np.where(found, above_lowest(tensor.dtype), data) if np.any(found) else None
+    return np.where(found, above_lowest(data.dtype.name), data) if np.any(found) else None
 
 
 def _ends_in_softmax(value: Value) -> bool:
@@ -401,7 +383,7 @@ class KeyChoice(NamedTuple):
     """
 
     keep: Value
-    is_negated: bool
+    is_negated: bool = False
     number: float = -np.inf
 
 
@@ -446,7 +428,7 @@ def read_mask(
 ) -> Mask:
     """Take apart what is added to scores, or chooses them.
 
-    A term that says nothing special when taken apart stays as it is.
+    A term stays as it is if its parts say no more than the whole.
 
     Args:
         terms: What is added, or boolean tensors that choose.
@@ -478,17 +460,12 @@ def read_mask(
 
 def _unconverted(term: Value, *, only_idle: bool = False) -> Value:
     """Look through conversions to another type, which do nothing to 0 and -inf, and idle Pads."""
-    node = term.producer
-    while node is not None and not node.domain and node.inputs and node.inputs[0] is not None:
-        source = behind_identities(node.inputs[0])
-        if node.op_type == "Pad":
-            is_passed = _pads_nothing(node)
-        else:
-            is_passed = node.op_type in {"Cast", "CastLike"}
-            is_passed = is_passed and not (only_idle and _known_dtype(source) != _known_dtype(term))
-        if not is_passed:
+    while (source := source_of(term, "Cast", "CastLike", "Pad")) is not None:
+        pad = node_of(term, "Pad")
+        is_kept = only_idle and dtype_of(source) != dtype_of(term)
+        if is_kept if pad is None else not _pads_nothing(pad):
             break
-        term, node = source, source.producer
+        term = source
     return term
 
 
@@ -498,11 +475,6 @@ def _pads_nothing(node: Node) -> bool:
     return pads is not None and all(type(pad) is int and pad == 0 for pad in pads)
 
 
-def _known_dtype(value: Value) -> str | None:
-    known = value.known_type()
-    return None if known is None else known.dtype
-
-
 def swallows_scores(number: float, dtype: str) -> bool:
     """Tell whether a score added to *number* vanishes, so that adding is replacing."""
     return number == -np.inf or number <= _SWALLOWS.get(dtype, -np.inf)
@@ -510,22 +482,20 @@ def swallows_scores(number: float, dtype: str) -> bool:
 
 def _is_zero(term: Value) -> bool:
     """Tell whether a term adds nothing."""
-    if _known_dtype(term) == "bool":
+    if dtype_of(term) == "bool":
         return False
-    if number_of(term) == 0:
+    if number_of(term) == 0 or (fill := fill_of(term)) == 0:
         return True
-    node = node_of(term, "ConstantOfShape")
-    filler = None if node is None else node.attributes.get("value")
-    if node is not None and filler is None:
-        return True
-    tensor = term.constant if filler is None or filler.ref else filler.value
-    return isinstance(tensor, Tensor) and not tensor.is_external and not np.any(tensor.numpy())
+    tensor = fill if isinstance(fill, Tensor) else term.constant
+    return tensor is not None and not tensor.is_external and not np.any(tensor.numpy())
 
 
 def _as_choice(term: Value) -> KeyChoice | None:
     """Read ``Where(keep, 0, -inf)``, ``Where(drop, -inf, 0)``, or a boolean mask."""
-    if _known_dtype(term) == "bool":
-        return KeyChoice(term, is_negated=False)
+    return KeyChoice(term) if dtype_of(term) == "bool" else _chosen(term)
+
+
+def _chosen(term: Value) -> KeyChoice | None:
     node = node_of(term, "Where")
     if node is None or node.inputs[0] is None:
         return None
@@ -636,7 +606,7 @@ def rows_and_columns(
         mask: The mask.
         shape: Its shape.
         scores: The shape of the scores.
-        owners: Values that have the dimension of the queries, and of the keys, and where.
+        owners: A value and an axis that is as long as there are queries, and one for the keys.
     """
     if shape[-2:] == scores[-2:]:
         return mask
@@ -646,12 +616,6 @@ def rows_and_columns(
     parts = [build.constant(np.ones(len(shape) - 2, np.int64))] if len(shape) > 2 else []  # noqa: PLR2004  # rows and columns
     lengths = [length_of(build, *owner) for owner in owners]
     return build.op("Expand", mask, build.op("Concat", *parts, *lengths, axis=0))
-
-
-def node_of(value: Value, op_type: str) -> Node | None:
-    """Return the standard node of that type that makes a value."""
-    node = value.producer
-    return node if node is not None and node.op_type == op_type and not node.domain else None
 
 
 # Turn attention that is written out into the standard operator Attention.
@@ -664,6 +628,10 @@ def node_of(value: Value, op_type: str) -> Node | None:
 
 
 _HEADS_RANK = 4
+_HEADS_FIRST = (0, 1, 2, 3)
+_LENGTHS_FIRST = (0, 2, 1, 3)
+_KEYS_HEADS_FIRST = (0, 1, 3, 2)
+_KEYS_LENGTHS_FIRST = (0, 3, 1, 2)
 
 
 @far_sighted
@@ -671,7 +639,7 @@ def attention(match: Match, build: GraphBuilder) -> Operand | Rejection:
     """Describe the operator Attention in the place of a match of the attention pattern."""
     try:
         parts = read_attention(match)
-    except NotAttentionError as error:
+    except MisfitError as error:
         return error.rejection(match)
     if parts.rank < _HEADS_RANK and not isinstance(parts.value.shape[-1], int):
         # onnx infers a size of 0 for the result then
@@ -694,17 +662,27 @@ def _heads_first_operands(
 ) -> tuple[Operand, Operand, Operand]:
     """Return queries, keys and values, heads before lengths."""
     if parts.rank < _HEADS_RANK:
-        straight, swapped = (0, 1, 2), (0, 2, 1)
-        return (
-            parts.query.build(build, straight),
-            parts.key.build(build, swapped),
-            parts.value.build(build, straight),
-        )
-    query = parts.query.build(build, (0, 1, 2, 3))
+        return _operands_without_heads(parts, build)
+    query = parts.query.build(build, _HEADS_FIRST)
     grouped = grouped_heads(parts)
     if grouped is not None:
         return query, grouped[0], grouped[1]
-    return query, parts.key.build(build, (0, 1, 3, 2)), parts.value.build(build, (0, 1, 2, 3))
+    return (
+        query,
+        parts.key.build(build, _KEYS_HEADS_FIRST),
+        parts.value.build(build, _HEADS_FIRST),
+    )
+
+
+def _operands_without_heads(
+    parts: AttentionParts, build: GraphBuilder
+) -> tuple[Operand, Operand, Operand]:
+    straight, swapped = (0, 1, 2), (0, 2, 1)
+    return (
+        parts.query.build(build, straight),
+        parts.key.build(build, swapped),
+        parts.value.build(build, straight),
+    )
 
 
 def _full_mask(
@@ -729,7 +707,6 @@ def _full_mask(
 # Make better use of an operator Attention: its own layouts, its own cache, its own masks.
 
 
-_LENGTHS_FIRST = (0, 2, 1, 3)
 _MASK = 3
 """Slot of the mask."""
 _PAST = 4
@@ -796,7 +773,7 @@ def attention_unmerged(match: Match, build: GraphBuilder) -> Operand | Rejection
     query_shape = shape_of(query)
     if query_shape is None or query_shape[2] != shape[2]:
         return match.reject("the result is not split as the queries are", at=query)
-    mask: Operand | None = _slot(node, _MASK)
+    mask: Operand | None = input_of(node, _MASK)
     own = shape_of(mask) if isinstance(mask, Value) else None
     if mask is not None and (own is None or (len(own) == _HEADS_RANK and own[0] != 1)):
         if own is None or not isinstance(shape[1], int):
@@ -808,15 +785,13 @@ def attention_unmerged(match: Match, build: GraphBuilder) -> Operand | Rejection
 
 def _unmerged(value: Value | None) -> Value | None:
     """Return x of ``Reshape(x, (batch * heads, length, size))``."""
-    node = None if value is None else node_of(value, "Reshape")
-    source = None if node is None else node.inputs[0]
+    source = source_of(value, "Reshape")
     if value is None or source is None:
         return None
     before, after = shape_of(source), shape_of(value)
     if before is None or after is None or len(before) != _HEADS_RANK:
         return None
-    merged = (multiply(before[0], before[1]), *before[2:])
-    return behind_identities(source) if after == merged else None
+    return source if after == (multiply(before[0], before[1]), *before[2:]) else None
 
 
 @far_sighted
@@ -829,36 +804,42 @@ def attention_with_cache(match: Match, build: GraphBuilder) -> Sequence[Operand]
     query, since with a cache these would be other keys. A mask that hides the keys after the
     query, counted from the end of the cache, becomes the attribute.
     """
-    node = match.node("a")
-    joints = [match.node("all_k"), match.node("all_v")]
+    node, query = match.node("a"), match.value("q")
     if node is None or len(node.inputs) > _PAST or len(node.outputs) > 1:
         return None
     causal = attribute_of(node, "is_causal")
-    if causal is None or causal.value != 0 or not all(map(joins_lengths, joints)):
+    appended = _appended(match, node)
+    if causal is None or causal.value != 0 or appended is None or query is None:
         return None
-    if not all(is_read_elsewhere(output, node) for output in match.outputs[1:]):
+    if len(shape_of(query) or ()) != _HEADS_RANK:
         return None
-    query, key, value, *past = (match.value(n) for n in ("q", "k", "v", "past_k", "past_v"))
-    shapes = [() if each is None else shape_of(each) or () for each in (query, key, value, *past)]
-    if {len(shape) for shape in shapes} != {_HEADS_RANK} or shapes[3][2] != shapes[4][2]:
-        return None
+    key, value, *past = appended
     scores = _scores(node)
-    stripped = None if scores is None else _without_causal(build, node, scores, shapes[3][2])
-    mask: Operand | None = _slot(node, _MASK) if stripped is None else stripped[0]
+    length = (shape_of(past[0]) or ())[2]
+    stripped = None if scores is None else _without_causal(build, node, scores, length)
+    mask: Operand | None = input_of(node, _MASK) if stripped is None else stripped[0]
     attributes = {**node.attributes, "is_causal": None if stripped is None else 1}
     made = build.node("Attention", "", (query, key, value, mask, *past), attributes, 3)
     return [DraftOutput(made, index) for index in range(3)]
 
 
-def joins_lengths(node: Node | None) -> bool:
-    """Tell whether a Concat joins along the lengths, heads being before them."""
-    axis = None if node is None else attribute_of(node, "axis")
-    return axis is not None and axis.value in {-2, 2}
+def _appended(match: Match, node: Node) -> list[Value] | None:
+    """Return the keys and values that are appended to a cache, and the cached ones.
 
-
-def is_read_elsewhere(value: Value, node: Node) -> bool:
-    """Tell whether somebody else than *node* reads a value: else it is no cache."""
-    return bool(value.returned_by) or any(user is not node for user, _ in value.iter_uses())
+    None unless both are joined along the lengths, heads being before them, and others than *node*
+    read what is joined: else it is no cache.
+    """
+    axes = [attribute_of(node_called(match, name), "axis") for name in ("all_k", "all_v")]
+    if any(axis is None or axis.value not in {-2, 2} for axis in axes):
+        return None
+    for joined in match.outputs[1:]:
+        if not joined.returned_by and all(user is node for user, _ in joined.iter_uses()):
+            return None
+    found = [value_called(match, name) for name in ("k", "v", "past_k", "past_v")]
+    shapes = [shape_of(value) or () for value in found]
+    if {len(shape) for shape in shapes} != {_HEADS_RANK} or shapes[2][2] != shapes[3][2]:
+        return None
+    return found
 
 
 @far_sighted
@@ -890,8 +871,8 @@ def _without_causal(
 
     None if it does not, or if what is left has no row for each query.
     """
-    mask = _slot(node, _MASK)
-    query = _slot(node, 0)
+    mask = input_of(node, _MASK)
+    query = input_of(node, 0)
     if mask is None or query is None:
         return None
     read = read_mask([mask], scores, past, split=True)
@@ -925,12 +906,8 @@ def _past_length(node: Node) -> Number:
     return 0 if shape is None else shape[2]
 
 
-def _slot(node: Node, slot: int) -> Value | None:
-    return node.inputs[slot] if slot < len(node.inputs) else None
-
-
 def _shape(node: Node, slot: int) -> Dims | None:
-    value = _slot(node, slot)
+    value = input_of(node, slot)
     return None if value is None else shape_of(value)
 
 
@@ -945,23 +922,6 @@ _ROUNDING = 1e-6
 _RANKS = (3, _HEADS_RANK)
 _CONSTANT_ROUNDING = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2, "float64": 2e-6}
 """Element types of attention, and how far constants in them are from what they are meant to be."""
-
-
-class NotAttentionError(Exception):
-    """A match is no attention.
-
-    Args:
-        reason: Why.
-        at: The value concerned.
-    """
-
-    def __init__(self, reason: str, at: Value | Node | None = None) -> None:
-        super().__init__(reason)
-        self.at = at
-
-    def rejection(self, match: Match) -> Rejection:
-        """Refuse *match* for this reason."""
-        return match.reject(str(self), at=self.at)
 
 
 @dataclass(frozen=True)
@@ -1014,21 +974,19 @@ def read_attention(match: Match) -> AttentionParts:
     """Take a match of the attention pattern apart.
 
     Raises:
-        NotAttentionError: It is none.
+        MisfitError: It is none.
     """
     dtype = _element_type(match)
     query, key, value = (_operand(match, name) for name in ("q", "kt", "v"))
     if not query.rank == key.rank == value.rank or query.rank not in _RANKS:
-        _refuse("queries, keys and values do not all have 3 or 4 axes", match.value("q"))
+        refuse("queries, keys and values do not all have 3 or 4 axes", match.value("q"))
     _check_axis(match, query.rank)
     _check_dimensions(query, key, value)
     scores = (*query.shape[:-1], key.shape[-1])
     softcap, by = _softcap(match)
     scale = query.scale * key.scale * _factor(match) * by
     if not scale > 0:
-        _refuse(
-            f"the scale is {scale:.6g}, and operators take positive ones only", match.value("q")
-        )
+        refuse(f"the scale is {scale:.6g}, and operators take positive ones only", match.value("q"))
     return AttentionParts(
         query,
         key,
@@ -1043,31 +1001,20 @@ def read_attention(match: Match) -> AttentionParts:
     )
 
 
-def _refuse(reason: str, at: Value | Node | None = None) -> NoReturn:
-    raise NotAttentionError(reason, at)
-
-
 def _element_type(match: Match) -> str:
-    found = {_dtype_or_empty(match.value(name)) for name in ("q", "kt", "v")}
+    found = {dtype_of(match.value(name)) for name in ("q", "kt", "v")}
     dtype = found.pop()
     if found or dtype not in _CONSTANT_ROUNDING:
-        _refuse("queries, keys and values are not known to be of one float type", match.value("q"))
+        refuse("queries, keys and values are not known to be of one float type", match.value("q"))
     return dtype
-
-
-def _dtype_or_empty(value: Value | None) -> str:
-    known = None if value is None else value.known_type()
-    return "" if known is None else known.dtype or ""
 
 
 def _operand(match: Match, name: str) -> Followed:
     value = match.value(name)
     followed = None if value is None else follow(value)
     if followed is None:
-        _refuse("its rank is not known", value)
-    if name == "v" and followed.scale != 1:
-        return followed.without_scaling()
-    return followed
+        refuse("its rank is not known", value)
+    return followed.without_scaling() if name == "v" and followed.scale != 1 else followed
 
 
 def _check_axis(match: Match, rank: int) -> None:
@@ -1075,7 +1022,7 @@ def _check_axis(match: Match, rank: int) -> None:
     softmax = match.node("p")
     axis = None if softmax is None else attribute_of(softmax, "axis")
     if axis is None or axis.value not in {-1, rank - 1}:
-        _refuse("the softmax is not over the last axis", softmax)
+        refuse("the softmax is not over the last axis", softmax)
 
 
 def _check_dimensions(query: Followed, key: Followed, value: Followed) -> None:
@@ -1084,14 +1031,14 @@ def _check_dimensions(query: Followed, key: Followed, value: Followed) -> None:
         if other.shape[0] != query.shape[0]:
             own, batch = (described(other.value, each.shape[0]) for each in (query, other))
             reason = f"the batch is {own} for queries and {batch} for {name}"
-            _refuse(f"{reason}: not known to be equal", other.value)
+            refuse(f"{reason}: not known to be equal", other.value)
     if query.rank < _HEADS_RANK:
         return
     heads, of_keys, of_values = (operand.shape[1] for operand in (query, key, value))
     if of_keys != of_values or of_keys not in {heads, 1}:
         told = [described(value.value, number) for number in (heads, of_keys, of_values)]
         numbers = f"{told[0]}, {told[1]} and {told[2]}"
-        _refuse(f"{numbers} heads of queries, keys and values do not provably fit", value.value)
+        refuse(f"{numbers} heads of queries, keys and values do not provably fit", value.value)
 
 
 def _factor(match: Match) -> float:
@@ -1102,9 +1049,9 @@ def _factor(match: Match) -> float:
         return 1.0
     number = number_of(named)
     if number is None:
-        _refuse("the scale is not a known number", named)
+        refuse("the scale is not a known number", named)
     if divisor is not None and number == 0:
-        _refuse("the scores are divided by 0", named)
+        refuse("the scores are divided by 0", named)
     return number if divisor is None else 1 / number
 
 
@@ -1120,7 +1067,7 @@ def _softcap(match: Match) -> tuple[float, float]:
     inner = uncap if uncap is not None else 1 / cap if cap else None
     outer = number_of(again)
     if inner is None or outer is None or not 0 < outer < math.inf:
-        _refuse("what the scores are capped at is not a known positive number", again)
+        refuse("what the scores are capped at is not a known positive number", again)
     factor = inner * outer
     return outer, 1.0 if abs(factor - 1) <= _ROUNDING else factor
 
@@ -1133,15 +1080,15 @@ def _mask_of_match(match: Match, dtype: str, scores: Dims) -> Mask:
     if chosen is not None:
         number = number_of(fill)
         if number is None or not swallows_scores(number, dtype):
-            _refuse("what stands in the place of masked scores is not known to swallow them", fill)
+            refuse("what stands in the place of masked scores is not known to swallow them", fill)
         mask = mask.with_choice(KeyChoice(behind_identities(chosen), keep is None, number))
     for tensor in mask.tensors:
         objection = objection_to(tensor, scores)
         if objection:
-            _refuse(objection, tensor)
+            refuse(objection, tensor)
     for tensor in mask.added:
-        if _dtype_or_empty(tensor) != dtype:
-            _refuse(f"the mask is not known to be {dtype}", tensor)
+        if dtype_of(tensor) != dtype:
+            refuse(f"the mask is not known to be {dtype}", tensor)
     return mask
 
 
@@ -1153,39 +1100,33 @@ def _is_guarded(match: Match) -> bool:
     if number_of(match.value("zero")) != 0 or (
         lowest is not None and number_of(lowest) != -math.inf
     ):
-        _refuse("what becomes of queries without keys is not known to be 0", match.value("guarded"))
+        refuse("what becomes of queries without keys is not known to be 0", match.value("guarded"))
     return True
 
 
 def _softmax_type(match: Match, dtype: str) -> str:
     """Return the type that the softmax is computed in, if it is another one."""
-    wide = _dtype_or_empty(match.value("wide"))
+    wide = dtype_of(match.value("wide"))
     allowed = (("scores", {dtype}), ("wide", {dtype, wide}), ("narrow", {dtype, wide}))
     for name, types in allowed:
         if not _converted_types(match.value(name)) <= types:
-            _refuse("scores are converted to another type on the way", match.value(name))
-    if (
-        _dtype_or_empty(match.value("scores")) != dtype
-        or _dtype_or_empty(match.value("narrow")) != dtype
-    ):
-        _refuse("conversions round the softmax do not cancel out", match.value("wide"))
+            refuse("scores are converted to another type on the way", match.value(name))
+    if any(dtype_of(match.value(name)) != dtype for name in ("scores", "narrow")):
+        refuse("conversions round the softmax do not cancel out", match.value("wide"))
     if wide == dtype:
         return ""
     if wide not in {"float32", "float64"} or dtype == "float64":
-        _refuse(f"the softmax is computed in {wide}", match.value("wide"))
+        refuse(f"the softmax is computed in {wide or 'an unknown type'}", match.value("wide"))
     return wide
 
 
-def _converted_types(value: Value | None) -> set[str]:
+def _converted_types(value: Value | None) -> set[str | None]:
     """Return the types that a value has on its way through conversions, the first one included."""
     found = set()
     while value is not None:
         value = behind_identities(value)
-        found.add(_dtype_or_empty(value))
-        node = value.producer
-        if node is None or node.op_type != "Cast" or node.domain:
-            break
-        value = node.inputs[0]
+        found.add(dtype_of(value))
+        value = source_of(value, "Cast")
     return found
 
 
@@ -1194,8 +1135,8 @@ def grouped_heads(parts: AttentionParts) -> tuple[Value, Value, Number] | None:
 
     Keys and values are ``(batch, heads, length, size)``. None if they were not repeated alike.
     """
-    of_keys = _before_repetition(parts.key, (0, 1, 3, 2))
-    of_values = _before_repetition(parts.value)
+    of_keys = _before_repetition(parts.key, _KEYS_HEADS_FIRST)
+    of_values = _before_repetition(parts.value, _HEADS_FIRST)
     if of_keys is None or of_values is None:
         return None
     (key, times), (value, same_times) = of_keys, of_values
@@ -1206,9 +1147,7 @@ def grouped_heads(parts: AttentionParts) -> tuple[Value, Value, Number] | None:
     return key, value, heads
 
 
-def _before_repetition(
-    operand: Followed, perm: tuple[int, ...] = (0, 1, 2, 3)
-) -> tuple[Value, int] | None:
+def _before_repetition(operand: Followed, perm: tuple[int, ...]) -> tuple[Value, int] | None:
     found = operand.seen_as(perm)
     return None if found is None else ungrouped(found.value, 1)
 
@@ -1216,26 +1155,22 @@ def _before_repetition(
 # Turn attention that is written out into onnxruntime's own operators, which older opsets have.
 #
 # Before: ``MatMul(Softmax(MatMul(q, k^T) * scale + mask), v)``
-# After:  ``MultiHeadAttention(q, k, v, , , mask)``, or ``GroupQueryAttention`` where heads share
-#     keys
-#                 or scores are capped
+# After:  ``MultiHeadAttention(q, k, v, , , mask)``,
+#     or ``GroupQueryAttention`` where heads share keys or scores are capped
 # Holds when: see read_attention; and the number of heads is known.
-# Numerics: the same sums in another order. Where all keys of a query get -inf both give what is not
-# a number; if the model makes 0 of that, what comes after the operator does.
+# Numerics: the same sums in another order. Where all keys of a query get -inf, both give NaN. If
+# the model makes 0 of that, nodes behind the operator do so as well.
 
 
 _DOMAIN = "com.microsoft"
 
 
-_HEADS_FIRST = (0, 1, 2, 3)
-
-
-_KEYS_HEADS_FIRST = (0, 1, 3, 2)
-_KEYS_LENGTHS_FIRST = (0, 3, 1, 2)
 _GROUPED_UNIT = 8
 """Head sizes of GroupQueryAttention are multiples of it."""
 
 _INT32 = 6
+_BIAS = 5
+"""Slot of what MultiHeadAttention adds to the scores."""
 
 
 @far_sighted
@@ -1245,7 +1180,7 @@ def onnxruntime_attention(match: Match, build: GraphBuilder) -> Operand | Reject
         parts = read_attention(match)
         _check(parts)
         shared = _shared(parts)
-    except NotAttentionError as error:
+    except MisfitError as error:
         return error.rejection(match)
     bias = _bias(parts, build, shared)
     if shared is None:
@@ -1264,15 +1199,15 @@ def _check(parts: AttentionParts) -> None:
     """Refuse what the kernels do not compute.
 
     Raises:
-        NotAttentionError: They do not.
+        MisfitError: They do not.
     """
     at = parts.query.value
     if parts.dtype not in {"float32", "float16"} or parts.softmax_dtype:
-        raise NotAttentionError("the kernels compute in float32 or float16 throughout", at)
+        refuse("the kernels compute in float32 or float16 throughout", at)
     if parts.rank == _HEADS_RANK and not isinstance(parts.scores[1], int):
-        raise NotAttentionError("the number of heads is not known", at)
+        refuse("the number of heads is not known", at)
     if parts.mask.is_causal and parts.scores[-2] != parts.scores[-1]:
-        raise NotAttentionError("a causal mask is not known to be square", at)
+        refuse("a causal mask is not known to be square", at)
 
 
 # -- one key head for each query head ----------------------------------------------------------
@@ -1293,14 +1228,9 @@ def _onnxruntime_operands(
     parts: AttentionParts, build: GraphBuilder
 ) -> tuple[Operand, Operand, Operand]:
     """Return queries, keys and values; keys and values with heads first if they are there so."""
-    query, key, value = parts.query, parts.key, parts.value
     if parts.rank < _HEADS_RANK:
-        straight = (0, 1, 2)
-        return (
-            query.build(build, straight),
-            key.build(build, (0, 2, 1)),
-            value.build(build, straight),
-        )
+        return _operands_without_heads(parts, build)
+    query, key, value = parts.query, parts.key, parts.value
     rows = merged_heads(build, query.build(build, _LENGTHS_FIRST))
     lengths_first = (key.seen_as(_KEYS_LENGTHS_FIRST), value.seen_as(_LENGTHS_FIRST))
     heads_first = (key.seen_as(_KEYS_HEADS_FIRST), value.seen_as(_HEADS_FIRST))
@@ -1357,11 +1287,11 @@ def _shared(parts: AttentionParts) -> _SharedHeads | None:
     """Return what GroupQueryAttention takes; None for MultiHeadAttention.
 
     Raises:
-        NotAttentionError: It takes the former, but that does not compute it.
+        MisfitError: It takes the former, but that does not compute it.
     """
     if parts.rank < _HEADS_RANK:
         if parts.softcap:
-            raise NotAttentionError("scores are capped, and heads are not apart", parts.query.value)
+            refuse("scores are capped, and heads are not apart", parts.query.value)
         return None
     repeated = grouped_heads(parts)
     is_needed = bool(parts.softcap) or parts.key.shape[1] != parts.scores[1]
@@ -1373,7 +1303,7 @@ def _shared(parts: AttentionParts) -> _SharedHeads | None:
         return _SharedHeads(heads, None if repeated is None else repeated[:2])
     if is_needed:
         reason = f"heads share keys, or scores are capped, and {objection}"
-        raise NotAttentionError(reason, parts.query.value)
+        refuse(reason, parts.query.value)
     return None
 
 
@@ -1438,27 +1368,20 @@ def onnxruntime_attention_with_cache(match: Match, build: GraphBuilder) -> Seque
     After:  ``MultiHeadAttention(q, k, v, , , mask, past_k, past_v)``
     """
     node = match.node("a")
-    joints = [match.node("all_k"), match.node("all_v")]
-    if node is None or len(node.inputs) > 6 or not all(map(joins_lengths, joints)):  # noqa: PLR2004  # up to the mask
+    if node is None or len(node.inputs) > _BIAS + 1:
         return None
     causal = attribute_of(node, "unidirectional")
-    if causal is not None and causal.value:
+    appended = _appended(match, node)
+    if appended is None or (causal is not None and causal.value):
         return None
-    if not all(is_read_elsewhere(output, node) for output in match.outputs[1:]):
-        return None
-    query, key, value, *past = (match.value(n) for n in ("q", "k", "v", "past_k", "past_v"))
-    shapes = [() if each is None else shape_of(each) or () for each in (key, value, *past)]
-    if {len(shape) for shape in shapes} != {_HEADS_RANK} or shapes[2][2] != shapes[3][2]:
-        return None
+    key, value, *past = appended
     rows = [_rows_of(build, each) for each in (key, value)]
     pair = rows if None not in rows else [key, value]
-    bias = node.inputs[5] if len(node.inputs) > 5 else None  # noqa: PLR2004  # its slot
-    inputs = (query, *pair, None, None, bias, *past)
+    inputs = (match.value("q"), *pair, None, None, input_of(node, _BIAS), *past)
     made = build.node("MultiHeadAttention", _DOMAIN, inputs, node.attributes, 3)
     return [DraftOutput(made, index) for index in range(3)]
 
 
 def _rows_of(build: GraphBuilder, value: Value | None) -> Operand | None:
-    followed = None if value is None else follow(value)
-    found = None if followed is None else followed.without_scaling().seen_as(_LENGTHS_FIRST)
-    return None if found is None else merged_heads(build, found.value)
+    found = _lengths_first(value)
+    return None if found is None else merged_heads(build, found)

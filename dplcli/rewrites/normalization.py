@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dplcli.dpl.replacement import BuildError
 from dplcli.ir.operators import attribute_of, inputs_of, parameter_of
 from dplcli.ir.traversal import behind_identities
-from dplcli.rewrites.operands import size_of, static_shape
+from dplcli.rewrites.operands import (
+    dtype_of,
+    input_of,
+    node_called,
+    node_of,
+    size_of,
+    static_shape,
+    value_called,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,8 +78,6 @@ class _Normalized(NamedTuple):
 def layer_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection:
     """Normalise along the last axes, and scale and shift there."""
     found = _normalized(match)
-    if isinstance(found, str):
-        return match.reject(found)
     scale, bias = match.value("scale"), match.value("bias")
     if not found.is_suffix:
         return match.reject("the axes are not the last ones", at=found.x)
@@ -91,8 +98,6 @@ def layer_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejecti
 def rms_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection:
     """Divide by the root mean square along the last axes, and scale there."""
     found = _normalized(match)
-    if isinstance(found, str):
-        return match.reject(found)
     if not found.is_suffix:
         return match.reject("the axes are not the last ones", at=found.x)
     dims = found.dims
@@ -108,8 +113,6 @@ def rms_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection
 def instance_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection:
     """Normalise along the spatial axes, and scale and shift each channel."""
     found = _normalized(match)
-    if isinstance(found, str):
-        return match.reject(found)
     if not found.is_suffix or found.axes[0] != _FIRST_SPATIAL_AXIS:
         return match.reject("the axes are not the spatial ones", at=found.x)
     channels = found.shape[1]
@@ -126,28 +129,28 @@ def instance_normalization(match: Match, build: GraphBuilder) -> NewValue | Reje
     return build.op("InstanceNormalization", found.x, scale, bias, epsilon=found.epsilon)
 
 
-def _normalized(match: Match) -> _Normalized | str:
-    """Read the match; return what stands against it if it cannot be used."""
-    x, y, eps = match.value("x"), match.value("y"), match.value("eps")
-    assert x is not None  # noqa: S101  # the patterns name all three
-    assert y is not None  # noqa: S101
-    assert eps is not None  # noqa: S101
-    known, made, shape = x.known_type(), y.known_type(), static_shape(x)
-    if known is None or known.dtype is None or shape is None:
-        return "the element type or the rank is not known"
-    if known.dtype not in _DTYPES:
-        return f"statistics of {known.dtype} would be taken in float32"
-    others = [made, *(v.known_type() for name in ("scale", "bias") if (v := match.value(name)))]
-    if any(other is None or other.dtype != known.dtype for other in others):
-        return f"scale, bias or result are not known to be {known.dtype}, as the input is"
+def _normalized(match: Match) -> _Normalized:
+    """Read the match.
+
+    Raises:
+        BuildError: It cannot be used.
+    """
+    x, y, eps = (value_called(match, name) for name in ("x", "y", "eps"))
+    dtype, shape = dtype_of(x), static_shape(x)
+    if dtype is None or shape is None:
+        raise BuildError("the element type or the rank is not known")
+    if dtype not in _DTYPES:
+        raise BuildError(f"statistics of {dtype} would be taken in float32")
+    others = [y, *(value for name in ("scale", "bias") if (value := match.value(name)))]
+    if any(dtype_of(other) != dtype for other in others):
+        raise BuildError(f"scale, bias or result are not known to be {dtype}, as the input is")
     axes = _axes(match, len(shape))
     if axes is None:
-        return "the statistics are not taken along the same known axes"
+        raise BuildError("the statistics are not taken along the same known axes")
     epsilon = eps.constant
     if epsilon is None or epsilon.size != 1:
-        return "epsilon is not one number"
-    number = float(epsilon.numpy().reshape(()).item())
-    return _Normalized(x, known.dtype, shape, axes, number)
+        raise BuildError("epsilon is not one number")
+    return _Normalized(x, dtype, shape, axes, float(epsilon.numpy().item()))
 
 
 def _axes(match: Match, rank: int) -> tuple[int, ...] | None:
@@ -227,10 +230,7 @@ def layer_normalization_of_rows_with_statistics(
 
 def _rows(match: Match, build: GraphBuilder, outputs: int) -> Sequence[Operand]:
     """Describe a LayerNormalization whose conditions the rule has made sure of."""
-    x, scale, eps = (match.value(name) for name in ("x", "scale", "eps"))
-    assert x is not None  # noqa: S101  # the patterns name all three
-    assert scale is not None  # noqa: S101
-    assert eps is not None  # noqa: S101
+    x, scale, eps = (value_called(match, name) for name in ("x", "scale", "eps"))
     known, epsilon = scale.known_type(), eps.constant
     assert known is not None  # noqa: S101  # the conditions ask for its shape
     assert known.shape is not None  # noqa: S101
@@ -242,7 +242,7 @@ def _rows(match: Match, build: GraphBuilder, outputs: int) -> Sequence[Operand]:
         match.value("bias"),
         outputs=outputs,
         axis=-len(known.shape),
-        epsilon=float(epsilon.numpy().reshape(()).item()),
+        epsilon=float(epsilon.numpy().item()),
     )
 
 
@@ -251,8 +251,8 @@ def _rows(match: Match, build: GraphBuilder, outputs: int) -> Sequence[Operand]:
 # Before: ``Reshape(InstanceNormalization(Reshape(x, [0, G, -1]), ones, zeros), Shape(x))``, times a
 # scale and plus a bias for each channel.
 # After: ``GroupNormalization(x, scale, bias, num_groups=G)``
-# Holds when: the first Reshape keeps the batch and makes G groups of whole channels, the second one
-# gives x its shape back, and scale and bias are constants of one number per channel.
+# Holds when: the first Reshape keeps the batch and makes G groups of whole channels; the second one
+# gives x its shape back; scale and bias are constants of one number per channel.
 # Numerics: statistics are in float32, also where float16 had its own before.
 
 
@@ -260,12 +260,10 @@ _LEAST_RANK = 3
 
 
 def group_normalization(match: Match, build: GraphBuilder) -> NewValue | Rejection:
-    """Normalise groups of channels; see the module."""
-    x, groups, whole, ones = (match.value(name) for name in ("x", "groups", "whole", "ones"))
-    assert x is not None  # noqa: S101  # the pattern names all four
-    assert groups is not None  # noqa: S101
-    assert whole is not None  # noqa: S101
-    assert ones is not None  # noqa: S101
+    """Normalise groups of channels."""
+    x, groups, whole, ones = (
+        value_called(match, name) for name in ("x", "groups", "whole", "ones")
+    )
     known, shape, count = x.known_type(), static_shape(x), ones.constant
     if known is None or shape is None or len(shape) < _LEAST_RANK or count is None:
         return match.reject("the input is not known to have channels and more", at=x)
@@ -318,10 +316,9 @@ def _restores(x: Value, whole: Value) -> bool:
 
 def _takes_shape_of(x: Value, whole: Value) -> bool:
     """Tell whether *whole* is reshaped to ``Shape(x)``."""
-    node = whole.producer
-    shape = None if node is None or len(node.inputs) < 2 else node.inputs[1]  # noqa: PLR2004  # data, shape
-    source = None if shape is None else behind_identities(shape).producer
-    if source is None or source.op_type != "Shape" or source.domain or source.inputs[0] is None:
+    shape = None if whole.producer is None else input_of(whole.producer, 1)
+    source = None if shape is None else node_of(behind_identities(shape), "Shape")
+    if source is None or source.inputs[0] is None:
         return False
     start = attribute_of(source, "start")
     is_part = "end" in source.attributes or (start is not None and (start.ref or start.value))
@@ -331,10 +328,11 @@ def _takes_shape_of(x: Value, whole: Value) -> bool:
 def _target(reshaped: Value) -> list[int] | None:
     """Return the constant that a Reshape is told to make, where 0 means to copy."""
     node = reshaped.producer
-    if node is None or len(node.inputs) < 2 or node.inputs[1] is None:  # noqa: PLR2004  # data, shape
+    shape = None if node is None else input_of(node, 1)
+    if node is None or shape is None:
         return None
     allowzero = attribute_of(node, "allowzero")
-    tensor = behind_identities(node.inputs[1]).constant
+    tensor = behind_identities(shape).constant
     if tensor is None or (allowzero is not None and (allowzero.ref or allowzero.value)):
         return None
     numbers: list[int] = tensor.numpy().tolist()
@@ -381,9 +379,7 @@ def _reduction(op_type: str, match: Match, build: GraphBuilder) -> NewValue | Re
     Refused where the sum may reduce nothing (``noop_with_empty_axes``), and where the axes would
     have to become an attribute and are not constant.
     """
-    total, reduced = match.node("sum"), match.value("x")
-    assert total is not None  # noqa: S101  # the patterns name both
-    assert reduced is not None  # noqa: S101
+    total, reduced = node_called(match, "sum"), value_called(match, "x")
     inputs = inputs_of(total)
     axes = inputs[1] if len(inputs) > 1 else None
     if _may_do_nothing(total, axes):

@@ -9,6 +9,7 @@ import numpy as np
 from dplcli.dpl.replacement import BuildError
 from dplcli.ir.operators import attribute_of, schema_of
 from dplcli.ir.traversal import behind_identities
+from dplcli.rewrites.operands import input_of, node_called, node_of, value_called
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,35 +27,6 @@ if TYPE_CHECKING:
 
 MICROSOFT = "com.microsoft"
 """The domain of onnxruntime's own operators."""
-
-
-def node_called(match: Match, name: str) -> Node:
-    """Return the node that makes what the rule calls *name*.
-
-    Raises:
-        BuildError: It took no part in the match.
-    """
-    node = match.node(name)
-    if node is None:
-        raise BuildError(f"{name!r} took no part in the match")
-    return node
-
-
-def value_called(match: Match, name: str) -> Value:
-    """Return the value that the rule calls *name*.
-
-    Raises:
-        BuildError: It took no part in the match.
-    """
-    value = match.value(name)
-    if value is None:
-        raise BuildError(f"{name!r} took no part in the match")
-    return value
-
-
-def input_of(node: Node, slot: int) -> Value | None:
-    """Return an input of *node*; None if it is omitted."""
-    return node.inputs[slot] if slot < len(node.inputs) else None
 
 
 def array_of(value: Value | None) -> NDArray[Any] | None:
@@ -109,6 +81,14 @@ def in_first_place(match: Match, made: Operand) -> tuple[Operand, ...]:
     return (made, *match.outputs[1:])
 
 
+def own(
+    match: Match, build: GraphBuilder, op_type: str, *inputs: Operand | None, **attributes: object
+) -> tuple[Operand, ...]:
+    """Put an operator of onnxruntime's own in the place of the first output."""
+    made = build.op(op_type, *inputs, domain=MICROSOFT, **attributes)
+    return in_first_place(match, made)
+
+
 # Operators of onnxruntime for floating point: FusedConv, FusedGemm, FusedMatMul and the like.
 
 
@@ -118,30 +98,16 @@ _SMALLEST_BATCHED_RANK = 3
 
 def ort_fused_conv(match: Match, build: GraphBuilder) -> Operand:
     """Make a FusedConv of ``conv``, of what is added to it (``z``) and of the activation ``y``."""
-    conv = node_called(match, "conv")
-    parameters: list[float] | None = None
-    activation = None
-    if match.root.op_type != "Add":
-        activation = match.root.op_type
-        parameters = (
-            _bounds(match)
-            if activation == "Clip"
-            else [*_activation_parameters(match.root).values()]
-        )
-    return build.op(
-        "FusedConv",
-        input_of(conv, 0),
-        input_of(conv, 1),
-        input_of(conv, 2),
-        match.value("z"),
-        domain=MICROSOFT,
-        **conv.attributes,
-        activation=activation,
-        activation_params=parameters or None,
-    )
+    conv, root = node_called(match, "conv"), match.root
+    attributes: dict[str, object] = {**conv.attributes}
+    if root.op_type != "Add":
+        found = _bounds(match) if root.op_type == "Clip" else [*_parameters_of(root).values()]
+        attributes |= {"activation": root.op_type, "activation_params": found or None}
+    inputs = [*(input_of(conv, slot) for slot in range(3)), match.value("z")]
+    return build.op("FusedConv", *inputs, domain=MICROSOFT, **attributes)
 
 
-def _activation_parameters(node: Node) -> dict[str, float]:
+def _parameters_of(node: Node) -> dict[str, float]:
     """Return the attributes of an activation, in the order of FusedConv's ``activation_params``."""
     schema = schema_of(node)
     names = () if schema is None else sorted(schema.defaults)
@@ -159,7 +125,7 @@ def _bounds(match: Match) -> list[float]:
 def ort_fused_gemm(match: Match, build: GraphBuilder) -> Operand:
     """Make a FusedGemm of ``gemm`` and the activation that is the root."""
     gemm = node_called(match, "gemm")
-    parameters = _activation_parameters(match.root)
+    parameters = _parameters_of(match.root)
     return build.op(
         "FusedGemm",
         *gemm.inputs,
@@ -178,9 +144,10 @@ class _Product:
 
     def __init__(self, node: Node) -> None:
         self.inputs: list[Value | None] = [input_of(node, 0), input_of(node, 1)]
-        self.transposed = [bool(number_of(node, name, 0)) for name in ("transA", "transB")]
-        batched = ("transBatchA", "transBatchB")
-        self.batch_moved = [bool(number_of(node, name, 0)) for name in batched]
+        self.transposed, self.batch_moved = (
+            [bool(number_of(node, f"{name}{side}", 0)) for side in "AB"]
+            for name in ("trans", "transBatch")
+        )
         self.alpha = number_of(node, "alpha", 1.0)
 
     def made_by(self, build: GraphBuilder) -> Operand:
@@ -278,8 +245,7 @@ def _skip(
     matched = set(match.nodes)
     epsilon = _epsilon(match)
     if not total.returned_by and all(node in matched for node, _ in total.iter_uses()):
-        made = build.op(op_type, *inputs, domain=MICROSOFT, epsilon=epsilon)
-        return in_first_place(match, made)
+        return own(match, build, op_type, *inputs, epsilon=epsilon)
     made, *_, added = build.ops(op_type, *inputs, domain=MICROSOFT, outputs=4, epsilon=epsilon)
     return (made, added)
 
@@ -354,16 +320,8 @@ def ort_matmul_nbits(match: Match, build: GraphBuilder) -> Sequence[Operand]:
         build.constant(np.ascontiguousarray(scales)),
         None if zeros is None else build.constant(_packed(zeros.astype(np.int16) + shift)),
     ]
-    made = build.op(
-        "MatMulNBits",
-        *inputs,
-        domain=MICROSOFT,
-        K=weights.shape[1],
-        N=len(weights),
-        bits=_BITS,
-        block_size=size,
-    )
-    return in_first_place(match, made)
+    sizes = {"K": weights.shape[1], "N": len(weights), "bits": _BITS, "block_size": size}
+    return own(match, build, "MatMulNBits", *inputs, **sizes)
 
 
 def _matrix(value: Value | None, by_rows: bool) -> NDArray[Any]:  # noqa: FBT001  # private
@@ -384,8 +342,8 @@ def _packed(numbers: NDArray[np.int16]) -> NDArray[np.uint8]:
 # Operators on quantised tensors, from what stands between DequantizeLinear and QuantizeLinear.
 #
 # The rules call the DequantizeLinear nodes ``da``, ``db`` and ``dc``, the operator between ``r``
-# and the QuantizeLinear ``y``. A zero point that the model omits is made up: these operators want
-# it where the standard's do not.
+# and the QuantizeLinear ``y``. A zero point that the model omits becomes a constant of zeros, since
+# these operators need one where the standard's do not.
 
 
 _BIAS_TOLERANCE = 1e-5
@@ -404,6 +362,12 @@ def _decoded(node: Node, build: GraphBuilder) -> _Encoded:
     """Return what a DequantizeLinear reads."""
     data = _required(node, 0)
     return _Encoded(data, *_quantization_parameters(node, dtype_of(data), build))
+
+
+def _decoded_pair(match: Match, build: GraphBuilder) -> tuple[Operand, ...]:
+    """Return what ``da`` reads, then what ``db`` reads."""
+    a, b = (_decoded(node_called(match, name), build) for name in ("da", "db"))
+    return (*a, *b)
 
 
 def _quantization_parameters(
@@ -446,13 +410,8 @@ def _encoding(match: Match, build: GraphBuilder) -> tuple[Operand, Operand]:
 
 def ort_qlinear_binary(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     """Make a QLinearAdd or QLinearMul."""
-    a, b = (_decoded(node_called(match, name), build) for name in ("da", "db"))
-    made = build.op(
-        f"QLinear{node_called(match, 'r').op_type}",
-        *(*a, *b, *_encoding(match, build)),
-        domain=MICROSOFT,
-    )
-    return in_first_place(match, made)
+    inputs = (*_decoded_pair(match, build), *_encoding(match, build))
+    return own(match, build, f"QLinear{node_called(match, 'r').op_type}", *inputs)
 
 
 def ort_qlinear_unary(match: Match, build: GraphBuilder) -> Sequence[Operand]:
@@ -465,13 +424,8 @@ def ort_qlinear_unary(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     _refuse_dilations(node)
     if op_type == "Softmax":
         attributes = _softmax_attributes(node, build.opset)
-    made = build.op(
-        f"QLinear{op_type}",
-        *(*_decoded(node_called(match, "da"), build), *_encoding(match, build)),
-        domain=MICROSOFT,
-        **attributes,
-    )
-    return in_first_place(match, made)
+    inputs = (*_decoded(node_called(match, "da"), build), *_encoding(match, build))
+    return own(match, build, f"QLinear{op_type}", *inputs, **attributes)
 
 
 def _softmax_attributes(node: Node, opset: int) -> dict[str, object]:
@@ -500,9 +454,8 @@ def _refuse_dilations(node: Node) -> None:
 def ort_qlinear_where(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     """Make a QLinearWhere."""
     condition = input_of(node_called(match, "r"), 0)
-    a, b = (_decoded(node_called(match, name), build) for name in ("da", "db"))
-    inputs = (condition, *a, *b, *_encoding(match, build))
-    return in_first_place(match, build.op("QLinearWhere", *inputs, domain=MICROSOFT))
+    inputs = (condition, *_decoded_pair(match, build), *_encoding(match, build))
+    return own(match, build, "QLinearWhere", *inputs)
 
 
 def ort_qlinear_concat(match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection:
@@ -511,8 +464,8 @@ def ort_qlinear_concat(match: Match, build: GraphBuilder) -> Sequence[Operand] |
     dtype = dtype_of(match.outputs[0])
     inputs: list[Operand] = [*_encoding(match, build)]
     for value in concat.inputs:
-        node = None if value is None else behind_identities(value).producer
-        if node is None or (node.domain, node.op_type) != ("", "DequantizeLinear"):
+        node = None if value is None else node_of(behind_identities(value), "DequantizeLinear")
+        if node is None:
             return match.reject("an input of the Concat is not dequantised", at=value)
         if dtype_of(_required(node, 0)) != dtype:
             return match.reject(f"an input of the Concat is not of {dtype}", at=value)
@@ -520,7 +473,7 @@ def ort_qlinear_concat(match: Match, build: GraphBuilder) -> Sequence[Operand] |
             return match.reject("an input of the Concat has several scales", at=value)
         inputs += _decoded(node, build)
     axis = attribute_of(concat, "axis")
-    return in_first_place(match, build.op("QLinearConcat", *inputs, domain=MICROSOFT, axis=axis))
+    return own(match, build, "QLinearConcat", *inputs, axis=axis)
 
 
 def _is_scalar(scale: Value) -> bool:
@@ -534,35 +487,26 @@ def _is_scalar(scale: Value) -> bool:
 def ort_qlinear_conv(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     """Make a QLinearConv of ``da``, the weights ``db`` and the bias ``dc``."""
     node = node_called(match, "r")
-    a, b = (_decoded(node_called(match, name), build) for name in ("da", "db"))
     bias = _quantized_bias(match, factor=1.0)
-    inputs = (*a, *b, *_encoding(match, build), bias)
+    inputs = (*_decoded_pair(match, build), *_encoding(match, build), bias)
     return in_first_place(match, build.op("QLinearConv", *inputs, domain="", **node.attributes))
 
 
 def ort_qlinear_matmul(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     """Make a QLinearMatMul."""
-    a, b = (_decoded(node_called(match, name), build) for name in ("da", "db"))
-    made = build.op("QLinearMatMul", *a, *b, *_encoding(match, build))
-    return in_first_place(match, made)
+    inputs = (*_decoded_pair(match, build), *_encoding(match, build))
+    return in_first_place(match, build.op("QLinearMatMul", *inputs))
 
 
 def ort_qgemm(match: Match, build: GraphBuilder) -> Sequence[Operand]:
     """Make a QGemm; where nothing quantises what the Gemm makes, its output is float."""
     node = node_called(match, "r")
-    a, b = (_decoded(node_called(match, name), build) for name in ("da", "db"))
+    pair = _decoded_pair(match, build)
+    attributes: dict[str, object] = {n: attribute_of(node, n) for n in ("transA", "transB")}
     alpha = number_of(node, "alpha", 1.0)
     bias = _quantized_bias(match, factor=alpha)
     encoding = () if match.root is node else _encoding(match, build)
-    made = build.op(
-        "QGemm",
-        *(*a, *b, bias, *encoding),
-        domain=MICROSOFT,
-        alpha=alpha,
-        transA=attribute_of(node, "transA"),
-        transB=attribute_of(node, "transB"),
-    )
-    return in_first_place(match, made)
+    return own(match, build, "QGemm", *pair, bias, *encoding, alpha=alpha, **attributes)
 
 
 def _quantized_bias(match: Match, *, factor: float) -> Value | None:
@@ -600,7 +544,7 @@ def ort_dequantized_matmul(match: Match, build: GraphBuilder) -> Sequence[Operan
     """Make a MatMulIntegerToFloat of two dequantised operands."""
     a, b = (_decoded(node_called(match, name), build) for name in ("da", "db"))
     inputs = (a.data, b.data, a.scale, b.scale, a.zero, b.zero)
-    return in_first_place(match, build.op("MatMulIntegerToFloat", *inputs, domain=MICROSOFT))
+    return own(match, build, "MatMulIntegerToFloat", *inputs)
 
 
 def ort_matmul_integer_to_float(match: Match, build: GraphBuilder) -> Operand:

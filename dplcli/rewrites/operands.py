@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import numpy as np
 
-from dplcli.dpl.replacement import DraftOutput
-from dplcli.ir import Value
+from dplcli.dpl.replacement import BuildError, DraftOutput
+from dplcli.ir import Tensor, Value
 from dplcli.ir.operators import attribute_of, inputs_of
 from dplcli.ir.traversal import behind_identities
-from dplcli.shapes import Knowledge, items_of, shape_of
+from dplcli.shapes import items_of, shape_of
 from dplcli.shapes.terms import multiply
 
 if TYPE_CHECKING:
@@ -20,11 +20,119 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dplcli.dpl.replacement import GraphBuilder, Operand
+    from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Node
     from dplcli.shapes.rules import Dims
     from dplcli.shapes.terms import Number
 
     Perm = tuple[int, ...]
+
+
+# Matches that are not what they look like.
+
+
+class MisfitError(Exception):
+    """A match has the shape of the pattern and does not compute what the rule is about.
+
+    Args:
+        reason: Why.
+        at: The value or node concerned.
+    """
+
+    def __init__(self, reason: str, at: Value | Node | None = None) -> None:
+        super().__init__(reason)
+        self.at = at
+
+    def rejection(self, match: Match) -> Rejection:
+        """Refuse *match* for this reason."""
+        return match.reject(str(self), at=self.at)
+
+
+def refuse(reason: str, at: Value | Node | None = None) -> NoReturn:
+    """Refuse the match that is being read."""
+    raise MisfitError(reason, at)
+
+
+def node_called(match: Match, name: str) -> Node:
+    """Return the node that makes what the rule calls *name*.
+
+    Raises:
+        BuildError: It took no part in the match.
+    """
+    node = match.node(name)
+    if node is None:
+        raise BuildError(f"{name!r} took no part in the match")
+    return node
+
+
+def value_called(match: Match, name: str) -> Value:
+    """Return the value that the rule calls *name*.
+
+    Raises:
+        BuildError: It took no part in the match.
+    """
+    value = match.value(name)
+    if value is None:
+        raise BuildError(f"{name!r} took no part in the match")
+    return value
+
+
+# What is known of one value or one node.
+
+
+def dtype_of(value: Value | None) -> str | None:
+    """Return the element type of a value; None if it is not known."""
+    known = None if value is None else value.known_type()
+    return None if known is None else known.dtype
+
+
+def array_of(value: Value | None) -> NDArray[Any] | None:
+    """Return the data of a constant that the file itself holds, also behind Identity nodes."""
+    tensor = None if value is None else behind_identities(value).constant
+    return None if tensor is None or tensor.is_external else tensor.numpy()
+
+
+def item_of(value: Value | None) -> object:
+    """Return the only element of a tensor; None if it has others, or is not known."""
+    items = None if value is None else items_of(value)
+    return items.reshape(-1)[0] if items is not None and items.size == 1 else None
+
+
+def input_of(node: Node, slot: int) -> Value | None:
+    """Return an input of *node*; None if it is omitted."""
+    return node.inputs[slot] if slot < len(node.inputs) else None
+
+
+def perm_of(node: Node) -> Perm | None:
+    """Return the order that a Transpose gives its axes; None if it is not known."""
+    perm = attribute_of(node, "perm")
+    if perm is None or perm.ref or not isinstance(perm.value, tuple):
+        return None
+    return perm.value if sorted(perm.value) == [*range(len(perm.value))] else None
+
+
+def node_of(value: Value | None, *op_types: str) -> Node | None:
+    """Return the node that makes a value, if it is of one of these standard operators."""
+    node = None if value is None else value.producer
+    return node if node is not None and node.op_type in op_types and not node.domain else None
+
+
+def source_of(value: Value | None, *op_types: str) -> Value | None:
+    """Return what one of these standard operators makes *value* from, its first input."""
+    node = node_of(value, *op_types)
+    source = None if node is None else node.inputs[0]
+    return None if source is None else behind_identities(source)
+
+
+def fill_of(value: Value) -> float | Tensor | None:
+    """Return what a ConstantOfShape repeats; None for any other value, or if it is not known."""
+    node = node_of(value, "ConstantOfShape")
+    if node is None:
+        return None
+    fill = node.attributes.get("value")
+    if fill is None:
+        return 0.0
+    return fill.value if isinstance(fill.value, Tensor) and not fill.ref else None
 
 
 # Where an operand comes from: the value behind scalings, transpositions and idle nodes.
@@ -129,29 +237,17 @@ def number_of(value: Value | None) -> float | None:
 
 def _converted(value: Value) -> NDArray[Any] | None:
     """Return numbers that are converted to the type of a value which is not known itself."""
-    node = behind_identities(value).producer
-    known = value.known_type()
-    if node is None or node.op_type != "CastLike" or node.domain or node.inputs[0] is None:
+    source = source_of(behind_identities(value), "CastLike")
+    items, dtype = None if source is None else items_of(source), dtype_of(value)
+    if items is None or dtype not in _FLOATS:
         return None
-    items = items_of(node.inputs[0])
-    if items is None or known is None or known.dtype not in _FLOATS:
-        return None
-    return items.astype(np.dtype(known.dtype)).astype(np.float64).astype(object)
+    return items.astype(np.dtype(dtype)).astype(np.float64).astype(object)
 
 
 def _above(origin: Origin) -> Origin | None:
     node = origin.value.producer
-    if node is None or node.domain:
-        return None
-    if node.op_type in {"Mul", "Div"}:
-        return _behind_scaling(node, origin)
-    if node.op_type == "Transpose":
-        return _behind_transpose(node, origin)
-    if node.op_type == "Reshape":
-        return _behind_reshape(node, origin)
-    if node.op_type in {"Cast", "CastLike"}:
-        return _behind_cast(node, origin)
-    return None
+    behind = None if node is None or node.domain else _BEHIND.get(node.op_type)
+    return None if node is None or behind is None else behind(node, origin)
 
 
 def _behind_scaling(node: Node, origin: Origin) -> Origin | None:
@@ -169,22 +265,19 @@ def _behind_scaling(node: Node, origin: Origin) -> Origin | None:
 
 
 def _behind_transpose(node: Node, origin: Origin) -> Origin | None:
-    perm = attribute_of(node, "perm")
-    source = node.inputs[0]
-    if perm is None or perm.ref or not isinstance(perm.value, tuple) or source is None:
+    perm, source = perm_of(node), node.inputs[0]
+    if perm is None or source is None:
         return None
-    composed = tuple(int(perm.value[axis]) for axis in origin.perm)
+    composed = tuple(perm[axis] for axis in origin.perm)
     return Origin(behind_identities(source), composed, origin.scale)
 
 
 def _behind_cast(node: Node, origin: Origin) -> Origin | None:
     """Pass a conversion to the type that it has already."""
-    source = node.inputs[0]
-    before = None if source is None else source.known_type()
-    after = origin.value.known_type()
-    if source is None or before is None or after is None or before.dtype is None:
+    source, dtype = node.inputs[0], dtype_of(origin.value)
+    if source is None or dtype is None or dtype_of(source) != dtype:
         return None
-    return origin._replace(value=behind_identities(source)) if before.dtype == after.dtype else None
+    return origin._replace(value=behind_identities(source))
 
 
 def _behind_reshape(node: Node, origin: Origin) -> Origin | None:
@@ -195,7 +288,7 @@ def _behind_reshape(node: Node, origin: Origin) -> Origin | None:
         return None
     if shape_of(source) == shape:
         return origin._replace(value=behind_identities(source))
-    flipped = _unmerged_transpose(behind_identities(source).producer)
+    flipped = _unmerged_transpose(behind_identities(source))
     if flipped is None or len(shape) < 2:  # noqa: PLR2004  # there is nothing to flip
         return None
     swap = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
@@ -205,22 +298,27 @@ def _behind_reshape(node: Node, origin: Origin) -> Origin | None:
     return Origin(flipped, composed, origin.scale)
 
 
-def _unmerged_transpose(node: Node | None) -> Value | None:
-    """Return x, where *node* is ``Transpose(Reshape(x, [-1, m, n]), perm=[0, 2, 1])``."""
-    if node is None or node.op_type != "Transpose" or node.domain:
+def _unmerged_transpose(value: Value) -> Value | None:
+    """Return x, where *value* is ``Transpose(Reshape(x, [-1, m, n]), perm=[0, 2, 1])``."""
+    node, merged = node_of(value, "Transpose"), source_of(value, "Transpose")
+    source = source_of(merged, "Reshape")
+    if node is None or merged is None or source is None or perm_of(node) != (0, 2, 1):
         return None
-    perm = attribute_of(node, "perm")
-    merged = None if node.inputs[0] is None else behind_identities(node.inputs[0])
-    if perm is None or perm.value != (0, 2, 1) or merged is None or merged.producer is None:
+    before, after = shape_of(source), shape_of(merged)
+    if before is None or after is None or before[-2:] != after[-2:]:
         return None
-    if merged.producer.op_type != "Reshape" or merged.producer.domain:
-        return None
-    source = merged.producer.inputs[0]
-    before = None if source is None else shape_of(source)
-    after = shape_of(merged)
-    if source is None or before is None or after is None or before[-2:] != after[-2:]:
-        return None
-    return behind_identities(source)
+    return source
+
+
+_BEHIND = {
+    "Cast": _behind_cast,
+    "CastLike": _behind_cast,
+    "Div": _behind_scaling,
+    "Mul": _behind_scaling,
+    "Reshape": _behind_reshape,
+    "Transpose": _behind_transpose,
+}
+"""How to pass the nodes that an operand is followed through."""
 
 
 def _inverse(perm: Perm) -> Perm:
@@ -233,31 +331,21 @@ def ungrouped(value: Value, axis: int) -> tuple[Value, int] | None:
     That is, x of ``Reshape(Expand(Unsqueeze(x, axis + 1), …), …)``, where each head of x stands
     for several; the repetition may be a Tile, and the Unsqueeze a Reshape.
     """
-    merging = value.producer
-    spread = None if merging is None else _first_input(merging, {"Reshape"})
-    repeating = None if spread is None else spread.producer
-    single = None if repeating is None else _first_input(repeating, {"Expand", "Tile"})
-    adding = None if single is None else single.producer
-    source = None if adding is None else _first_input(adding, {"Unsqueeze", "Reshape"})
+    spread = source_of(value, "Reshape")
+    single = source_of(spread, "Expand", "Tile")
+    source = source_of(single, "Unsqueeze", "Reshape")
     if spread is None or single is None or source is None:
         return None
-    shapes = [shape_of(item) for item in (source, single, spread, value)]
-    few, one, many, merged = shapes
-    if few is None or one is None or many is None or merged is None:
+    few, one, many, merged = (shape_of(item) for item in (source, single, spread, value))
+    if few is None or many is None or len(many) <= axis + 1:
         return None
-    times = many[axis + 1] if len(many) > axis + 1 else None
+    times = many[axis + 1]
     if not isinstance(times, int):
         return None
     before, after = few[: axis + 1], few[axis + 1 :]
     expected = [(*before, 1, *after), (*before, times, *after)]
     joined = (*few[:axis], multiply(few[axis], times), *after)
     return (source, times) if [one, many, merged] == [*expected, joined] else None
-
-
-def _first_input(node: Node, op_types: set[str]) -> Value | None:
-    if node.domain or node.op_type not in op_types or node.inputs[0] is None:
-        return None
-    return behind_identities(node.inputs[0])
 
 
 # Parts of a value along its last axis, cut out by Slice or Split.
@@ -289,25 +377,20 @@ class SlicePiece(NamedTuple):
 def piece_of(value: Value) -> SlicePiece | None:
     """Say which part of which value *value* is; None if it is no known part."""
     value = behind_identities(value)
-    node = value.producer
-    if node is None or node.domain or node.inputs[0] is None:
+    node, source = node_of(value, "Slice", "Split"), source_of(value, "Slice", "Split")
+    shape = None if source is None else shape_of(source)
+    if node is None or source is None or not shape or not isinstance(shape[-1], int):
         return None
-    source = behind_identities(node.inputs[0])
-    shape = shape_of(source)
-    if not shape or not isinstance(shape[-1], int):
-        return None
-    span = None
     if node.op_type == "Slice":
         span = _span_of_slice(node, len(shape), shape[-1])
-    elif node.op_type == "Split":
+    else:
         span = _span_of_split(node, value.index, len(shape), shape[-1])
     return None if span is None else SlicePiece(source, *span, shape[-1])
 
 
 def _span_of_slice(node: Node, rank: int, whole: int) -> tuple[int, int, int] | None:
     inputs = [*inputs_of(node), None, None][:5]
-    found = [_number(value) for value in inputs[1:]]
-    start, end, axis, step = found
+    start, end, axis, step = map(_number, inputs[1:])
     if inputs[3] is None:
         axis = 0
     if inputs[4] is None:
@@ -323,10 +406,7 @@ def _span_of_slice(node: Node, rank: int, whole: int) -> tuple[int, int, int] | 
 
 
 def _number(value: Value | None) -> int | None:
-    items = None if value is None else items_of(value)
-    if items is None or items.size != 1:
-        return None
-    item = items.reshape(-1)[0]
+    item = item_of(value)
     return item if type(item) is int else None
 
 
@@ -376,7 +456,7 @@ def static_shape(value: Value) -> tuple[int | None, ...] | None:
 
     None in all if even the rank is unknown. Symbols are what a file claims, and count as unknown.
     """
-    dims = value.graph.model.memory(Knowledge).shape(value)
+    dims = shape_of(value)
     return None if dims is None else tuple(dim if isinstance(dim, int) else None for dim in dims)
 
 
@@ -398,24 +478,18 @@ _FIRST_WITH_BOUNDS = 15
 """The first opset whose Shape can be asked for one dimension."""
 
 
-def merged_heads(build: GraphBuilder, value: Operand, width: Number | None = None) -> Operand:
+def merged_heads(build: GraphBuilder, value: Operand) -> Operand:
     """Return ``(batch, length, heads, size)`` as ``(batch, length, heads * size)``.
 
     That is what it was reshaped from, or a Reshape of it.
-
-    Args:
-        build: Who makes nodes.
-        value: The value.
-        width: ``heads * size``, where it is known.
     """
-    node = value.producer if isinstance(value, Value) else None
-    shape = shape_of(value) if isinstance(value, Value) else None
-    if shape is not None and len(shape) == _HEADS_RANK:
-        width = multiply(shape[2], shape[3])
-    if shape is not None and node is not None and node.op_type == "Reshape" and not node.domain:
-        source = node.inputs[0]
-        if source is not None and shape_of(source) == (*shape[:2], width):
-            return behind_identities(source)
+    width: Number | None = None
+    if isinstance(value, Value):
+        shape, source = shape_of(value), source_of(value, "Reshape")
+        if shape is not None and len(shape) == _HEADS_RANK:
+            width = multiply(shape[2], shape[3])
+            if source is not None and shape_of(source) == (*shape[:2], width):
+                return source
     last = width if isinstance(width, int) else -1
     return build.op("Reshape", value, build.constant(np.array([0, 0, last])))
 

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dplcli.dpl.replacement import DraftOutput, far_sighted
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.traversal import behind_identities
-from dplcli.rewrites.attention import node_of
 from dplcli.rewrites.operands import (
-    SlicePiece,
+    MisfitError,
+    array_of,
+    dtype_of,
     follow,
     length_of,
     merged_heads,
+    node_of,
     number_of,
     piece_of,
+    refuse,
+    source_of,
     split_heads,
+    value_called,
 )
 from dplcli.shapes import described, shape_of
 from dplcli.shapes.terms import multiply
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dplcli.dpl.replacement import GraphBuilder, Operand
     from dplcli.dpl.rule import Match, Rejection
     from dplcli.ir import Value
@@ -33,34 +40,16 @@ if TYPE_CHECKING:
 
 # Turn rotary position embeddings that are written out into the operator RotaryEmbedding.
 #
-# Before: ``x * cos + concat(-x2, x1) * sin``, or ``concat(x1 * cos - x2 * sin, x1 * sin + x2 *
-#     cos)``
+# Before: ``x * cos + concat(-x2, x1) * sin``,
+#     or ``concat(x1 * cos - x2 * sin, x1 * sin + x2 * cos)``
 # After:  ``RotaryEmbedding(x, cos_cache, sin_cache, position_ids)``
-# Holds when: x1 and x2 are the halves, or the even and odd elements, of the last axis of x, or of
-# its beginning if the rest is passed on; cosines and sines have one row per position and, where
-#     they
-# are as wide as x, two equal halves; batch and length provably fit.
+# Holds when: x1 and x2 are the halves, or the even and odd elements, of the last axis of x (or of
+# the beginning of that axis, if the rest is passed on); cosines and sines have one row per
+# position, of two equal halves where they are as wide as x; batch and length provably fit.
 
 
 _RANK = 4
 _DTYPES = {"float32", "float16", "bfloat16"}
-
-
-class NotRotaryError(Exception):
-    """A match is no rotary embedding.
-
-    Args:
-        reason: Why.
-        at: The value concerned.
-    """
-
-    def __init__(self, reason: str, at: Value | None = None) -> None:
-        super().__init__(reason)
-        self.at = at
-
-    def rejection(self, match: Match) -> Rejection:
-        """Refuse *match* for this reason."""
-        return match.reject(str(self), at=self.at)
 
 
 @dataclass(frozen=True)
@@ -119,57 +108,37 @@ def read_rotary(match: Match) -> RotaryParts:
     """Take a match of the rotary pattern apart.
 
     Raises:
-        NotRotaryError: It is none.
+        MisfitError: It is none.
     """
     turned = _turned(match)
     width = _width_of(turned.value)
     source = _whole(match, turned.value, width)
     shape = shape_of(source)
     if shape is None or len(shape) != _RANK:
-        _refuse("what is turned is not known to have 4 axes", source)
+        refuse("what is turned is not known to have 4 axes", source)
     _check_types(match, source)
-    cos, sin = match.value("cos"), match.value("sin")
-    if cos is None or sin is None:
-        _refuse("there are no cosines and sines", source)
+    cos, sin = value_called(match, "cos"), value_called(match, "sin")
     axis = _heads_axis(cos, shape)
     tables = [read_table(value, axis, shape, width) for value in (cos, sin)]
-    for table, value in zip(tables, (cos, sin), strict=True):
-        if isinstance(table, str):
-            _refuse(table, value)
-    first, second = tables
-    assert isinstance(first, RotaryTable)  # noqa: S101  # checked above
-    assert isinstance(second, RotaryTable)  # noqa: S101  # checked above
-    return RotaryParts(source, shape, axis, width, turned.is_interleaved, first, second)
-
-
-def _refuse(reason: str, at: Value | None = None) -> NoReturn:
-    raise NotRotaryError(reason, at)
+    return RotaryParts(source, shape, axis, width, turned.is_interleaved, *tables)
 
 
 def _turned(match: Match) -> _Turned:
     """Return what is turned, and whether by halves or by neighbours."""
     first, second = match.value("first"), match.value("second")
-    pieces = [None if value is None else piece_of(value) for value in (first, second)]
-    one, other = pieces
+    one, other = (None if value is None else piece_of(value) for value in (first, second))
     if one is None or other is None or one.source is not other.source:
-        _refuse("what is combined are not two parts of one value", first)
+        refuse("what is combined are not two parts of one value", first)
     width = one.whole
-    halves = (
-        SlicePiece(one.source, 0, width // 2, 1, width),
-        SlicePiece(one.source, width // 2, width, 1, width),
-    )
-    neighbours = (
-        SlicePiece(one.source, 0, width, 2, width),
-        SlicePiece(one.source, 1, width, 2, width),
-    )
     if width % 2:
-        _refuse("an odd number of elements is turned", first)
-    is_interleaved = (one.span, other.span) == tuple(piece.span for piece in neighbours)
-    if not is_interleaved and (one.span, other.span) != tuple(piece.span for piece in halves):
-        _refuse("what is combined are not the two halves of one value", first)
+        refuse("an odd number of elements is turned", first)
+    spans = (one.span, other.span)
+    is_interleaved = spans == ((0, width, 2), (1, width, 2))
+    if not is_interleaved and spans != ((0, width // 2, 1), (width // 2, width, 1)):
+        refuse("what is combined are not the two halves of one value", first)
     whole = match.value("x")
     if whole is not None and behind_identities(whole) is not one.source:
-        _refuse("what is combined are not parts of what is multiplied by the cosines", first)
+        refuse("what is combined are not parts of what is multiplied by the cosines", first)
     _check_joints(match, is_interleaved=is_interleaved)
     return _Turned(one.source, is_interleaved)
 
@@ -179,15 +148,13 @@ def _check_joints(match: Match, *, is_interleaved: bool) -> None:
     paired = match.node("paired")
     joined = match.node("joined") or match.node("joined_parts")
     if (paired is not None) != is_interleaved:
-        _refuse("halves and neighbours are mixed", match.outputs[0])
+        refuse("halves and neighbours are mixed", match.outputs[0])
     for node in (joined, paired, match.node("whole")):
         if node is None:
             continue
-        axis = attribute_of(node, "axis")
         output = node.outputs[0]
-        shape = None if output is None else shape_of(output)
-        if axis is None or shape is None or axis.value not in {-1, len(shape) - 1}:
-            _refuse("the parts are not joined along the last axis", output)
+        if output is None or not _are_joined_last(output):
+            refuse("the parts are not joined along the last axis", output)
     if paired is not None:
         _check_pairs(match)
 
@@ -197,19 +164,19 @@ def _check_pairs(match: Match) -> None:
     flat, real = match.value("flat"), match.value("real")
     paired = match.value("paired")
     if flat is None or real is None or paired is None:
-        _refuse("the pairs are not laid one after the other", flat)
+        refuse("the pairs are not laid one after the other", flat)
     shape = shape_of(real)
     if shape is None or shape_of(paired) != (*shape, 2):
-        _refuse("real and imaginary parts do not become pairs", paired)
+        refuse("real and imaginary parts do not become pairs", paired)
     if shape_of(flat) != (*shape[:-1], multiply(shape[-1], 2)):
-        _refuse("the pairs are not laid one after the other", flat)
+        refuse("the pairs are not laid one after the other", flat)
 
 
 def _width_of(value: Value) -> int:
     shape = shape_of(value)
     width = shape[-1] if shape else None
     if not isinstance(width, int):
-        _refuse("how many elements are turned is not known", value)
+        refuse("how many elements are turned is not known", value)
     return width
 
 
@@ -220,32 +187,30 @@ def _whole(match: Match, turned: Value, width: int) -> Value:
         return turned
     beginning, end = piece_of(turned), piece_of(rest)
     if beginning is None or end is None or beginning.source is not end.source:
-        _refuse("what is passed on is not the rest of what is turned", rest)
+        refuse("what is passed on is not the rest of what is turned", rest)
     spans = ((0, width, 1), (width, beginning.whole, 1))
     if (beginning.span, end.span) != spans:
-        _refuse("what is passed on is not the rest of what is turned", rest)
+        refuse("what is passed on is not the rest of what is turned", rest)
     return beginning.source
 
 
 def _check_types(match: Match, source: Value) -> None:
-    found = set()
-    for value in (source, match.value("cos"), match.value("sin")):
-        known = None if value is None else value.known_type()
-        found.add(None if known is None else known.dtype)
+    found = {dtype_of(value) for value in (source, match.value("cos"), match.value("sin"))}
     if len(found) != 1 or not found <= _DTYPES:
-        _refuse("x, cosines and sines are not known to be of one type that can be turned", source)
+        refuse("x, cosines and sines are not known to be of one type that can be turned", source)
 
 
 def _heads_axis(cos: Value, shape: Dims) -> int:
     """Tell which axis of x the cosines are the same for."""
     own = shape_of(cos)
     if own is None:
-        _refuse("the rank of the cosines is not known", cos)
+        refuse("the rank of the cosines is not known", cos)
     padded = (1,) * (_RANK - len(own)) + own
     for axis, other in ((1, 2), (2, 1)):
         if len(padded) == _RANK and padded[axis] == 1 and padded[other] == shape[other]:
             return axis
-    _refuse("the cosines are not known to have one row per position, for all heads", cos)
+    reason = "the cosines are not known to have one row per position, for all heads"
+    raise MisfitError(reason, cos)
 
 
 # The tables of cosines and sines that rotary embeddings multiply by.
@@ -298,8 +263,12 @@ class RotaryTable(NamedTuple):
         return made
 
 
-def read_table(value: Value, heads_axis: int, shape: Dims, width: int) -> RotaryTable | str:
-    """Read the factors that x of *shape* is multiplied by, or say why they are no such table."""
+def read_table(value: Value, heads_axis: int, shape: Dims, width: int) -> RotaryTable:
+    """Read the factors that x of *shape* is multiplied by.
+
+    Raises:
+        MisfitError: They are no such table.
+    """
     length = shape[3 - heads_axis]
     found, axis = _without_heads(behind_identities(value), heads_axis)
     found = _unsliced(found)
@@ -308,16 +277,17 @@ def read_table(value: Value, heads_axis: int, shape: Dims, width: int) -> Rotary
     if (shape_of(found) or ())[-1:] == (width,):
         halved = _half(found) or _half_of_rows(found, rows)
         if halved is None:
-            return "its two halves are not known to be equal"
+            refuse("its two halves are not known to be equal", value)
         found, half = halved
         rows, positions = (rows, positions) if half is not None else (None, None)
     flat = _flat(shape_of(found) or (), axis)
     wanted = (length, width // 2 if half is None else width)
     if len(flat) != _RANK - 1 or flat[1:] != wanted:
         told = described(value, length)
-        return f"it is not known to have {told} rows of {width} or {width // 2} numbers"
+        refuse(f"it is not known to have {told} rows of {width} or {width // 2} numbers", value)
     if flat[0] not in {1, shape[0]}:
-        return f"it is not known to be for one sequence, or for {described(value, shape[0])}"
+        told = described(value, shape[0])
+        refuse(f"it is not known to be for one sequence, or for {told}", value)
     return RotaryTable(found, axis, half, rows, positions, flat[0])
 
 
@@ -333,12 +303,9 @@ def _without_heads(value: Value, heads_axis: int) -> tuple[Value, int | None]:
     axis = heads_axis - (_RANK - len(shape))
     if axis < 0 or (axis == 0 and len(shape) == _RANK - 1):
         return value, None  # the axis of extent 1 may as well be that of the batch
-    node = value.producer
-    source = None
-    if node is not None and not node.domain and node.op_type in {"Unsqueeze", "Reshape"}:
-        source = node.inputs[0]
+    source = source_of(value, "Unsqueeze", "Reshape")
     if source is not None and shape_of(source) == shape[:axis] + shape[axis + 1 :]:
-        return behind_identities(source), None
+        return source, None
     return value, axis
 
 
@@ -356,11 +323,11 @@ def _half(value: Value) -> tuple[Value, int | None] | None:
     single = _single(value)
     if single is not None:
         return single, None
-    tensor = value.constant
-    if tensor is None or tensor.is_external or not tensor.shape or tensor.shape[-1] % 2:
+    data = array_of(value)
+    if data is None or not data.shape or data.shape[-1] % 2:
         return None
-    left, right = np.split(tensor.numpy(), 2, axis=-1)
-    return (value, tensor.shape[-1] // 2) if np.array_equal(left, right) else None
+    left, right = np.split(data, 2, axis=-1)
+    return (value, data.shape[-1] // 2) if np.array_equal(left, right) else None
 
 
 def _single(value: Value) -> Value | None:
@@ -391,11 +358,10 @@ def _rows(value: Value) -> tuple[Value | None, Value | None]:
         return None, None
     axis = attribute_of(node, "axis")
     table, positions = node.inputs[0], node.inputs[1]
-    known = positions.known_type()
     is_table = len(shape_of(table) or ()) == len(shape_of(positions) or ()) == _MATRIX
     if axis is None or axis.value != 0 or not is_table:
         return None, None
-    return (table, positions) if known is not None and known.dtype == "int64" else (None, None)
+    return (table, positions) if dtype_of(positions) == "int64" else (None, None)
 
 
 def for_batch(build: GraphBuilder, table: Operand, batch: Number, owner: Value) -> Operand:
@@ -441,23 +407,33 @@ def rotary_embedding(match: Match, build: GraphBuilder) -> Operand | Rejection:
     """Describe the operator RotaryEmbedding in the place of a match of the rotary pattern."""
     try:
         parts = read_rotary(match)
-    except NotRotaryError as error:
+    except MisfitError as error:
         return error.rejection(match)
     if parts.heads_first is None and not isinstance(parts.heads, int):
         return match.reject("the number of heads is not known", at=parts.source)
-    tables = _tables(parts, build)
+    return _embedded(parts, build, "", _tables(parts, build), tells_heads=parts.heads_first is None)
+
+
+def _embedded(
+    parts: RotaryParts,
+    build: GraphBuilder,
+    domain: str,
+    tables: Sequence[Operand],
+    *,
+    tells_heads: bool,
+) -> Operand:
+    """Describe the operator, and bring back the axes as they were."""
     attributes: dict[str, object] = {
         "interleaved": 1 if parts.is_interleaved else None,
         "rotary_embedding_dim": parts.width if parts.is_partial else None,
+        "num_heads": parts.heads if tells_heads else None,
     }
-    if parts.heads_first is not None:
-        node = build.node("RotaryEmbedding", "", (parts.heads_first, *tables), attributes)
-        turned = DraftOutput(node)
-        return turned if parts.heads_axis == 1 else build.op("Transpose", turned, perm=[0, 2, 1, 3])
-    attributes["num_heads"] = parts.heads
-    flat = merged_heads(build, parts.source)
-    node = build.node("RotaryEmbedding", "", (flat, *tables), attributes)
-    return split_heads(build, DraftOutput(node), parts.heads)
+    source = parts.heads_first
+    rows = source if source is not None else merged_heads(build, parts.source)
+    turned = DraftOutput(build.node("RotaryEmbedding", domain, (rows, *tables), attributes))
+    if source is None:
+        return split_heads(build, turned, parts.heads)
+    return turned if parts.heads_axis == 1 else build.op("Transpose", turned, perm=[0, 2, 1, 3])
 
 
 def _tables(parts: RotaryParts, build: GraphBuilder) -> list[Operand]:
@@ -495,25 +471,15 @@ def onnxruntime_rotary_embedding(match: Match, build: GraphBuilder) -> Operand |
     """
     try:
         parts = read_rotary(match)
-    except NotRotaryError as error:
+    except MisfitError as error:
         return error.rejection(match)
     if not isinstance(parts.heads, int):
         return match.reject("the number of heads is not known", at=parts.source)
     tables = _matrices(parts, build)
     if tables is None:
         return match.reject("the positions differ between sequences", at=parts.cos.value)
-    attributes: dict[str, object] = {
-        "interleaved": 1 if parts.is_interleaved else None,
-        "rotary_embedding_dim": parts.width if parts.is_partial else None,
-        "num_heads": parts.heads if parts.is_partial or parts.heads_first is None else None,
-    }
-    source = parts.heads_first
-    rows = source if source is not None else merged_heads(build, parts.source)
-    node = build.node("RotaryEmbedding", "com.microsoft", (rows, *tables), attributes)
-    if source is None:
-        return split_heads(build, DraftOutput(node), parts.heads)
-    turned = DraftOutput(node)
-    return turned if parts.heads_axis == 1 else build.op("Transpose", turned, perm=[0, 2, 1, 3])
+    tells_heads = parts.is_partial or parts.heads_first is None
+    return _embedded(parts, build, "com.microsoft", tables, tells_heads=tells_heads)
 
 
 def _matrices(parts: RotaryParts, build: GraphBuilder) -> list[Operand] | None:

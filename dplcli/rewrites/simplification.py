@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from dplcli.dpl.conditions import widens
 from dplcli.dpl.replacement import nodewise
 from dplcli.ir import ArrayTensor, Tensor
-from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
+from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, is_in_function
 from dplcli.ir.operators import (
     COPYING,
     FOLDABLE,
@@ -24,8 +25,8 @@ from dplcli.ir.operators import (
 )
 from dplcli.ir.traversal import behind_identities
 from dplcli.ir.types import DTYPE_CODES
-from dplcli.rewrites.operands import remade
-from dplcli.shapes import Knowledge
+from dplcli.rewrites.operands import dtype_of, fill_of, input_of, node_of, perm_of, remade
+from dplcli.shapes import Knowledge, shape_of
 from dplcli.shapes.rules import CONTENT_RULES, WHOLE
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.replacement import GraphBuilder, NewValue, Operand
     from dplcli.dpl.rule import Match, Rejection
-    from dplcli.ir import Attribute, Graph, Model, Node, Value
+    from dplcli.ir import Attribute, Graph, Node, Value
     from dplcli.shapes.rules import Dims
 
     Bound: TypeAlias = NDArray[Any] | None
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 _CAST_FLOATS = frozenset({"float16", "float32", "float64"})
 _MOST_CAST_ELEMENTS = 1024
-"""Constants beyond it are left to whoever folds constants, within a budget."""
+"""Elements of the largest constant that is converted; larger ones are left to fold_constants."""
 
 
 @nodewise("CastLike")
@@ -61,16 +62,16 @@ def resolve_cast_like(match: Match, build: GraphBuilder) -> NewValue | None:
     """Cast to the type that the other value has; the result is a constant if it is a short one."""
     node = match.root
     data, like = node.inputs
-    known = None if like is None else like.known_type()
-    if data is None or known is None or known.dtype not in DTYPE_CODES:
+    dtype = dtype_of(like)
+    if data is None or dtype not in DTYPE_CODES:
         return None
     tensor = data.constant
     is_short = tensor is not None and tensor.size <= _MOST_CAST_ELEMENTS
-    if tensor is not None and is_short and {tensor.dtype, known.dtype} <= _CAST_FLOATS:
+    if tensor is not None and is_short and {tensor.dtype, dtype} <= _CAST_FLOATS:
         with np.errstate(over="ignore"):
-            return build.constant(tensor.numpy().astype(known.dtype))
+            return build.constant(tensor.numpy().astype(dtype))
     saturate = node.attributes.get("saturate")
-    return build.op("Cast", data, to=DTYPE_CODES[known.dtype], saturate=saturate)
+    return build.op("Cast", data, to=DTYPE_CODES[dtype], saturate=saturate)
 
 
 # Nodes that undo, repeat or continue what the node before them does.
@@ -99,10 +100,8 @@ def drop_identity(match: Match, build: GraphBuilder) -> Operand | None:  # noqa:
 @nodewise(*sorted(IDEMPOTENT), reach=_CHAIN_REACH)
 def drop_repeated(match: Match, build: GraphBuilder) -> Operand | None:  # noqa: ARG001  # nothing is made
     """Read the input of a node that does nothing more to what the same operator has made."""
-    inner = inner_node(match.root)
-    return (
-        match.root.inputs[0] if inner is not None and inner.op_type == match.root.op_type else None
-    )
+    inner = inner_node(match.root, match.root.op_type)
+    return None if inner is None else match.root.inputs[0]
 
 
 @nodewise("Transpose", reach=_CHAIN_REACH)
@@ -112,22 +111,14 @@ def merge_transposes(match: Match, build: GraphBuilder) -> Operand | None:
     Before: ``y = Transpose(Transpose(x, perm=p), perm=q)``
     After:  ``y = Transpose(x, perm=[p[i] for i in q])``
     """
-    inner = inner_node(match.root)
-    if inner is None or inner.op_type != "Transpose":
+    inner = inner_node(match.root, "Transpose")
+    if inner is None:
         return None
-    source, first, second = inner.inputs[0], _perm(inner), _perm(match.root)
+    source, first, second = inner.inputs[0], perm_of(inner), perm_of(match.root)
     if source is None or first is None or second is None or len(first) != len(second):
         return None
     perm = [first[axis] for axis in second]
     return source if perm == sorted(perm) else build.op("Transpose", source, perm=perm)
-
-
-def _perm(node: Node) -> tuple[int, ...] | None:
-    perm = attribute_of(node, "perm")
-    if perm is None or perm.ref or not isinstance(perm.value, tuple):
-        return None
-    numbers = perm.value
-    return numbers if sorted(numbers) == [*range(len(numbers))] else None
 
 
 @nodewise("Cast", reach=_CHAIN_REACH)
@@ -137,13 +128,12 @@ def merge_casts(match: Match, build: GraphBuilder) -> Operand | None:
     Before: ``y = Cast(Cast(x, to=float64), to=float32)`` with *x* float16
     After:  ``y = Cast(x, to=float32)``
     """
-    inner = inner_node(match.root)
-    if inner is None or inner.op_type != "Cast":
+    inner = inner_node(match.root, "Cast")
+    source = None if inner is None else inner.inputs[0]
+    if source is None:
         return None
-    source, middle = inner.inputs[0], match.root.inputs[0]
-    if source is None or middle is None:
-        return None
-    first, second, last = (_dtype(value) for value in (source, middle, match.root.outputs[0]))
+    values = (source, match.root.inputs[0], match.root.outputs[0])
+    first, second, last = map(dtype_of, values)
     if first is None or second is None or last is None or not widens(first, second):
         return None
     if first == last:
@@ -151,18 +141,10 @@ def merge_casts(match: Match, build: GraphBuilder) -> Operand | None:
     return remade(build, match.root, [source])[0]
 
 
-def _dtype(value: Value | None) -> str | None:
-    known = None if value is None else value.known_type()
-    return None if known is None else known.dtype
-
-
-def inner_node(node: Node) -> Node | None:
-    """Return the standard operator's node of the same graph that makes the first input."""
-    value = node.inputs[0] if node.inputs else None
-    inner = None if value is None else value.producer
-    if inner is None or inner.domain or inner.graph is not node.graph:
-        return None
-    return inner
+def inner_node(node: Node, *op_types: str) -> Node | None:
+    """Return the node of the same graph that makes the first input, by one of these operators."""
+    inner = node_of(node.inputs[0], *op_types) if node.inputs else None
+    return inner if inner is not None and inner.graph is node.graph else None
 
 
 @nodewise("Concat", reach=_CHAIN_REACH)
@@ -176,7 +158,7 @@ def merge_concats(match: Match, build: GraphBuilder) -> Operand | None:
     node = match.root
     parts: list[Value | None] = []
     for value in node.inputs:
-        inner = None if value is None else value.producer
+        inner = node_of(value, "Concat")
         if value is not None and inner is not None and _continues(node, inner, value):
             parts += inner.inputs
         else:
@@ -185,10 +167,9 @@ def merge_concats(match: Match, build: GraphBuilder) -> Operand | None:
 
 
 def _continues(node: Node, inner: Node, value: Value) -> bool:
-    if inner.op_type != "Concat" or inner.domain or inner.graph is not node.graph:
-        return False
     is_read_here_only = value.use_count == 1 and not value.returned_by
-    return is_read_here_only and inner.attributes.get("axis") == node.attributes.get("axis")
+    is_near = is_read_here_only and inner.graph is node.graph
+    return is_near and inner.attributes.get("axis") == node.attributes.get("axis")
 
 
 # Clips and Relus in a row.
@@ -204,14 +185,10 @@ def merge_clips(match: Match, build: GraphBuilder) -> Operand | None:
     Before: ``y = Clip(Relu(x), low, high)``
     After:  ``y = Clip(x, max(low, 0), max(high, 0))``
     Holds when: all bounds are constant.
-    Numerics: none, but for what is not a number where an implementation tells the two apart.
+    Numerics: the same; not for NaN, if an implementation treats Clip and Relu differently there.
     """
-    outer, inner = match.root, inner_node(match.root)
-    if (
-        inner is None
-        or inner.op_type not in {"Clip", "Relu"}
-        or "Clip" not in {inner.op_type, outer.op_type}
-    ):
+    outer, inner = match.root, inner_node(match.root, "Clip", "Relu")
+    if inner is None or "Clip" not in {inner.op_type, outer.op_type}:
         return None
     first, second = _bounds(inner), _bounds(outer)
     if first is None or second is None:
@@ -310,8 +287,7 @@ def pad_into_max_pool(match: Match, build: GraphBuilder) -> Operand | Rejection:
     fill = match.bindings.get("v")
     tensor = None if fill is None else fill.constant
     number = 0.0 if tensor is None else float(tensor.numpy().reshape(-1)[0])
-    maker = behind_identities(match.bindings["x"]).producer
-    is_positive = maker is not None and not maker.domain and maker.op_type == "Relu"
+    is_positive = node_of(behind_identities(match.bindings["x"]), "Relu") is not None
     if number > _LOWEST and not (number == 0 and is_positive):
         return match.reject(f"a maximum may be less than {number}")
     return _with_pads(match, build, {})
@@ -374,20 +350,17 @@ def drop_reshaping(match: Match, build: GraphBuilder) -> Operand | None:  # noqa
     data = node.inputs[0]
     if data is None or len(match.outputs) != 1:
         return None
-    knowledge = node.graph.model.memory(Knowledge)
-    before, after = knowledge.shape(data), knowledge.shape(match.outputs[0])
+    before, after = shape_of(data), shape_of(match.outputs[0])
     if before is None or before != after:
         return None
-    if node.op_type == "Slice" and not _goes_forward(node, knowledge):
-        return None
-    return data
+    return None if node.op_type == "Slice" and not _goes_forward(node) else data
 
 
-def _goes_forward(node: Node, knowledge: Knowledge) -> bool:
-    steps = node.inputs[4] if len(node.inputs) > 4 else None  # noqa: PLR2004  # the slot of steps
+def _goes_forward(node: Node) -> bool:
+    steps = input_of(node, 4)
     if steps is None:
         return True
-    content = knowledge.content(steps)
+    content = _content(steps)
     return content is not None and all(isinstance(step, int) and step > 0 for step in content)
 
 
@@ -401,11 +374,10 @@ def fix_reshape_targets(match: Match, build: GraphBuilder) -> Operand | None:
     but for one.
     """
     node = match.root
-    data, target = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    data, target = node.inputs[0], input_of(node, 1)
     if data is None or target is None or target.is_constant or not match.outputs:
         return None
-    numbers = target_of(node.graph.model.memory(Knowledge), data, match.outputs[0])
-    return None if numbers is None else _reshape(build, data, numbers)
+    return _reshaped(build, data, match.outputs[0])
 
 
 @nodewise(*sorted(RESHAPING), "Transpose", reach=_RESHAPE_REACH)
@@ -418,44 +390,36 @@ def merge_reshapes(match: Match, build: GraphBuilder) -> Operand | None:
     :func:`fix_reshape_targets`; what comes between may be read elsewhere, too.
     """
     node = match.root
-    knowledge = node.graph.model.memory(Knowledge)
-    middle = node.inputs[0]
-    inner = None if middle is None else middle.producer
-    if inner is None or inner.graph is not node.graph or not match.outputs:
+    inner = inner_node(node, *RESHAPING, "Transpose")
+    source = None if inner is None else inner.inputs[0]
+    if inner is None or source is None or not match.outputs:
         return None
-    if not keeps_order(node, knowledge) or not keeps_order(inner, knowledge):
+    if not keeps_order(node) or not keeps_order(inner):
         return None
-    source, result = inner.inputs[0], match.outputs[0]
-    if source is None:
-        return None
-    shape = knowledge.shape(source)
-    if shape is not None and shape == knowledge.shape(result):
+    shape = shape_of(source)
+    if shape is not None and shape == shape_of(match.outputs[0]):
         return source
-    numbers = target_of(knowledge, source, result)
-    return None if numbers is None else _reshape(build, source, numbers)
+    return _reshaped(build, source, match.outputs[0])
 
 
-def keeps_order(node: Node, knowledge: Knowledge) -> bool:
-    """Tell whether the elements of what *node* makes are those it reads, in the same order."""
-    if node.domain:
-        return False
+def keeps_order(node: Node) -> bool:
+    """Tell whether a Transpose, or what reshapes, leaves the elements in the order they were in."""
     if node.op_type in RESHAPING:
         return True
-    if node.op_type != "Transpose" or node.inputs[0] is None:
+    perm, shape = perm_of(node), None if node.inputs[0] is None else shape_of(node.inputs[0])
+    if perm is None or shape is None:
         return False
-    perm, shape = attribute_of(node, "perm"), knowledge.shape(node.inputs[0])
-    if perm is None or perm.ref or shape is None or not isinstance(perm.value, tuple):
-        return False
-    kept = [axis for axis in perm.value if shape[axis] != 1]
+    kept = [axis for axis in perm if shape[axis] != 1]
     return kept == sorted(kept)
 
 
-def target_of(knowledge: Knowledge, source: Value, result: Value) -> list[int] | None:
-    """Return the constant target with which a Reshape of *source* gives the shape of *result*."""
-    before, after = knowledge.shape(source), knowledge.shape(result)
-    if after is None:
+def _reshaped(build: GraphBuilder, source: Value, result: Value) -> Operand | None:
+    """Reshape *source* to the shape of *result*, if a constant can say what that is."""
+    after = shape_of(result)
+    numbers = None if after is None else numbers_for(shape_of(source), after)
+    if numbers is None:
         return None
-    return numbers_for(before, after)
+    return build.op("Reshape", source, build.constant(np.array(numbers, dtype=np.int64)))
 
 
 def numbers_for(before: Dims | None, after: Dims) -> list[int] | None:
@@ -471,10 +435,6 @@ def numbers_for(before: Dims | None, after: Dims) -> list[int] | None:
         else:
             numbers.append(-1)
     return numbers if numbers.count(-1) <= 1 else None
-
-
-def _reshape(build: GraphBuilder, data: Value, numbers: list[int]) -> Operand:
-    return build.op("Reshape", data, build.constant(np.array(numbers, dtype=np.int64)))
 
 
 # Slices that together are a Split.
@@ -500,19 +460,17 @@ def merge_slices_into_split(match: Match, build: GraphBuilder) -> Operand | None
     After:  ``a, b = Split(x, [2, 4], axis=1)``
     Holds when: the pieces are the whole axis, do not overlap, and go forward one by one.
 
-    The first Slice becomes the Split; the others then read its other outputs.
+    The first Slice becomes the Split. The others are then replaced by its other outputs.
     """
     node = match.root
-    knowledge = node.graph.model.memory(Knowledge)
-    piece = _piece(node, knowledge)
-    data = node.inputs[0]
+    piece, data = _piece(node), node.inputs[0]
     if piece is None or data is None or build.opset < _FIRST_OPSET or len(match.outputs) != 1:
         return None
-    made = _piece_of_split(data, node, piece, knowledge)
+    made = _piece_of_split(data, node, piece)
     if made is not None:
         return made
-    shape = knowledge.shape(data)
-    cuts = sorted({p for p in _pieces(data, node, knowledge) if p.axis == piece.axis})
+    shape = shape_of(data)
+    cuts = sorted({p for p in _pieces(data, node) if p.axis == piece.axis})
     if shape is None or len(cuts) < 2 or not _is_whole(cuts, shape[piece.axis]):  # noqa: PLR2004  # one piece is no cut
         return None
     lengths = np.array([cut.end - cut.start for cut in cuts], dtype=np.int64)
@@ -525,33 +483,24 @@ def _is_whole(cuts: Sequence[_Piece], length: object) -> bool:
     return touch and cuts[0].start == 0 and cuts[-1].end == length
 
 
-def _pieces(data: Value, node: Node, knowledge: Knowledge) -> Iterator[_Piece]:
+def _pieces(data: Value, node: Node) -> Iterator[_Piece]:
     for user, slot in data.iter_uses():
         if slot == 0 and user.graph is node.graph and user.op_type == "Slice" and not user.domain:
-            piece = _piece(user, knowledge)
+            piece = _piece(user)
             if piece is not None:
                 yield piece
 
 
-def _piece(node: Node, knowledge: Knowledge) -> _Piece | None:
+def _piece(node: Node) -> _Piece | None:
     """Return what a Slice along one axis takes; None if that is not known in numbers."""
-    contents = [None if value is None else knowledge.content(value) for value in node.inputs[1:]]
-    given = [value is not None for value in node.inputs[1:]]
-    if len(contents) < 2 or node.inputs[0] is None:  # noqa: PLR2004  # starts and ends
+    data, starts, ends, axes, steps = (*node.inputs, None, None, None, None)[:5]
+    if data is None or (steps is not None and _content(steps) != (1,)):
         return None
-    starts, ends, axes, steps = (*contents, None, None)[:4]
-    has_axes, has_steps = (*given[2:], False, False)[:2]
-    if has_steps and steps != (1,):
+    start, end, axis = _only(starts), _only(ends), 0 if axes is None else _only(axes)
+    shape = shape_of(data)
+    if start is None or end is None or axis is None or not shape:
         return None
-    start, end, axis = _only(starts), _only(ends), _only(axes) if has_axes else 0
-    shape = knowledge.shape(node.inputs[0])
-    if (
-        start is None
-        or end is None
-        or axis is None
-        or not shape
-        or not -len(shape) <= axis < len(shape)
-    ):
+    if not -len(shape) <= axis < len(shape):
         return None
     length = shape[axis]
     if not isinstance(length, int):
@@ -560,19 +509,24 @@ def _piece(node: Node, knowledge: Knowledge) -> _Piece | None:
     return _Piece(axis % len(shape), first, last) if first < last else None
 
 
-def _only(content: Dims | None) -> int | None:
+def _only(value: Value | None) -> int | None:
+    content = None if value is None else _content(value)
     if content is None or len(content) != 1 or not isinstance(content[0], int):
         return None
     return content[0]
 
 
-def _piece_of_split(data: Value, node: Node, piece: _Piece, knowledge: Knowledge) -> Value | None:
+def _content(value: Value) -> Dims | None:
+    return value.graph.model.memory(Knowledge).content(value)
+
+
+def _piece_of_split(data: Value, node: Node, piece: _Piece) -> Value | None:
     """Return the output of a Split of the same data that is *piece* already."""
     for user, slot in data.iter_uses():
         if slot or user.op_type != "Split" or user.domain or user.graph is not node.graph:
             continue
-        lengths = user.inputs[1] if len(user.inputs) > 1 else None
-        content = None if lengths is None else knowledge.content(lengths)
+        lengths = input_of(user, 1)
+        content = None if lengths is None else _content(lengths)
         axis = user.attributes.get("axis")
         if content is None or axis is None or axis.value != piece.axis:
             continue
@@ -597,17 +551,17 @@ _MOST_STATE_ELEMENTS = 1 << 16
 
 @nodewise("LSTM", "GRU", "RNN", reach=_DEEPEST)
 def drop_zero_states(match: Match, build: GraphBuilder) -> Sequence[Operand] | None:
-    """Leave out an initial state that is all zeros: that is what is taken in its place.
+    """Leave out an initial state that is all zeros, which is the default.
 
     Before: ``y = GRU(x, w, r, b, None, ConstantOfShape(shape))``
     After:  ``y = GRU(x, w, r, b)``
-    Holds when: all elements are zero whatever the shape is; of the two states of an LSTM each
-    counts for itself.
+    Holds when: all elements are zero, whatever the shape is. The two states of an LSTM are judged
+    one by one.
     """
     node = match.root
     inputs = list(node.inputs)
     for slot in range(_FIRST_STATE, _FIRST_STATE + _STATES[node.op_type]):
-        value = inputs[slot] if slot < len(inputs) else None
+        value = input_of(node, slot)
         if value is not None and is_zero(value):
             inputs[slot] = None
     if inputs == list(node.inputs):
@@ -620,13 +574,13 @@ def is_zero(value: Value) -> bool:
     """Tell whether every element of *value* is provably zero."""
     for _ in range(_DEEPEST):
         if value.is_constant:
-            tensor = value.constant
-            return tensor is not None and _holds_zeros(tensor)
+            return _holds_zeros(value.constant)
         node = value.producer
         if node is None or node.domain:
             return False
         if node.op_type == "ConstantOfShape":
-            return _fills_with_zero(node)
+            fill = fill_of(value)
+            return fill == 0 or (isinstance(fill, Tensor) and _holds_zeros(fill))
         source = node.inputs[0] if node.op_type in COPYING else None
         if source is None:
             return False
@@ -634,15 +588,8 @@ def is_zero(value: Value) -> bool:
     return False
 
 
-def _fills_with_zero(node: Node) -> bool:
-    fill = node.attributes.get("value")
-    if fill is None:
-        return True
-    return not fill.ref and isinstance(fill.value, Tensor) and _holds_zeros(fill.value)
-
-
-def _holds_zeros(tensor: Tensor) -> bool:
-    if tensor.is_external or tensor.size > _MOST_STATE_ELEMENTS:
+def _holds_zeros(tensor: Tensor | None) -> bool:
+    if tensor is None or tensor.is_external or tensor.size > _MOST_STATE_ELEMENTS:
         return False
     array = tensor.numpy()
     return array.dtype.kind in "fiu" and not array.any()
@@ -672,7 +619,8 @@ def may_become(node: Node, size: int) -> bool:
     growth = size - freed_by(node)
     if growth <= 0 or growth > MOST_BYTES:
         return growth <= 0
-    return growth <= _BYTES_PER_NODE * _node_count(node.graph.model)
+    count = sum(graph.node_count for graph in node.graph.model.graphs())
+    return growth <= _BYTES_PER_NODE * count
 
 
 def freed_by(node: Node) -> int:
@@ -685,10 +633,6 @@ def freed_by(node: Node) -> int:
     return freed
 
 
-def _node_count(model: Model) -> int:
-    return sum(graph.node_count for graph in model.graphs())
-
-
 def _bytes_of_node(node: Node) -> int:
     named = [value for value in (*node.inputs, *node.outputs) if value is not None]
     held = bytes_of(node.outputs[0]) if node.op_type == "Constant" and node.outputs[0] else 0
@@ -696,14 +640,9 @@ def _bytes_of_node(node: Node) -> int:
 
 
 def bytes_of(value: Value) -> int:
-    """Return the size of a constant's data; 0 for what is no constant."""
+    """Return the size of a constant's data in a file; 0 for what is no constant."""
     tensor = value.constant if value.is_constant else None
-    return 0 if tensor is None else tensor_bytes(tensor)
-
-
-def tensor_bytes(tensor: Tensor) -> int:
-    """Return the size of a tensor's data in a file."""
-    return size_in_bytes(tensor.dtype, tensor.size)
+    return 0 if tensor is None else size_in_bytes(tensor.dtype, tensor.size)
 
 
 def size_in_bytes(dtype: str, count: int) -> int:
@@ -738,20 +677,15 @@ def drop_unread(match: Match, build: GraphBuilder) -> Sequence[Operand] | None: 
 
 def can_store(graph: Graph) -> bool:
     """Tell whether initializers may be put in: function bodies have none."""
-    model = graph.model
-    while graph.owner is not None:
-        graph = graph.owner.graph
-    return graph is model.graph and model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
+    return not is_in_function(graph) and graph.model.ir_version >= FIRST_IR_WITH_PLAIN_INITIALIZERS
 
 
 # Nodes whose inputs are all constant become what they compute.
 #
 # Before: ``y = Mul(a, b)`` with constants *a* and *b*
 # After:  ``y`` is a constant
-# Holds when: the operator always gives the same, has no body, is no placeholder of a weight, and
-#     the
-# result takes hardly more than what goes: the node, and the constants that nothing reads
-#     afterwards.
+# Holds when: the operator always gives the same result, has no body and stands for no weight; and
+# the result takes hardly more bytes than what goes: the node, and the constants that only it reads.
 # Numerics: onnx's reference evaluator computes each node in its own element type.
 
 
@@ -793,19 +727,19 @@ def _computed(
     made = build.evaluate(node)
     if made is None or len(made) != len(node.outputs):
         return None
-    for value in outputs:
-        known = value.known_type()
-        if known is not None and known.dtype not in (None, ArrayTensor(made[value.index]).dtype):
-            return None
-    return [made[value.index] for value in outputs]
+    found = [made[value.index] for value in outputs]
+    is_typed = all(
+        dtype_of(value) in (None, ArrayTensor(array).dtype)
+        for value, array in zip(outputs, found, strict=True)
+    )
+    return found if is_typed else None
 
 
 def _known(node: Node, outputs: Sequence[Value]) -> list[NDArray[Any]] | None:
     """Return whole numbers that follow from shapes and constants, whatever the inputs."""
     if node.domain or node.op_type not in CONTENT_RULES:
         return None
-    types = [value.known_type() for value in outputs]
-    if any(known is not None and known.dtype not in WHOLE for known in types):
+    if any(value.known_type() and dtype_of(value) not in WHOLE for value in outputs):
         return None
     knowledge = node.graph.model.memory(Knowledge)
     arrays = [knowledge.array(value) for value in outputs]
@@ -818,9 +752,7 @@ def is_foldable(node: Node) -> bool:
 
     A placeholder is none: folded, a weight that was left out of the file would be in it.
     """
-    if node.domain or node.op_type not in FOLDABLE or node.subgraphs:
-        return False
-    if is_placeholder(node):
+    if node.domain or node.op_type not in FOLDABLE or node.subgraphs or is_placeholder(node):
         return False
     inputs = [value for value in node.inputs if value is not None]
     if not inputs or not all(value.is_constant for value in inputs):
@@ -833,16 +765,13 @@ def _expected_size(node: Node, outputs: Sequence[Value]) -> int | None:
     """Return how many bytes the results will take; None if that is not known beforehand."""
     knowledge = node.graph.model.memory(Knowledge)
     total = 0
-    for value in outputs:
-        fact = knowledge.fact(value)
+    for fact in map(knowledge.fact, outputs):
         if fact.dtype is None or fact.shape is None:
             return None
-        count = 1
-        for dim in fact.shape:
-            if not isinstance(dim, int):
-                return None
-            count *= dim
-        total += size_in_bytes(fact.dtype, count)
+        dims = [dim for dim in fact.shape if isinstance(dim, int)]
+        if len(dims) < len(fact.shape):
+            return None
+        total += size_in_bytes(fact.dtype, prod(dims))
     return total
 
 
@@ -878,7 +807,9 @@ class merge_common:  # noqa: N801  # catalogues call it by this name
             return None
         alike = self._known.setdefault(_signature(node), [])
         for other in alike:
-            if other is not node and _stands_before(other, node) and _same_attributes(other, node):
+            if other is node or not _is_there(other) or other.position > node.position:
+                continue
+            if _same_attributes(other, node):
                 return _outputs_of(other, match.outputs)
         alike[:] = [other for other in alike if other is not node and _is_there(other)] + [node]
         return None
@@ -920,21 +851,18 @@ def _same_value(first: Attribute, second: Attribute) -> bool:
 def _is_there(node: Node) -> bool:
     """Tell whether *node* is still in its graph."""
     made = next((value for value in node.outputs if value is not None), None)
-    return made is not None and made.producer is node and node.graph.values.get(made.name) is made
+    return made is not None and made.producer is node and _is_known(made)
 
 
-def _stands_before(other: Node, node: Node) -> bool:
-    return _is_there(other) and other.position < node.position
+def _is_known(value: Value) -> bool:
+    """Tell whether *value* is still in its graph."""
+    return value.graph.values.get(value.name) is value
 
 
 def _outputs_of(node: Node, wanted: Sequence[Value]) -> list[Value] | None:
-    found = []
-    for value in wanted:
-        output = node.outputs[value.index] if value.index < len(node.outputs) else None
-        if output is None:
-            return None
-        found.append(output)
-    return found
+    made = {output.index: output for output in node.outputs if output is not None}
+    found = [made[value.index] for value in wanted if value.index in made]
+    return found if len(found) == len(wanted) else None
 
 
 # Constants that are stored twice are stored once.
@@ -946,10 +874,10 @@ def _outputs_of(node: Node, wanted: Sequence[Value]) -> list[Value] | None:
 
 
 _SHORTEST = 64
-"""Bytes from which it is worth while to make a node anew."""
+"""Bytes of the smallest constants that are compared."""
 
 _LONGEST = 1 << 28
-"""Bytes beyond which nobody looks."""
+"""Bytes of the largest constants that are compared."""
 
 
 @nodewise()
@@ -979,7 +907,7 @@ class merge_initializers:  # noqa: N801  # catalogues call it by this name
         tensor = value.constant
         if tensor is None or tensor.is_external:
             return value
-        if not _SHORTEST <= tensor_bytes(tensor) <= _LONGEST:
+        if not _SHORTEST <= bytes_of(value) <= _LONGEST:
             return value
         coarse: Key = (value.graph, tensor.dtype, tensor.shape)
         alone = self._sizes.setdefault(coarse, value)
@@ -987,12 +915,9 @@ class merge_initializers:  # noqa: N801  # catalogues call it by this name
             return value
         self._known.setdefault(self._key(alone, coarse), alone)
         other = self._known.setdefault(self._key(value, coarse), value)
-        return other if other.graph.values.get(other.name) is other else self._renew(value, coarse)
-
-    def _renew(self, value: Value, coarse: Key) -> Value:
-        """Remember *value* in the place of one that has gone."""
-        self._known[self._key(value, coarse)] = value
-        return value
+        if not _is_known(other):
+            other = self._known[self._key(value, coarse)] = value
+        return other
 
     def _key(self, value: Value, coarse: Key) -> Key:
         known = self._keys.get(value)
@@ -1032,8 +957,7 @@ class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
         if not self._meets_shapes or len(match.outputs) != 1:
             return None
         (value,) = match.outputs
-        known = value.known_type()
-        if known is not None and known.dtype not in WHOLE:
+        if value.known_type() and dtype_of(value) not in WHOLE:
             return None
         knowledge = value.graph.model.memory(Knowledge)
         fact = knowledge.fact(value)
@@ -1049,7 +973,7 @@ class reuse_shape_arithmetic:  # noqa: N801  # catalogues call it by this name
 
 
 def _comes_before(other: Value, value: Value) -> bool:
-    if other.graph.values.get(other.name) is not other:
+    if not _is_known(other):
         return False
     if other.producer is None or value.producer is None:
         return other.producer is None

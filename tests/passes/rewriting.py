@@ -15,8 +15,9 @@ from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import (
     Change,
-    Narrowed,
+    ImportedFunctions,
     NewNames,
+    RestrictingObserver,
     Rewriting,
     replace_match,
     rewrite,
@@ -62,12 +63,12 @@ def bound(match: Match, name: str) -> Value:
     return value
 
 
-class Watched(Narrowed):
+class Watched(RestrictingObserver):
     """Verifies the model whenever a rule has been applied."""
 
-    def __init__(self, model: Model, **narrowing: Any) -> None:  # noqa: ANN401  # as Narrowed
+    def __init__(self, model: Model, **restrictions: Any) -> None:  # noqa: ANN401  # as RestrictingObserver
         """Watch *model*."""
-        super().__init__(**narrowing)
+        super().__init__(**restrictions)
         self.model = model
 
     def applied(self, application: Application) -> None:
@@ -110,13 +111,13 @@ class Rewritten:
 def rewritten(
     before: str | onnx.ModelProto,
     rules: Sequence[RewriteRule],
-    **narrowing: Any,  # noqa: ANN401  # as Narrowed
+    **restrictions: Any,  # noqa: ANN401  # as RestrictingObserver
 ) -> Rewritten:
     """Rewrite, and check what must hold of every result but the numbers."""
     proto = proto_from_text(before) if isinstance(before, str) else before
     data = proto.SerializeToString(deterministic=True)
     model = model_from_bytes(data)
-    done = rewrite(model, rules, Watched(model, **narrowing))
+    done = rewrite(model, rules, Watched(model, **restrictions))
     verify_model(model)
     after = to_proto(model)
     written = after.SerializeToString(deterministic=True)
@@ -128,7 +129,7 @@ def rewritten(
     check_names(proto, after)
     check_leftovers(proto, after)
     again = model_from_bytes(data)
-    same = rewrite(again, rules, Narrowed(**narrowing))
+    same = rewrite(again, rules, RestrictingObserver(**restrictions))
     assert list(map(facts_of, same.applications)) == list(map(facts_of, done.applications))
     assert to_proto(again).SerializeToString(deterministic=True) == written
     return Rewritten(proto, model, after, done)
@@ -182,7 +183,9 @@ def _is_replaced(match: Match) -> bool:
     draft = draft_replacement(match, match.rule.instance())
     if not isinstance(draft, Draft):
         return False
-    return isinstance(replace_match(match, draft, NewNames(match.root.graph.model)), Change)
+    model = match.root.graph.model
+    made = replace_match(match, draft, NewNames(model), ImportedFunctions(model))
+    return isinstance(made, Change)
 
 
 def check_interface(before: onnx.ModelProto, after: onnx.ModelProto) -> None:

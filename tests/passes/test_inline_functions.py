@@ -251,7 +251,7 @@ def test_a_call_that_does_not_fit_its_function_stays() -> None:
     assert refusals(text) == ["k: it has 2 outputs, and the function 1"]
     text = f"""{HEAD} g (float[2] a) => (float[2] o) {{ [k] o, p = f.h (a) }}
         {F} h (x, z) => (y, z) {{ y = Neg (x) }}"""
-    assert refusals(text) == ["k: the function returns its input 'z', which it leaves out"]
+    assert refusals(text) == ["k: the function returns its input 'z', which the call leaves out"]
 
 
 def test_what_a_function_that_stays_calls_is_inlined_in_it() -> None:

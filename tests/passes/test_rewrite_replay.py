@@ -16,9 +16,8 @@ from dplcli.catalog.plan import PlanEntry
 from dplcli.ir.traversal import verify_model
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import (
-    Narrowed,
-    Observers,
     Refusal,
+    RestrictingObserver,
     Restriction,
     RewriteObserver,
     Trace,
@@ -136,9 +135,9 @@ def test_an_edited_plan_does_what_fits_of_it_in_its_order(text: str, chosen: st.
 def test_a_plan_of_a_part_does_that_part(text: str, limit: int) -> None:
     """A rewrite that was cut short, or narrowed, is replayed just so."""
     for observer in (
-        Narrowed(limit=limit),
-        Narrowed(only=[Restriction("double"), Restriction("to_mul")]),
-        Narrowed(skip=[Restriction("triple"), Restriction("", f"x{limit}")]),
+        RestrictingObserver(limit=limit),
+        RestrictingObserver(only=[Restriction("double"), Restriction("to_mul")]),
+        RestrictingObserver(skip=[Restriction("triple"), Restriction("", f"x{limit}")]),
     ):
         first, second = model_from_text(text), model_from_text(text)
         done = rewrite(first, RULES, observer)
@@ -252,7 +251,7 @@ def test_every_turn_that_starts_ends() -> None:
     """Also the one in which a limit is reached."""
     log = Log()
 
-    rewrite(model_from_text(ADDS), RULES, Narrowed(limit=1), watchers=[log])
+    rewrite(model_from_text(ADDS), RULES, RestrictingObserver(limit=1), watchers=[log])
 
     assert log.lines == ["turn 1 to_mul 2", "applied to_mul", "end to_mul 1"]
 
@@ -279,14 +278,14 @@ def test_what_one_observer_refuses_is_not_done(
     assert all(lines == told[0] for lines in told)
 
 
-def test_observers_forward_refusals() -> None:
+def test_all_observers_are_told_of_refusals() -> None:
     """Each of several traces has all."""
     traces = [Trace(), Trace()]
     model = model_from_text(
         "g (float[2] x) => (float[2] y, float[2] n) { n = Neg (x) y = Abs (n) }"
     )
 
-    rewrite(model, RULES, watchers=[Observers(traces)])
+    rewrite(model, RULES, watchers=traces)
 
     for trace in traces:
         (refusal,) = [event for turn in trace.turns for event in turn.events]
