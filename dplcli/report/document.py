@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import platform
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli import __version__
 from dplcli.report.json import inspect_record, nodes_record
@@ -26,9 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dplcli.dpl import Rejection
-    from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, Node
-    from dplcli.outcomes import InlineOutcome, PartitionOutcome, RewriteOutcome, Verdict
+    from dplcli.outcomes import (
+        BrokenTurn,
+        InlineOutcome,
+        PartitionOutcome,
+        RewriteOutcome,
+        Verdict,
+    )
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layer, Layers
@@ -38,11 +44,7 @@ if TYPE_CHECKING:
     Severity: TypeAlias = Literal["error", "warning", "note"]
 
 
-_PACKAGES = ("onnx", "onnxruntime", "numpy")
-
-
-@dataclass(frozen=True)
-class SourceLocation:
+class SourceLocation(NamedTuple):
     """A place in a catalogue.
 
     Attributes:
@@ -56,8 +58,7 @@ class SourceLocation:
     column: int | None = None
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """Something to look at in a catalogue.
 
     Attributes:
@@ -75,8 +76,7 @@ class Finding:
     place: SourceLocation | None
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """One thing that was tried, other than a comparison of an output.
 
     Attributes:
@@ -92,8 +92,7 @@ class Case:
     message: str = ""
 
 
-@dataclass(frozen=True)
-class RuleUse:
+class RuleUse(NamedTuple):
     """What became of one rule.
 
     Attributes:
@@ -107,8 +106,7 @@ class RuleUse:
     refused: int
 
 
-@dataclass(frozen=True)
-class LayerError:
+class LayerError(NamedTuple):
     """How far one value on the way to the outputs is from the original's.
 
     Attributes:
@@ -124,8 +122,7 @@ class LayerError:
     ok: bool
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """Differences in one place.
 
     Attributes:
@@ -188,7 +185,8 @@ def verification_document(
     Args:
         subject: The names of the two files.
         result: The comparison.
-        inside: How the values on the way compare, or why they were not, if that was asked for.
+        inside: How the values on the way compare; or why they were not compared. None if nobody
+            asked.
     """
     layers: Sequence[Layer] = ()
     before: list[Part] = []
@@ -208,10 +206,8 @@ def verification_document(
         notes=result.warnings,
         verification=result,
         layers=tuple(
-            LayerError(
-                layer.original, layer.op_type, share_of_tolerance(layer.comparison), ok=layer.ok
-            )
-            for layer in layers
+            LayerError(each.original, each.op_type, share_of_tolerance(each.comparison), each.ok)
+            for each in layers
         ),
     )
 
@@ -307,13 +303,11 @@ def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...
 
 def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[RuleUse, ...]:
     """Return the rules that were applied or refused, in listed order."""
-    refusals: dict[str, int] = {}
-    for item in refused:
-        refusals[item.rule.qualified_name] = refusals.get(item.rule.qualified_name, 0) + 1
+    refusals = Counter(item.rule.qualified_name for item in refused)
     return tuple(
-        RuleUse(name, count, refusals.get(name, 0))
+        RuleUse(name, count, refusals[name])
         for name, count in counts.items()
-        if count or refusals.get(name)
+        if count or refusals[name]
     )
 
 
@@ -331,10 +325,10 @@ def nodes_document(nodes: Sequence[Node], label: str) -> Document:
 def versions() -> dict[str, str]:
     """Return the versions of what took part."""
     found = {"dpl": __version__}
-    for package in _PACKAGES:
+    for package in ("onnx", "onnxruntime", "numpy"):
         try:
             found[package] = version(package)
-        except PackageNotFoundError:
+        except PackageNotFoundError:  # onnxruntime has other names, such as onnxruntime-gpu
             found[package] = "unknown"
     return found | {"python": platform.python_version()}
 
@@ -345,32 +339,26 @@ def versions() -> dict[str, str]:
 _PLACE = re.compile(r"(?P<file>.+?):(?P<line>[0-9]+)(?::(?P<column>[0-9]+))?", re.DOTALL)
 
 
-def broken_rule(  # noqa: PLR0913  # what was tried, and what is known
-    rules: Iterable[Rule],
-    counts: Mapping[str, int],
-    verification: VerificationResult | None,
-    *,
+def broken_rule(
+    outcome: PartitionOutcome | RewriteOutcome,
     catalogues: Iterable[Path | str],
-    blamed: str | None = None,
-    reason: str = "",
+    broken: BrokenTurn | None = None,
 ) -> tuple[Finding, ...]:
-    """Return the rule that breaks a model, where it is known: it was caught, or did all there is.
+    """Return the rule that breaks a model, if it is known: it was caught, or is the only one.
 
     Args:
-        rules: Those that were tried.
-        counts: How often each was applied.
-        verification: The comparison; None if there was none.
+        outcome: What was done, and how the result compares.
         catalogues: What was named on the command line.
-        blamed: The rule that was caught, if one was.
-        reason: What was said then.
+        broken: The turn of the rule that was caught; None if none was.
     """
-    applied = [rule for rule in rules if counts.get(rule.qualified_name)]
+    rules, verification = outcome.rules, outcome.verification
+    applied = [rule for rule in rules if outcome.counts.get(rule.qualified_name)]
     differs = verification is not None and not verification.equivalent
-    if blamed is not None:
-        guilty = [rule for rule in rules if rule.qualified_name == blamed]
+    if broken is not None:
+        guilty = [rule for rule in rules if rule.qualified_name == broken.rule]
     else:
         guilty = applied if differs and len(applied) == 1 else []
-    said = reason or "the result is not equivalent to the original"
+    said = broken.reason if broken else "the result is not equivalent to the original"
     return tuple(
         Finding(
             "equivalence",

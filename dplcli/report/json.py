@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Function, Node, Tensor, Value
-from dplcli.ir.model import scope_of
+from dplcli.ir.model import calls_in, scope_of
 from dplcli.ir.printer import node_window, print_attribute
 
 if TYPE_CHECKING:
@@ -47,6 +48,16 @@ def record_of(value: Any) -> Any:  # noqa: ANN401, PLR0911  # anything; a return
     return [record_of(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def picked(value: object, names: str) -> Json:
+    """Return some of the fields of *value* as JSON has them: those *names* lists, in its order."""
+    return {name: record_of(getattr(value, name)) for name in names.split()}
+
+
+def ends(before: object, after: object) -> Json:
+    """Return something as it was, and as it became."""
+    return {"before": record_of(before), "after": record_of(after)}
+
+
 def _attribute_record(attribute: Attribute) -> object:
     """Return a value that JSON has, else as text."""
     value = attribute.value
@@ -63,12 +74,8 @@ def _is_finite(item: object) -> bool:
 
 def node_record(node: Node) -> Json:
     """Identify a node; its first output's name does so even where node names are empty."""
-    return {
-        "op_type": node.op_type,
-        "domain": node.domain,
-        "name": node.name,
-        "output": next((output.name for output in node.outputs if output is not None), ""),
-    }
+    output = next((output.name for output in node.outputs if output is not None), "")
+    return {**picked(node, "op_type domain name"), "output": output}
 
 
 def inspect_record(model: Model, label: str) -> Json:
@@ -88,13 +95,12 @@ def inspect_record(model: Model, label: str) -> Json:
         "initializers": initializer_summary(model),
         "functions": [
             {
-                "domain": function.domain,
-                "name": function.name,
+                **record_of(function),
                 "nodes": function.body.node_count,
-                "calls": calls,
+                "calls": len(calls),
                 "composite": function.metadata.get("Composite", ""),
             }
-            for function, calls in _called(model)
+            for function, calls in calls_in(model).items()
         ],
         "notes": list(model.notes),
     }
@@ -129,10 +135,7 @@ def _value(value: Value) -> Json:
 
 def op_histogram(model: Model) -> dict[str, int]:
     """Count the nodes of every graph by operator, most frequent first."""
-    counts: dict[str, int] = {}
-    for graph in model.graphs():
-        for node in graph:
-            counts[node.qualified_op] = counts.get(node.qualified_op, 0) + 1
+    counts = Counter(node.qualified_op for graph in model.graphs() for node in graph)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -148,13 +151,3 @@ def initializer_summary(model: Model) -> Json:
         "elements": sum(tensor.size for tensor in tensors),
         "external": sum(tensor.is_external for tensor in tensors),
     }
-
-
-def _called(model: Model) -> list[tuple[Any, int]]:
-    calls: dict[tuple[str, str, str], int] = {}
-    for graph in model.graphs():
-        for node in graph:
-            key = (node.domain, node.op_type, node.overload)
-            if key in model.functions:
-                calls[key] = calls.get(key, 0) + 1
-    return [(function, calls.get(key, 0)) for key, function in model.functions.items()]

@@ -78,30 +78,32 @@ class Table:
         columns: The headings; no line is spent on them if all are empty.
         right: The columns that hold numbers.
         prose: The columns that hold sentences or lists: they alone are broken, at blanks.
+        rows: The rows, with a cell for each column; :meth:`add_row` adds more.
     """
 
-    def __init__(self, *columns: str, right: Iterable[str] = (), prose: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        *columns: str,
+        right: Iterable[str] = (),
+        prose: Iterable[str] = (),
+        rows: Iterable[Sequence[Cell]] = (),
+    ) -> None:
         self.show_header = any(columns)
+        self.rows = list(rows)
         self._columns = columns
         self._is_right = [column in set(right) for column in columns]
         self._is_prose = [column in set(prose) for column in columns]
-        self._rows: list[tuple[Cell, ...]] = []
-
-    @property
-    def row_count(self) -> int:
-        """How many rows there are."""
-        return len(self._rows)
 
     def add_row(self, *cells: Cell) -> None:
         """Add a row, with a cell for each column."""
-        self._rows.append(cells)
+        self.rows.append(cells)
 
     def lines(self, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:
         """Lay the rows out on so many characters a line, or on as many as they need.
 
         Where names leave too little room for sentences, the long ones stand below their rows.
         """
-        rows = [[_text_of(cell, is_ascii=is_ascii) for cell in row] for row in self._rows]
+        rows = [[_text_of(cell, is_ascii=is_ascii) for cell in row] for row in self.rows]
         if self.show_header:
             rows.insert(0, [Text(column, "bold") for column in self._columns])
         if not rows:
@@ -111,9 +113,9 @@ class Table:
         if width is not None and not self._narrow(widths, width):
             below = [self._take_long(row) for row in rows]
             widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
-        for row, taken in zip(rows, below, strict=True):
+        for row, sentences in zip(rows, below, strict=True):
             yield from self._lines_of_row(row, widths)
-            for line in taken:
+            for line in sentences:
                 yield from _broken(line, width or 0)
 
     def _take_long(self, row: list[RichText]) -> list[Text]:

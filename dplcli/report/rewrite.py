@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.dpl.matcher import reach_of
 from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
 from dplcli.report.document import broken_rule, result_document, rule_uses, verdict_record
-from dplcli.report.json import record_of
+from dplcli.report.json import ends, picked, record_of
 from dplcli.report.layout import Group, Table, Text
-from dplcli.report.tables import check_failure, counted, ending, note, refusal_list, rule_table
+from dplcli.report.tables import (
+    check_failure,
+    counted,
+    ending,
+    function_name,
+    named,
+    note,
+    refusal_list,
+    rule_table,
+    times,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,12 +29,14 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Function
     from dplcli.outcomes import BrokenTurn, InlineOutcome, RewriteOutcome
-    from dplcli.passes.inline import Inlining, RefusedCall
-    from dplcli.passes.rewrite import Refusal, Trace, TracedTurn
+    from dplcli.passes.inline import InlinedCall, Inlining, RefusedCall
+    from dplcli.passes.rewrite import Refusal, Trace
     from dplcli.report.document import Document
     from dplcli.report.layout import Part
 
     Json = dict[str, Any]
+
+    Call = TypeVar("Call", InlinedCall, RefusedCall)
 
 
 # What inlining did.
@@ -62,26 +75,26 @@ def inline_document(outcome: InlineOutcome, *, is_verified: bool, verbose: bool)
 def _inline_record(outcome: InlineOutcome) -> Json:
     """Return the record ``dpl.inline/1``."""
     inlining = outcome.inlining
+    inlined = _by_function(inlining, inlining.calls)
     return {
         "schema": "dpl.inline/1",
         "model": outcome.label,
-        "counts": _counts(inlining),
+        "counts": {name: len(calls) for name, calls in inlined.items()},
         "calls": [
-            {**record_of(item), "function": _function(item.function)} for item in inlining.calls
+            {**record_of(each), "function": _function(each.function)} for each in inlining.calls
         ],
-        "refused": [_refusal(item) for item in inlining.refused],
+        "refused": [
+            {
+                "function": _function(each.function),
+                "call": record_of(each.call),
+                "scope": scope_of(each.call.graph),
+                "reason": each.reason,
+            }
+            for each in inlining.refused
+        ],
         "removed": [_function(function) for function in inlining.removed],
-        "nodes": {"before": outcome.nodes[0], "after": outcome.nodes[1]},
+        "nodes": ends(*outcome.nodes),
         **verdict_record(outcome.verdict),
-    }
-
-
-def _refusal(item: RefusedCall) -> Json:
-    return {
-        "function": _function(item.function),
-        "call": record_of(item.call),
-        "scope": scope_of(item.call.graph),
-        "reason": item.reason,
     }
 
 
@@ -90,16 +103,12 @@ def _function(function: Function) -> Json:
     return {**record_of(function), **overload}
 
 
-def _counts(inlining: Inlining) -> dict[str, int]:
-    counts = {_name(function): 0 for function in inlining.functions}
-    for item in inlining.calls:
-        counts[_name(item.function)] += 1
-    return counts
-
-
-def _name(function: Function) -> str:
-    overload = f":{function.overload}" if function.overload else ""
-    return f"{function.domain}::{function.name}{overload}"
+def _by_function(inlining: Inlining, calls: Iterable[Call]) -> dict[str, list[Call]]:
+    """Group *calls* by the name of their function, functions without any included."""
+    groups: dict[str, list[Call]] = {function_name(each): [] for each in inlining.functions}
+    for call in calls:
+        groups.setdefault(function_name(call.function), []).append(call)
+    return groups
 
 
 def _inline_table(inlining: Inlining) -> Part:
@@ -107,28 +116,24 @@ def _inline_table(inlining: Inlining) -> Part:
     if not inlining.functions:
         return Text("There is no function to inline.")
     columns = ("calls inlined", "nodes")
-    refused = {_name(item.function): item.reason for item in reversed(inlining.refused)}
-    more = ("calls kept", "why") if refused else ()
+    more = ("calls kept", "why") if inlining.refused else ()
     table = Table("function", *columns, *more, right=(*columns, "calls kept"), prose=("why",))
-    nodes = dict.fromkeys(_counts(inlining), 0)
-    for item in inlining.calls:
-        nodes[_name(item.function)] += len(item.nodes)
-    for name, count in _counts(inlining).items():
-        stay = sum(_name(item.function) == name for item in inlining.refused)
-        reasons = (str(stay), refused.get(name, "")) if refused else ()
-        table.add_row(name, str(count), str(nodes[name]), *reasons)
+    refused = _by_function(inlining, inlining.refused)
+    for name, calls in _by_function(inlining, inlining.calls).items():
+        kept = refused[name]
+        reasons = (str(len(kept)), kept[0].reason if kept else "") if more else ()
+        nodes = sum(len(call.nodes) for call in calls)
+        table.add_row(name, str(len(calls)), str(nodes), *reasons)
     return table
 
 
 def _call_list(inlining: Inlining) -> Part:
     """Return one row per call that was replaced, and per call that stays."""
     table = Table("call", "function", "scope", "nodes", prose=("nodes",))
-    for item in inlining.calls:
-        made = " ".join(f"{node.op_type}:{node.label}" for node in item.nodes)
-        table.add_row(item.call.label, _name(item.function), item.scope, made)
-    for refused in inlining.refused:
-        scope = scope_of(refused.call.graph)
-        table.add_row(refused.call.label, _name(refused.function), scope, refused.reason)
+    for call, function, scope, nodes, _ in inlining.calls:
+        table.add_row(call.label, function_name(function), scope, named(*nodes))
+    for function, call, reason in inlining.refused:
+        table.add_row(call.label, function_name(function), scope_of(call.graph), reason)
     return table
 
 
@@ -155,15 +160,12 @@ def trace_lines(trace: Trace) -> Iterator[str]:
         if turn.round != number:
             number = turn.round
             yield f"round {number}"
-        yield f"  {turn.rule}: {counted(turn.candidates, 'candidate')}{_outcome(turn)}"
+        applied = f", applied {times(turn.applied)}" if turn.applied else ""
+        yield f"  {turn.rule}: {counted(turn.candidates, 'candidate')}{applied}"
         for event in turn.events:
             yield f"    {_told(event)}"
     if not trace.turns:
         yield "no rule has anything to look at"
-
-
-def _outcome(turn: TracedTurn) -> str:
-    return f", applied {_times(turn.applied)}" if turn.applied else ""
 
 
 def _told(event: Application | Refusal) -> str:
@@ -189,10 +191,6 @@ def _place(scope: str) -> str:
     return "" if scope == "main" else f" in {scope}"
 
 
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
-
-
 def trace_record(trace: Trace, label: str) -> Json:
     """Return the record ``dpl.trace/1``."""
     return {
@@ -200,10 +198,7 @@ def trace_record(trace: Trace, label: str) -> Json:
         "model": label,
         "turns": [
             {
-                "round": turn.round,
-                "rule": turn.rule,
-                "candidates": turn.candidates,
-                "applied": turn.applied,
+                **picked(turn, "round rule candidates applied"),
                 "events": [_event(event) for event in turn.events],
             }
             for turn in trace.turns
@@ -219,14 +214,7 @@ def _event(event: Application | Refusal) -> Json:
 
 def _application(item: Application) -> Json:
     """Return what identifies one application, and what it did."""
-    return {
-        "id": item.number,
-        "rule": item.rule,
-        "scope": item.scope,
-        "root": record_of(item.root),
-        "removed": record_of(item.removed),
-        "added": record_of(item.added),
-    }
+    return {"id": item.number, **picked(item, "rule scope root removed added")}
 
 
 # What a rewrite did, in every form.
@@ -252,7 +240,6 @@ def rewrite_document(
         is_verified: Whether the result was to be verified.
         verbose: Whether to list every application and refusal.
     """
-    broken = outcome.broken
     before, after = (sum(ops.values()) for ops in outcome.ops)
     return result_document(
         command,
@@ -263,14 +250,7 @@ def rewrite_document(
         nodes=(before, after),
         done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),
-        findings=broken_rule(
-            outcome.rules,
-            outcome.counts,
-            outcome.verification,
-            catalogues=catalogues,
-            blamed=None if broken is None else broken.rule,
-            reason="" if broken is None else broken.reason,
-        ),
+        findings=broken_rule(outcome, catalogues, outcome.broken),
         is_dry=outcome.is_dry,
     )
 
@@ -307,15 +287,15 @@ def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
             return Text("Stopped before any rule was applied.")
         hidden = set() if verbose else _unremarkable(outcome) & counts.keys()
         return rule_table(counts, outcome.refused, counted="applied", hidden=hidden)
-    named = {entry.rule for entry in plan.entries}
-    if not named:
+    listed = Counter(entry.rule for entry in plan.entries)
+    if not listed:
         return Text("The plan lists nothing.")
-    table = Table("rule", "listed", "applied", right=("listed", "applied"))
-    for rule, count in outcome.counts.items():
-        if rule in named:
-            listed = sum(entry.rule == rule for entry in plan.entries)
-            table.add_row(rule, str(listed), str(count))
-    return table
+    rows = [
+        (rule, str(listed[rule]), str(count))
+        for rule, count in outcome.counts.items()
+        if rule in listed
+    ]
+    return Table("rule", "listed", "applied", right=("listed", "applied"), rows=rows)
 
 
 def _unremarkable(outcome: RewriteOutcome) -> set[str]:
@@ -336,13 +316,12 @@ def _unremarkable(outcome: RewriteOutcome) -> set[str]:
 def _listing(outcome: RewriteOutcome) -> list[Part]:
     parts: list[Part] = []
     if outcome.applications:
-        table = Table(
-            "", "rule", "scope", "removed", "added", right=("",), prose=("removed", "added")
-        )
-        for item in outcome.applications:
-            removed, added = list_nodes(item.removed), list_nodes(item.added)
-            table.add_row(str(item.number), item.rule, item.scope, removed, added)
-        parts += [Text(), table]
+        rows = [
+            (str(a.number), a.rule, a.scope, list_nodes(a.removed), list_nodes(a.added))
+            for a in outcome.applications
+        ]
+        prose = ("removed", "added")
+        parts += [Text(), Table("", "rule", "scope", *prose, right=("",), prose=prose, rows=rows)]
     if outcome.refused:
         parts += [Text(), refusal_list(outcome.refused)]
     return parts
@@ -350,14 +329,11 @@ def _listing(outcome: RewriteOutcome) -> list[Part]:
 
 def _changes(outcome: RewriteOutcome) -> list[Part]:
     """Return the operators whose number changed, the totals, and how many rounds it took."""
-    before, after = outcome.ops
-    table = Table("operator", "before", "after", right=("before", "after"))
-    for op in sorted(before.keys() | after.keys()):
-        old, new = before.get(op, 0), after.get(op, 0)
-        if old != new:
-            table.add_row(op, f"{old:,}", f"{new:,}")
-    table.add_row("all nodes", f"{sum(before.values()):,}", f"{sum(after.values()):,}")
-    table.add_row("bytes", *(f"{size:,}" for size in outcome.size))
+    before, after = (sum(ops.values()) for ops in outcome.ops)
+    changed = [(op, old, new) for op, old, new in _by_op(outcome) if old != new]
+    counts = [*changed, ("all nodes", before, after), ("bytes", *outcome.size)]
+    rows = [(what, f"{old:,}", f"{new:,}") for what, old, new in counts]
+    table = Table("operator", "before", "after", right=("before", "after"), rows=rows)
     count = len(outcome.applications)
     if not count:
         return [table]
@@ -369,16 +345,11 @@ def _changes(outcome: RewriteOutcome) -> list[Part]:
 
 def _reasons(outcome: RewriteOutcome) -> list[str]:
     """Say why the answer is no, a sentence a line."""
-    lines = list(outcome.unmet)
-    if outcome.missing and not outcome.may_miss:
-        lines += _missing(outcome)
-    if outcome.growth:
-        lines.append(outcome.growth)
-    if outcome.broken is not None:
-        lines += _blame(outcome.broken)
-    else:
-        lines += check_failure(outcome.verdict)
-    return lines
+    missing = [] if outcome.may_miss else _missing(outcome)
+    growth = [outcome.growth] if outcome.growth else []
+    broken = outcome.broken
+    wrong = check_failure(outcome.verdict) if broken is None else _blame(broken)
+    return [*outcome.unmet, *missing, *growth, *wrong]
 
 
 def _missing(outcome: RewriteOutcome) -> list[str]:
@@ -407,8 +378,7 @@ def _rewrite_record(outcome: RewriteOutcome) -> Json:
     before, after = outcome.ops
     return {
         "schema": "dpl.rewrite/1",
-        "counts": dict(outcome.counts),
-        "unmet": list(outcome.unmet),
+        **picked(outcome, "counts unmet"),
         "applications": [_application(item) for item in outcome.applications],
         "rounds": outcome.rounds,
         "refused": record_of(outcome.refused),
@@ -416,20 +386,22 @@ def _rewrite_record(outcome: RewriteOutcome) -> Json:
         "broken": None
         if broken is None
         else {
-            "rule": broken.rule,
-            "round": broken.round,
+            **picked(broken, "rule round"),
             "applications": [item.number for item in broken.applications],
             "reason": broken.reason,
         },
         "nodes": {
-            "before": sum(before.values()),
-            "after": sum(after.values()),
-            "by_op": {
-                op: {"before": before.get(op, 0), "after": after.get(op, 0)}
-                for op in sorted(before.keys() | after.keys())
-            },
+            **ends(sum(before.values()), sum(after.values())),
+            "by_op": {op: ends(old, new) for op, old, new in _by_op(outcome)},
         },
-        "bytes": {"before": outcome.size[0], "after": outcome.size[1]},
+        "bytes": ends(*outcome.size),
         "growth": outcome.growth,
         **verdict_record(outcome.verdict),
     }
+
+
+def _by_op(outcome: RewriteOutcome) -> list[tuple[str, int, int]]:
+    """List the operators, and how many nodes of each there were before and are now."""
+    before, after = outcome.ops
+    ops = sorted(before.keys() | after.keys())
+    return [(op, before.get(op, 0), after.get(op, 0)) for op in ops]

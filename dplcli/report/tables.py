@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dplcli.dpl import Rejection
-    from dplcli.ir import Model, Node, Value
+    from dplcli.ir import Function, Model, Node, Value
     from dplcli.outcomes import Verdict
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
@@ -76,6 +76,29 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Write the first words, and how many more there are, as a word of its own."""
+    more = len(words) - most
+    rest = [f"and {more} more"] if more > 0 else []
+    return separator.join([*words[:most], *rest])
+
+
+def times(count: int) -> str:
+    """Write how often: ``once``, ``2,000 times``."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def named(*nodes: Node) -> str:
+    """Name nodes in little room: ``Conv:c Relu:r``."""
+    return " ".join(f"{node.op_type}:{node.label}" for node in nodes)
+
+
+def function_name(function: Function) -> str:
+    """Name a function: ``dnnl::conv2d_relu``, with its overload if it has one."""
+    overload = f":{function.overload}" if function.overload else ""
+    return f"{function.domain}::{function.name}{overload}"
+
+
 # The figures of a comparison that reports draw and count.
 
 
@@ -123,17 +146,16 @@ def needed_tolerances(outputs: Sequence[OutputComparison]) -> dict[str, str]:
     failing = dict.fromkeys(output.name for output in outputs if not output.ok)
     found = {}
     for name in failing:
-        compared = [each for o in outputs if o.name == name for each in o.by_seed or (o,)]
-        needed = [each.figures for each in compared]
-        limits = {
-            "rtol": [figures.needed_rtol for figures in needed],
-            "atol": [figures.needed_atol for figures in needed],
-        }
-        known = {kind: [n for n in numbers if n is not None] for kind, numbers in limits.items()}
-        if known == limits:
-            found[name] = ",".join(
-                f"{kind}:{_rounded_up(max(numbers))}" for kind, numbers in known.items() if numbers
-            )
+        needed = [
+            (each.figures.needed_rtol, each.figures.needed_atol)
+            for output in outputs
+            if output.name == name
+            for each in output.by_seed or (output,)
+        ]
+        known = [(rtol, atol) for rtol, atol in needed if rtol is not None and atol is not None]
+        if known == needed:
+            rtol, atol = (_rounded_up(max(limits)) for limits in zip(*known, strict=True))
+            found[name] = f"rtol:{rtol},atol:{atol}"
     return found
 
 
@@ -210,33 +232,20 @@ def error_histograms(outputs: Sequence[OutputComparison]) -> list[Part]:
     table = Table("errors of", "level", _HEADING, "farthest", prose=(_HEADING,))
     for output in spread[:_MOST_ROWS]:
         bins = error_bins(output)
-        table.add_row(
-            one_line(output.name, _LONG),
-            output.level,
-            Bars([each.count for each in bins]),
-            bins[-1].label,
-        )
+        bars = Bars([each.count for each in bins])
+        table.add_row(one_line(output.name, _LONG), output.level, bars, bins[-1].label)
     left = len(spread) - _MOST_ROWS
     more = [Text(f"and {left} more", style="dim")] if left > 0 else []
     return [Text(), table, *more, Text()]
 
 
-_TOP_OPS = 12
-_SHOWN_INPUTS = 12
-_SHOWN_NODES = 12
-
-
-def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
-    """Write the first words, and how many more there are."""
-    more = len(words) - most
-    rest = [f"and {more} more"] if more > 0 else []
-    return separator.join([*words[:most], *rest])
+_MOST_NAMED = 12
 
 
 def rule_table(
     counts: Mapping[str, int],
     rejections: Iterable[Rejection],
-    functions: Mapping[str, Sequence[str]] | None = None,
+    functions: Mapping[str, int] | None = None,
     *,
     counted: str = "matches",
     hidden: Collection[str] = (),
@@ -246,7 +255,7 @@ def rule_table(
     Args:
         counts: Matches by rule.
         rejections: What was refused.
-        functions: The functions written by rule; None if none were to be written.
+        functions: How many functions were written, by rule; None if none were to be written.
         counted: What *counts* counts.
         hidden: Rules to leave out although they were refused.
     """
@@ -258,17 +267,16 @@ def rule_table(
     reasons = ["most frequent reason"] if refused else []
     table = Table("rule", *columns, *reasons, right=columns, prose=reasons)
     for rule, count in counts.items():
-        if not count and rule not in refused:
-            continue
-        written = [str(len(functions.get(rule, ())))] if functions is not None else []
         of_rule = refused.get(rule, [])
-        reason = [_main_reason(of_rule)] if refused else []
-        table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
-    silent = len(counts) - table.row_count
+        if count or of_rule:
+            written = [str(functions.get(rule, 0))] if functions is not None else []
+            reason = [_main_reason(of_rule)] if refused else []
+            table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
+    silent = len(counts) - len(table.rows)
     if not silent:
         return table
-    said = _say_silent(silent, is_all=not table.row_count, verb=counted, hidden=len(hidden))
-    return Group(table, Text(said, style="dim")) if table.row_count else Text(said)
+    said = _say_silent(silent, is_all=not table.rows, verb=counted, hidden=len(hidden))
+    return Group(table, Text(said, style="dim")) if table.rows else Text(said)
 
 
 def _say_silent(count: int, *, is_all: bool, verb: str, hidden: int) -> str:
@@ -284,25 +292,29 @@ def _say_silent(count: int, *, is_all: bool, verb: str, hidden: int) -> str:
     return f"None of the {count} rules {singular}{why}."
 
 
-def _main_reason(refused: Iterable[Rejection]) -> str:
-    by_stage: dict[str, list[str]] = {}
-    for item in refused:
-        by_stage.setdefault(item.stage, []).append(item.reason)
-    if not by_stage:
+def _main_reason(refused: Sequence[Rejection]) -> str:
+    """Return the most frequent reason of the most frequent stage."""
+    stages = Counter(item.stage for item in refused)
+    if not stages:
         return ""
-    stage, reasons = max(by_stage.items(), key=lambda item: len(item[1]))
-    reason, times = Counter(reasons).most_common(1)[0]
-    others = len(reasons) - times
-    return f"{stage}: {reason}" + (f" (and {others} like it)" if others else "")
+    stage, count = stages.most_common(1)[0]
+    reasons = Counter(item.reason for item in refused if item.stage == stage)
+    reason, times = reasons.most_common(1)[0]
+    return f"{stage}: {reason}" + (f" (and {count - times} like it)" if count > times else "")
 
 
 def refusal_list(refused: Iterable[Rejection]) -> Part:
     """Return one row per refused match: rule, root, stage and reason."""
-    table = Table("rule", "root", "stage", "reason", prose=("reason",))
-    for item in refused:
-        root = f"{item.root.op_type} {item.root.label}"
-        table.add_row(item.rule.qualified_name, root, item.stage, item.reason)
-    return table
+    rows = [
+        (
+            each.rule.qualified_name,
+            f"{each.root.op_type} {each.root.label}",
+            each.stage,
+            each.reason,
+        )
+        for each in refused
+    ]
+    return Table("rule", "root", "stage", "reason", prose=("reason",), rows=rows)
 
 
 def _printable(result: VerificationResult) -> VerificationResult:
@@ -326,10 +338,8 @@ def verification_report(result: VerificationResult) -> Part:
     lines: list[Part] = []
     if result.outputs:
         columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "used")
-        table = Table("output", "level", *columns, "verdict", right=columns)
-        for output in result.outputs:
-            table.add_row(*_figures(output))
-        lines.append(table)
+        rows = map(_figures, result.outputs)
+        lines.append(Table("output", "level", *columns, "verdict", right=columns, rows=rows))
         lines += error_histograms(result.outputs)
     lines += judgement_lines(result)
     lines += [
@@ -337,10 +347,9 @@ def verification_report(result: VerificationResult) -> Part:
         for output in result.outputs
         if output.reason
     ]
-    lines += [
-        Text(one_line(f"{name} would pass with --tolerance {shlex.quote(option)}", _LONG))
-        for name, option in ((name, f"{name}={tolerance}") for name, tolerance in needed.items())
-    ]
+    for name, tolerance in needed.items():
+        option = shlex.quote(f"{name}={tolerance}")
+        lines.append(Text(one_line(f"{name} would pass with --tolerance {option}", _LONG)))
     lines += [Text(reason, style="red") for reason in result.reasons]
     lines += [Text(str(opinion), style="cyan") for opinion in result.opinions]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
@@ -366,32 +375,25 @@ def _figures(output: OutputComparison) -> tuple[str, ...]:
 
 def model_report(model: Model, label: str) -> Part:
     """Return what a model is made of."""
-    facts = Table("", "", prose=("",))
-    opsets = ", ".join(
-        f"{domain or 'ai.onnx'} {version}"
-        for domain, version in sorted(model.opset_imports.items())
-    )
+    opsets = [
+        f"{name or 'ai.onnx'} {number}" for name, number in sorted(model.opset_imports.items())
+    ]
     weights = initializer_summary(model)
     external = f", {weights['external']} in external files" if weights["external"] else ""
     graphs = list(model.graphs())
     inner = len(graphs) - 1 - len(model.functions)
-    facts.add_row("model", label)
-    facts.add_row("ir version", str(model.ir_version))
-    facts.add_row("opsets", opsets)
-    for value in model.graph.inputs:
-        if not value.is_initializer:
-            facts.add_row("input", _describe(value))
-    for value in model.graph.outputs:
-        facts.add_row("output", _describe(value))
-    facts.add_row("nodes", f"{sum(graph.node_count for graph in graphs):,}")
-    facts.add_row(
-        "initializers", f"{weights['count']:,} with {weights['elements']:,} elements{external}"
-    )
-    if inner:
-        facts.add_row("bodies", f"{inner} of If, Loop or Scan")
-    for note in model.notes:
-        facts.add_row("note", note)
-    parts: list[Part] = [facts, Text(), _op_table(model)]
+    facts = [
+        ("model", label),
+        ("ir version", str(model.ir_version)),
+        ("opsets", ", ".join(opsets)),
+        *(("input", _describe(v)) for v in model.graph.inputs if not v.is_initializer),
+        *(("output", _describe(value)) for value in model.graph.outputs),
+        ("nodes", f"{sum(graph.node_count for graph in graphs):,}"),
+        ("initializers", f"{weights['count']:,} with {weights['elements']:,} elements{external}"),
+        *([("bodies", f"{inner} of If, Loop or Scan")] if inner else []),
+        *(("note", note) for note in model.notes),
+    ]
+    parts: list[Part] = [Table("", "", prose=("",), rows=facts), Text(), _op_table(model)]
     if model.functions:
         parts += [Text(), _function_table(model)]
     return Group(*parts)
@@ -403,19 +405,17 @@ def _describe(value: Value) -> str:
 
 
 def _op_table(model: Model) -> Part:
-    counts = op_histogram(model)
-    table = Table("operator", "nodes", right=("nodes",))
-    for op, count in list(counts.items())[:_TOP_OPS]:
-        table.add_row(op, f"{count:,}")
-    left = len(counts) - _TOP_OPS
+    counts = [(op, f"{count:,}") for op, count in op_histogram(model).items()]
+    table = Table("operator", "nodes", right=("nodes",), rows=counts[:_MOST_NAMED])
+    left = len(counts) - _MOST_NAMED
     return Group(table, Text(f"and {left} more operators", style="dim")) if left > 0 else table
 
 
 def _function_table(model: Model) -> Part:
     table = Table("function", "inputs", "body", prose=("inputs", "body"))
     for function in model.functions.values():
-        inputs = few([value.name for value in function.body.inputs], _SHOWN_INPUTS)
-        body = few([node.qualified_op for node in function.body], _SHOWN_NODES, " ")
+        inputs = few([value.name for value in function.body.inputs], _MOST_NAMED)
+        body = few([node.qualified_op for node in function.body], _MOST_NAMED, " ")
         table.add_row(f"{function.domain}::{function.name}", inputs, body)
     return table
 
@@ -484,10 +484,9 @@ def whereabouts(written: Verdict) -> str:
 
 def layer_table(layers: Layers) -> Part:
     """Return one row per value that both models compute, and the first that differs."""
-    columns = ("max abs", "max rel", "atol")
-    table = Table("value", "candidate", "made by", "aligned by", *columns, "", right=columns)
-    for layer in layers.layers:
-        table.add_row(*_row(layer))
+    numbers = ("max abs", "max rel", "atol")
+    columns = ("value", "candidate", "made by", "aligned by", *numbers, "")
+    table = Table(*columns, right=numbers, rows=map(_row, layers.layers))
     return Group(table, Text(), *layer_summary(layers))
 
 
