@@ -117,7 +117,7 @@ def _paint_shares(outputs: Sequence[OutputComparison], levels: Sequence[str], ax
                 markeredgecolor=colour,
                 markeredgewidth=1.4,
             )
-    shares = [share_of_tolerance(output) for output in outputs]
+    shares = (share_of_tolerance(output) for output in outputs)
     known = [_clipped(share) for share in shares if share is not None] or [1.0]
     axes.set_xscale("log")
     axes.set_xlim(min(*known, 1e-3) / 2, max(*known, 3.0) * 2)
@@ -270,22 +270,20 @@ class HistogramDrawing(NamedTuple):
         ok: Whether it passes at every level.
         levels: The levels that it shows.
         svg: The plot.
-        words: What it shows, in words.
     """
 
     name: str
     ok: bool
-    levels: tuple[str, ...]
+    levels: list[str]
     svg: Markup
-    words: str
 
 
 def html_page(document: Document) -> str:
     """Return *document* as a page; what needs looking at comes first in every table."""
     result = document.verification
     outputs = ranked(result.outputs) if result is not None else []
+    levels = () if result is None else result.levels
     drawn = _drawable(outputs)
-    histograms = _histograms(outputs)
     environment = Environment(
         loader=PackageLoader("dplcli.report"),
         autoescape=True,
@@ -309,11 +307,11 @@ def html_page(document: Document) -> str:
         most=_MOST_ROWS,
         reasons=[output for output in outputs if output.reason],
         most_reasons=_MOST_REASONS,
-        shares=_shares(drawn, () if result is None else result.levels),
+        shares=Markup(share_plot(drawn, levels, "shares")) if drawn else "",  # noqa: S704  # our own plot
         drawn=len({output.name for output in drawn}),
         fed="" if result is None else result.fed,
         named=len({output.name for output in outputs}),
-        histograms=histograms,
+        histograms=_histograms(outputs),
         values=chosen_layers(document.layers, _MOST_ROWS),
         layers=Markup(layer_plot(document.layers, "layers")) if document.layers else "",  # noqa: S704  # our own plot
         versions=versions(),
@@ -325,12 +323,6 @@ def _drawable(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
     known = dict.fromkeys(o.name for o in outputs if share_of_tolerance(o) is not None)
     names = set(list(known)[:_MOST_DRAWN])
     return [output for output in outputs if output.name in names]
-
-
-def _shares(outputs: Sequence[OutputComparison], levels: Sequence[str]) -> Markup:
-    if not outputs:
-        return Markup()
-    return Markup(share_plot(outputs, levels, "shares"))  # noqa: S704  # our own plot
 
 
 def _histograms(outputs: Sequence[OutputComparison]) -> list[HistogramDrawing]:
@@ -356,10 +348,6 @@ def _histogram(name: str, outputs: Sequence[OutputComparison], key: str) -> Hist
             f"the farthest are {last} representable numbers apart"
         )
     title = f"Errors of {one_line(name)}: {'; '.join(words)}"
-    return HistogramDrawing(
-        name,
-        all(output.ok for output in outputs),
-        tuple(level for level, _ in series),
-        Markup(histogram_plot(series, key, title)),  # noqa: S704  # our own plot
-        "; ".join(words),
-    )
+    plot = Markup(histogram_plot(series, key, title))  # noqa: S704  # our own plot
+    is_ok = all(output.ok for output in outputs)
+    return HistogramDrawing(name, is_ok, [level for level, _ in series], plot)
