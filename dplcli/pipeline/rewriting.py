@@ -8,34 +8,24 @@ import os
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.catalog import exists, find_catalog, installed_catalogs
 from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_plan
 from dplcli.dpl.rule import parse_expectations, unmet_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean
-from dplcli.onnx_io import (
-    check_external_data,
-    check_imports,
-    external_files,
-    is_modified,
-    load_model,
-    paused_gc,
-    written_size,
-)
-from dplcli.outcomes import RewriteOutcome, Verdict
+from dplcli.onnx_io import external_files, is_modified, load_model, paused_gc, written_size
+from dplcli.outcomes import RewriteOutcome
 from dplcli.passes.rewrite import Narrowed, Restriction, list_nodes, replay
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import RuleSource, load_rewrites
 from dplcli.pipeline.writing import (
     StepVerifier,
+    WriteJob,
     WriteSettings,
     check_output,
-    check_result,
-    protect_files,
-    say_nothing,
-    write_checked,
+    read_model,
     write_text,
 )
 
@@ -318,33 +308,25 @@ def rewrite(  # noqa: PLR0913  # all by keyword
             verdict on the result can be reached.
     """
     settings = settings or RewriteSettings()
-    run = _Run(model_path, output, settings, progress or say_nothing)
-    source = RuleSource(patterns, targets, rules, allow_code)
-    run.load(source)
-    only, skip = (
-        parse_restrictions(option, texts, run.rules, run.model)
-        for option, texts in (("--only", settings.only), ("--skip", settings.skip))
+    job = _RewriteJob(model_path, output, settings, progress)
+    job.load(RuleSource(patterns, targets, rules, allow_code))
+    observer = NotedRestrictions(
+        parse_restrictions("--only", settings.only, job.rules, job.model),
+        parse_restrictions("--skip", settings.skip, job.rules, job.model),
+        settings.limit,
     )
-    observer = NotedRestrictions(only, skip, settings.limit)
-    run.say("rewriting")
-    done = rewrite_model(run.model, run.rules, observer, watchers=run.watchers(trace))
-    untried = (rule.qualified_name for rule in run.rules if not observer.may_try(rule))
-    outcome = run.describe(done)
-    outcome = replace(
-        outcome,
-        untried=frozenset(untried),
+    job.say("rewriting")
+    done = rewrite_model(job.model, job.rules, observer, watchers=job.watchers(trace))
+    outcome = job.describe(
+        done,
+        untried=frozenset(r.qualified_name for r in job.rules if not observer.may_try(r)),
         is_stopped=observer.is_over,
-        notes=(*outcome.notes, *observer.notes()),
+        notes=(*job.model.notes, *observer.notes()),
     )
     if settings.plan is not None:
-        save_plan(
-            settings.plan,
-            model_path,
-            [*patterns, *targets],
-            done.applications,
-            opset=settings.opset,
-        )
-    return run.finish(outcome)
+        catalogues = [*patterns, *targets]
+        save_plan(settings.plan, model_path, catalogues, done.applications, opset=settings.opset)
+    return job.written(outcome)
 
 
 @paused_gc()
@@ -384,39 +366,36 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
     """
     plan = read_plan(plan_path)
     settings = replace(settings or RewriteSettings(), opset=plan.opset)
-    run = _Run(model_path, output, settings, progress or say_nothing)
+    job = _RewriteJob(model_path, output, settings, progress)
     catalogues = list(patterns) or named_catalogues(plan, allow_code=allow_code)
-    run.load(RuleSource(catalogues, (), rules, allow_code), plan_path)
+    job.load(RuleSource(catalogues, (), rules, allow_code), plan_path)
     other = check_same_model(plan, model_path)
     if other and not force:
         raise UsageError(other, hint="pass --force to apply it all the same")
-    check_rules_of(plan, run.rules)
-    run.say("rewriting")
+    check_rules_of(plan, job.rules)
+    job.say("rewriting")
+    watchers = job.watchers(trace)
     done = replay(
-        run.model,
-        run.rules,
-        entries=plan.entries,
-        skip_missing=skip_missing,
-        watchers=run.watchers(trace),
+        job.model, job.rules, entries=plan.entries, skip_missing=skip_missing, watchers=watchers
     )
-    outcome = replace(
-        run.describe(done.rewriting), plan=plan, missing=done.missing, may_miss=skip_missing
+    outcome = job.describe(
+        done.rewriting,
+        plan=plan,
+        missing=done.missing,
+        may_miss=skip_missing,
+        notes=(*job.model.notes, *([other] if other else [])),
     )
-    if other:
-        outcome = replace(outcome, notes=(*outcome.notes, other))
-    return run.finish(outcome)
+    return job.written(outcome)
 
 
-class _Run:
+class _RewriteJob(WriteJob):
     """What rewriting by rules and by a plan have in common."""
 
     def __init__(
-        self, model_path: Path, output: Path, settings: RewriteSettings, say: Progress
+        self, path: Path, output: Path, settings: RewriteSettings, progress: Progress | None
     ) -> None:
-        self.path = model_path
-        self.output = output
+        super().__init__(path, output, settings, progress)
         self.settings = settings
-        self.say = say
         self.steps: StepVerifier | None = None
         if settings.verify_each and (settings.dry_run or not settings.verify):
             option = "--dry-run" if settings.dry_run else "--no-verify"
@@ -424,7 +403,7 @@ class _Run:
                 f"--verify-each and {option} contradict each other", hint="leave one of them out"
             )
         if not settings.dry_run:
-            check_output(model_path, output, in_place=settings.in_place)
+            check_output(path, output, in_place=settings.in_place)
 
     def load(self, source: RuleSource, plan: Path | None = None) -> None:
         """Read the model and the rules, and look at everything that could fail later.
@@ -434,19 +413,16 @@ class _Run:
             plan: The plan that is read; like a catalogue, it is not to be replaced.
         """
         settings = self.settings
-        failed = settings.failed_path(self.output)
         if plan is not None and plan.resolve() == self.output.resolve():
             raise UsageError(f"{self.output}: is the plan")
         if settings.plan is not None:
-            check_plan_path(settings.plan, (self.path, self.output, failed))
+            check_plan_path(settings.plan, (self.path, self.output, self.failed))
         self.say(f"reading {self.path.name}")
-        self.model: Model = load_model(self.path, opset=settings.opset)
-        check_imports(self.model)
-        check_external_data(self.model)
+        self.model = read_model(self.path, settings.opset)
         self.model.note_refutations()
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:
-            protect_files(self.model, self.output, failed, files)
+            self.protect(self.model, files)
         self.expected = parse_expectations(settings.expectations, self.rules)
         self.ops = _count(load_model(self.path) if is_modified(self.model) else self.model)
         external = external_files(self.model, self.path.parent)
@@ -457,15 +433,13 @@ class _Run:
         """Return who is told of what happens."""
         watchers: list[RewriteObserver] = [] if trace is None else [trace]
         if self.settings.verify_each:
-            self.steps = StepVerifier(
-                self.model, self.path, self.output, self.settings.verification, self.say
-            )
+            self.steps = StepVerifier(self, self.model)
             self.steps.begin()
             watchers.append(self.steps)
         return watchers
 
-    def describe(self, done: Rewriting) -> RewriteOutcome:
-        """Say what was done to the model, which is not written yet."""
+    def describe(self, done: Rewriting, **more: Any) -> RewriteOutcome:  # noqa: ANN401  # fields
+        """Say what was done to the model, which is not written yet; *more* are further fields."""
         before = self.size + self.external
         return RewriteOutcome(
             label=self.path.name,
@@ -477,38 +451,27 @@ class _Run:
             ops=(self.ops, _count(self.model)),
             size=(before, before),
             is_changed=is_modified(self.model),
-            notes=tuple(self.model.notes),
             unmet=unmet_expectations(self.expected, done.counts),
             broken=None if self.steps is None else self.steps.broken,
             is_dry=self.settings.dry_run,
+            **more,
         )
 
-    def finish(self, outcome: RewriteOutcome) -> RewriteOutcome:
+    def written(self, outcome: RewriteOutcome) -> RewriteOutcome:
         """Check what came out and write it, if that was asked for."""
-        settings = self.settings
         if outcome.missing and not outcome.may_miss:
             return outcome
-        if outcome.broken is not None and not settings.keep_failed:
+        if outcome.broken is not None and not self.settings.keep_failed:
             return replace(outcome, verdict=outcome.broken.verdict)
-        if settings.dry_run:
+        if self.settings.dry_run:
             return self._measured(outcome, written_size(self.model))
-        self.say("writing")
-        verdict = write_checked(
+        verdict = self.finish(
             self.model,
-            self.output,
-            settings,
-            lambda written: self._check(outcome, written),
+            is_changed=outcome.is_changed,
             is_wanted=lambda size: self._measured(outcome, size).is_wanted,
+            known=None if self.steps is None else self.steps.verdict,
         )
         return replace(self._measured(outcome, verdict.size), verdict=verdict)
-
-    def _check(self, outcome: RewriteOutcome, written: Path) -> Verdict:
-        settings = self.settings
-        if not settings.verify or not outcome.is_changed:
-            return Verdict()
-        if self.steps is not None:
-            return self.steps.verdict
-        return check_result(self.path, written, settings.verification, self.say)
 
     def _measured(self, outcome: RewriteOutcome, size: int) -> RewriteOutcome:
         """Add how large the file is, and whether that is too much."""
