@@ -25,7 +25,7 @@ from dplcli.pipeline.writing import (
     WriteJob,
     WriteSettings,
     check_output,
-    read_model,
+    load_editable,
     write_text,
 )
 
@@ -418,7 +418,7 @@ class _RewriteJob(WriteJob):
         if settings.plan is not None:
             check_plan_path(settings.plan, (self.path, self.output, self.failed))
         self.say(f"reading {self.path.name}")
-        self.model = read_model(self.path, settings.opset)
+        self.model = load_editable(self.path, settings.opset)
         self.model.note_refutations()
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:

@@ -95,7 +95,7 @@ class WriteJob:
         """
         check_output(self.path, self.output, in_place=self.writing.in_place)
         self.say(f"reading {self.path.name}")
-        model = read_model(self.path)
+        model = load_editable(self.path)
         model.note_refutations()
         return model
 
@@ -153,7 +153,7 @@ class WriteJob:
         return verdict
 
 
-def read_model(path: Path, opset: int | None = None) -> Model:
+def load_editable(path: Path, opset: int | None = None) -> Model:
     """Read a model that is to be edited.
 
     Raises:

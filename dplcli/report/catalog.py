@@ -94,6 +94,7 @@ def _opset_range(rule: Rule) -> str:
 
 
 def _rule_record(rule: PatternRule | RewriteRule) -> Json:
+    own: Json
     if isinstance(rule, RewriteRule):
         own = {"kind": "rewrite", "replacement": rule.becomes}
     else:

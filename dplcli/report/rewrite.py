@@ -130,7 +130,7 @@ def _inline_table(inlining: Inlining) -> Part:
 def _call_list(inlining: Inlining) -> Part:
     """Return one row per call that was replaced, and per call that stays."""
     table = Table("call", "function", "scope", "nodes", prose=("nodes",))
-    for call, function, scope, nodes, _ in inlining.calls:
+    for function, call, scope, nodes, _ in inlining.calls:
         table.add_row(call.label, function_name(function), scope, named(*nodes))
     for function, call, reason in inlining.refused:
         table.add_row(call.label, function_name(function), scope_of(call.graph), reason)
