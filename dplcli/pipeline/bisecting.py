@@ -399,13 +399,13 @@ def _reproducer(
         libraries.append(f"libraries/{number}/{path.name}")
         (folder / libraries[-1]).parent.mkdir(parents=True)
         shutil.copyfile(path, folder / libraries[-1])
-    return Reproducer(
-        schema=REPRODUCER_SCHEMA,
-        coarsest=fed.facts.coarsest,
-        custom_ops=libraries,
-        needs_custom_ops=bool(fed.source.libraries),
-        **own,
-    )
+    facts = {
+        "schema": REPRODUCER_SCHEMA,
+        "coarsest": fed.facts.coarsest,
+        "custom_ops": libraries,
+        "needs_custom_ops": bool(fed.source.libraries),
+    }
+    return Reproducer.model_validate(facts | own)
 
 
 def tolerance_of(settings: VerifySettings, outputs: Sequence[str]) -> dict[str, float | None]:

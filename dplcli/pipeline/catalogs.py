@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dplcli.catalog import Catalog, find_catalog, read_catalogs, shipped_catalogs
+from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.catalog.catalog import installed_catalogs, write_catalog
 from dplcli.catalog.lint import MOST_VARIANTS, NoInstanceError, Problem, instances, lint
 from dplcli.catalog.schema import json_schema
@@ -26,19 +26,19 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.rules import READERS
+from dplcli.pipeline.rules import READERS, names_of, rules_named
 from dplcli.pipeline.verifying import compare
 from dplcli.pipeline.writing import write_text
 from dplcli.targets import Contract, contract_of, with_parts
 from dplcli.targets.contract import possible_function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from dplcli.catalog.lint import Instance
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Example, Rule
-    from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Value
+    from dplcli.ir import Attribute, Graph, Model, SchemaLibrary, Value
     from dplcli.targets import FunctionContract
 
     Form: TypeAlias = tuple[Hashable, ...]
@@ -61,12 +61,12 @@ def same_structure(first: Model, second: Model) -> bool:
 
 def _form(graph: Graph, numbers: dict[Form, int]) -> list[int]:
     """Number every value by what computes it; equal ones get equal numbers."""
-    known: dict[Value, int] = {}
-    for position, value in enumerate(v for v in graph.inputs if not v.is_initializer):
-        known[value] = _number(("input", position), numbers)
+    inputs = (value for value in graph.inputs if not value.is_initializer)
+    known = {value: _number(("input", place), numbers) for place, value in enumerate(inputs)}
     for node in graph:
-        inputs = tuple(-1 if v is None else _of(v, known, numbers) for v in node.inputs)
-        shape = (node.domain, node.op_type, inputs, _attributes(node))
+        reads = tuple(-1 if v is None else _of(v, known, numbers) for v in node.inputs)
+        attributes = tuple(sorted((name, _value(a)) for name, a in node.attributes.items()))
+        shape = (node.domain, node.op_type, reads, attributes)
         for output in node.outputs:
             if output is not None:
                 known[output] = _number((*shape, output.index), numbers)
@@ -88,10 +88,6 @@ def _number(form: Form, numbers: dict[Form, int]) -> int:
     return numbers.setdefault(form, len(numbers))
 
 
-def _attributes(node: Node) -> Form:
-    return tuple(sorted((name, _value(a)) for name, a in node.attributes.items()))
-
-
 def _value(attribute: Attribute) -> str:
     if isinstance(attribute.value, Tensor):
         return str(attribute.value.numpy().tolist())
@@ -105,21 +101,25 @@ _OWN_MOST = 100
 _MOST_RUNS = 6
 
 
+@dataclass(frozen=True)
 class Trier:
     """Tries rules.
 
-    Args:
+    Attributes:
         schemas: The standard operators.
     """
 
-    def __init__(self, schemas: SchemaLibrary) -> None:
-        self.schemas = schemas
+    schemas: SchemaLibrary
 
     def trials(self, rule: AnyRule) -> Iterator[Trial]:
         """Run the examples of *rule*, then try it on each variant of its pattern."""
         for number, example in enumerate(rule.examples, start=1):
+            try:
+                wrong = _run_example(rule, example)
+            except DplError as error:
+                wrong = error.message
             place = example.origin or f"example {number}"
-            yield Trial(rule, "example", place, *_judged(partial(_run_example, rule, example)))
+            yield Trial(rule, "example", place, "failed" if wrong else "passed", wrong)
         if isinstance(rule, RewriteRule) and rule.text is None:
             reason = "only its examples can show what a function does"
             yield Trial(rule, "made up", "variant 1", "not tried", reason)
@@ -174,7 +174,10 @@ def _trial_of(rule: AnyRule, place: str, guesses: Iterator[Instance]) -> Trial:
     reason = "no graph was found that the pattern and all conditions fit"
     for before, after in itertools.islice(_fitting(rule, guesses), _MOST_RUNS):
         try:
-            wrong = _run_made_up(rule, before, after)
+            changed, why_not = _apply(rule, after)
+            wrong = f"the rule does not apply to a graph made up for it{why_not}"
+            if changed:
+                wrong = _difference(before, after)
         except VerificationError as error:
             reason = f"onnxruntime runs none of the graphs made up: {error.message}"
             continue
@@ -195,24 +198,15 @@ def _fitting(rule: AnyRule, guesses: Iterator[Instance]) -> Iterator[tuple[Model
 
 def _opset_of(rule: Rule) -> int:
     first, last = rule.opsets
-    opset = DEFAULT_OPSET if last is None else min(last, DEFAULT_OPSET)
-    return max(opset, first or 0)
+    return max(first or 0, min(last or DEFAULT_OPSET, DEFAULT_OPSET))
 
 
 def _takes(rule: AnyRule, model: Model) -> bool:
     return bool(select_matches(model, [rule]).matches)
 
 
-def _judged(trial: Callable[[], str]) -> tuple[Literal["passed", "failed"], str]:
-    """Run *trial*, which returns what went wrong or ""."""
-    try:
-        wrong = trial()
-    except DplError as error:
-        wrong = error.message
-    return ("failed", wrong) if wrong else ("passed", "")
-
-
 def _run_example(rule: AnyRule, example: Example) -> str:
+    """Return what is wrong with the answer to an example, or ""."""
     before = model_from_text(example.before, "before")
     after = model_from_text(example.before, "before")
     changed, why_not = _apply(rule, after)
@@ -228,13 +222,6 @@ def _run_example(rule: AnyRule, example: Example) -> str:
     except InvalidModelError as error:
         return error.message
     return "" if same_structure(after, expected) else "the result is another one than the example's"
-
-
-def _run_made_up(rule: AnyRule, before: Model, after: Model) -> str:
-    changed, why_not = _apply(rule, after)
-    if not changed:
-        return f"the rule does not apply to a graph made up for it{why_not}"
-    return _difference(before, after)
 
 
 def _apply(rule: AnyRule, model: Model) -> tuple[bool, str]:
@@ -269,15 +256,15 @@ def _difference(before: Model, after: Model) -> str:
 
 def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]) -> list[Problem]:
     """Report a rule whose every variant is taken, at least in part, by one that comes before."""
-    culprits: dict[str, None] = {}
+    culprits = []
     for model in models:
         taking = next((e for e in earlier if _is_free(e) and _overlap(e, rule, model)), None)
         if taking is None:
             return []
-        culprits[taking.qualified_name] = None
+        culprits.append(taking.qualified_name)
     if not culprits:
         return []
-    names = ", ".join(culprits)
+    names = ", ".join(dict.fromkeys(culprits))
     message = f"can never match: {names}, listed before, takes its nodes"
     return [Problem("warning", rule.qualified_name, rule.origin, message)]
 
@@ -290,14 +277,17 @@ def _is_free(rule: Rule) -> bool:
 
 
 def _overlap(first: AnyRule, second: AnyRule, model: Model) -> bool:
-    taken = {n for match in select_matches(model, [first]).matches for n in match.nodes}
-    wanted = {n for match in select_matches(model, [second]).matches for n in match.nodes}
+    taken, wanted = (
+        {node for match in select_matches(model, [rule]).matches for node in match.nodes}
+        for rule in (first, second)
+    )
     return not taken.isdisjoint(wanted)
 
 
 def _endless(
     rule: RewriteRule, rules: Sequence[RewriteRule], models: Sequence[Model]
 ) -> list[Problem]:
+    """Report a rule that never comes to an end, by itself or with others."""
     for model in models:
         try:
             rewrite(model, [rule], most=_OWN_MOST)
@@ -321,10 +311,9 @@ def list_catalogs() -> list[CatalogEntry]:
     entries = []
     for name in shipped_catalogs():
         data = YamlSource(find_catalog(name)).plain()
-        found = read_catalogs([name], schemas)
-        count = len(found.patterns) + len(found.rewrites)
-        doc = str(data.get("doc", ""))
-        entries.append(CatalogEntry(name, "dpl", str(data.get("target", "")), doc, count))
+        target, doc = str(data.get("target", "")), str(data.get("doc", ""))
+        count = len(read_catalogs([name], schemas).rules)
+        entries.append(CatalogEntry(name, "dpl", target, doc, count))
     for name, point in installed_catalogs().items():
         package = point.dist.name if point.dist is not None else point.value
         entries.append(CatalogEntry(name, package))
@@ -333,7 +322,7 @@ def list_catalogs() -> list[CatalogEntry]:
 
 def load_catalog_rules(
     names: Sequence[str], *, only: Sequence[str] = (), allow_code: bool = False
-) -> list[PatternRule | RewriteRule]:
+) -> list[AnyRule]:
     """Return the rules of catalogues, those that outline first.
 
     Args:
@@ -347,21 +336,18 @@ def load_catalog_rules(
     """
     if not names:
         raise UsageError("no catalogue is named", hint="dpl patterns list shows what there is")
-    catalog: Catalog = read_catalogs(
+    catalog = read_catalogs(
         names, OnnxSchemas(), allow_code=allow_code, readers=READERS, with_examples=True
     )
     return _named(catalog.rules, only)
 
 
-def _named(
-    rules: Sequence[PatternRule | RewriteRule], only: Sequence[str]
-) -> list[PatternRule | RewriteRule]:
-    known = {name for rule in rules for name in (rule.name, rule.qualified_name)}
+def _named(rules: Sequence[AnyRule], only: Sequence[str]) -> list[AnyRule]:
+    known = names_of(rules)
     for name in only:
         if name not in known:
-            raise UsageError(f"{name}: no such rule", hint=did_you_mean(name, sorted(known)))
-    wanted = set(only)
-    return [rule for rule in rules if not wanted or wanted & {rule.name, rule.qualified_name}]
+            raise UsageError(f"{name}: no such rule", hint=did_you_mean(name, known))
+    return rules_named(rules, only)
 
 
 @paused_gc()
@@ -486,16 +472,16 @@ def write_bindings(
     """
     from dplcli.targets.bindings import c_header, python_stub  # noqa: PLC0415  # jinja2
 
-    texts: list[tuple[str, Path, str]] = []
     taken = [Path(other).resolve() for other in others]
-    if header is not None:
-        texts.append(("--c-header", header, c_header(contract, header.name)))
-    if stub is not None:
-        texts.append(("--python", stub, python_stub(contract)))
-    for option, path, _ in texts:
-        _check_place(path, option, taken)
-        taken.append(path.resolve())
-    for option, path, text in texts:
+    texts = []
+    for option, path in (("--c-header", header), ("--python", stub)):
+        if path is not None:
+            _check_place(path, option, taken)
+            taken.append(path.resolve())
+            is_c = option == "--c-header"
+            text = c_header(contract, path.name) if is_c else python_stub(contract)
+            texts.append((path, text, option))
+    for path, text, option in texts:
         write_text(path, text, option)
 
 

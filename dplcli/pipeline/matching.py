@@ -13,7 +13,7 @@ from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.select import explain_rules, fates, measure, select_matches
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.rules import RuleSource, load_any_rules
+from dplcli.pipeline.rules import RuleSource, load_any_rules, names_of, rules_named
 from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
@@ -55,11 +55,8 @@ def match(  # noqa: PLR0913  # all by keyword
     Raises:
         DplError: The model or a catalogue cannot be used.
     """
-    model = load_model(model_path)
-    model.note_refutations()
-    tried, _ = load_any_rules(
-        RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
-    )
+    source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
+    model, tried = _read(model_path, source)
     expected = parse_expectations(expectations, tried)
     outcome = MatchOutcome(
         label=model_path.name,
@@ -97,12 +94,14 @@ def explain(  # noqa: PLR0913  # all by keyword
     Raises:
         DplError: The model or a catalogue cannot be used, or there is no such rule or node.
     """
-    model = load_model(model_path)
-    model.note_refutations()
-    tried, _ = load_any_rules(
-        RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
-    )
-    asked = _named_rules(tried, only)
+    source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
+    model, tried = _read(model_path, source)
+    known = names_of(tried)
+    for name in only:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"there are: {', '.join(r.name for r in tried)}"
+            raise UsageError(f"--rule {name}: there is no such rule", hint=hint)
+    asked = rules_named(tried, only)
     nodes = [] if node is None else find_nodes(model, node)
     explainer = explain_rules(model, tried)
     return ExplainOutcome(
@@ -113,16 +112,11 @@ def explain(  # noqa: PLR0913  # all by keyword
     )
 
 
-def _named_rules(rules: Sequence[Rule], names: Sequence[str]) -> list[Rule]:
-    for name in names:
-        if not any(name in {rule.name, rule.qualified_name} for rule in rules):
-            known = sorted({n for rule in rules for n in (rule.name, rule.qualified_name)})
-            raise UsageError(
-                f"--rule {name}: there is no such rule",
-                hint=did_you_mean(name, known) or f"there are: {', '.join(r.name for r in rules)}",
-            )
-    wanted = set(names)
-    return [rule for rule in rules if not wanted or wanted & {rule.name, rule.qualified_name}]
+def _read(model_path: Path, source: RuleSource) -> tuple[Model, list[Rule]]:
+    model = load_model(model_path)
+    model.note_refutations()
+    rules, _ = load_any_rules(source, model)
+    return model, rules
 
 
 # Measuring how much of a model's work is inside matches.
@@ -212,15 +206,6 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
 def _is_stated(graph: Graph) -> bool:
     made = (value for node in graph for value in node.outputs if value is not None)
     return all(is_settled(value.declared_type) for value in made)
-
-
-def measured_coverage(model: Model, selection: Selection, sizes: Mapping[str, int]) -> Coverage:
-    """Say how much of *model* is inside the matches of *selection*, not outlined yet.
-
-    Raises:
-        UsageError: No input has such a dimension.
-    """
-    return Measuring(model, selection, sizes, can_wait=False).coverage(None)
 
 
 def given_sizes(model: Model, settings: VerifySettings | None) -> dict[str, int]:

@@ -19,7 +19,7 @@ from dplcli.outcomes import RewriteOutcome
 from dplcli.passes.rewrite import Narrowed, Restriction, list_nodes, replay
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.rules import RuleSource, load_rewrites
+from dplcli.pipeline.rules import RuleSource, load_rewrites, names_of
 from dplcli.pipeline.writing import (
     StepVerifier,
     WriteJob,
@@ -244,16 +244,16 @@ def parse_restrictions(
     Raises:
         UsageError: One is malformed, or names a rule or a node that is not there.
     """
-    known = {name for rule in rules for name in (rule.name, rule.qualified_name)}
+    known = names_of(rules)
     return [_parse(option, text, known, model) for text in texts]
 
 
-def _parse(option: str, text: str, known: set[str], model: Model) -> Restriction:
+def _parse(option: str, text: str, known: Sequence[str], model: Model) -> Restriction:
     rule, separator, node = text.partition("@")
     if not (rule or node) or (separator and not node):
         raise UsageError(f"{option} {text!r}: names nothing", hint="write RULE, RULE@NODE or @NODE")
     if rule and rule not in known:
-        hint = did_you_mean(rule, sorted(known)) or f"there are: {', '.join(sorted(known))}"
+        hint = did_you_mean(rule, known) or f"there are: {', '.join(known)}"
         raise UsageError(f"{option} {text!r}: there is no rule {rule!r}", hint=hint)
     if node and option == "--only":
         try:
