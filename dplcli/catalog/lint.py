@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.conditions import Expression
     from dplcli.dpl.pattern import AttributeValue, DFPattern
     from dplcli.dpl.replacement import NodeCall
     from dplcli.dpl.rule import Rule
@@ -184,18 +184,27 @@ class _Leaf:
     readers: list[tuple[str, int]] = field(default_factory=list)
 
 
+@dataclass
 class _Sketch:
-    """The nodes of one variant, and its leaves without shapes yet."""
+    """The nodes of one variant, and its leaves without shapes yet.
 
-    def __init__(self, taken: Mapping[int, int], schemas: SchemaLibrary) -> None:
-        self.taken = taken
-        self.schemas = schemas
-        self.nodes: list[InstanceNode] = []
-        self.leaves: list[_Leaf] = []
-        self.given: dict[str, NDArray[Any]] = {}
-        self.values: dict[int, str] = {}
-        self.named: dict[str, str] = {}
-        self.stand_ins: dict[int, str] = {}
+    Attributes:
+        taken: Which choice is taken where the pattern leaves one, by the part of the pattern.
+        schemas: The standard operators.
+        nodes: The nodes made so far.
+        leaves: What they read from outside.
+        given: The constants whose numbers the pattern states.
+        values: The name of the value that stands for a part.
+        stand_ins: Values that take the place of wildcards.
+    """
+
+    taken: Mapping[int, int]
+    schemas: SchemaLibrary
+    nodes: list[InstanceNode] = field(default_factory=list)
+    leaves: list[_Leaf] = field(default_factory=list)
+    given: dict[str, NDArray[Any]] = field(default_factory=dict)
+    values: dict[int, str] = field(default_factory=dict)
+    stand_ins: dict[int, str] = field(default_factory=dict)
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -291,13 +300,10 @@ class _Sketch:
     # -- leaves --------------------------------------------------------------------------------
 
     def _leaf(self, name: str, *, is_constant: bool) -> str:
-        if name and name in self.named:
-            return self.named[name]
-        shown = name or f"leaf_{len(self.leaves)}"
-        if name:
-            self.named[name] = shown
-        self.leaves.append(_Leaf(shown, is_constant))
-        return shown
+        label = name or f"leaf_{len(self.leaves)}"
+        if not name or all(leaf.name != name for leaf in self.leaves):
+            self.leaves.append(_Leaf(label, is_constant))
+        return label
 
     def _constant(self, part: ConstantPattern) -> str:
         if part.value is None and part.exact is None:
@@ -375,48 +381,52 @@ class Problem(NamedTuple):
 
 def lint(rule: Rule, schemas: SchemaLibrary) -> list[Problem]:
     """Look for what cannot be right in *rule*, in every opset that it claims."""
-    return [
+    objections = [
         *_attribute_kinds(rule, schemas),
         *_claimed_opsets(rule, schemas),
         *_two_nodes_at_once(rule),
-        *_unused_lines(rule),
+        *(Objection("warning", f"the line {name!r} is not used") for name in rule.unused),
         *_unused_names(rule),
         *(_new_nodes(rule, schemas) if isinstance(rule, RewriteRule) else ()),
     ]
-
-
-def _unused_lines(rule: Rule) -> list[Problem]:
-    """Report the lines of a pattern's text that the pattern does not need."""
     return [
-        Problem("warning", rule.qualified_name, rule.origin, f"the line {name!r} is not used")
-        for name in rule.unused
+        Problem(
+            each.severity,
+            rule.qualified_name,
+            rule.origin if each.part is None else rule.place(each.part),
+            each.message,
+        )
+        for each in objections
     ]
 
 
-def _calls(pattern: DFPattern) -> Iterator[CallPattern]:
-    for part in all_parts(pattern):
-        if isinstance(part, CallPattern):
-            yield part
-        if isinstance(part, RepeatPattern):
-            yield part.step
+class Objection(NamedTuple):
+    """What is wrong with the rule under test; *part* is the part of its pattern, if one is."""
+
+    severity: Severity
+    message: str
+    part: DFPattern | None = None
 
 
-def _attribute_kinds(rule: Rule, schemas: SchemaLibrary) -> Iterator[Problem]:
-    for call in _calls(rule.pattern):
-        for choice in call.op.choices:
-            if not isinstance(choice, OpName):
-                continue
-            kinds: dict[str, set[str]] = {}
-            for schema in schemas.versions(choice.op_type, choice.domain):
-                for name, kind in schema.attributes.items():
-                    kinds.setdefault(name, set()).add(kind)
-            for name, value in call.attributes:
-                known = kinds.get(name)
-                if known and not any(_is_of(name, value, kind) for kind in known):
-                    message = (
-                        f"{choice.op_type}: {name} is {' or '.join(sorted(known))}, not {value!r}"
-                    )
-                    yield Problem("error", rule.qualified_name, rule.place(call), message)
+def _named_calls(rule: Rule) -> Iterator[tuple[CallPattern, OpName]]:
+    """Yield the nodes of a pattern, each with every operator that it names."""
+    for part in all_parts(rule.pattern):
+        call = part.step if isinstance(part, RepeatPattern) else part
+        if isinstance(call, CallPattern):
+            yield from ((call, choice) for choice in call.op.choices if isinstance(choice, OpName))
+
+
+def _attribute_kinds(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
+    for call, op in _named_calls(rule):
+        kinds: dict[str, set[str]] = {}
+        for schema in schemas.versions(op.op_type, op.domain):
+            for name, kind in schema.attributes.items():
+                kinds.setdefault(name, set()).add(kind)
+        for name, value in call.attributes:
+            known = kinds.get(name)
+            if known and not any(_is_of(name, value, kind) for kind in known):
+                message = f"{op.op_type}: {name} is {' or '.join(sorted(known))}, not {value!r}"
+                yield Objection("error", message, call)
 
 
 def _is_of(name: str, value: object, kind: str) -> bool:
@@ -430,113 +440,86 @@ def _is_of(name: str, value: object, kind: str) -> bool:
     return kind != "string" or isinstance(value, str)
 
 
-def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Problem]:
+def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
     """Compare what the pattern names with the opsets that the rule claims outright."""
     first, last = rule.opsets
-    if first is None:
-        return
-    for call in _calls(rule.pattern):
-        for choice in call.op.choices:
-            if not isinstance(choice, OpName) or choice.domain:
-                continue
-            versions = list(schemas.versions(choice.op_type, choice.domain))
-            if versions and versions[0].since > first:
-                message = (
-                    f"{choice.op_type} exists from opset {versions[0].since} on, "
-                    f"the rule claims {first}"
-                )
-                yield Problem("warning", rule.qualified_name, rule.place(call), message)
-                continue
-            for schema in _in_force(versions, first, last):
-                yield from _unknown_attributes(rule, call, choice, schema)
+    for call, op in _named_calls(rule):
+        versions = list(schemas.versions(op.op_type, op.domain))
+        if first is None or op.domain or not versions:
+            continue
+        since = versions[0].since
+        if since > first:
+            message = f"{op.op_type} exists from opset {since} on, the rule claims {first}"
+            yield Objection("warning", message, call)
+            continue
+        moved = {name for p in MOVED.get(op.op_type, ()) for name in (p.name, p.attribute)}
+        for schema in _in_force(versions, first, last):
+            for name, _ in call.attributes:
+                if not (name in schema.attributes or name in schema.inputs or name in moved):
+                    message = f"{op.op_type} has no attribute {name!r} in opset {schema.since}"
+                    yield Objection("warning", message, call)
 
 
-def _in_force(versions: list[OpSchema], first: int | None, last: int | None) -> list[OpSchema]:
+def _in_force(versions: list[OpSchema], first: int, last: int | None) -> list[OpSchema]:
     """Return the versions in force at some opset from *first* to *last*."""
-    begin = FIRST_OPSET if first is None else first
-    older = [schema for schema in versions if schema.since <= begin]
-    newer = [s for s in versions if s.since > begin and (last is None or s.since <= last)]
+    older = [schema for schema in versions if schema.since <= first]
+    newer = [s for s in versions if s.since > first and (last is None or s.since <= last)]
     return older[-1:] + newer
 
 
-def _unknown_attributes(
-    rule: Rule, call: CallPattern, op: OpName, schema: OpSchema
-) -> Iterator[Problem]:
-    moved = {name for p in MOVED.get(op.op_type, ()) for name in (p.name, p.attribute)}
-    for name, _ in call.attributes:
-        if name not in schema.attributes and name not in schema.inputs and name not in moved:
-            message = f"{op.op_type} has no attribute {name!r} in opset {schema.since}"
-            yield Problem("warning", rule.qualified_name, rule.place(call), message)
-
-
-def _two_nodes_at_once(rule: Rule) -> Iterator[Problem]:
+def _two_nodes_at_once(rule: Rule) -> Iterator[Objection]:
     for part in visible_parts(rule.pattern):
         if isinstance(part, AndPattern):
             sides = (part.left, part.right)
             if all(isinstance(side, CallPattern) for side in sides) and part.left is not part.right:
                 message = "both sides of & are nodes of their own, so no value is both"
-                yield Problem("error", rule.qualified_name, rule.place(part), message)
+                yield Objection("error", message, part)
 
 
-def _unused_names(rule: Rule) -> Iterator[Problem]:
+def _unused_names(rule: Rule) -> Iterator[Objection]:
     """Report captured names that a rewrite neither uses nor compares."""
-    if not isinstance(rule, RewriteRule) or rule.text is None:
+    if not isinstance(rule, RewriteRule) or rule.text is None or rule.check is not None:
         return
     used = set(rule.text.used).union(*(condition.names for condition in rule.where))
-    uses: dict[str, int] = {}
-    for part in all_parts(rule.pattern):
-        for inner in part.parts:
-            uses[inner.name] = uses.get(inner.name, 0) + 1
+    uses = Counter(inner.name for part in all_parts(rule.pattern) for inner in part.parts)
     for name in sorted(bound_names(rule.pattern) - used):
         leaf = next((p for p in visible_parts(rule.pattern) if p.name == name), None)
-        if leaf is not None and not leaf.parts and uses.get(name, 0) < 2 and rule.check is None:  # noqa: PLR2004  # one use
+        if leaf is not None and not leaf.parts and uses[name] <= 1:
             message = f"{name!r} is bound and not used; write _ if it does not matter"
-            yield Problem("warning", rule.qualified_name, rule.place(leaf), message)
+            yield Objection("warning", message, leaf)
 
 
-def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Problem]:
+def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Objection]:
     """Compare the nodes of a replacement with every opset that the rule claims."""
-    first, last = rule.opsets
+    first, last = rule.opsets[0] or FIRST_OPSET, rule.opsets[1]
     for node in rule.text.calls if rule.text else ():
         versions = list(schemas.versions(node.op_type, node.domain))
         if not versions or node.domain:
             continue
-        begin = FIRST_OPSET if first is None else first
-        if versions[0].since > begin:
-            message = (
-                f"the replacement makes {node.op_type}, which exists from opset "
-                f"{versions[0].since} on: say opsets: [{versions[0].since}]"
-            )
-            yield Problem("error", rule.qualified_name, rule.origin, message)
+        since = versions[0].since
+        if since > first:
+            message = f"makes {node.op_type}, which exists from opset {since} on"
+            yield Objection("error", f"the replacement {message}: say opsets: [{since}]")
             continue
         for schema in _in_force(versions, first, last):
-            yield from _misfits(rule, node, schema)
+            yield from (Objection("error", message) for message in _misfits(node, schema))
 
 
-def _misfits(rule: RewriteRule, node: NodeCall, schema: OpSchema) -> Iterator[Problem]:
-    where = f"in opset {schema.since}"
+def _misfits(node: NodeCall, schema: OpSchema) -> Iterator[str]:
+    where, gives = f"in opset {schema.since}", f"the replacement gives {node.op_type}"
     if not schema.min_inputs <= len(node.args) <= schema.max_inputs:
-        message = f"the replacement gives {node.op_type} {len(node.args)} inputs, wrong {where}"
-        yield Problem("error", rule.qualified_name, rule.origin, message)
+        yield f"{gives} {len(node.args)} inputs, wrong {where}"
     for name in node.attributes:
         if name not in schema.attributes:
-            message = f"the replacement gives {node.op_type} {name!r}, unknown {where}"
-            yield Problem("error", rule.qualified_name, rule.origin, message)
+            yield f"{gives} {name!r}, unknown {where}"
     for name, expression in node.attributes.items():
         kind = schema.attributes.get(name)
-        if kind is not None and not expression.names:
-            yield from _wrong_kind(rule, node, name, expression, kind)
-
-
-def _wrong_kind(
-    rule: RewriteRule, node: NodeCall, name: str, expression: Expression, kind: str
-) -> Iterator[Problem]:
-    try:
-        value = expression.value({})
-    except ValueError as error:
-        message = f"the replacement's {name} of {node.op_type} cannot be computed: {error}"
-        yield Problem("error", rule.qualified_name, rule.origin, message)
-        return
-    if not _is_of(name, value, kind) or (kind == "int" and isinstance(value, str)):
-        message = f"the replacement gives {node.op_type} {name} = {value!r}, which is no {kind}"
-        yield Problem("error", rule.qualified_name, rule.origin, message)
+        if kind is None or expression.names:
+            continue
+        try:
+            value = expression.value({})
+        except ValueError as error:
+            yield f"the replacement's {name} of {node.op_type} cannot be computed: {error}"
+            continue
+        if not _is_of(name, value, kind) or (kind == "int" and isinstance(value, str)):
+            yield f"{gives} {name} = {value!r}, which is no {kind}"
