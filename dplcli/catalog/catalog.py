@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from types import ModuleType
 
-    from dplcli.catalog.schema import ExampleEntry, FragmentEntry
+    from dplcli.catalog.schema import FragmentEntry
     from dplcli.catalog.template import RuleEntry
     from dplcli.dpl.pattern import CallPattern, DFPattern, TextPosition
     from dplcli.dpl.replacement import GraphBuilder, Operand, RewriteFunction
-    from dplcli.dpl.rule import Check, ConstantsPolicy, Locate, Match, Opsets, Rejection, Rule
+    from dplcli.dpl.rule import ConstantsPolicy, Locate, Match, Opsets, Rejection, Rule
     from dplcli.ir import Function, Node, SchemaLibrary, Value
 
     AnyEntry: TypeAlias = PatternEntry | RewriteEntry
@@ -405,10 +405,8 @@ def _written_out(
             wrong = entry.error(f"{catalogue} has no rule {rule!r}", ("rule",), hint)
             raise labelled(wrong, entry.values)
         after = entry.data.get("after", "any")
-        yield (
-            rule,
-            Example(before=entry.data["before"], after=after, origin=entry.line(("before",))),
-        )
+        origin = entry.line(("before",))
+        yield rule, Example(before=entry.data["before"], after=after, origin=origin)
 
 
 def _example_keys_at(where: Where) -> Iterable[str]:
@@ -419,17 +417,17 @@ def _example_keys_at(where: Where) -> Iterable[str]:
 # The rules that the entries of a catalogue file describe.
 
 
+@dataclass(frozen=True)
 class RuleMaker:
     """Makes rules.
 
-    Args:
+    Attributes:
         schemas: The standard operators.
         allow_code: Whether entries may name Python functions to import.
     """
 
-    def __init__(self, schemas: SchemaLibrary, *, allow_code: bool) -> None:
-        self.schemas = schemas
-        self.allow_code = allow_code
+    schemas: SchemaLibrary
+    allow_code: bool
 
     def pattern_rule(
         self, place: RuleEntry, entry: PatternEntry, target: str, constants: ConstantsPolicy
@@ -473,8 +471,15 @@ class RuleMaker:
             "where": _conditions(place, entry, pattern),
             "doc": entry.doc,
             "origin": place.origin,
-            "check": self._check(place, entry),
-            "examples": examples_of(place, entry.examples),
+            "check": None if entry.check is None else self._import(place, "check", entry.check),
+            "examples": tuple(
+                Example(
+                    before=e.before,
+                    after=e.after,
+                    origin=place.line(("examples", number, "before")),
+                )
+                for number, e in enumerate(entry.examples)
+            ),
             "locate": _locator(place, entry.pattern),
             "opsets": _opsets(entry),
             "unused": unused,
@@ -515,9 +520,6 @@ class RuleMaker:
         except PatternSyntaxError as error:
             raise place.error_in_text(error, ("pattern",)) from error
 
-    def _check(self, place: RuleEntry, entry: AnyEntry) -> Check | None:
-        return None if entry.check is None else self._import(place, "check", entry.check)
-
     def _import(self, place: RuleEntry, role: str, reference: str) -> Callable[..., Any]:
         if not self.allow_code:
             raise place.error(
@@ -530,18 +532,6 @@ class RuleMaker:
             return find_function(reference, place.source.folder, role)
         except CatalogError as error:
             raise place.error(f"{place.label}: {error.message}", (role,)) from error
-
-
-def examples_of(place: RuleEntry, entries: Iterable[ExampleEntry]) -> tuple[Example, ...]:
-    """Make examples."""
-    return tuple(
-        Example(
-            before=entry.before,
-            after=entry.after,
-            origin=place.line(("examples", number, "before")),
-        )
-        for number, entry in enumerate(entries)
-    )
 
 
 def _conditions(place: RuleEntry, entry: AnyEntry, pattern: DFPattern) -> tuple[Condition, ...]:
@@ -566,9 +556,8 @@ def _locator(entry: RuleEntry, text: str) -> Locate:
 
 
 def _opsets(entry: AnyEntry) -> Opsets:
-    if entry.opsets is None:
-        return (None, None)
-    return (entry.opsets[0], entry.opsets[1] if len(entry.opsets) > 1 else None)
+    first, last, *_ = [*(entry.opsets or []), None, None]
+    return first, last
 
 
 # Catalogues: files of rules, in YAML or in Python.
@@ -641,25 +630,11 @@ def read_catalogs(
     Raises:
         CatalogError: A catalogue is missing, malformed, or two rules have the same name.
     """
-    maker = RuleMaker(schemas, allow_code=allow_code)
-    reader = _Reader(maker, readers, with_examples=with_examples)
+    maker = RuleMaker(schemas, allow_code)
+    reader = _Reader(maker, readers, with_examples)
     for name in names:
         reader.read_named(name)
     return reader.catalog
-
-
-def load_catalogs(names: Iterable[str], schemas: SchemaLibrary) -> list[PatternRule]:
-    """Read the rules that outline of several catalogues; see :func:`read_catalogs`."""
-    return read_catalogs(names, schemas).patterns
-
-
-def load_catalog(path: Path, schemas: SchemaLibrary) -> list[PatternRule]:
-    """Read the rules that outline of one catalogue file, after those of the files it includes.
-
-    Raises:
-        CatalogError: With file, line and column of what is wrong.
-    """
-    return read_catalogs([str(path)], schemas).patterns
 
 
 def check_distinct(rules: Iterable[Rule]) -> None:
@@ -690,19 +665,17 @@ class _Kept(threading.local):
 _KEPT = _Kept()
 
 
+@dataclass
 class _Reader:
     """Reads catalogues, each once, and gathers their rules in order."""
 
-    def __init__(
-        self, maker: RuleMaker, readers: Mapping[str, Reader], *, with_examples: bool
-    ) -> None:
-        self.maker = maker
-        self.readers = readers
-        self.with_examples = with_examples
-        self.catalog = Catalog()
-        self.offered: set[str] = set()
-        self.fragments: dict[Path, dict[str, Fragment]] = {}
-        self.texts: dict[Path, tuple[str, ...]] = {}
+    maker: RuleMaker
+    readers: Mapping[str, Reader]
+    with_examples: bool
+    catalog: Catalog = field(default_factory=Catalog)
+    offered: set[str] = field(default_factory=set)
+    fragments: dict[Path, dict[str, Fragment]] = field(default_factory=dict)
+    texts: dict[Path, tuple[str, ...]] = field(default_factory=dict)
 
     def read_named(self, name: str) -> None:
         try:
@@ -732,15 +705,12 @@ class _Reader:
         if path.resolve() in self.catalog.files:
             return
         self.catalog.files.add(path.resolve())
-        if path.suffix == _PYTHON:
-            for rule in load_python_catalog(path):
-                self.catalog.add(rule)
+        reader = load_python_catalog if path.suffix == _PYTHON else self.readers.get(path.suffix)
+        if reader is None:
+            self._read_yaml(path, root)
             return
-        if path.suffix in self.readers:
-            for made in self.readers[path.suffix](path):
-                self.catalog.add(made)
-            return
-        self._read_yaml(path, root)
+        for rule in reader(path):
+            self.catalog.add(rule)
 
     def _read_yaml(self, path: Path, root: Path) -> None:
         source = YamlSource(path)
@@ -852,18 +822,13 @@ def _add_fragments(
         fragments[name] = Fragment(name, pattern, tuple(conditions))
 
 
+@dataclass(frozen=True)
 class _Writer:
     """Writes the items of a file out."""
 
-    def __init__(
-        self,
-        source: YamlSource,
-        data: Any,  # noqa: ANN401  # YAML holds anything
-        fragments: Mapping[str, Fragment],
-    ) -> None:
-        self.source = source
-        self.data = data
-        self.fragments = fragments
+    source: YamlSource
+    data: Any
+    fragments: Mapping[str, Fragment]
 
     def entries(self, at: Where, item: E, kind: type[E]) -> Iterator[tuple[RuleEntry, E]]:
         """Yield the entries that *item* stands for, each with the places of what it says."""
@@ -914,17 +879,11 @@ def rules_of_functions(functions: Iterable[Function], label: str) -> list[Rewrit
         stem = name.removesuffix(REPLACEMENT)
         if stem != name and stem + PATTERN not in by_name:
             raise CatalogError(f"{label}: there is no function {stem + PATTERN!r} beside {name!r}")
-    rules = []
-    for name, function in by_name.items():
-        stem = name.removesuffix(PATTERN)
-        if stem == name:
-            continue
-        other = by_name.get(stem + REPLACEMENT)
-        if other is None:
-            raise CatalogError(
-                f"{label}: there is no function {stem + REPLACEMENT!r} beside {name!r}"
-            )
-        rules.append(_rule(stem, function, other, label))
+    rules = [
+        _rule(name.removesuffix(PATTERN), function, by_name, label)
+        for name, function in by_name.items()
+        if name.endswith(PATTERN)
+    ]
     if not rules:
         raise CatalogError(
             f"{label}: has no pair of functions", hint=f"name them x{PATTERN} and x{REPLACEMENT}"
@@ -932,7 +891,13 @@ def rules_of_functions(functions: Iterable[Function], label: str) -> list[Rewrit
     return rules
 
 
-def _rule(name: str, before: Function, after: Function, label: str) -> RewriteRule:
+def _rule(
+    name: str, before: Function, functions: Mapping[str, Function], label: str
+) -> RewriteRule:
+    missing = name + REPLACEMENT
+    after = functions.get(missing)
+    if after is None:
+        raise CatalogError(f"{label}: there is no function {missing!r} beside {before.name!r}")
     where = f"{label}: rule {name!r}"
     for kind in ("inputs", "outputs"):
         wanted, given = len(getattr(before.body, kind)), len(getattr(after.body, kind))

@@ -7,6 +7,7 @@ fragments, and every letter knows where in the file it was written.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -202,47 +203,35 @@ class VariableValue(NamedTuple):
     fields: Mapping[str, ScalarText]
 
 
+@dataclass
 class Expander:
     """Replaces references, for one combination of values.
 
-    Args:
+    Attributes:
         choices: The value of each variable.
         fragments: The fragments that can be seen.
         used: The variables in use; more are added.
+        conditions: The conditions of the fragments in use.
     """
 
-    def __init__(
-        self,
-        choices: Mapping[str, VariableValue],
-        fragments: Mapping[str, Fragment],
-        used: set[str],
-    ) -> None:
-        self.choices = choices
-        self.fragments = fragments
-        self.used = used
-        self.conditions: list[ScalarText] = []
-        self._inside: list[str] = []
-        self._placed: set[str] = set()
-        self._length = 0
+    choices: Mapping[str, VariableValue]
+    fragments: Mapping[str, Fragment]
+    used: set[str]
+    conditions: list[ScalarText] = field(default_factory=list)
+    _inside: list[str] = field(default_factory=list)
+    _placed: set[str] = field(default_factory=set)
+    _length: int = 0
 
-    def text(self, written: ScalarText) -> Expanded:
-        """Replace the references in a text that is no pattern.
-
-        Raises:
-            CatalogError: A reference means nothing, or is to a fragment.
-        """
-        return Expanded(self._pieces(written, in_pattern=False), written)
-
-    def pattern(self, written: ScalarText) -> Expanded:
-        """Replace the references in a pattern, fragments among them.
+    def text(self, written: ScalarText, *, in_pattern: bool = False) -> Expanded:
+        """Replace the references in a text; only a pattern may refer to fragments.
 
         A fragment's expression comes in brackets into the place of the reference, its other lines
         before that line, once for each rule; its conditions go to :attr:`conditions`.
 
         Raises:
-            CatalogError: A reference means nothing.
+            CatalogError: A reference means nothing, or is to a fragment outside of a pattern.
         """
-        return Expanded(self._pieces(written, in_pattern=True), written)
+        return Expanded(self._pieces(written, in_pattern=in_pattern), written)
 
     def _pieces(
         self, written: ScalarText, *, in_pattern: bool, before: Sequence[TextPiece] = ()
@@ -300,7 +289,7 @@ class Expander:
 
     def _value(self, name: str, written: ScalarText, offset: int) -> ScalarText:
         """Look a variable or one of its fields up."""
-        variable, _, field = name.partition(".")
+        variable, _, part = name.partition(".")
         choice = self.choices.get(variable)
         if choice is None:
             known = [*self.choices, *self.fragments]
@@ -308,12 +297,12 @@ class Expander:
             message = f"there is no variable or fragment {variable!r}"
             raise written.error(message, offset, hint or f"there are: {', '.join(known)}")
         self.used.add(variable)
-        if not field:
+        if not part:
             return choice.value
-        if field not in choice.fields:
-            hint = did_you_mean(field, choice.fields)
-            raise written.error(f"the variable {variable!r} has no {field!r}", offset, hint)
-        return choice.fields[field]
+        if part not in choice.fields:
+            hint = did_you_mean(part, choice.fields)
+            raise written.error(f"the variable {variable!r} has no {part!r}", offset, hint)
+        return choice.fields[part]
 
     def _fragment(self, before: list[TextPiece], fragment: Fragment) -> list[TextPiece]:
         pieces = self._pieces(fragment.pattern, in_pattern=True)
@@ -326,9 +315,8 @@ class Expander:
             raise Expanded(pieces, fragment.pattern).error(message, start)
         rest, _ = split(pieces, end)
         lines, expression = split(rest, start)
-        opening, closing = (
-            TextPiece(bracket, fragment.pattern, is_verbatim=False) for bracket in ("(", ")")
-        )
+        opening = TextPiece("(", fragment.pattern, is_verbatim=False)
+        closing = opening._replace(text=")")
         if fragment.name not in self._placed:
             self._placed.add(fragment.name)
             self.conditions += [item for item in fragment.where if item not in self.conditions]
@@ -342,11 +330,8 @@ def _with_lines(before: Sequence[TextPiece], lines: Sequence[TextPiece]) -> list
         return list(before)
     text = "".join(piece.text for piece in before)
     done, begun = split(before, open_statement(text))
-    is_whole = lines[-1].text.endswith("\n")
-    end: Iterable[TextPiece] = (
-        () if is_whole else (lines[-1]._replace(text="\n", is_verbatim=False),)
-    )
-    return [*done, *lines, *end, *begun]
+    end = lines[-1]._replace(text="\n", is_verbatim=False)
+    return [*done, *lines, *([] if lines[-1].text.endswith("\n") else [end]), *begun]
 
 
 # ``for_each``: the combinations of values that one entry of a catalogue is written out for.
@@ -451,27 +436,24 @@ def _listed(values: object) -> list[object]:
     return values if isinstance(values, list) else [values]
 
 
-class _Reader:
+class _Reader(NamedTuple):
     """Reads what stands under ``for_each``."""
 
-    def __init__(self, source: YamlSource, where: Where) -> None:
-        self.source = source
-        self.where = where
+    source: YamlSource
+    where: Where
 
     def read(self, data: object) -> list[Combination]:
         if isinstance(data, list) and data:
             return self._listed(data)
         if not isinstance(data, dict) or not data:
-            message = "for_each: expected a mapping from variables to values"
-            raise self.source.error(message, self.where)
+            raise self._wrong("for_each: expected a mapping from variables to values", ())
         every: dict[str, list[VariableValue]] = {}
         count = 1
         for name, values in data.items():
             every[self._name(name, (name,))] = choices = list(self._choices(name, values))
             count *= len(choices)
             if count > _MOST:
-                message = f"for_each: more than {_MOST:,} combinations"
-                raise self.source.error(message, self.where)
+                raise self._wrong(f"for_each: more than {_MOST:,} combinations", ())
         chosen = product(*every.values())
         return [dict(zip(every, choices, strict=True)) for choices in chosen]
 
@@ -481,18 +463,13 @@ class _Reader:
         for number, item in enumerate(items):
             if not isinstance(item, dict) or not item:
                 message = "for_each: expected a mapping from variables to their value"
-                raise self.source.error(message, (*self.where, number))
-            combination = {
-                self._name(name, (number, name)): VariableValue(
-                    self._scalar(value, (number, name)), {}
-                )
-                for name, value in item.items()
-            }
-            if found and combination.keys() != found[0].keys():
-                odd = min(combination.keys() ^ found[0].keys())
+                raise self._wrong(message, (number,))
+            texts = self._scalars(item, (number,))
+            if found and texts.keys() != found[0].keys():
+                odd = min(texts.keys() ^ found[0].keys())
                 message = f"for_each: only some of the combinations have {odd!r}"
-                raise self.source.error(message, (*self.where, number))
-            found.append(combination)
+                raise self._wrong(message, (number,))
+            found.append({name: VariableValue(text, {}) for name, text in texts.items()})
         return found
 
     def _choices(self, name: str, values: object) -> Iterator[VariableValue]:
@@ -524,15 +501,13 @@ class _Reader:
                 odd = min(map(str, first.keys() ^ fields.keys()))
                 message = f"for_each: only some of the values of {name!r} have {odd!r}"
                 raise self._wrong(message, (name, value))
-            yield VariableValue(
-                key,
-                {
-                    self._name(field, (name, value, field)): self._scalar(
-                        item, (name, value, field)
-                    )
-                    for field, item in fields.items()
-                },
-            )
+            yield VariableValue(key, self._scalars(fields, (name, value)))
+
+    def _scalars(self, data: Mapping[Any, Any], below: Where) -> dict[str, ScalarText]:
+        return {
+            self._name(name, (*below, name)): self._scalar(value, (*below, name))
+            for name, value in data.items()
+        }
 
     def _name(self, name: object, below: Where) -> str:
         if not is_name(name):
@@ -698,17 +673,15 @@ def _selectors(
     return found
 
 
+@dataclass
 class _Maker:
     """Writes an item out for one combination."""
 
-    def __init__(
-        self, source: YamlSource, at: Where, expander: Expander, selectors: Mapping[int, Selector]
-    ) -> None:
-        self.source = source
-        self.at = at
-        self.expander = expander
-        self.selectors = selectors
-        self.texts: dict[Where, Expanded] = {}
+    source: YamlSource
+    at: Where
+    expander: Expander
+    selectors: Mapping[int, Selector]
+    texts: dict[Where, Expanded] = field(default_factory=dict)
 
     def entry(self, data: Mapping[str, Any], combination: Combination) -> RuleEntry:
         values = value_of(combination)
@@ -737,8 +710,8 @@ class _Maker:
         if not isinstance(data, str):
             return data
         written = ScalarText(data, self.source, origin)
-        make = self.expander.pattern if place == ("pattern",) else self.expander.text
-        text = self.texts[place] = make(written)
+        text = self.expander.text(written, in_pattern=place == ("pattern",))
+        self.texts[place] = text
         if place[0] == "opsets" and text.text.isdecimal():
             return int(text.text)
         return text.text
@@ -747,12 +720,11 @@ class _Maker:
         """Copy the examples that are for *combination*."""
         kept: list[Any] = []
         for number, example in enumerate(examples):
-            origin = (*self.at, "examples", number)
             when = self.selectors.get(number)
-            if when is not None and not when(combination):
-                continue
-            rest = {key: item for key, item in example.items() if key != WHEN}
-            kept.append(self._copy(rest, origin, ("examples", len(kept))))
+            if when is None or when(combination):
+                rest = {key: item for key, item in example.items() if key != WHEN}
+                origin = (*self.at, "examples", number)
+                kept.append(self._copy(rest, origin, ("examples", len(kept))))
         return kept
 
     def _complete_conditions(self, made: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -77,13 +78,13 @@ def _begin(source: str, origin: int) -> tuple[int, str]:
     return (at + 1, style) if style in {"'", '"'} else (at, "")
 
 
+@dataclass
 class _Aligner:
     """Walks through the file beside the text."""
 
-    def __init__(self, source: str, begin: int, style: str) -> None:
-        self.source = source
-        self.at = begin
-        self.style = style
+    source: str
+    at: int
+    style: str
 
     def find(self, text: str, wanted: int) -> int:
         """Return where in the file character *wanted* of *text* stands."""
@@ -316,14 +317,14 @@ def _mark(data: Any, key: str | int, *, value: bool) -> tuple[int, int]:  # noqa
     return line, column
 
 
+@dataclass
 class _Plain:
     """Copies data out of the types that carry positions, which strict validation refuses."""
 
-    def __init__(self, label: str, most: int) -> None:
-        self.label = label
-        self.most = most
-        self.items = 0
-        self.open: set[int] = set()
+    label: str
+    most: int
+    items: int = 0
+    open: set[int] = field(default_factory=set)
 
     def of(self, data: Any) -> Any:  # noqa: ANN401  # YAML holds anything
         self.items += 1
@@ -331,19 +332,16 @@ class _Plain:
             raise CatalogError(f"{self.label}: aliases repeat without end")
         if isinstance(data, (dict, list)):
             self.open.add(id(data))
-            copy = self._copy(data)
+            if isinstance(data, dict):
+                copy: Any = {self.of(key): self.of(item) for key, item in data.items()}
+            else:
+                copy = [self.of(item) for item in data]
             self.open.discard(id(data))
             return copy
-        if isinstance(data, bool):
-            return bool(data)
         if isinstance(data, TaggedScalar) and str(data.tag).endswith(_STRING_TAG):
             return str(data.value)
-        return next((kind(data) for kind in (str, int, float) if isinstance(data, kind)), data)
-
-    def _copy(self, data: Any) -> Any:  # noqa: ANN401  # YAML holds anything
-        if isinstance(data, dict):
-            return {self.of(key): self.of(item) for key, item in data.items()}
-        return [self.of(item) for item in data]
+        kinds = (bool, str, int, float)  # a bool is an int, too
+        return next((kind(data) for kind in kinds if isinstance(data, kind)), data)
 
 
 # What pydantic objects to in a file, as one message with a place.
