@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 
-# What there is: catalogues and their rules.
+# Catalogues and their rules.
 
 
 def catalogs_document(entries: Sequence[CatalogEntry]) -> Document:
-    """Report on the catalogues that can be named, one per row."""
+    """Report on the catalogues that can be named, one in each row."""
     columns = ("catalogue", "from", "target", "rules", "")
     rows = [
         (
@@ -113,7 +113,7 @@ def _rule_record(rule: PatternRule | RewriteRule) -> Json:
     }
 
 
-# What is wrong with catalogues: mistakes, and examples that fail.
+# Mistakes in catalogues, and examples that fail.
 
 
 def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) -> Document:
@@ -148,7 +148,7 @@ def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) ->
 
 
 def unreadable_document(command: str, catalogues: Sequence[str], error: DplError) -> Document:
-    """Report on a catalogue that cannot be read, pointing to where it says what is wrong."""
+    """Report on a catalogue that cannot be read; the finding points at the mistake."""
     head, _, rest = error.message.partition(": ")
     place = read_place(head, catalogues)
     message = rest if place is not None else error.message
@@ -166,7 +166,7 @@ def unreadable_document(command: str, catalogues: Sequence[str], error: DplError
 def trials_document(
     catalogues: Sequence[str], trials: Sequence[Trial], *, verbose: bool
 ) -> Document:
-    """Report on what ``dpl patterns test`` tried; *verbose* lists what passed, too."""
+    """Report on what ``dpl patterns test`` tried; *verbose* also lists what passed."""
     failed = [trial for trial in trials if trial.verdict == "failed"]
     passed = sum(trial.verdict == "passed" for trial in trials)
     verdict = f"{passed} passed, {len(failed)} failed"
@@ -220,7 +220,7 @@ def _problem_list(problems: Sequence[Problem], errors: int) -> Part:
 
 
 def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
-    """Return one row per rule, then what failed and what could not be tried."""
+    """Return one row for each rule, then the trials that failed."""
     figures = ("examples", "made up", "not tried", "failed")
     counts: dict[str, Counter[str]] = {}
     for trial in trials:
@@ -241,7 +241,7 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
     return parts
 
 
-# Contracts: what kernels for a target have to keep to.
+# Contracts: what the kernels for a target must do.
 
 
 def contract_document(contract: Contract) -> Document:
@@ -250,7 +250,7 @@ def contract_document(contract: Contract) -> Document:
 
 
 def contract_record(contract: Contract) -> Json:
-    """Return the record ``dpl.contract/1``: what kernels for a target have to keep to."""
+    """Return the record ``dpl.contract/1``: what the kernels for a target must do."""
     source = "model" if contract.is_of_model else "catalogue"
     return {
         "schema": "dpl.contract/1",
@@ -271,7 +271,7 @@ _SHOWN_NODES = 24
 
 
 def _contract_text(contract: Contract) -> Part:
-    """Return one block per function: how it is called, and what its body computes."""
+    """Return one block for each function: its interface and its body."""
     parts: list[Part] = []
     for function in contract.functions:
         parts += [_heading(function), _interface(function), Text()]
@@ -329,7 +329,7 @@ def _constant(port: PortContract) -> str:
 
 
 def _some(listed: AttributeContract | PortContract) -> str:
-    """Write the first values, and how many more there are."""
+    """Write the first values and the number of the others."""
     shown = [json.dumps(value, ensure_ascii=False) for value in listed.values[:_SHOWN_VALUES]]
     more = listed.distinct - len(shown)
     return " | ".join(shown) + (f" and {more} more" if more > 0 else "")
@@ -342,7 +342,7 @@ def _values(attribute: AttributeContract) -> str:
     return f"default {json.dumps(attribute.default, ensure_ascii=False)}"
 
 
-# Explanations: what became of each rule, and what each says of the node asked about.
+# Explanations: what became of each rule, or what each rule says of one node.
 
 
 def explain_document(outcome: ExplainOutcome, *, verbose: bool) -> Document:
@@ -388,7 +388,7 @@ def _verdict_record(item: NodeExplanation) -> Json:
 
 
 def attempt_record(trace: MatchTrace) -> Json:
-    """Return one attempt: how far it got, where it ended, and the pattern as a tree."""
+    """Return one attempt at a match: how far it got, where it ended, and the pattern as a tree."""
     mismatch = trace.mismatch
     return {
         **picked(trace, "root fits given_up matched of"),

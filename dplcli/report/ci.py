@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 def junit_xml(document: Document) -> str:
     """Return *document* as JUnit XML.
 
-    The first suite has one case, which passes if the command's answer is yes; so the file is never
-    without one. Times are left out: the same run gives the same bytes.
+    The first suite has one case, which passes if the command's answer is yes, so that no file is
+    without a case. Times are left out, so that the same run gives the same bytes.
     """
     suites = {f"{document.command}: {document.subject}": [_verdict(document)]}
     outputs = () if document.verification is None else comparisons(document.verification)
@@ -72,10 +72,10 @@ def _suite(root: ET.Element, name: str, cases: Sequence[Case], *, is_first: bool
             continue
         tag = "failure" if case.status == "failed" else "skipped"
         message = one_line(case.message.partition("\n")[0])
-        outcome = ET.SubElement(element, tag, message=message)
+        reason = ET.SubElement(element, tag, message=message)
         if case.status == "failed":
-            outcome.set("type", "dpl")
-            outcome.text = visible(case.message)
+            reason.set("type", "dpl")
+            reason.text = visible(case.message)
 
 
 def _verdict(document: Document) -> Case:
@@ -118,9 +118,9 @@ _KINDS = {
 
 
 def sarif_record(document: Document) -> Json:
-    """Return the findings of *document* that have a place in a file.
+    """Return the findings of *document* as SARIF.
 
-    What has none becomes a notification of the run, and so does a verdict of no: it would be lost.
+    A finding without a place becomes a notification of the run, and so does a verdict of no.
     """
     placed = [finding for finding in document.findings if finding.place is not None]
     others = [finding for finding in document.findings if finding.place is None]
@@ -180,9 +180,9 @@ def _location(place: SourceLocation) -> Json:
 
 
 def _uri(file: str) -> str:
-    """Return a reference relative to the working directory, which code hosts need, if it is below.
+    """Return a URI, relative if the file is below the working directory, as code hosts need it.
 
-    A file elsewhere is named in full: there is no other way to find it.
+    A file elsewhere has its full path.
     """
     path = Path(file)
     if path.is_absolute():
@@ -202,7 +202,7 @@ _LEVELS = {"error": "❌", "warning": "⚠️", "note": "▫️"}
 
 
 def markdown_text(document: Document) -> str:
-    """Return *document* as Markdown; of long tables the rows that need looking at come first."""
+    """Return *document* as Markdown; in tables, what needs a look comes first."""
     return "\n".join(_lines(document)) + "\n"
 
 
@@ -248,7 +248,7 @@ def _symbol(ok: bool) -> str:  # noqa: FBT001  # it is all there is to say
 
 
 def _comparisons(result: VerificationResult) -> Iterator[str]:
-    """Return the tables of what was compared, and of what was fed."""
+    """Yield the tables of outputs and inputs."""
     columns = ("", "output", "level", "-max abs", "-max rel", "-max ulp", "-of tolerance", "why")
     outputs = [
         (
@@ -278,13 +278,13 @@ def _comparisons(result: VerificationResult) -> Iterator[str]:
 def _table(
     title: str, columns: Sequence[str], rows: Sequence[Iterable[str]], of: int = 0
 ) -> Iterator[str]:
-    """Return a table under a heading, if it has a row.
+    """Yield a table under a heading; nothing if it has no row.
 
     Args:
         title: The heading.
-        columns: What stands above the columns; a dash marks those that hold numbers.
+        columns: The headings; a dash in front marks a column of numbers.
         rows: The rows.
-        of: How many rows there are in all, if not all are among *rows*.
+        of: The number of all rows, if *rows* are not all.
     """
     if not rows:
         return

@@ -215,7 +215,7 @@ def reproduced_document(result: Reproduced) -> Document:
 
 
 def _reproduced_text(result: Reproduced) -> Part:
-    """Say whether a reproducer still shows its fault."""
+    """Say whether the fault is still there."""
     if not result.fitted:
         text = "The rules do not apply there any more: the fault is gone, or hidden."
         return Text(text, style="bold green")
@@ -232,7 +232,7 @@ def _wrong(outputs: Iterable[OutputComparison]) -> list[str]:
 
 
 def models_document(outcome: ModelsOutcome, *, verbose: bool) -> Document:
-    """Report on the search for the place where one model leaves another."""
+    """Report on the search for the first value in which two models differ."""
     return Document(
         text=_models_text(outcome, verbose=verbose),
         record=lambda: _models_record(outcome),
@@ -241,7 +241,7 @@ def models_document(outcome: ModelsOutcome, *, verbose: bool) -> Document:
 
 
 def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
-    """Say where one model leaves another."""
+    """Say in which value two models first differ."""
     result = outcome.verification
     if result.equivalent:
         text = f"Equivalent: {outcome.labels[1]} computes what {outcome.labels[0]} does."
@@ -251,27 +251,27 @@ def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
         lines += [layer_table(outcome.layers), Text()]
     lines += [Text(reason) for reason in (*_wrong(result.outputs), *result.reasons)]
     if outcome.place is not None:
-        lines += [Text(), *_place(outcome.place), Text()]
+        lines += [Text(), *_divergence_lines(outcome.place), Text()]
     if outcome.remark:
         lines.append(Text(outcome.remark, style="yellow"))
     return Group(*lines, Text("NOT equivalent.", style="bold red"))
 
 
-def _place(place: Divergence) -> list[Text]:
-    layer = place.layer
+def _divergence_lines(found: Divergence) -> list[Text]:
+    layer = found.layer
     partner = "" if layer.candidate == layer.original else f" (candidate: {layer.candidate!r})"
     lines = [
         Text(f"They part at {layer.original!r}{partner}", style="bold red"),
         Text(f"   aligned by {layer.how}; all that flows into it agrees"),
-        Text(f"   original:  {some(place.original, _MOST_NODES)}"),
-        Text(f"   candidate: {some(place.candidate, _MOST_NODES)}"),
+        Text(f"   original:  {some(found.original, _MOST_NODES)}"),
+        Text(f"   candidate: {some(found.candidate, _MOST_NODES)}"),
         Text(f"   {layer.comparison.reason}"),
     ]
-    if place.level != "disable":
-        lines.append(Text(f"   only at optimisation level {place.level}"))
-    if place.reproducer is not None:
-        size = f"{len(place.original)} and {len(place.candidate)} nodes"
-        lines.append(Text(f"   reproduce: dpl bisect --reproduce {place.reproducer} ({size})"))
+    if found.level != "disable":
+        lines.append(Text(f"   only at optimisation level {found.level}"))
+    if found.reproducer is not None:
+        size = f"{len(found.original)} and {len(found.candidate)} nodes"
+        lines.append(Text(f"   reproduce: dpl bisect --reproduce {found.reproducer} ({size})"))
     return lines
 
 
@@ -300,9 +300,9 @@ def _models_record(outcome: ModelsOutcome) -> Json:
     }
 
 
-# Structural differences for a terminal and for reports: a block per graph, a line per difference.
+# Structural differences: a block for each graph, a line for each difference.
 #
-# ``+`` is only in the second model, ``-`` only in the first, ``~`` in both but not the same.
+# ``+`` is only in the second model, ``-`` only in the first, ``~`` in both, but different.
 
 
 _SHOWN = 12
@@ -324,14 +324,14 @@ def diff_document(outcome: DiffOutcome, *, verbose: bool) -> Document:
     """Report on two models whose structures were compared.
 
     Args:
-        outcome: In what they differ.
-        verbose: Whether the text lists everything; the other forms do.
+        outcome: The differences.
+        verbose: Whether the text lists everything, as the other forms do.
     """
     difference = outcome.difference
     counts, remark = diff_counts(difference), _not_counted(difference)
-    places = list(_places(difference))
+    found = list(_sections(difference))
     return Document(
-        text=_diff_text(outcome, places, remark, None if verbose else _SHOWN),
+        text=_diff_text(outcome, found, remark, None if verbose else _SHOWN),
         record=lambda: diff_record(outcome),
         command="dpl diff",
         subject=" and ".join(outcome.labels),
@@ -341,25 +341,25 @@ def diff_document(outcome: DiffOutcome, *, verbose: bool) -> Document:
             (words[True], f"{counts[kind]:,}") for kind, words in _WORDS.items() if counts[kind]
         ),
         notes=(remark,) if remark else (),
-        sections=tuple(map(_section, places)),
+        sections=tuple(map(_for_document, found)),
     )
 
 
 def _diff_text(
-    outcome: DiffOutcome, places: Iterable[DiffSection], remark: str, shown: int | None
+    outcome: DiffOutcome, sections: Iterable[DiffSection], remark: str, shown: int | None
 ) -> Part:
-    """Return the verdict, what differs by graph, and what differs but does not count."""
+    """Return the verdict, the differences by graph, and a remark on those that do not count."""
     is_equal, verdict = outcome.difference.is_equal, _verdict(outcome.difference)
     joined = " and " if is_equal else " -> "
     said = f" are {verdict}." if is_equal else f": {verdict}."
     style = "green" if is_equal else "bold"
     parts: list[Part] = [Text(f"{joined.join(outcome.labels)}{said}", style=style)]
-    for place in places:
-        title = Text(place.title, style="bold")
-        if place.size:
-            title.append(f"  {place.size}", style="dim not bold")
+    for section in sections:
+        title = Text(section.title, style="bold")
+        if section.size:
+            title.append(f"  {section.size}", style="dim not bold")
         parts += [Text(), title]
-        for lines, nodes in place.kinds:
+        for lines, nodes in section.kinds:
             parts += _shortened(lines, shown, nodes)
     if remark:
         parts += [Text(), Text(remark, style="dim")]
@@ -374,31 +374,31 @@ class Line(NamedTuple):
 
 
 class DiffKind(NamedTuple):
-    """Differences of one kind, and the nodes that they are about, if there are any."""
+    """Differences of one kind, and the nodes concerned, if any."""
 
     lines: Sequence[Line]
     nodes: Sequence[Node] = ()
 
 
 class DiffSection(NamedTuple):
-    """Where models differ: what it is called, how large it is, and in what."""
+    """The differences of one graph, or of one kind: a title, a size, and the differences."""
 
     title: str
     size: str
     kinds: Sequence[DiffKind]
 
 
-def _section(place: DiffSection) -> Section:
-    title = f"{place.title}: {place.size}" if place.size else place.title
-    return Section(title, tuple(line for kind in place.kinds for line in kind.lines))
+def _for_document(section: DiffSection) -> Section:
+    title = f"{section.title}: {section.size}" if section.size else section.title
+    return Section(title, tuple(line for kind in section.kinds for line in kind.lines))
 
 
-def _places(difference: ModelDiff) -> Iterator[DiffSection]:
-    """Yield the places with differences: the model as such, its graphs, what is beside them."""
+def _sections(difference: ModelDiff) -> Iterator[DiffSection]:
+    """Yield the differences of the model, of each graph, and beside the dataflow."""
     model = [*_opsets(difference), *map(_function_line, difference.functions)]
     if model:
         yield DiffSection("model", "", (DiffKind(model),))
-    yield from (_graph_place(graph) for graph in difference.graphs if graph.count)
+    yield from (_graph_section(graph) for graph in difference.graphs if graph.count)
     beside = [
         Line("~", f"{r.facet}: {r.where}: {r.before!r} -> {r.after!r}") for r in difference.counted
     ]
@@ -417,7 +417,7 @@ def _verdict(difference: ModelDiff) -> str:
     )
 
 
-def _graph_place(graph: GraphDiff) -> DiffSection:
+def _graph_section(graph: GraphDiff) -> DiffSection:
     before, after = scope_of(graph.before), scope_of(graph.after)
     title = before if before == after else f"{before} -> {after}"
     old, new = _sizes(graph)
@@ -434,7 +434,7 @@ def _graph_place(graph: GraphDiff) -> DiffSection:
 def _shortened(
     lines: Sequence[Line], shown: int | None, nodes: Sequence[Node] = ()
 ) -> Iterator[Text]:
-    """Yield the first lines, and how many more there are; of nodes, which operators."""
+    """Yield the first lines and the number of the others; for nodes, also their operators."""
     if shown is None or len(lines) <= shown + 1:
         yield from map(_styled, lines)
         return
@@ -467,7 +467,7 @@ def _change_text(change: NodeChange) -> str:
 
 
 def _both(before: Node, after: Node) -> str:
-    """Name a node of both models, once if it is called the same in both."""
+    """Name a node of both models, once if it has the same name in both."""
     old, new = (f"{node.qualified_op} {node.label}" for node in (before, after))
     if old == new:
         return old
@@ -548,7 +548,7 @@ def _function_line(item: FunctionChange) -> Line:
 
 
 def _not_counted(difference: ModelDiff) -> str:
-    """Say what differs but does not count, and how to make it count."""
+    """Say which differences do not count, and how to make them count."""
     counts = Counter(r.facet for r in difference.all_remarks if r.facet in difference.ignored)
     if not counts:
         return ""

@@ -1,4 +1,4 @@
-"""What a report says, whatever form it takes: the verdict, its grounds, and what to look at."""
+"""A report before it takes a form: the verdict, the reasons for it, and what to look at."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SourceLocation(NamedTuple):
     """A place in a catalogue.
 
     Attributes:
-        file: The file, as it was named on the command line; of a shipped one its bare name.
+        file: The path as the command line gives it; for a shipped catalogue, its bare name.
         line: The line, from 1.
         column: The column, from 1; None if it is not known.
     """
@@ -62,11 +62,11 @@ class Finding(NamedTuple):
     """Something to look at in a catalogue.
 
     Attributes:
-        kind: What sort of thing it is, as one word: 'catalogue', 'example', 'equivalence'.
+        kind: The kind of finding: 'catalogue', 'example', 'made-up-graph' or 'equivalence'.
         severity: How bad it is.
         rule: The rule's name.
-        message: What, for a reader.
-        place: Where; None if that is not known.
+        message: The finding in one sentence.
+        place: Where it is; None if that is not known.
     """
 
     kind: str
@@ -80,10 +80,10 @@ class Case(NamedTuple):
     """One thing that was tried, other than a comparison of an output.
 
     Attributes:
-        group: What it belongs to: a rule, say.
+        group: The group of cases that it belongs to, such as a rule's name.
         name: What was tried.
-        status: How that ended.
-        message: Why, where it did not pass.
+        status: The result.
+        message: Why it did not pass; "" if it did.
     """
 
     group: str
@@ -97,8 +97,8 @@ class RuleUse(NamedTuple):
 
     Attributes:
         name: The rule.
-        used: How often it was applied, or its matches outlined.
-        refused: How often it was not although its pattern fits.
+        used: How often it was applied, or how many of its matches were outlined.
+        refused: How often its pattern fits but the match was refused.
     """
 
     name: str
@@ -123,11 +123,11 @@ class LayerError(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Differences in one place.
+    """The differences of one graph, or of one kind.
 
     Attributes:
-        title: What the place is called.
-        rows: A mark and a text each: ``+`` added, ``-`` removed, ``~`` changed.
+        title: The heading.
+        rows: A mark and a text for each: ``+`` is added, ``-`` removed, ``~`` changed.
     """
 
     title: str
@@ -138,25 +138,25 @@ class Section(NamedTuple):
 class Document:
     """A report before it takes a form: text, JSON, JUnit, SARIF, Markdown or a page.
 
-    A command that has no forms but text and JSON leaves what the others say empty.
+    A command that offers only text and JSON leaves the fields of the other forms empty.
 
     Attributes:
         text: What a terminal shows.
         record: Makes what the JSON holds, which may be large.
         ok: Whether the answer is yes.
-        complaints: What else is said to the user if it is no, one sentence each.
+        complaints: Sentences for the user if the answer is no.
         command: What was run, such as 'dpl verify'.
         subject: What it was run on.
         verdict: The answer in a few words.
-        failures: Why it is no, one sentence each, as far as no output or case says so.
+        failures: Reasons for a no that no output and no case gives, one sentence each.
         notes: What else a reader should know.
-        facts: Names and values worth a line each.
+        facts: Names and values, each shown on a line of its own.
         verification: The numerical comparison; None if none was made.
         rules: What became of each rule that did anything.
         cases: What was tried, apart from the comparison.
         findings: What to look at in catalogues.
         layers: How the values on the way compare, in order of computation.
-        sections: In what two models differ.
+        sections: The differences of two models.
     """
 
     text: Part = field(default_factory=Text)
@@ -238,10 +238,10 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         outcome: What became of the model.
         text: What a terminal shows.
         record: Makes what the JSON holds.
-        failures: Why the answer is no, where the comparison does not say so.
+        failures: Reasons for a no that the comparison does not give.
         nodes: How many nodes there were before and after.
-        done: What was done, and how often.
-        rules: What became of the rules.
+        done: The name of what was done, and how often it was done.
+        rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
         is_dry: Whether nothing was to be written.
     """
@@ -273,7 +273,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
 
 
 def verdict_record(verdict: Verdict) -> dict[str, Any]:
-    """Return what the JSON of each such report ends with."""
+    """Return the last entries of the JSON of a report on a changed model."""
     checked = verdict.verification
     return {
         "objection": verdict.objection,
@@ -282,7 +282,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
 
 
 def chosen_layers(layers: Sequence[LayerError], most: int) -> list[LayerError]:
-    """Return up to *most* of *layers* in order of computation; those that differ go before."""
+    """Choose *most* of *layers*, those that differ first; return them in order of computation."""
     places = sorted(range(len(layers)), key=lambda place: layers[place].ok)[:most]
     return [layers[place] for place in sorted(places)]
 
@@ -295,7 +295,7 @@ def equivalence(result: VerificationResult) -> str:
 
 
 def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...]:
-    """Return how many wrong models the check noticed, where that was measured."""
+    """Return how many mutants the check caught, if that was measured."""
     if result is None or result.power is None:
         return ()
     return (("mutants caught", f"{result.power.caught} of {result.power.of}"),)
@@ -312,18 +312,18 @@ def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[
 
 
 def model_document(model: Model, label: str) -> Document:
-    """Report on what a model is made of."""
+    """Report on the contents of a model."""
     return Document(text=model_report(model, label), record=lambda: inspect_record(model, label))
 
 
 def nodes_document(nodes: Sequence[Node], label: str) -> Document:
-    """Report on nodes, each with what is around it."""
+    """Report on nodes and their neighbours."""
     text = Group(*(node_report(node) for node in nodes))
     return Document(text=text, record=lambda: nodes_record(nodes, label))
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what took part."""
+    """Return the versions of dpl, of the packages that it runs on, and of Python."""
     found = {"dpl": __version__}
     for package in ("onnx", "onnxruntime", "numpy"):
         try:
@@ -333,7 +333,7 @@ def versions() -> dict[str, str]:
     return found | {"python": platform.python_version()}
 
 
-# What a report says of rules: the one that breaks a model, and where it is written.
+# Findings: the rule that breaks a model, and the place where it is written.
 
 
 _PLACE = re.compile(r"(?P<file>.+?):(?P<line>[0-9]+)(?::(?P<column>[0-9]+))?", re.DOTALL)
@@ -344,7 +344,7 @@ def broken_rule(
     catalogues: Iterable[Path | str],
     broken: BrokenTurn | None = None,
 ) -> tuple[Finding, ...]:
-    """Return the rule that breaks a model, if it is known: it was caught, or is the only one.
+    """Return the rule that breaks a model, if it is known: it was caught, or no other was applied.
 
     Args:
         outcome: What was done, and how the result compares.
@@ -372,12 +372,12 @@ def broken_rule(
 
 
 def read_place(text: str, catalogues: Iterable[Path | str]) -> SourceLocation | None:
-    """Read ``rules.yaml:12`` or ``rules.yaml:12:5``; anything else is no place in a file.
+    """Read ``rules.yaml:12`` or ``rules.yaml:12:5``; return None for any other text.
 
     Args:
-        text: A file's bare name, a line, perhaps a column.
-        catalogues: What was named on the command line: the file is one of these, or lies beside
-            one that includes it; that of a shipped catalogue keeps its bare name.
+        text: The bare name of a file, a line, and perhaps a column.
+        catalogues: What the command line names. The file is one of these, or lies beside
+            one that includes it. The file of a shipped catalogue keeps its bare name.
     """
     found = _PLACE.fullmatch(text)
     if found is None:

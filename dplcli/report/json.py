@@ -1,4 +1,4 @@
-"""Outcomes as JSON: versioned, in stable order, without times or absolute paths."""
+"""Outcomes as JSON. It is versioned, in a stable order, and has no times and no absolute paths."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def record_of(value: Any) -> Any:  # noqa: ANN401, PLR0911  # anything; a return for each kind
-    """Return *value* as JSON has it: by its fields, or by what identifies it.
+    """Return *value* as JSON: its fields, or what identifies it.
 
-    The order of fields is that of JSON, where ``is_constant`` is called ``constant``. What JSON
-    lacks, infinity say, becomes text.
+    Fields keep their order; ``is_constant`` becomes ``constant``. Values that JSON lacks, such as
+    infinity, become text.
     """
     if isinstance(value, Node):
         return node_record(value)
@@ -49,17 +49,17 @@ def record_of(value: Any) -> Any:  # noqa: ANN401, PLR0911  # anything; a return
 
 
 def picked(value: object, names: str) -> Json:
-    """Return some of the fields of *value* as JSON has them: those *names* lists, in its order."""
+    """Return the fields of *value* that *names* lists, in that order, as JSON."""
     return {name: record_of(getattr(value, name)) for name in names.split()}
 
 
 def ends(before: object, after: object) -> Json:
-    """Return something as it was, and as it became."""
+    """Return a value before and after a change."""
     return {"before": record_of(before), "after": record_of(after)}
 
 
 def _attribute_record(attribute: Attribute) -> object:
-    """Return a value that JSON has, else as text."""
+    """Return the attribute's value; as text if JSON has no such value."""
     value = attribute.value
     items = value if isinstance(value, tuple) else (value,)
     is_plain = all(isinstance(item, (int, str)) or _is_finite(item) for item in items)
@@ -73,13 +73,13 @@ def _is_finite(item: object) -> bool:
 
 
 def node_record(node: Node) -> Json:
-    """Identify a node; its first output's name does so even where node names are empty."""
+    """Identify a node. The name of its first output does so even if nodes have no names."""
     output = next((output.name for output in node.outputs if output is not None), "")
     return {**picked(node, "op_type domain name"), "output": output}
 
 
 def inspect_record(model: Model, label: str) -> Json:
-    """Return the record ``dpl.inspect/1``: what a model is made of."""
+    """Return the record ``dpl.inspect/1``: the contents of a model."""
     return {
         "schema": "dpl.inspect/1",
         "model": label,
@@ -107,7 +107,7 @@ def inspect_record(model: Model, label: str) -> Json:
 
 
 def nodes_record(nodes: Iterable[Node], label: str) -> Json:
-    """Return the record ``dpl.node/1``: nodes with what they read, make and state."""
+    """Return the record ``dpl.node/1``: nodes with their inputs, outputs and attributes."""
     return {
         "schema": "dpl.node/1",
         "model": label,
@@ -140,7 +140,7 @@ def op_histogram(model: Model) -> dict[str, int]:
 
 
 def initializer_summary(model: Model) -> Json:
-    """Count initializers, their elements, and those whose data lies in other files."""
+    """Count the initializers, their elements, and the initializers with external data."""
     tensors = [
         model.codec.tensor(value.initializer_source)
         for graph in model.graphs()

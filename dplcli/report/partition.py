@@ -1,4 +1,4 @@
-"""Matches and what becomes of them: partitions, regions, repeated blocks, and their coverage."""
+"""Matches and what becomes of them: partitions, regions and repeated blocks, with coverage."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _match(found: Match) -> Json:
 
 
 def _listing(selection: Selection) -> list[Part]:
-    """Return every match and every refusal, as far as there are any."""
+    """Return every match and every refusal."""
     parts: list[Part] = []
     if selection.matches:
         parts += [Text(), _match_list(selection)]
@@ -179,7 +179,7 @@ def partition_record(outcome: PartitionOutcome) -> Json:
 
 
 def _called(function: Function, call: Node, **inside: Sequence[Node] | Sequence[str]) -> Json:
-    """Return a call of *function*, and what is inside."""
+    """Return a call of *function* and what the call stands for."""
     return {
         "target": function.domain,
         "function": record_of(function),
@@ -198,7 +198,7 @@ def _functions_by_rule(partitions: Sequence[Partition]) -> Counter[str]:
 
 
 def _summary(outcome: PartitionOutcome) -> Text:
-    """Say how much of the model went into functions."""
+    """Say how many nodes are inside functions."""
     covered = _coverage(outcome.selection)
     before, after = outcome.nodes
     share = 100 * covered["nodes"] / covered["of"] if covered["of"] else 0
@@ -212,7 +212,7 @@ def _summary(outcome: PartitionOutcome) -> Text:
     )
 
 
-# How much of a model is inside partitions: JSON, and tables for a terminal.
+# Coverage: how much of a model is inside partitions.
 
 
 _TOP = 5
@@ -224,7 +224,7 @@ _STEP = 1000
 def _coverage(selection: Selection) -> Json:
     """Count the nodes inside matches, and calls of earlier ones, in total and by operator.
 
-    A Constant is data that stands in a node, and counts as none.
+    A Constant holds data, so it does not count as a node.
     """
     nodes = (node.qualified_op for found in selection.matches for node in found.nodes)
     covered = {**Counter(nodes), **selection.outlined}
@@ -238,7 +238,7 @@ def _coverage(selection: Selection) -> Json:
 
 
 def coverage_record(selection: Selection, measured: Coverage | None) -> Json:
-    """Return the part ``coverage`` of ``dpl.partition/1``, with costs where they were measured."""
+    """Return the entry ``coverage`` of ``dpl.partition/1``, with costs if they were measured."""
     record = _coverage(selection)
     if measured is None:
         return record
@@ -270,11 +270,11 @@ def _share(share: Share) -> Json:
 
 
 def coverage_report(measured: Coverage, *, verbose: bool = False) -> Part:
-    """Return the share of the work that is inside, and the biggest of what is not.
+    """Return the share of the work that is inside functions, and the biggest part that is not.
 
     Args:
         measured: What was measured.
-        verbose: Whether to list everything, by operator, too.
+        verbose: Whether to list everything, also by operator.
     """
     parts: list[Part] = [Text(sentence) for sentence in _sentences(measured)]
     heavy = [item for item in measured.left_out if item.work.flops or item.work.unknown]
@@ -311,7 +311,7 @@ def _sentences(measured: Coverage) -> list[str]:
 
 
 def _at(measured: Coverage) -> str:
-    """Say at which sizes the work was counted, where nobody gave them."""
+    """Say which sizes the check chose, and how to give others."""
     names = measured.chosen
     if not names:
         return ""
@@ -322,7 +322,7 @@ def _at(measured: Coverage) -> str:
 
 
 def _is_blind(measured: Coverage) -> bool:
-    """Tell whether nothing is known of what is inside: calls that were there before, say."""
+    """Tell whether the cost of nothing inside is known, as with calls that were there before."""
     inside = measured.total.inside
     return bool(inside.unknown and not inside.flops)
 
@@ -398,11 +398,11 @@ def _amount(flops: int) -> str:
     return f"{amount:.{digits}f} {_UNITS[unit]}"
 
 
-# Regions as a table.
+# Regions: neighbouring partitions of one target that became one.
 
 
 def region_table(regions: Sequence[Region]) -> Part:
-    """Return one row per function that holds several partitions, and how many are left alone."""
+    """Return one row for each function of several partitions, and the number of the others."""
     if not regions:
         return Text("There are no partitions to merge.")
     calls = Counter(region.function for region in regions if len(region.partitions) > 1)
@@ -422,7 +422,7 @@ def region_table(regions: Sequence[Region]) -> Part:
     return Group(table, rest) if alone else table
 
 
-# Repeated blocks as a table and as JSON.
+# Repeated blocks.
 
 
 _NUMBERS = ("calls", "nodes each", "share", "inputs", "outputs")
@@ -430,11 +430,11 @@ _FEW_NAMES = 4
 
 
 def repeat_table(families: Sequence[Family], total: int) -> Part:
-    """Return one row per kind of block: how often it is called, how large it is, what differs.
+    """Return one row for each kind of block: its calls, its size, and how the calls differ.
 
     Args:
         families: The kinds of blocks.
-        total: How many nodes were looked at.
+        total: The number of nodes that were looked at.
     """
     if not families:
         return Text("No block repeats often enough, or saves enough.")
@@ -460,14 +460,14 @@ def _difference(family: Family) -> str:
 
 
 def size_line(size: tuple[int, int]) -> Text:
-    """Say what became of the file."""
+    """Say how the size of the file changed."""
     before, after = size
     change = 100 * (after - before) / before if before else 0
     return Text(f"The file went from {before:,} to {after:,} bytes ({change:+.1f} %).")
 
 
 def block_list(families: Sequence[Family]) -> Part:
-    """Return one row per call: what is called, and the nodes that it stands for."""
+    """Return one row for each call: the block, its first and last node, and the number of nodes."""
     calls = (
         (partition.call.name, family.function.name, partition.match.nodes)
         for family in families
@@ -478,7 +478,7 @@ def block_list(families: Sequence[Family]) -> Part:
 
 
 def family_records(families: Sequence[Family]) -> list[dict[str, Any]]:
-    """Return one record per kind of block."""
+    """Return one record for each kind of block."""
     return [
         {
             "rule": family.rule.qualified_name,

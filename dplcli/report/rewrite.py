@@ -1,4 +1,4 @@
-"""What rewriting and inlining did: as tables, as sentences on why the answer is no, and as JSON."""
+"""What rewriting and inlining did, as tables, sentences and JSON."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _by_function(inlining: Inlining, calls: Iterable[Call]) -> dict[str, list[Ca
 
 
 def _inline_table(inlining: Inlining) -> Part:
-    """Return one row per function: its calls replaced, nodes put in, calls that stay and why."""
+    """Return one row for each function: calls inlined, nodes put in, calls kept and why."""
     if not inlining.functions:
         return Text("There is no function to inline.")
     columns = ("calls inlined", "nodes")
@@ -128,7 +128,7 @@ def _inline_table(inlining: Inlining) -> Part:
 
 
 def _call_list(inlining: Inlining) -> Part:
-    """Return one row per call that was replaced, and per call that stays."""
+    """Return one row for each call that was replaced, and for each that stays."""
     table = Table("call", "function", "scope", "nodes", prose=("nodes",))
     for function, call, scope, nodes, _ in inlining.calls:
         table.add_row(call.label, function_name(function), scope, named(*nodes))
@@ -138,7 +138,7 @@ def _call_list(inlining: Inlining) -> Part:
 
 
 def _inline_summary(outcome: InlineOutcome) -> list[Text]:
-    """Say what is gone, how the main graph has grown, and what got new names."""
+    """Say which functions are gone, how the main graph grew, and which nodes got new names."""
     count = len(outcome.inlining.removed)
     gone = "1 function was" if count == 1 else f"{count} functions were"
     before, after = outcome.nodes
@@ -154,7 +154,7 @@ def _inline_summary(outcome: InlineOutcome) -> list[Text]:
 
 
 def trace_lines(trace: Trace) -> Iterator[str]:
-    """Yield a tree: rounds, the rules that had a turn in them, what each did and did not do."""
+    """Yield a tree: the rounds, in each the turns of rules, in each what was applied or refused."""
     number = 0
     for turn in trace.turns:
         if turn.round != number:
@@ -172,7 +172,7 @@ def _told(event: Application | Refusal) -> str:
     if isinstance(event, Application):
         return f"{event.number}. {sentence(event)}"
     return (
-        f"refused at {list_nodes([event.root])}{_place(event.scope)} by {event.stage}: "
+        f"refused at {list_nodes([event.root])}{_in_scope(event.scope)} by {event.stage}: "
         f"{event.reason}"
     )
 
@@ -184,10 +184,10 @@ def sentence(application: Application) -> str:
         done = f"added {added}" if added else f"changed {list_nodes([application.root])}"
     else:
         done = f"replaced {removed} by {added}" if added else f"removed {removed}"
-    return f"{done}{_place(application.scope)}"
+    return f"{done}{_in_scope(application.scope)}"
 
 
-def _place(scope: str) -> str:
+def _in_scope(scope: str) -> str:
     return "" if scope == "main" else f" in {scope}"
 
 
@@ -213,11 +213,11 @@ def _event(event: Application | Refusal) -> Json:
 
 
 def _application(item: Application) -> Json:
-    """Return what identifies one application, and what it did."""
+    """Return one application: its number and rule, and the nodes that it changed."""
     return {"id": item.number, **picked(item, "rule scope root removed added")}
 
 
-# What a rewrite did, in every form.
+# What a rewrite did, as a document.
 
 
 _MOST_NAMED = 10
@@ -256,7 +256,7 @@ def rewrite_document(
 
 
 def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) -> Part:
-    """Return the tables: rules, what changed, the check; then what was written."""
+    """Return the tables of rules and changes, then the check and the file."""
     parts: list[Part] = [_rules(outcome, verbose=verbose)]
     if verbose:
         parts += _listing(outcome)
@@ -274,7 +274,7 @@ def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) 
 
 
 def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
-    """Return one row per rule; where a plan is applied only of the rules that it names."""
+    """Return one row for each rule; for a plan, only the rules that it names."""
     plan = outcome.plan
     if plan is None:
         counts = {r: count for r, count in outcome.counts.items() if r not in outcome.untried}
@@ -299,10 +299,10 @@ def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
 
 
 def _unremarkable(outcome: RewriteOutcome) -> set[str]:
-    """Name the rules that did nothing, and fit nowhere.
+    """Name the rules that did nothing and came nowhere near a match.
 
-    A pattern of one node is found at every node of its operator: what its conditions refuse is no
-    match that almost was, as it is with a pattern of several nodes.
+    A pattern of one node fits every node of its operator. If its conditions refuse them all, that
+    is no near miss; with a pattern of several nodes it is one.
     """
     rules = {item.rule.qualified_name: item.rule for item in outcome.refused}
     others = {item.rule.qualified_name for item in outcome.refused if item.stage != "where"}
@@ -328,7 +328,7 @@ def _listing(outcome: RewriteOutcome) -> list[Part]:
 
 
 def _changes(outcome: RewriteOutcome) -> list[Part]:
-    """Return the operators whose number changed, the totals, and how many rounds it took."""
+    """Return the operators whose count changed, the totals, and the number of rounds."""
     before, after = (sum(ops.values()) for ops in outcome.ops)
     changed = [(op, old, new) for op, old, new in _by_op(outcome) if old != new]
     counts = [*changed, ("all nodes", before, after), ("bytes", *outcome.size)]
@@ -344,7 +344,7 @@ def _changes(outcome: RewriteOutcome) -> list[Part]:
 
 
 def _reasons(outcome: RewriteOutcome) -> list[str]:
-    """Say why the answer is no, a sentence a line."""
+    """Return the reasons for a no, one sentence each."""
     missing = [] if outcome.may_miss else _missing(outcome)
     growth = [outcome.growth] if outcome.growth else []
     broken = outcome.broken
@@ -353,7 +353,7 @@ def _reasons(outcome: RewriteOutcome) -> list[str]:
 
 
 def _missing(outcome: RewriteOutcome) -> list[str]:
-    """Say of each entry of the plan that does not fit where it stands, and why."""
+    """Return a sentence on each entry of the plan that does not fit: its line, and why."""
     if outcome.plan is None:
         return []
     place = outcome.plan.place
@@ -401,7 +401,7 @@ def _rewrite_record(outcome: RewriteOutcome) -> Json:
 
 
 def _by_op(outcome: RewriteOutcome) -> list[tuple[str, int, int]]:
-    """List the operators, and how many nodes of each there were before and are now."""
+    """List the operators with the number of their nodes before and after."""
     before, after = outcome.ops
     ops = sorted(before.keys() | after.keys())
     return [(op, before.get(op, 0), after.get(op, 0)) for op in ops]

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from dplcli.verify.layers import Layer, Layers
 
 
-# What a verdict rests on, in words: where tolerances come from, and what the check notices.
+# The grounds of a verdict: where tolerances come from, and what the check notices.
 
 
 _SHOWN = 5
 
 
 def judgement_lines(result: VerificationResult) -> list[Text]:
-    """Return one line per derivation of a tolerance, and what is known of the check's power."""
+    """Return one line for each derivation of a tolerance, and lines on the power of the check."""
     users: dict[str, list[str]] = {}
     for output in result.outputs:
         names = users.setdefault(output.derivation, [])
@@ -65,19 +65,19 @@ def _power_lines(power: Power, *, weak: bool) -> list[Text]:
 
 
 def some(names: Sequence[str], most: int = _SHOWN) -> str:
-    """Write the first names, and how many more there are."""
+    """Write the first names and the number of the others: ``a, b and 3 more``."""
     shown = ", ".join(names[:most])
     left = len(names) - most
     return f"{shown} and {left} more" if left > 0 else shown
 
 
 def counted(number: int, noun: str) -> str:
-    """Write how many there are of what: ``1 call``, ``2,000 calls``."""
+    """Write a number with its noun: ``1 call``, ``2,000 calls``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
-    """Write the first words, and how many more there are, as a word of its own."""
+    """Write the first words and the number of the others: ``a, b, and 3 more``."""
     more = len(words) - most
     rest = [f"and {more} more"] if more > 0 else []
     return separator.join([*words[:most], *rest])
@@ -89,7 +89,7 @@ def times(count: int) -> str:
 
 
 def named(*nodes: Node) -> str:
-    """Name nodes in little room: ``Conv:c Relu:r``."""
+    """Name nodes briefly: ``Conv:c Relu:r``."""
     return " ".join(f"{node.op_type}:{node.label}" for node in nodes)
 
 
@@ -99,7 +99,7 @@ def function_name(function: Function) -> str:
     return f"{function.domain}::{function.name}{overload}"
 
 
-# The figures of a comparison that reports draw and count.
+# The figures of a comparison, for tables and plots.
 
 
 _TENTH = 0.1
@@ -111,8 +111,8 @@ class Bin:
     """Some elements whose error is about the same.
 
     Attributes:
-        label: How large it is, such as '4-7'.
-        count: How many elements there are.
+        label: The size of the error, such as '4-7'.
+        count: The number of elements.
     """
 
     label: str
@@ -125,9 +125,9 @@ def comparisons(result: VerificationResult) -> tuple[OutputComparison, ...]:
 
 
 def share_of_tolerance(output: OutputComparison) -> float | None:
-    """Return the largest error as a share of the tolerance: above 1 it does not pass.
+    """Return the largest error as a share of the tolerance; above 1 the output fails.
 
-    None where it is not known: the output is no number, or NaN or infinity differ.
+    It is None where it is not known: the output holds no numbers, or NaN or infinity differ.
     """
     if output.max_abs == 0 and output.ok:
         return 0.0
@@ -139,7 +139,7 @@ def share_of_tolerance(output: OutputComparison) -> float | None:
 
 
 def needed_tolerances(outputs: Sequence[OutputComparison]) -> dict[str, str]:
-    """Return with which tolerances outputs that fail would pass, as --tolerance takes them.
+    """Return the tolerances with which failing outputs would pass, as --tolerance takes them.
 
     An output that no tolerance helps is left out.
     """
@@ -160,18 +160,18 @@ def needed_tolerances(outputs: Sequence[OutputComparison]) -> dict[str, str]:
 
 
 def _rounded_up(number: float) -> str:
-    """Return two digits of a number that are no less than it."""
+    """Round a number up to two digits."""
     return f"{float(_TWO_DIGITS.create_decimal_from_float(number)):g}"
 
 
 def error_bins(output: OutputComparison) -> tuple[Bin, ...]:
-    """Return how many elements are so many representable numbers apart, neighbours first."""
+    """Count the elements by their error in representable numbers, the smallest errors first."""
     counts = enumerate(output.figures.ulp_histogram)
     return tuple(Bin(_range(power), count) for power, count in counts)
 
 
 def _range(power: int) -> str:
-    """Name the bin of 2**(power - 1) up to 2**power, and that of no distance."""
+    """Name the bin from 2**(power - 1) to 2**power - 1; power 0 stands for no error."""
     if power < 2:  # noqa: PLR2004  # zero and one
         return str(power)
     low, high = 1 << (power - 1), (1 << power) - 1
@@ -181,28 +181,28 @@ def _range(power: int) -> str:
 
 
 def ranked(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
-    """Return *outputs* with those first that need looking at: failures, then the largest shares."""
+    """Sort *outputs*: failures first, then by the largest error as a share of the tolerance."""
     return sorted(outputs, key=lambda output: (output.ok, -(share_of_tolerance(output) or 0.0)))
 
 
 def number(value: float | None) -> str:
-    """Return a figure with two digits; nothing for None."""
+    """Write a figure with two digits; "" for None."""
     return "" if value is None else f"{value:.2g}"
 
 
 def largest_errors(output: OutputComparison) -> tuple[str, str, str]:
-    """Return the largest difference: as it is, relative, and in representable numbers."""
+    """Write the largest differences: absolute, relative, and in representable numbers."""
     ulp = "" if output.max_ulp is None else str(output.max_ulp)
     return number(output.max_abs), number(output.max_rel), ulp
 
 
 def value(number: float | None) -> str:
-    """Return a number that was fed; nothing for None."""
+    """Write a number that was fed; "" for None."""
     return "" if number is None else f"{number:,.6g}"
 
 
 def percent(share: float | None) -> str:
-    """Return a share of the tolerance: '0.3 %', '12 %', '4,000 times'."""
+    """Write a share of the tolerance: '0.3 %', '12 %', '4,000 times'."""
     if share is None:
         return ""
     if math.isinf(share):
@@ -212,7 +212,7 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.3g} %" if share >= _TENTH else f"{100 * share:.2g} %"
 
 
-# How errors are spread, as a line of bars for a terminal.
+# The distribution of errors, as bars on a terminal.
 
 
 _MOST_ROWS = 8
@@ -221,10 +221,10 @@ _HEADING = "0, 1, 2-3, 4-7, ... representable numbers apart"
 
 
 def error_histograms(outputs: Sequence[OutputComparison]) -> list[Part]:
-    """Return a line of bars for each output and level whose elements are not all the same.
+    """Return a line of bars for each output and level that has an error.
 
-    The first bar counts elements that are the same, the next those one representable number apart,
-    then 2 to 3, 4 to 7 and so on. Of many the worst are shown.
+    The first bar counts elements without an error, the next those one representable number apart,
+    then 2 to 3, 4 to 7 and so on. If there are many outputs, only the worst are shown.
     """
     spread = [output for output in ranked(outputs) if len(error_bins(output)) > 1]
     if not spread:
@@ -250,14 +250,14 @@ def rule_table(
     counted: str = "matches",
     hidden: Collection[str] = (),
 ) -> Part:
-    """Return one row per rule that matched or was refused, and how many rules have no row.
+    """Return one row for each rule that matched or was refused, and the number of the other rules.
 
     Args:
         counts: Matches by rule.
-        rejections: What was refused.
+        rejections: The refused matches.
         functions: How many functions were written, by rule; None if none were to be written.
-        counted: What *counts* counts.
-        hidden: Rules to leave out although they were refused.
+        counted: The heading of the counts.
+        hidden: Refused rules that get no row.
     """
     refused: dict[str, list[Rejection]] = {}
     for item in rejections:
@@ -280,7 +280,7 @@ def rule_table(
 
 
 def _say_silent(count: int, *, is_all: bool, verb: str, hidden: int) -> str:
-    """Say how many rules have no row; *hidden* of them were refused."""
+    """Say how many rules have no row, and that *hidden* of them were refused."""
     plural, singular = ("match", "matches") if verb == "matches" else ("apply", "applies")
     was = "was" if hidden == 1 else "were"
     why = f"; {hidden} of them {was} refused (--verbose shows why)" if hidden else ""
@@ -304,7 +304,7 @@ def _main_reason(refused: Sequence[Rejection]) -> str:
 
 
 def refusal_list(refused: Iterable[Rejection]) -> Part:
-    """Return one row per refused match: rule, root, stage and reason."""
+    """Return one row for each refused match: rule, root, stage and reason."""
     rows = [
         (
             each.rule.qualified_name,
@@ -318,7 +318,7 @@ def refusal_list(refused: Iterable[Rejection]) -> Part:
 
 
 def _printable(result: VerificationResult) -> VerificationResult:
-    """Return *result* with names and strings of the model that are not endless."""
+    """Return *result* with the model's names and strings shortened to a readable length."""
     outputs = tuple(
         replace(
             output,
@@ -332,7 +332,7 @@ def _printable(result: VerificationResult) -> VerificationResult:
 
 
 def verification_report(result: VerificationResult) -> Part:
-    """Return the verdict, the figures per output and level, and what weakens the verdict."""
+    """Return the figures by output and level, warnings, and the verdict."""
     needed = needed_tolerances(result.outputs)
     result = _printable(result)
     lines: list[Part] = []
@@ -374,7 +374,7 @@ def _figures(output: OutputComparison) -> tuple[str, ...]:
 
 
 def model_report(model: Model, label: str) -> Part:
-    """Return what a model is made of."""
+    """Return the contents of a model."""
     opsets = [
         f"{name or 'ai.onnx'} {number}" for name, number in sorted(model.opset_imports.items())
     ]
@@ -421,7 +421,7 @@ def _function_table(model: Model) -> Part:
 
 
 def node_report(node: Node) -> Part:
-    """Return a node, the types of what it reads and makes, and its neighbours in the file."""
+    """Return the values that a node reads and makes, with their types, and the nodes around it."""
     table = Table("", "value", "type", "from or to", prose=("from or to",))
     for slot, value in enumerate(node.inputs):
         if value is not None:
@@ -436,11 +436,11 @@ def node_report(node: Node) -> Part:
     return Group(table, Text(), *window)
 
 
-# What a command that writes a model says at its end: the check, the file, why there is none.
+# The last lines of a command that writes a model: the check, and the file.
 
 
 def note(text: str) -> Text:
-    """Return something that a reader should know."""
+    """Return a note for the reader."""
     return Text(f"note: {text}", style="yellow")
 
 
@@ -448,9 +448,9 @@ def ending(written: Verdict, *, is_changed: bool, is_verified: bool) -> list[Par
     """Return the last lines of a report.
 
     Args:
-        written: What became of the result.
+        written: The check of the result, and where it was written.
         is_changed: Whether it differs from the model at all.
-        is_verified: Whether the user wants it to be checked.
+        is_verified: Whether the user wants a check.
     """
     parts: list[Part] = []
     if written.verification is not None:
@@ -464,7 +464,7 @@ def ending(written: Verdict, *, is_changed: bool, is_verified: bool) -> list[Par
 
 
 def check_failure(written: Verdict) -> list[str]:
-    """Say why the check refuses the result, if it does."""
+    """Say why the check refuses the result; nothing if it does not."""
     if written.objection:
         return [f"onnx.checker refuses the result: {written.objection}"]
     if written.verification is not None and not written.verification.equivalent:
@@ -479,11 +479,11 @@ def whereabouts(written: Verdict) -> str:
     return "nothing was written" if written.kept is None else f"kept as {written.kept}"
 
 
-# Two models compared inside, as a table.
+# The values inside two models, compared, as a table.
 
 
 def layer_table(layers: Layers) -> Part:
-    """Return one row per value that both models compute, and the first that differs."""
+    """Return one row for each value that both models compute, and the first that differs."""
     numbers = ("max abs", "max rel", "atol")
     columns = ("value", "candidate", "made by", "aligned by", *numbers, "")
     table = Table(*columns, right=numbers, rows=map(_row, layers.layers))
@@ -491,7 +491,7 @@ def layer_table(layers: Layers) -> Part:
 
 
 def layer_summary(layers: Layers) -> list[Text]:
-    """Say how many values were compared, and which is the first that differs."""
+    """Say how many values were compared, and name the first that differs."""
     counts = layers.counts()
     by = ", ".join(f"{number:,} by {how}" for how, number in sorted(counts.items()))
     wrong = sum(not layer.ok for layer in layers.layers)
