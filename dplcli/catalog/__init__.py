@@ -1,4 +1,4 @@
-"""Catalogues: rules in files, read, checked, written out and tried."""
+"""Catalogues: rules in files, which are read, checked and written."""
 
 from typing import TYPE_CHECKING
 

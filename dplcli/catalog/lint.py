@@ -1,4 +1,4 @@
-"""What can be said against a rule without a model, and made-up graphs to try it on."""
+"""Mistakes in rules that can be found without a model, and made-up graphs to try rules on."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     Severity: TypeAlias = Literal["error", "warning"]
 
 
-# Make up a graph that a pattern matches, as an example to try a rule on.
+# Making up a graph that a pattern matches, to try a rule on.
 #
-# Where a pattern leaves a choice (alternatives, optional parts) each combination is a variant of
-# its own; shapes that the pattern does not state are guessed by the operators that read them, and
-# several guesses are offered.
+# Each combination of a pattern's choices (alternatives, optional parts) is a variant. Shapes that
+# the pattern does not state are guessed from the operators that read them; there are several
+# guesses.
 
 
 MOST_VARIANTS = 16
-"""Most variants of a pattern that are made up."""
+"""How many variants of a pattern are made up at most."""
 
 _MOST_CHOICES = 8
 _MOST_OUTPUTS = 4
@@ -98,7 +98,7 @@ class Instance:
         nodes: Its nodes, in topological order.
         inputs: Element type and shape of each graph input.
         constants: The initializers.
-        outputs: Names of what it returns.
+        outputs: Names of its outputs.
     """
 
     nodes: list[InstanceNode] = field(default_factory=list)
@@ -108,10 +108,10 @@ class Instance:
 
 
 def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]]:
-    """Yield the variants of a rule's pattern, each as guesses that differ in shapes only.
+    """Yield the variants of a rule's pattern; each variant is guesses that differ only in shapes.
 
     Raises:
-        NoInstanceError: The pattern has parts that nothing can be made up for.
+        NoInstanceError: The pattern has a part for which nothing can be made up.
     """
     choices = [(id(part), count) for part in _parts(rule) if (count := _ways(part)) > 1]
     variants = itertools.product(*(range(count) for _, count in choices[:_MOST_CHOICES]))
@@ -129,7 +129,7 @@ def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]
 
 
 def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> int:
-    """Say into how many parts to split; onnx's inference does not survive a wrong number."""
+    """Return into how many parts a Split divides; a wrong number would crash onnx's inference."""
     if len(args) > 1 or "split" in attributes:
         raise NoInstanceError("sizes of a Split are not made up")
     count = attributes.setdefault("num_outputs", _MOST_OUTPUTS)
@@ -139,7 +139,7 @@ def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> i
 
 
 def _parts(rule: Rule) -> list[DFPattern]:
-    """Return the pattern objects that may offer a choice, nodes of chains included."""
+    """Return the parts of a pattern that may offer a choice, including the nodes of chains."""
     parts = visible_parts(rule.pattern)
     return parts + [part.step for part in parts if isinstance(part, RepeatPattern)]
 
@@ -254,7 +254,7 @@ class _Sketch:
                 return self.value(part.parts[0])
 
     def _joined(self, upper: DFPattern, lower: DFPattern) -> str:
-        """Let *lower* read *upper* in the place of its wildcards, unless it does already."""
+        """Let the wildcards of *lower* stand for *upper*, unless *lower* reads it already."""
         made = self.value(upper)
         for part in visible_parts(lower):
             if isinstance(part, WildcardPattern) and not part.name:
@@ -351,12 +351,12 @@ class _Sketch:
         return any(node.op_type in CONVOLUTIONS for node in self.nodes)
 
     def _rank(self) -> int:
-        """Return the rank of the data: that of a weight or input stated, else the usual one."""
+        """Return the rank of the data: the largest that the pattern states, else the usual."""
         stated = [leaf.rank for leaf in self.leaves if leaf.rank is not None]
         return max(stated, default=4 if self._is_windowed else 2)
 
 
-# What can be said against a rule without a model.
+# Mistakes in rules that can be found without a model.
 
 
 _NUMERIC = {"int": (int,), "float": (int, float)}
@@ -364,13 +364,13 @@ _LIST_OF = {"ints": (int,), "floats": (int, float), "strings": (str,)}
 
 
 class Problem(NamedTuple):
-    """Something to look at.
+    """A mistake, or something suspicious.
 
     Attributes:
         severity: "error" (the rule cannot work as written) or "warning".
         rule: The rule's name.
-        place: Where, or "".
-        message: What, for a reader.
+        place: Where it is written, or "".
+        message: What is wrong.
     """
 
     severity: Severity
@@ -380,7 +380,7 @@ class Problem(NamedTuple):
 
 
 def lint(rule: Rule, schemas: SchemaLibrary) -> list[Problem]:
-    """Look for what cannot be right in *rule*, in every opset that it claims."""
+    """Find mistakes in *rule*, in every opset that it claims."""
     objections = [
         *_attribute_kinds(rule, schemas),
         *_claimed_opsets(rule, schemas),
@@ -401,7 +401,7 @@ def lint(rule: Rule, schemas: SchemaLibrary) -> list[Problem]:
 
 
 class Objection(NamedTuple):
-    """What is wrong with the rule under test; *part* is the part of its pattern, if one is."""
+    """A mistake in the rule under test; *part* is the wrong part of its pattern, if any."""
 
     severity: Severity
     message: str
@@ -409,7 +409,7 @@ class Objection(NamedTuple):
 
 
 def _named_calls(rule: Rule) -> Iterator[tuple[CallPattern, OpName]]:
-    """Yield the nodes of a pattern, each with every operator that it names."""
+    """Yield the nodes of a pattern with each operator that they name."""
     for part in all_parts(rule.pattern):
         call = part.step if isinstance(part, RepeatPattern) else part
         if isinstance(call, CallPattern):
@@ -441,7 +441,7 @@ def _is_of(name: str, value: object, kind: str) -> bool:
 
 
 def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
-    """Compare what the pattern names with the opsets that the rule claims outright."""
+    """Compare the operators and attributes of the pattern with the opsets that the rule states."""
     first, last = rule.opsets
     for call, op in _named_calls(rule):
         versions = list(schemas.versions(op.op_type, op.domain))
@@ -477,7 +477,7 @@ def _two_nodes_at_once(rule: Rule) -> Iterator[Objection]:
 
 
 def _unused_names(rule: Rule) -> Iterator[Objection]:
-    """Report captured names that a rewrite neither uses nor compares."""
+    """Report names that a rewrite binds and never uses."""
     if not isinstance(rule, RewriteRule) or rule.text is None or rule.check is not None:
         return
     used = set(rule.text.used).union(*(condition.names for condition in rule.where))

@@ -1,4 +1,4 @@
-"""What a catalogue file may hold; the JSON Schema for editors is made from it."""
+"""The contents of a catalogue file. The JSON Schema for editors is made of it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ExampleEntry(_Strict):
 
 
 class _RuleEntry(_Strict):
-    """What rules of both kinds say."""
+    """The keys of rules of both kinds."""
 
     name: Identifier = Field(description="Unique among the rules of its kind.")
     doc: str = Field(default="", description="What it is, for a reader.")
@@ -167,7 +167,7 @@ _FOR_EACH = _any_of(_mapping_to(_VALUES), _list_of(_mapping_to(_SCALAR)))
 _EXCEPT = _any_of(_SELECTION, _list_of(_SELECTION, least=0))
 
 ForEach = Annotated[object, WithJsonSchema(_FOR_EACH)]
-"""Checked where it is written out, which can say more of what is wrong."""
+"""It is checked when it is written out, where messages can say more."""
 
 
 def _unless_reference(value: object, check: ValidatorFunctionWrapHandler) -> object:
@@ -178,7 +178,7 @@ def _unless_reference(value: object, check: ValidatorFunctionWrapHandler) -> obj
 
 
 def _or_reference(schema: Json) -> tuple[WrapValidator, WithJsonSchema]:
-    """Let a reference stand where *schema* holds; what takes its place is checked later."""
+    """Allow a reference in the place of *schema*; its value is checked later."""
     return WrapValidator(_unless_reference), WithJsonSchema(_any_of(schema, _REFERENCE_SCHEMA))
 
 
@@ -199,7 +199,7 @@ class ExampleItem(ExampleEntry):
 
 
 class _Item(_Strict):
-    """What entries of both kinds say in another way before their references are replaced."""
+    """The keys that differ before references are replaced."""
 
     name: NameWithReferences = Field(description="Unique among the rules of its kind.")
     for_each: ForEach = Field(
@@ -271,7 +271,7 @@ class CatalogFile(_Strict):
 
 
 class ExampleOf(ExampleEntry):
-    """One item of a file of examples: it says which rule it is about."""
+    """One item of a file of examples, which names its rule."""
 
     rule: DottedNameWithReferences = Field(description="Name of a rule of the catalogue.")
     for_each: ForEach = Field(default=None, description="As in catalogues.")

@@ -1,4 +1,4 @@
-"""In what two models differ: by structure, inside, or by the rule or partition that did it."""
+"""How two models differ: in structure, in the values inside, or by the rule that did it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     Changes: TypeAlias = "Rewrites | Partitions"
 
 
-# What rules do to a model, as single steps of which some can be left out.
+# The steps that rules take on a model, any of which can be left out.
 
 
 KINDS = ("rewrite", "partition")
@@ -73,11 +73,11 @@ class Rewrites:
     kind: ClassVar = "rewrite"
 
     def plan(self, model: Model) -> tuple[BisectStep, ...]:
-        """Return the steps that would be done to *model*, which may be edited."""
+        """Return the steps that the rules take on *model*, which is edited."""
         return tuple(map(_rewrite_step, rewrite(model, self.rules).applications))
 
     def apply(self, model: Model, steps: Sequence[BisectStep]) -> tuple[BisectStep, ...]:
-        """Do *steps* to *model* and nothing else; return those that fit."""
+        """Apply only *steps* to *model*; return the steps that fit."""
         entries = [PlanEntry(s.rule, s.scope, s.output, s.op_type, s.text) for s in steps]
         done = replay(model, self.rules, entries=entries, skip_missing=True)
         missing = {id(item.entry) for item in done.missing}
@@ -94,12 +94,12 @@ class Partitions:
     kind: ClassVar = "partition"
 
     def plan(self, model: Model) -> tuple[BisectStep, ...]:
-        """Return the partitions that would be made of *model*."""
+        """Return the partitions that the rules make of *model*."""
         matches = in_program_order(select_matches(model, self.rules).matches)
         return tuple(map(_partition_step, matches))
 
     def apply(self, model: Model, steps: Sequence[BisectStep]) -> tuple[BisectStep, ...]:
-        """Outline what *steps* list and nothing else; return those that fit."""
+        """Outline only what *steps* list; return the steps that fit."""
         wanted = {step.place for step in steps}
         names = {step.rule for step in steps}
         found = select_matches(model, [r for r in self.rules if r.qualified_name in names])
@@ -124,15 +124,15 @@ def _partition_step(match: Match) -> BisectStep:
 
 
 def load_changes(source: RuleSource, model: Model, kind: str | None) -> tuple[Changes, set[Path]]:
-    """Read rules, and return how they change a model, with the files that they were read from.
+    """Read rules; return how they change a model, and the files that they were read from.
 
     Args:
         source: Where the rules come from.
         model: A model that they are for.
-        kind: ``rewrite`` or ``partition``; None for what the catalogues are for.
+        kind: ``rewrite`` or ``partition``; None lets the catalogues decide.
 
     Raises:
-        UsageError: The catalogues are for both, and it is not said which is meant.
+        UsageError: The catalogues have rules of both kinds, and *kind* is None.
         CatalogError: A catalogue cannot be read, or has no such rule.
     """
     if kind is None:
@@ -151,7 +151,7 @@ def load_changes(source: RuleSource, model: Model, kind: str | None) -> tuple[Ch
     return Partitions(patterns), files
 
 
-# A folder that shows one fault by itself: a small model, rules, inputs, and how to run it.
+# A reproducer: a folder with a small model, rules and inputs, which shows one fault.
 
 
 ORIGINAL = "original.onnx"
@@ -159,14 +159,14 @@ CANDIDATE = "candidate.onnx"
 
 
 def reproduce(folder: Path, *, allow_code: bool = False) -> Reproduced:
-    """Run a reproducer: apply its rules, and compare what comes out on its inputs.
+    """Run a reproducer: apply its rules and compare both models on its inputs.
 
     Args:
         folder: The folder.
         allow_code: Whether its catalogues may be Python, or import Python functions.
 
     Raises:
-        UsageError: It is no reproducer, or its rules are code and that was not allowed.
+        UsageError: It is no reproducer, or its rules are code that is not allowed.
         DplError: A model or a catalogue in it cannot be used.
     """
     spec = read_reproducer(folder)
@@ -231,7 +231,7 @@ def _compare(folder: Path, spec: Reproducer, candidate: Path) -> Reproduced:
 
 
 def shows(folder: Path, spec: Reproducer) -> bool:
-    """Tell whether the fault shows in *folder*; what cannot be run does not show it."""
+    """Tell whether the fault shows in *folder*; it does not if the folder cannot be run."""
     try:
         return run_reproducer(folder, spec).differs
     except DplError:
@@ -239,14 +239,14 @@ def shows(folder: Path, spec: Reproducer) -> bool:
 
 
 def write_candidate(folder: Path, spec: Reproducer) -> None:
-    """Write what the rules make of the original, for a look."""
+    """Write what the rules make of the original, for the reader."""
     model, _ = _changed(folder, spec)
     with staged(model, folder / CANDIDATE) as written:
         written.commit()
 
 
 def copy_rules(source: RuleSource, folder: Path) -> list[str]:
-    """Copy the catalogues that are files into *folder*; return how they are named there."""
+    """Copy the catalogues that are files into *folder*; return their names there."""
     own = [Path(name).resolve() for name in source.patterns if Path(name).is_file()]
     if not own:
         return [*source.patterns, *source.targets]
@@ -273,7 +273,7 @@ def _common_parent(paths: set[Path]) -> Path:
     return parent
 
 
-# Writing the folder that shows a fault: cut out as small as it still shows.
+# Writing a reproducer: the smallest part of the model that still shows the fault.
 
 
 _ROUNDS = 4
@@ -281,7 +281,7 @@ README = "README.md"
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse, before any work is done, a folder that reproducers cannot be written to.
+    """Refuse a folder that reproducers cannot be written to, before any work is done.
 
     Raises:
         UsageError: It holds something, is a file, or cannot be made.
@@ -316,8 +316,8 @@ class RuleExhibit:
         """Write the reproducer of *cause* to *folder*, which does not exist yet.
 
         Returns:
-            The cause with the folder; without one if the fault shows in no part of the model, nor
-            in the whole.
+            The cause with the folder; without a folder if the fault shows neither in a part of the
+            model nor in the whole.
         """
         from dplcli.verify.bisect import Specimen  # noqa: PLC0415  # onnxruntime
 
@@ -340,7 +340,7 @@ class RuleExhibit:
         return replace(cause, reproducer=folder, nodes=nodes)
 
     def _spec(self, cause: Cause, folder: Path) -> Reproducer:
-        """Copy the rules, and say what is to be done; what is fed is not known yet."""
+        """Copy the rules and list the steps; the inputs are not known yet."""
         return _reproducer(
             folder,
             self.fed,
@@ -360,7 +360,7 @@ class RuleExhibit:
     def _cut_out(
         self, cause: Cause, specimen: Specimen, folder: Path, spec: Reproducer
     ) -> tuple[Reproducer, Cutting] | None:
-        """Write the smallest part of the model that shows it, and return what is to be fed."""
+        """Write the smallest part of the model that shows the fault."""
 
         def show(nodes: set[int]) -> tuple[Reproducer, Cutting] | None:
             shutil.rmtree(folder / "test_data_set_0", ignore_errors=True)
@@ -393,7 +393,7 @@ def _reproducer(
     settings: VerifySettings,
     **own: Any,  # noqa: ANN401  # fields of what is returned
 ) -> Reproducer:
-    """Say what is to be shown in *folder*; copy the libraries of custom operators there."""
+    """Describe a reproducer; copy the libraries of custom operators into its *folder*."""
     libraries = []
     for number, path in enumerate(settings.custom_ops):
         libraries.append(f"libraries/{number}/{path.name}")
@@ -409,7 +409,7 @@ def _reproducer(
 
 
 def tolerance_of(settings: VerifySettings, outputs: Sequence[str]) -> dict[str, float | None]:
-    """Return what somebody chose for the outputs of a reproducer: for the only one, or for all."""
+    """Return the tolerance that the user chose for the outputs of a reproducer."""
     own = settings.tolerances.get(outputs[0]) if len(outputs) == 1 else None
     chosen = {"rtol": settings.rtol, "atol": settings.atol}
     given = {} if own is None else {"rtol": own.rtol, "atol": own.atol}
@@ -459,16 +459,15 @@ def _bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-# Finding which applications of rules make a model compute something else.
+# The search for the applications of rules that change what a model computes.
 #
-# The steps that rules take are replayed in parts, each part compared with the original as
-# verify does it, until no step can be left out without mending it. Then all
-# steps of the rules found are set aside and the rest is looked at, so that a second wrong rule does
-# not hide behind the first.
+# Parts of the steps are replayed and compared with the original, as verify compares, until
+# leaving out any step mends the model. Then all steps of the rules found are set aside and
+# the rest is searched, so that a second wrong rule does not hide behind the first.
 
 
 MOST = 20
-"""How many causes are looked for if nobody says otherwise."""
+"""How many causes are looked for by default."""
 
 
 @paused_gc()
@@ -487,10 +486,10 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
     Args:
         model_path: The model.
         source: The rules.
-        kind: ``rewrite`` or ``partition``; None for what the catalogues are for.
+        kind: ``rewrite`` or ``partition``; None lets the catalogues decide.
         settings: How to compare.
         output: The folder to write a reproducer of each cause to; None for nowhere.
-        most: After so many causes no more are looked for.
+        most: The search ends after so many causes.
         progress: Called with a short phrase before each step that may take long.
 
     Raises:
@@ -605,9 +604,9 @@ class _Search:
 
 
 def what_differs(result: VerificationResult) -> tuple[str, tuple[str, ...], int]:
-    """Say of two models that are not equivalent why, at which levels it shows, for which seed.
+    """Return why two models are not equivalent, at which levels, and for which seed.
 
-    That onnxruntime refuses the candidate may be so at one level only; all count then.
+    If onnxruntime refuses the candidate, perhaps at one level only, all levels are returned.
     """
     wrong = [output for output in result.outputs if not output.ok]
     if result.reasons or not wrong:
@@ -622,11 +621,11 @@ def _without(steps: Sequence[BisectStep], others: Sequence[BisectStep]) -> tuple
     return tuple(step for step in steps if id(step) not in known)
 
 
-# Comparing two models inside, and finding the first place where one leaves the other.
+# Comparing the values inside two models, and finding the first that differs.
 
 
 MEMORY_CAP = 256
-"""Megabytes of intermediate values of each model that are held at once."""
+"""How many megabytes of each model's values are held at once."""
 
 _MOST_TRIED = 24
 _OFF = "disable"
@@ -640,14 +639,14 @@ def compare_layers(
     seed: int | None = None,
     cap: int = MEMORY_CAP,
 ) -> Layers:
-    """Compare two models inside, with optimisation off.
+    """Compare the values inside two models, with optimisation off.
 
     Args:
         original: The model that is right by definition.
         candidate: The model in question.
         settings: How to compare.
         seed: The seed of the inputs; None for the first.
-        cap: How many megabytes of values to hold at once, of each model.
+        cap: How many megabytes of each model's values to hold at once.
 
     Raises:
         VerificationError: A model does not run with optimisation off.
@@ -666,14 +665,14 @@ def bisect_models(  # noqa: PLR0913  # all by keyword
     cap: int = MEMORY_CAP,
     progress: Progress | None = None,
 ) -> ModelsOutcome:
-    """Find the first value that differs though all that flows into it agrees.
+    """Find the first value that differs although all values that it is made of agree.
 
     Args:
         original: The model that is right by definition.
         candidate: The model in question.
         settings: How to compare.
         output: The folder to write a reproducer to; None for nowhere.
-        cap: How many megabytes of values to hold at once, of each model.
+        cap: How many megabytes of each model's values to hold at once.
         progress: Called with a short phrase before each step that may take long.
 
     Raises:
@@ -716,7 +715,7 @@ def _unplaced(layers: Layers) -> str:
 def _inside(
     original: Path, candidate: Path, settings: VerifySettings, seed: int | None
 ) -> Iterator[DivergenceSearch]:
-    """Open two models; what onnxruntime says of the candidate becomes an error of ours."""
+    """Open two models; an error of onnxruntime on the candidate becomes an error of dpl."""
     from dplcli.verify.bisect import DivergenceSearch  # noqa: PLC0415  # onnxruntime
     from dplcli.verify.settings import RunError  # noqa: PLC0415  # onnxruntime
 
@@ -731,7 +730,7 @@ def _inside(
 
 @dataclass(frozen=True)
 class _Finder:
-    """Looks for the place, and writes it down."""
+    """Looks for the first value that differs, and writes a reproducer."""
 
     comparison: DivergenceSearch
     layers: Layers
@@ -740,7 +739,7 @@ class _Finder:
     output: Path | None
 
     def find(self, levels: Sequence[str]) -> Divergence | None:
-        """Return the first place that shows the difference by itself."""
+        """Return the first value whose part of the models shows the difference."""
         wrong = (layer for layer in self.layers.layers if not layer.ok)
         for layer in (*islice(wrong, _MOST_TRIED), *self.layers.doubtful[:_MOST_TRIED]):
             for level in dict.fromkeys((_OFF, *levels)):
@@ -766,7 +765,7 @@ class _Finder:
         return place
 
     def _beside(self) -> Path | None:
-        """Return a folder from which the result can be moved to its place."""
+        """Return a folder on the same disk as the output; a folder there can be moved to it."""
         if self.output is None or self.output.is_dir():
             return self.output
         return self.output.resolve().parent
@@ -821,11 +820,11 @@ Run it again from inside this folder; exit code 1: they still differ, 0: they ag
 
 
 NOTHING = "nothing"
-"""What to ignore in order to ignore nothing."""
+"""The word for ignoring no facet."""
 
 
 def facets(names: Iterable[str] | None) -> frozenset[Facet]:
-    """Read names of facets; None is what is ignored by default, ``nothing`` is none of them.
+    """Return the facets of these names; None stands for the default, ``nothing`` for no facet.
 
     Raises:
         UsageError: There is no such facet, or others stand beside ``nothing``.
@@ -852,13 +851,13 @@ def diff(
     ignore: Iterable[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> DiffOutcome:
-    """Compare the structure of two models by dataflow.
+    """Compare the structures of two models by their dataflow.
 
     Args:
         first: One file.
         second: The other.
         ignore: The facets that do not count; None for the default.
-        progress: Told what is going on.
+        progress: Called with a short phrase before each step that may take long.
 
     Raises:
         DplError: A file is no model, or a weight cannot be read; or there is no such facet.

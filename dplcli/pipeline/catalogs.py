@@ -1,4 +1,4 @@
-"""Catalogues: listed, checked, tried, learned from an example, and what kernels must keep to."""
+"""Jobs on catalogues: list, check and try them, learn a rule, and derive contracts."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
     AnyRule: TypeAlias = PatternRule | RewriteRule
 
 
-# Compare two models by what they compute rather than by what they call things.
+# Comparing two models by what they compute, whatever the names in them.
 
 
 def same_structure(first: Model, second: Model) -> bool:
-    """Tell whether the main graphs are equal up to names of values and nodes.
+    """Tell whether the main graphs are equal but for the names of values and nodes.
 
-    Inputs and outputs correspond by position, Identity nodes are seen through, constants are
-    compared by their data, and local functions by what they are called.
+    Inputs and outputs correspond by position. Identity nodes are skipped. Constants are compared
+    by their data, and functions of the model by their names.
     """
     numbers: dict[Form, int] = {}
     return _form(first.graph, numbers) == _form(second.graph, numbers)
 
 
 def _form(graph: Graph, numbers: dict[Form, int]) -> list[int]:
-    """Number every value by what computes it; equal ones get equal numbers."""
+    """Number every value by what computes it; equal values get equal numbers."""
     inputs = (value for value in graph.inputs if not value.is_initializer)
     known = {value: _number(("input", place), numbers) for place, value in enumerate(inputs)}
     for node in graph:
@@ -94,7 +94,7 @@ def _value(attribute: Attribute) -> str:
     return f"{attribute.ref}{attribute.value!r}"
 
 
-# Try rules out: on their own examples, and on graphs made up for their patterns.
+# Trying rules: on their own examples, and on graphs made up for their patterns.
 
 
 _OWN_MOST = 100
@@ -133,7 +133,7 @@ class Trier:
     # -- conflicts -----------------------------------------------------------------------------
 
     def find_conflicts(self, rules: Sequence[AnyRule]) -> list[Problem]:
-        """Look for rules that cannot be reached, and for rewrites without an end."""
+        """Look for rules that can never match, and for rewrites that never end."""
         problems: list[Problem] = []
         models = {id(rule): list(self.models(rule)) for rule in rules}
         for kind in (PatternRule, RewriteRule):
@@ -146,7 +146,7 @@ class Trier:
         return problems
 
     def shown(self, rule: AnyRule) -> Iterator[Model]:
-        """Yield the models of the examples of *rule* that it takes."""
+        """Yield the models of those examples of *rule* that it matches."""
         for example in rule.examples:
             if example.after == "unchanged":
                 continue
@@ -158,7 +158,7 @@ class Trier:
                 yield model
 
     def models(self, rule: AnyRule) -> Iterator[Model]:
-        """Make up one model for each variant of the pattern of *rule* that it takes."""
+        """Make up one model for each variant of the pattern of *rule*, if the rule matches it."""
         if isinstance(rule, RewriteRule) and rule.is_nodewise:
             return
         try:
@@ -170,7 +170,7 @@ class Trier:
 
 
 def _trial_of(rule: AnyRule, place: str, guesses: Iterator[Instance]) -> Trial:
-    """Try *rule* on the first guess that onnxruntime runs as it is."""
+    """Try *rule* on the first guess that onnxruntime runs."""
     reason = "no graph was found that the pattern and all conditions fit"
     for before, after in itertools.islice(_fitting(rule, guesses), _MOST_RUNS):
         try:
@@ -188,7 +188,7 @@ def _trial_of(rule: AnyRule, place: str, guesses: Iterator[Instance]) -> Trial:
 
 
 def _fitting(rule: AnyRule, guesses: Iterator[Instance]) -> Iterator[tuple[Model, Model]]:
-    """Yield the guesses that are models and that *rule* takes, each twice: to keep, to change."""
+    """Yield the guesses that *rule* matches, each as two models: one to keep, one to change."""
     opset = _opset_of(rule)
     for guess in guesses:
         model, again = build_model(guess, opset), build_model(guess, opset)
@@ -225,7 +225,7 @@ def _run_example(rule: AnyRule, example: Example) -> str:
 
 
 def _apply(rule: AnyRule, model: Model) -> tuple[bool, str]:
-    """Apply *rule*; tell whether it did anything, and what was said against it."""
+    """Apply *rule*; return whether it did anything, and why it was refused."""
     if isinstance(rule, PatternRule):
         selection = select_matches(model, [rule])
         return bool(partition(model, selection)), _objection(selection.refused)
@@ -255,7 +255,7 @@ def _difference(before: Model, after: Model) -> str:
 
 
 def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]) -> list[Problem]:
-    """Report a rule whose every variant is taken, at least in part, by one that comes before."""
+    """Report a rule if earlier rules take nodes of every variant of its pattern."""
     culprits = []
     for model in models:
         taking = next((e for e in earlier if _is_free(e) and _overlap(e, rule, model)), None)
@@ -270,7 +270,7 @@ def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]
 
 
 def _is_free(rule: Rule) -> bool:
-    """Tell whether *rule* takes whatever its pattern fits: a function may leave it."""
+    """Tell whether *rule* takes all that its pattern fits; a function may decline."""
     if isinstance(rule, RewriteRule) and rule.text is None:
         return False
     return not rule.where and rule.check is None and rule.opsets == (None, None)
@@ -302,7 +302,7 @@ def _endless(
     return []
 
 
-# Catalogues by themselves: what there is, and whether it is right and does what it says.
+# Catalogues without a model: which there are, and whether their rules are right.
 
 
 def list_catalogs() -> list[CatalogEntry]:
@@ -354,7 +354,7 @@ def _named(rules: Sequence[AnyRule], only: Sequence[str]) -> list[AnyRule]:
 def check_catalogs(
     names: Sequence[str], *, only: Sequence[str] = (), allow_code: bool = False
 ) -> list[Problem]:
-    """Look for what cannot be right in the rules of catalogues, without a model.
+    """Look for mistakes in the rules of catalogues, without a model.
 
     Raises:
         CatalogError: A catalogue cannot be read at all.
@@ -371,7 +371,7 @@ def check_catalogs(
 def try_catalogs(
     names: Sequence[str], *, only: Sequence[str] = (), allow_code: bool = False
 ) -> list[Trial]:
-    """Run the examples of catalogues, and try each rule on made-up graphs, in onnxruntime.
+    """Run the examples of catalogues, and try each rule on graphs made up for it.
 
     Raises:
         CatalogError: A catalogue cannot be read.
@@ -386,7 +386,7 @@ def catalog_schema() -> dict[str, Any]:
     return json_schema()
 
 
-# What kernels have to keep to: of a model's functions, and of those that catalogues may write.
+# Contracts: of the functions in a model, and of those that catalogues may write.
 
 
 _BEGINNING = 4096
@@ -431,7 +431,7 @@ def catalog_contract(
 
 
 def _possible(rule: PatternRule, models: Iterable[Model]) -> list[FunctionContract]:
-    """Return the functions that *rule* writes for *models*, made up for it, each once."""
+    """Return the different functions that *rule* writes for *models*, which were made up for it."""
     found: dict[object, FunctionContract] = {}
     for model in models:
         for made in partition(model, select_matches(model, [rule])):
@@ -442,7 +442,7 @@ def _possible(rule: PatternRule, models: Iterable[Model]) -> list[FunctionContra
 
 
 def _note(rule: PatternRule, schemas: OnnxSchemas, found: int) -> str:
-    """Say what is missing, and why; *found* forms of the pattern were made up."""
+    """Say which forms of the pattern are missing, and why; *found* of them were made up."""
     try:
         forms = sum(1 for _ in instances(rule, schemas))
     except NoInstanceError as error:
@@ -459,13 +459,13 @@ def _note(rule: PatternRule, schemas: OnnxSchemas, found: int) -> str:
 def write_bindings(
     contract: Contract, *, header: Path | None, stub: Path | None, others: Sequence[Path | str] = ()
 ) -> None:
-    """Write what kernels are written against: a C header, and abstract classes in Python.
+    """Write a contract as a C header and as abstract classes in Python.
 
     Args:
         contract: The functions.
         header: The header to write; None for none.
         stub: The Python module to write; None for none.
-        others: Files that must not be overwritten; names of shipped catalogues do no harm.
+        others: Files that must not be overwritten; names of shipped catalogues may be among them.
 
     Raises:
         UsageError: A file cannot be written, or holds something else; nothing is written then.
@@ -501,7 +501,7 @@ def _check_place(path: Path, option: str, taken: Sequence[Path]) -> None:
         )
 
 
-# Making a rule from an example.
+# Learning a rule from an example.
 
 
 @paused_gc()
@@ -513,9 +513,9 @@ def learn(
     Args:
         model_path: The model.
         nodes: Names of its nodes, or of values that they make.
-        name: What to call the rule; "" for a name made from the operators.
-        target: Target of the rule.
-        exact: Whether to demand every attribute that the file states.
+        name: The name of the rule; "" for a name made of the operators.
+        target: The target of the rule.
+        exact: Whether the rule demands every attribute that the file states.
 
     Raises:
         DplError: The model cannot be used, or the nodes make no subgraph.

@@ -1,4 +1,4 @@
-"""Outline matches, regions or repeated blocks as functions, or inline them; check and write."""
+"""Outline matches, regions or repeated blocks as functions, or inline functions again."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True)
 class InlineChoice:
-    """What to inline; nothing chosen means everything that a partition wrote.
+    """What to inline; if nothing is chosen, everything that dpl has outlined.
 
     Attributes:
-        targets: Domains, all of whose functions are inlined, whoever wrote them.
+        targets: Domains. All their functions are inlined, whoever wrote them.
         functions: Functions, as ``dnnl::conv2d_relu``.
         calls: Single calls, by the name of the node or of an output.
-        everything: Whether to inline every function there is.
+        everything: Whether to inline every function of the model.
     """
 
     targets: Sequence[str] = ()
@@ -73,9 +73,9 @@ def inline(
     Args:
         model_path: The model.
         output: Where to write the result; it appears complete, or not at all.
-        choice: What to inline; None for everything that a partition wrote.
+        choice: What to inline; None for everything that dpl has outlined.
         settings: How the result is checked and written.
-        progress: Told what is being done.
+        progress: Called with a short phrase before each step that may take long.
 
     Raises:
         DplError: The model cannot be used, something chosen is not there, the output cannot be
@@ -100,10 +100,10 @@ def inline(
 
 
 def _chosen(model: Model, choice: InlineChoice) -> tuple[list[Function], Collection[Node] | None]:
-    """Return the functions chosen, and the calls if not all of them are.
+    """Return the chosen functions, and the chosen calls; None for all calls.
 
     Raises:
-        UsageError: Something chosen is not there.
+        UsageError: The model has no such function or call.
     """
     known = model.functions.values()
     if choice.everything:
@@ -119,7 +119,7 @@ def _chosen(model: Model, choice: InlineChoice) -> tuple[list[Function], Collect
 
 
 def written_functions(model: Model) -> list[Function]:
-    """Return the functions that dpl has outlined: they, or their calls, say so."""
+    """Return the functions that dpl has outlined: their metadata or that of a call shows it."""
     return [
         function
         for function, calls in calls_in(model).items()
@@ -153,7 +153,7 @@ def _output_of(node: Node) -> str:
 
 
 def _named(functions: Iterable[Function], name: str) -> list[Function]:
-    """Return the functions of that name; several if they differ in their overload."""
+    """Return the functions of that name; there are several if overloads differ."""
     names = {function: f"{function.domain}::{function.name}" for function in functions}
     return _chosen_by(names, name, f"--function {name!r}: the model has no such function")
 
@@ -165,7 +165,7 @@ def _of_target(functions: Iterable[Function], target: str) -> list[Function]:
 
 
 def _chosen_by(names: Mapping[Function, str], wanted: str, missing: str) -> list[Function]:
-    """Return the functions that *names* calls *wanted*; there being none is *missing*."""
+    """Return the functions whose name is *wanted*; *missing* is the message if there is none."""
     found = [function for function, name in names.items() if name == wanted]
     if not found:
         known = list(dict.fromkeys(names.values()))
@@ -174,14 +174,14 @@ def _chosen_by(names: Mapping[Function, str], wanted: str, missing: str) -> list
     return found
 
 
-# Which matches a run leaves out, because what they would become is not worth a call.
+# Pruning: matches that are left out because their region is not worth a call.
 
 
 def check_merge(*, merge: bool, prune: bool) -> None:
-    """Refuse what cannot be meant.
+    """Refuse --prune without --merge.
 
     Raises:
-        UsageError: Regions are to be pruned and none are to be made.
+        UsageError: Regions are to be pruned, but none are to be made.
     """
     if prune and not merge:
         raise UsageError("--prune is about the regions that --merge makes", hint="pass both")
@@ -193,16 +193,16 @@ def light_matches(
     regions: Sequence[Region],
     before: Mapping[int, str],
 ) -> dict[int, str]:
-    """Say which matches only make regions without a heavy operator.
+    """Find the matches whose regions have no heavy operator.
 
     Args:
-        selection: What was found, without *before*.
-        partitions: What it was made into.
-        regions: What that was merged into.
-        before: What was left out already.
+        selection: The matches, without those of *before*.
+        partitions: The partitions that they became.
+        regions: The regions that the partitions became.
+        before: The matches that were left out before.
 
     Returns:
-        Why, by the place of the match among all that were found.
+        The reason to leave a match out, by its position among all matches.
     """
     reasons = {}
     for region in light_regions(regions):
@@ -221,7 +221,7 @@ def light_matches(
 
 
 def without_matches(selection: Selection, light: Mapping[int, str]) -> Selection:
-    """Refuse the matches of *selection* at the places that *light* gives reasons for."""
+    """Refuse the matches of *selection* at the positions for which *light* has a reason."""
     matches, refused = [], list(selection.refused)
     for place, match in enumerate(selection.matches):
         if place in light:
@@ -241,7 +241,7 @@ class PartitionSettings(WriteSettings):
     Attributes:
         measure: Whether to estimate how much of the work is inside the functions.
         merge: Whether to merge neighbouring partitions of one target into regions.
-        prune: Whether to leave out what would be in regions without a heavy operator.
+        prune: Whether to leave out the matches whose regions have no heavy operator.
     """
 
     measure: bool = False
@@ -291,7 +291,7 @@ def partition(  # noqa: PLR0913  # all by keyword
 
 
 class _Outlined(NamedTuple):
-    """A model whose matches are outlined, what was done, and what is to be measured of it."""
+    """A model whose matches are outlined, the outcome, and what will be measured."""
 
     model: Model
     outcome: PartitionOutcome
@@ -304,7 +304,7 @@ def _merged(
     job: WriteJob,
     settings: PartitionSettings,
 ) -> _Outlined:
-    """Merge what was outlined; begin anew without the matches that make light regions only."""
+    """Merge partitions; to prune, begin anew without the matches whose regions are light."""
     light: dict[int, str] = {}
     while True:
         job.say("merging")
@@ -371,7 +371,7 @@ def repeat(
         output: Where to write the result.
         options: What counts as a repeated block.
         settings: How to check and write; expectations are of names such as ``repeat.layer``.
-        progress: Told what is being done.
+        progress: Called with a short phrase before each step that may take long.
 
     Raises:
         DplError: The model cannot be used, the output cannot be written, or no verdict on the
@@ -392,7 +392,7 @@ def repeat(
 
 
 def _named_in(expectations: Iterable[str]) -> list[PatternRule]:
-    """Return a rule for each block named: which there are is not known before they are found."""
+    """Return a rule for each block named: no block is known before the search."""
     found = (_EXPECTED_NAME.match(text) for text in expectations)
     names = dict.fromkeys(match.group(1) for match in found if match is not None)
     return [PatternRule(target=REPEAT_DOMAIN, name=name, pattern=wildcard()) for name in names]

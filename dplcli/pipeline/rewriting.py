@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dplcli.pipeline.writing import Progress
 
 
-# Plans as files: written beside what they speak of, read with the catalogues they name.
+# Plans as files, and the catalogues that they name.
 
 
 _CODE = ".py"
@@ -53,14 +53,14 @@ def save_plan(
     *,
     opset: int | None = None,
 ) -> None:
-    """Write what was done as a plan that does it again.
+    """Write what was done as a plan that can be applied again.
 
     Args:
-        path: Where to.
-        model: The model that it was done to.
-        catalogues: The catalogues that have the rules, as they were named.
+        path: The file to write.
+        model: The model that was rewritten.
+        catalogues: The catalogues of the rules, as the user named them.
         applications: What was done.
-        opset: The opset that the model was raised to before.
+        opset: The opset that the model was raised to first; None if it was not raised.
 
     Raises:
         UsageError: It cannot be written.
@@ -77,7 +77,7 @@ def save_plan(
 
 
 def describe_change(application: Application) -> str:
-    """Say in one line what became of which nodes: ``Conv 'c', Relu 'r' -> FusedConv 'c'``."""
+    """Describe an application in one line: ``Conv 'c', Relu 'r' -> FusedConv 'c'``."""
     removed, added = list_nodes(application.removed), list_nodes(application.added)
     return f"{removed} -> {added}" if removed and added else removed or added
 
@@ -90,7 +90,7 @@ def _written(name: str, folder: Path) -> str:
 
 
 def check_plan_path(path: Path, others: Iterable[Path | None]) -> None:
-    """Refuse, before any work is done, a plan that cannot be or must not be written.
+    """Refuse a plan that cannot or must not be written, before any work is done.
 
     Raises:
         UsageError: It is another file of the run, holds something else, or has no folder.
@@ -109,10 +109,10 @@ def check_plan_path(path: Path, others: Iterable[Path | None]) -> None:
 
 
 def named_catalogues(plan: Plan, *, allow_code: bool) -> list[str]:
-    """Return the catalogues that *plan* names, as paths or names to be looked up from here.
+    """Return the catalogues that *plan* names, as paths from here or as names.
 
     Raises:
-        CatalogError: One is missing, or is code, which a plan does not run by itself.
+        CatalogError: One is missing, or is code, which a plan does not run without leave.
     """
     folder = Path() if plan.path is None else plan.path.parent
     names = []
@@ -137,10 +137,10 @@ def named_catalogues(plan: Plan, *, allow_code: bool) -> list[str]:
 
 
 def check_rules_of(plan: Plan, rules: Sequence[RewriteRule]) -> None:
-    """Refuse a plan that names a rule which is not there.
+    """Refuse a plan with a rule that the catalogues do not have.
 
     Raises:
-        CatalogError: Names the entry.
+        CatalogError: There is no such rule; the message has the line of the entry.
     """
     known = {rule.qualified_name for rule in rules}
     for entry in plan.entries:
@@ -166,7 +166,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# What a rewrite is asked.
+# What a rewrite should do.
 
 
 @dataclass(frozen=True)
@@ -174,16 +174,16 @@ class RewriteSettings(WriteSettings):
     """How :func:`rewrite` should go about it.
 
     Attributes:
-        only: If not empty, nothing else is tried: rules, as RULE, RULE@NODE or @NODE.
-        skip: What is not tried, likewise.
-        limit: After so many applications no more is done; None for no limit.
+        only: What alone is tried, as RULE, RULE@NODE or @NODE; empty for everything.
+        skip: What is not tried, in the same form.
+        limit: The rewrite ends after so many applications; None for no limit.
         verify_each: Whether to check the model after every turn of a rule that changed it.
         max_growth: By how many percent the model may grow, its external data included; None for
             5 percent, and 16 kB in any case.
-        dry_run: Whether neither to write nor to verify anything.
-        plan: Where to write a plan that does the same again; None for nowhere.
-        opset: The opset to raise the model to before anything is matched; None for its own. What
-            comes out is compared with the model as it was.
+        dry_run: Whether to write and verify nothing.
+        plan: Where to write a plan of what was done; None for nowhere.
+        opset: The opset to raise the model to first; None for its own. The result is compared with
+            the model as it was before.
     """
 
     only: Sequence[str] = ()
@@ -200,7 +200,7 @@ class RewriteSettings(WriteSettings):
 
 
 class NotedRestrictions(Narrowed):
-    """Restrictions that remember which of them said something."""
+    """Restrictions that remember which of them had an effect."""
 
     def __init__(
         self, only: Sequence[Restriction], skip: Sequence[Restriction], limit: int | None
@@ -222,7 +222,7 @@ class NotedRestrictions(Narrowed):
         return not any(item.rule in names and not item.node for item in self.skip)
 
     def notes(self) -> list[str]:
-        """Say which nodes were to be skipped and never came up: a name may be misspelt."""
+        """List the nodes of --skip that were never tried: a name may be misspelt."""
         return [
             f"--skip {item.rule}@{item.node}: this never came up"
             for item in self.skip
@@ -233,12 +233,12 @@ class NotedRestrictions(Narrowed):
 def parse_restrictions(
     option: str, texts: Sequence[str], rules: Sequence[RewriteRule], model: Model
 ) -> list[Restriction]:
-    """Read what an option says.
+    """Read the values of --only or --skip.
 
     Args:
-        option: The option, for messages; the nodes of --only must be there.
-        texts: What it was given.
-        rules: The rules there are.
+        option: The option, for messages. The nodes of --only must be in the model.
+        texts: The values.
+        rules: The rules of the run.
         model: The model, not yet edited.
 
     Raises:
@@ -267,10 +267,10 @@ def _parse(option: str, text: str, known: Sequence[str], model: Model) -> Restri
 
 
 DEFAULT_GROWTH = 5.0
-"""By how many percent a model may grow if nobody says otherwise."""
+"""By how many percent a model may grow by default."""
 
 FREE_GROWTH = 1 << 14
-"""Bytes that any model may grow by then: new nodes say which rule made them from what."""
+"""By how many bytes a model may always grow by default: new nodes name the rule that made them."""
 
 
 @paused_gc()
@@ -300,7 +300,7 @@ def rewrite(  # noqa: PLR0913  # all by keyword
         settings: What to do, and how to check it.
         allow_code: Whether YAML may name Python functions to import.
         progress: Called with a short phrase before each step that may take long.
-        trace: Filled with what happens, also where this ends with an error.
+        trace: Filled with what happens, even if the run ends with an error.
 
     Raises:
         RewriteLimitError: The rules would go on without an end; names them.
@@ -344,7 +344,7 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
     progress: Progress | None = None,
     trace: Trace | None = None,
 ) -> RewriteOutcome:
-    """Do what a plan lists, and nothing else; verify the result and write it.
+    """Apply only what a plan lists, verify the result and write it.
 
     Args:
         plan_path: The plan, as :func:`rewrite` writes it.
@@ -352,13 +352,13 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
         output: Where to write the result.
         patterns: Catalogues to use instead of those that the plan names.
         rules: Rules made in Python; they come after those of the catalogues.
-        settings: How to check and write the result; what else a rewrite does has no effect.
-        force: Whether to go on with a model that the plan was not made for.
-        skip_missing: Whether to leave out what does not fit; otherwise it ends the run, and the
-            answer is no.
+        settings: How to check and write the result; other settings of a rewrite have no effect.
+        force: Whether to apply a plan that was made for another model.
+        skip_missing: Whether to leave out entries that do not fit; if not, such an entry ends the
+            run, and the answer is no.
         allow_code: Whether the plan may name catalogues in Python, and YAML Python functions.
         progress: Called with a short phrase before each step that may take long.
-        trace: Filled with what happens, also where this ends with an error.
+        trace: Filled with what happens, even if the run ends with an error.
 
     Raises:
         UsageError: The plan was made for another model.
@@ -406,11 +406,11 @@ class _RewriteJob(WriteJob):
             check_output(path, output, in_place=settings.in_place)
 
     def load(self, source: RuleSource, plan: Path | None = None) -> None:
-        """Read the model and the rules, and look at everything that could fail later.
+        """Read the model and the rules, and check early what could fail later.
 
         Args:
             source: Where the rules come from.
-            plan: The plan that is read; like a catalogue, it is not to be replaced.
+            plan: The plan that is read. Like a catalogue, it must not be overwritten.
         """
         settings = self.settings
         if plan is not None and plan.resolve() == self.output.resolve():
@@ -430,7 +430,7 @@ class _RewriteJob(WriteJob):
         self.size = self.path.stat().st_size
 
     def watchers(self, trace: Trace | None) -> list[RewriteObserver]:
-        """Return who is told of what happens."""
+        """Return the observers of the rewrite."""
         watchers: list[RewriteObserver] = [] if trace is None else [trace]
         if self.settings.verify_each:
             self.steps = StepVerifier(self, self.model)
@@ -439,7 +439,7 @@ class _RewriteJob(WriteJob):
         return watchers
 
     def describe(self, done: Rewriting, **more: Any) -> RewriteOutcome:  # noqa: ANN401  # fields
-        """Say what was done to the model, which is not written yet; *more* are further fields."""
+        """Describe what was done, before anything is written; *more* are further fields."""
         before = self.size + self.external
         return RewriteOutcome(
             label=self.path.name,
@@ -458,7 +458,7 @@ class _RewriteJob(WriteJob):
         )
 
     def written(self, outcome: RewriteOutcome) -> RewriteOutcome:
-        """Check what came out and write it, if that was asked for."""
+        """Check the result and write it, unless the settings or the outcome forbid it."""
         if outcome.missing and not outcome.may_miss:
             return outcome
         if outcome.broken is not None and not self.settings.keep_failed:
@@ -474,7 +474,7 @@ class _RewriteJob(WriteJob):
         return replace(self._measured(outcome, verdict.size), verdict=verdict)
 
     def _measured(self, outcome: RewriteOutcome, size: int) -> RewriteOutcome:
-        """Add how large the file is, and whether that is too much."""
+        """Add the size of the file, and whether it grew too much."""
         before, after = outcome.size[0], size + self.external
         growth = _growth(before, after, self.settings.max_growth)
         return replace(outcome, size=(before, after), growth=growth)

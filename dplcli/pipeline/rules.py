@@ -1,4 +1,4 @@
-"""Which rules a run applies, and where in the model."""
+"""The rules that a run applies, and the files that they come from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     R = TypeVar("R", bound=Rule)
 
 
-# Catalogues that are ONNX models: their functions come in pairs, pattern and replacement.
+# Catalogues that are ONNX models: their functions are pairs of a pattern and a replacement.
 
 
 def _read_functions(path: Path) -> Sequence[RewriteRule]:
@@ -44,7 +44,7 @@ READERS: dict[str, Callable[[Path], Sequence[RewriteRule]]] = {
     ".onnx": _read_functions,
     ".onnxtxt": _read_functions,
 }
-"""What reads a catalogue with such a suffix."""
+"""The readers of catalogues by suffix."""
 
 
 # Where the rules of a run come from.
@@ -59,7 +59,7 @@ class RuleSource:
         targets: Names of shipped catalogues that are complete for a target.
         rules: Rules made in Python.
         allow_code: Whether YAML may name Python functions to import.
-        policies: What to use instead of the rules' own policies.
+        policies: Policies that replace those of the rules.
     """
 
     patterns: Sequence[str] = ()
@@ -126,12 +126,12 @@ def _read_sources(source: RuleSource, model: Model) -> Catalog:
 
 
 def names_of(rules: Iterable[Rule]) -> list[str]:
-    """List what *rules* can be called: their names with and without their target, sorted."""
+    """List the names of *rules*, with and without their target, sorted."""
     return sorted({name for rule in rules for name in (rule.name, rule.qualified_name)})
 
 
 def rules_named(rules: Iterable[R], names: Sequence[str]) -> list[R]:
-    """Return those of *rules* that *names* call; all of them if there are no names."""
+    """Return the rules with one of these *names*; all rules if there are no names."""
     wanted = set(names)
     return [rule for rule in rules if not wanted or wanted & {rule.name, rule.qualified_name}]
 
@@ -139,7 +139,7 @@ def rules_named(rules: Iterable[R], names: Sequence[str]) -> list[R]:
 def _check(
     rules: Sequence[Rule], source: RuleSource, problem: str, hint: str | None = None
 ) -> None:
-    """Refuse to go on without rules, or with two of one name."""
+    """Refuse a run without rules, or with two rules of one name."""
     if not rules:
         names = ", ".join([*source.patterns, *source.targets])
         raise CatalogError(f"{names}: {problem}", hint=hint)

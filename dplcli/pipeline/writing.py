@@ -1,4 +1,4 @@
-"""Write a result, check it, compare it with the original, and only then put it in its place."""
+"""Write a result beside its place, check it, and put it there only if it is sound."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class WriteSettings:
         keep_failed: Whether to keep a result that fails as ``*.failed.onnx``.
 
     Raises:
-        UsageError: The check is asked to have some power, and not to be made.
+        UsageError: The check is turned off, but is to have some power.
     """
 
     verify: bool = True
@@ -56,7 +56,7 @@ class WriteSettings:
     keep_failed: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself, before any work is done."""
+        """Refuse settings that contradict each other, before any work is done."""
         if self.verify or self.verification is None:
             return
         if self.verification.mutants or self.verification.min_power is not None:
@@ -100,10 +100,10 @@ class WriteJob:
         return model
 
     def protect(self, model: Model, catalogues: set[Path]) -> None:
-        """Refuse to write where something lies that the run reads, or brings along.
+        """Refuse to overwrite a file that the run reads or that the result needs.
 
         Raises:
-            UsageError: A path to write to is a catalogue, or holds weights, or would be the model.
+            UsageError: A path to write to is a catalogue, holds weights, or is the model.
         """
         data = external_files(model, self.output.parent)
         for path in filter(None, (self.output, self.failed)):
@@ -130,9 +130,9 @@ class WriteJob:
 
         Args:
             model: The result.
-            is_changed: Whether it differs from the file at all; else there is nothing to check.
-            is_wanted: Tells whether a file of so many bytes is to be written if it is sound.
-            known: What a check has said already.
+            is_changed: Whether it differs from the file; if not, there is nothing to check.
+            is_wanted: Tells whether a sound file of so many bytes is to be written.
+            known: The verdict of an earlier check; None if there was none.
 
         Raises:
             DplError: The output cannot be written, or no verdict can be reached.
@@ -166,7 +166,7 @@ def load_editable(path: Path, opset: int | None = None) -> Model:
 
 
 def graph_objection(model: Model) -> str:
-    """Say in which way the graph of an edited model is broken, or ""."""
+    """Say how the graph of an edited model is broken; "" if it is not."""
     try:
         verify_model(model)
     except InvalidGraphError as error:
@@ -177,7 +177,7 @@ def graph_objection(model: Model) -> str:
 def check_result(
     original: Path, candidate: Path, verification: VerifySettings | None, say: Progress
 ) -> Verdict:
-    """Ask onnx.checker, then onnxruntime, what they say of *candidate*.
+    """Check *candidate* with onnx.checker, then compare it in onnxruntime.
 
     Raises:
         VerificationError: No verdict can be reached.
@@ -196,15 +196,15 @@ def check_result(
 
 
 def default_output(model_path: Path, what: str = "partitioned") -> Path:
-    """Return where a result is written if nobody says otherwise: ``MODEL.partitioned.onnx``."""
+    """Return where a result is written by default: ``MODEL.partitioned.onnx``."""
     return model_path.parent / f"{model_path.stem}.{what}.onnx"
 
 
 def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
-    """Refuse early what could only fail after the work is done.
+    """Refuse an output that cannot or must not be written, before any work is done.
 
     Raises:
-        UsageError: The output is the input, without leave.
+        UsageError: The output is the input, and *in_place* is false.
         ModelExportError: The output's folder is missing or not writable.
     """
     check_destination(output)
@@ -215,10 +215,10 @@ def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
 
 
 def write_text(path: Path, text: str, label: str) -> None:
-    """Write a report in one step; a pipe or a device is written to, and stays one.
+    """Write a report in one step; a pipe or a device stays what it is.
 
     Args:
-        path: Where to.
+        path: The file.
         text: The report.
         label: The option that asked for it, for messages.
 
@@ -235,15 +235,15 @@ def say_nothing(phrase: str) -> None:
     """Report progress to nobody."""
 
 
-# Checking a rewrite after every turn of a rule, so that the one that breaks it is known.
+# Checking a rewrite after every turn of a rule, to find the rule that breaks the model.
 
 
 @dataclass
 class StepVerifier(RewriteObserver):
-    """Compares the model with the original after every turn, and ends the rewrite if it differs.
+    """Compares the model with the original after every turn; ends the rewrite if they differ.
 
     Attributes:
-        job: What is being written; what is checked is written beside the output, and taken away.
+        job: The job. What is checked is written beside its output and removed again.
         model: The model that is being edited.
         broken: The turn that broke the model; None as long as none has.
         verdict: The verdict on the last turn.
@@ -267,13 +267,13 @@ class StepVerifier(RewriteObserver):
             self._check("")
 
     def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
-        """Begin to list what the turn does."""
+        """Begin a new list of applications."""
         del rule, candidates
         self._round = number
         self._applications = []
 
     def applied(self, application: Application) -> None:
-        """List an application."""
+        """Add an application to the list."""
         self._applications.append(application)
 
     def turn_ended(self, rule: RewriteRule, count: int) -> None:
