@@ -301,9 +301,9 @@ def is_examples_file(path: Path) -> bool:
     return path.name.endswith(EXAMPLES_SUFFIX)
 
 
-def examples_file(catalogue: Path) -> Path:
+def examples_file(catalog: Path) -> Path:
     """Return the path that a catalogue's file of examples would have."""
-    return catalogue.with_name(catalogue.stem + EXAMPLES_SUFFIX)
+    return catalog.with_name(catalog.stem + EXAMPLES_SUFFIX)
 
 
 def _shipped_folder() -> Path | None:
@@ -363,17 +363,17 @@ def is_shipped_target(name: str) -> bool:
 # It is read only to run or count examples, so that many examples do not make a catalogue slow.
 
 
-def read_examples(catalogue: Path, names: Collection[str]) -> dict[str, tuple[Example, ...]]:
+def read_examples(catalog: Path, names: Collection[str]) -> dict[str, tuple[Example, ...]]:
     """Return the examples in the file beside a catalogue, by rule; {} if there is no file.
 
     Args:
-        catalogue: The catalogue's file.
+        catalog: The catalogue's file.
         names: Names of its rules.
 
     Raises:
         CatalogError: The file is invalid, or names a rule that the catalogue does not have.
     """
-    path = examples_file(catalogue)
+    path = examples_file(catalog)
     if not exists(path.is_file):
         return {}
     source = YamlSource(path, "file of examples")
@@ -385,7 +385,7 @@ def read_examples(catalogue: Path, names: Collection[str]) -> dict[str, tuple[Ex
     found: dict[str, tuple[Example, ...]] = {}
     for number in range(len(file.examples)):
         item = data["examples"][number]
-        for rule, example in _written_out(source, number, item, names, catalogue.name):
+        for rule, example in _written_out(source, number, item, names, catalog.name):
             found[rule] = (*found.get(rule, ()), example)
     return found
 
@@ -395,14 +395,14 @@ def _written_out(
     number: int,
     item: Any,  # noqa: ANN401  # YAML holds anything
     names: Collection[str],
-    catalogue: str,
+    catalog: str,
 ) -> Iterator[tuple[str, Example]]:
     """Yield the examples that one item stands for, each with its rule."""
     for entry in written_out(source, ("examples", number), item, {}):
         rule = entry.data["rule"]
         if rule not in names:
             hint = did_you_mean(rule, names)
-            wrong = entry.error(f"{catalogue} has no rule {rule!r}", ("rule",), hint)
+            wrong = entry.error(f"{catalog} has no rule {rule!r}", ("rule",), hint)
             raise labelled(wrong, entry.values)
         after = entry.data.get("after", "any")
         origin = entry.line(("before",))

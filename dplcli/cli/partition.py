@@ -217,6 +217,6 @@ def command(  # noqa: PLR0913  # one parameter per option
                 progress=say,
             )
     document = partition_document(
-        outcome, catalogues=patterns, is_verified=settings.verify, verbose=verbose
+        outcome, catalogs=patterns, is_verified=settings.verify, verbose=verbose
     )
     conclude(document, json_path, quiet=quiet, reports=reports)

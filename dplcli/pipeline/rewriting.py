@@ -48,7 +48,7 @@ _PROBE = 1 << 14
 def save_plan(
     path: Path,
     model: Path,
-    catalogues: Iterable[str],
+    catalogs: Iterable[str],
     applications: Iterable[Application],
     *,
     opset: int | None = None,
@@ -58,7 +58,7 @@ def save_plan(
     Args:
         path: The file to write.
         model: The model that was rewritten.
-        catalogues: The catalogues of the rules, as the user named them.
+        catalogs: The catalogues of the rules, as the user named them.
         applications: What was done.
         opset: The opset that the model was raised to first; None if it was not raised.
 
@@ -71,7 +71,7 @@ def save_plan(
         )
         for item in applications
     )
-    names = tuple(_written(name, path.parent) for name in catalogues)
+    names = tuple(_written(name, path.parent) for name in catalogs)
     plan = Plan(model.name, sha256_of(model), names, entries, opset)
     write_text(path, write_plan(plan, path.name), "--plan")
 
@@ -108,7 +108,7 @@ def check_plan_path(path: Path, others: Iterable[Path | None]) -> None:
             raise UsageError(f"--plan {path}: exists and is no plan, so it is kept")
 
 
-def named_catalogues(plan: Plan, *, allow_code: bool) -> list[str]:
+def named_catalogs(plan: Plan, *, allow_code: bool) -> list[str]:
     """Return the catalogues that *plan* names, as paths from here or as names.
 
     Raises:
@@ -324,8 +324,8 @@ def rewrite(  # noqa: PLR0913  # all by keyword
         notes=(*job.model.notes, *observer.notes()),
     )
     if settings.plan is not None:
-        catalogues = [*patterns, *targets]
-        save_plan(settings.plan, model_path, catalogues, done.applications, opset=settings.opset)
+        catalogs = [*patterns, *targets]
+        save_plan(settings.plan, model_path, catalogs, done.applications, opset=settings.opset)
     return job.written(outcome)
 
 
@@ -367,8 +367,8 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
     plan = read_plan(plan_path)
     settings = replace(settings or RewriteSettings(), opset=plan.opset)
     job = _RewriteJob(model_path, output, settings, progress)
-    catalogues = list(patterns) or named_catalogues(plan, allow_code=allow_code)
-    job.load(RuleSource(catalogues, (), rules, allow_code), plan_path)
+    catalogs = list(patterns) or named_catalogs(plan, allow_code=allow_code)
+    job.load(RuleSource(catalogs, (), rules, allow_code), plan_path)
     other = check_same_model(plan, model_path)
     if other and not force:
         raise UsageError(other, hint="pass --force to apply it all the same")

@@ -99,7 +99,7 @@ class WriteJob:
         model.note_refutations()
         return model
 
-    def protect(self, model: Model, catalogues: set[Path]) -> None:
+    def protect(self, model: Model, catalogs: set[Path]) -> None:
         """Refuse to overwrite a file that the run reads or that the result needs.
 
         Raises:
@@ -107,7 +107,7 @@ class WriteJob:
         """
         data = external_files(model, self.output.parent)
         for path in filter(None, (self.output, self.failed)):
-            if path.resolve() in catalogues:
+            if path.resolve() in catalogs:
                 raise UsageError(f"{path}: is a catalogue that this run reads")
             if path.resolve() in data:
                 raise UsageError(f"{path}: is where the model's weights lie, or must lie")

@@ -116,7 +116,7 @@ def _rule_record(rule: PatternRule | RewriteRule) -> Json:
 # Mistakes in catalogues, and examples that fail.
 
 
-def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) -> Document:
+def problems_document(catalogs: Sequence[str], problems: Sequence[Problem]) -> Document:
     """Report on what ``dpl patterns check`` found."""
     errors = sum(problem.severity == "error" for problem in problems)
     verdict = "No problems found" if not problems else f"{errors} of {len(problems)} are errors"
@@ -128,7 +128,7 @@ def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) ->
             "problems": record_of(problems),
         },
         command="dpl patterns check",
-        subject=", ".join(catalogues),
+        subject=", ".join(catalogs),
         ok=not errors,
         verdict=verdict,
         cases=tuple(
@@ -141,21 +141,21 @@ def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) ->
             for problem in problems
         ),
         findings=tuple(
-            Finding("catalogue", p.severity, p.rule, p.message, read_place(p.place, catalogues))
+            Finding("catalogue", p.severity, p.rule, p.message, read_place(p.place, catalogs))
             for p in problems
         ),
     )
 
 
-def unreadable_document(command: str, catalogues: Sequence[str], error: DplError) -> Document:
+def unreadable_document(command: str, catalogs: Sequence[str], error: DplError) -> Document:
     """Report on a catalogue that cannot be read; the finding points at the mistake."""
     head, _, rest = error.message.partition(": ")
-    place = read_place(head, catalogues)
+    place = read_place(head, catalogs)
     message = rest if place is not None else error.message
     said = f"{message}\n{error.hint}" if error.hint else message
     return Document(
         command=command,
-        subject=", ".join(catalogues),
+        subject=", ".join(catalogs),
         ok=False,
         verdict="A catalogue cannot be read",
         failures=(error.message,),
@@ -163,9 +163,7 @@ def unreadable_document(command: str, catalogues: Sequence[str], error: DplError
     )
 
 
-def trials_document(
-    catalogues: Sequence[str], trials: Sequence[Trial], *, verbose: bool
-) -> Document:
+def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose: bool) -> Document:
     """Report on what ``dpl patterns test`` tried; *verbose* also lists what passed."""
     failed = [trial for trial in trials if trial.verdict == "failed"]
     passed = sum(trial.verdict == "passed" for trial in trials)
@@ -179,7 +177,7 @@ def trials_document(
             "trials": record_of(trials),
         },
         command="dpl patterns test",
-        subject=", ".join(catalogues),
+        subject=", ".join(catalogs),
         ok=not failed,
         verdict=verdict,
         cases=tuple(
@@ -197,7 +195,7 @@ def trials_document(
                 "error",
                 trial.rule.qualified_name,
                 f"{trial.kind} {trial.place}: {trial.reason}",
-                read_place(trial.place, catalogues) or read_place(trial.rule.origin, catalogues),
+                read_place(trial.place, catalogs) or read_place(trial.rule.origin, catalogs),
             )
             for trial in failed
         ),

@@ -341,14 +341,14 @@ _PLACE = re.compile(r"(?P<file>.+?):(?P<line>[0-9]+)(?::(?P<column>[0-9]+))?", r
 
 def broken_rule(
     outcome: PartitionOutcome | RewriteOutcome,
-    catalogues: Iterable[Path | str],
+    catalogs: Iterable[Path | str],
     broken: BrokenTurn | None = None,
 ) -> tuple[Finding, ...]:
     """Return the rule that breaks a model, if it is known: it was caught, or no other was applied.
 
     Args:
         outcome: What was done, and how the result compares.
-        catalogues: What was named on the command line.
+        catalogs: What was named on the command line.
         broken: The turn of the rule that was caught; None if none was.
     """
     rules, verification = outcome.rules, outcome.verification
@@ -365,30 +365,30 @@ def broken_rule(
             "error",
             rule.qualified_name,
             f"the rule {rule.qualified_name} breaks the model: {said}",
-            read_place(rule.origin, catalogues),
+            read_place(rule.origin, catalogs),
         )
         for rule in guilty
     )
 
 
-def read_place(text: str, catalogues: Iterable[Path | str]) -> SourceLocation | None:
+def read_place(text: str, catalogs: Iterable[Path | str]) -> SourceLocation | None:
     """Read ``rules.yaml:12`` or ``rules.yaml:12:5``; return None for any other text.
 
     Args:
         text: The bare name of a file, a line, and perhaps a column.
-        catalogues: What the command line names. The file is one of these, or lies beside
+        catalogs: What the command line names. The file is one of these, or lies beside
             one that includes it. The file of a shipped catalogue keeps its bare name.
     """
     found = _PLACE.fullmatch(text)
     if found is None:
         return None
     column = found["column"]
-    file = _path_of(found["file"], [Path(name) for name in catalogues])
+    file = _path_of(found["file"], [Path(name) for name in catalogs])
     return SourceLocation(file, int(found["line"]), None if column is None else int(column))
 
 
-def _path_of(name: str, catalogues: Sequence[Path]) -> str:
-    files = [path for path in catalogues if path.is_file()]
+def _path_of(name: str, catalogs: Sequence[Path]) -> str:
+    files = [path for path in catalogs if path.is_file()]
     beside = [path.parent / name for path in files]
     candidates = [path for path in files if path.name == name] + beside
     return next((str(path) for path in candidates if path.is_file()), name)

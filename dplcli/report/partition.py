@@ -96,7 +96,7 @@ def _match_list(selection: Selection) -> Part:
 def partition_document(
     outcome: PartitionOutcome,
     *,
-    catalogues: Iterable[Path | str] = (),
+    catalogs: Iterable[Path | str] = (),
     is_verified: bool,
     verbose: bool,
 ) -> Document:
@@ -104,7 +104,7 @@ def partition_document(
 
     Args:
         outcome: What was done.
-        catalogues: What was named on the command line.
+        catalogs: What was named on the command line.
         is_verified: Whether the result was to be verified.
         verbose: Whether to list everything.
     """
@@ -124,7 +124,7 @@ def partition_document(
         nodes=outcome.nodes,
         done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),
-        findings=broken_rule(outcome, catalogues),
+        findings=broken_rule(outcome, catalogs),
     )
 
 

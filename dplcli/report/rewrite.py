@@ -227,7 +227,7 @@ def rewrite_document(
     command: str,
     outcome: RewriteOutcome,
     *,
-    catalogues: Iterable[Path | str],
+    catalogs: Iterable[Path | str],
     is_verified: bool,
     verbose: bool,
 ) -> Document:
@@ -236,7 +236,7 @@ def rewrite_document(
     Args:
         command: What was run.
         outcome: What was done.
-        catalogues: What was named on the command line.
+        catalogs: What was named on the command line.
         is_verified: Whether the result was to be verified.
         verbose: Whether to list every application and refusal.
     """
@@ -250,7 +250,7 @@ def rewrite_document(
         nodes=(before, after),
         done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),
-        findings=broken_rule(outcome, catalogues, outcome.broken),
+        findings=broken_rule(outcome, catalogs, outcome.broken),
         is_dry=outcome.is_dry,
     )
 
