@@ -15,7 +15,7 @@ import onnx.parser
 import onnxruntime as ort
 import pytest
 
-from dplcli.catalog import find_catalog, load_catalog, read_catalogs, shipped_catalogs
+from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.dpl import Condition, Matcher, PatternRule, parse_pattern
 from dplcli.ir.printer import print_graph
 from dplcli.ir.traversal import verify_model
@@ -178,7 +178,7 @@ def catalog_rules(text: str) -> list[PatternRule]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "catalog.yaml"
         path.write_text(dedent(text), encoding="utf-8")
-        return load_catalog(path, SCHEMAS)
+        return read_catalogs([str(path)], SCHEMAS).patterns
 
 
 def print_model(model: Model) -> str:

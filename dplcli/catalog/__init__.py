@@ -1,4 +1,4 @@
-"""Catalogues: rules in files, read, checked, written out and tried."""
+"""Catalogues: rules in files, which are read, checked and written."""
 
 from typing import TYPE_CHECKING
 
@@ -9,8 +9,6 @@ if TYPE_CHECKING:
         Catalog,
         find_catalog,
         is_shipped_target,
-        load_catalog,
-        load_catalogs,
         read_catalogs,
         shipped_catalogs,
         shipped_targets,
@@ -20,7 +18,7 @@ else:
         __name__,
         {
             "dplcli.catalog.catalog": (
-                "Catalog find_catalog is_shipped_target load_catalog load_catalogs read_catalogs "
+                "Catalog find_catalog is_shipped_target read_catalogs "
                 "shipped_catalogs shipped_targets"
             ),
         },

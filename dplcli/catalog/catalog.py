@@ -1,7 +1,7 @@
 """Catalogues: files of rules, in YAML, in Python, or as pairs of ONNX functions.
 
-They are found (shipped, at a path, or offered by an installed package), read with what they
-include, and made into rules; rules are written as a catalogue that reads as the same rules.
+They are shipped, lie at a path, or come with an installed package. They are read with the files
+that they include, and made into rules. Rules can also be written as a catalogue.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from types import ModuleType
 
-    from dplcli.catalog.schema import ExampleEntry, FragmentEntry
+    from dplcli.catalog.schema import FragmentEntry
     from dplcli.catalog.template import RuleEntry
     from dplcli.dpl.pattern import CallPattern, DFPattern, TextPosition
     from dplcli.dpl.replacement import GraphBuilder, Operand, RewriteFunction
-    from dplcli.dpl.rule import Check, ConstantsPolicy, Locate, Match, Opsets, Rejection, Rule
+    from dplcli.dpl.rule import ConstantsPolicy, Locate, Match, Opsets, Rejection, Rule
     from dplcli.ir import Function, Node, SchemaLibrary, Value
 
     AnyEntry: TypeAlias = PatternEntry | RewriteEntry
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     Made: TypeAlias = tuple[tuple[RuleEntry, PatternRule | RewriteRule], ...]
 
 
-# Write rules as a catalogue in YAML that reads as the same rules.
+# Writing rules as a catalogue in YAML, which reads as the same rules.
 
 
 _UNWRAPPED = 1 << 20
@@ -83,11 +83,11 @@ def write_catalog(rules: Sequence[PatternRule], *, doc: str = "") -> str:
     """Return the text of a catalogue.
 
     Args:
-        rules: At least one rule, all of one target.
+        rules: At least one rule; all have the same target.
         doc: What the catalogue is for.
 
     Raises:
-        CatalogError: No catalogue can say it: a bad name, several targets, a check in Python.
+        CatalogError: No catalogue can hold them: a bad name, several targets, a check in Python.
     """
     targets = list(dict.fromkeys(rule.target for rule in rules))
     if len(targets) > 1:
@@ -105,7 +105,7 @@ def write_catalog(rules: Sequence[PatternRule], *, doc: str = "") -> str:
 
 
 def _entry(rule: PatternRule, policy: ConstantsPolicy) -> dict[str, Any]:
-    """Return what the catalogue says of *rule*, keys that would say nothing left out."""
+    """Return the entry of *rule*, without the keys whose values are the defaults."""
     if rule.check is not None:
         raise CatalogError(f"rule {rule.name!r}: its check is Python code, which YAML cannot hold")
     first, last = rule.opsets
@@ -128,7 +128,7 @@ def _entry(rule: PatternRule, policy: ConstantsPolicy) -> dict[str, Any]:
 
 
 def _escaped(data: Any) -> Any:  # noqa: ANN401  # what YAML holds
-    """Keep ``${`` from being read as a reference."""
+    """Escape ``${``, which would be read as a reference."""
     if isinstance(data, str):
         return data.replace("${", "$${")
     if isinstance(data, dict):
@@ -137,7 +137,7 @@ def _escaped(data: Any) -> Any:  # noqa: ANN401  # what YAML holds
 
 
 def _block(text: str) -> str:
-    """Have *text* written line by line; YAML must quote what cannot be printed."""
+    """Let *text* be written line by line, unless it has characters that YAML must quote."""
     return LiteralScalarString(text) if text.replace("\n", "").isprintable() else text
 
 
@@ -165,7 +165,7 @@ def _yaml(catalog: dict[str, Any]) -> str:
     return stream.getvalue()
 
 
-# Catalogues and checks written in Python. They are code and are executed.
+# Catalogues and checks in Python. They are code and are executed.
 
 
 ENTRY_POINTS = "dplcli.catalogs"
@@ -175,18 +175,18 @@ VARIABLE = "CATALOG"
 
 
 def installed_catalogs() -> dict[str, EntryPoint]:
-    """Return the catalogues that installed packages offer, by name; nothing is run."""
+    """Return the catalogues that installed packages offer, by name; no code is run."""
     return {point.name: point for point in sorted(entry_points(group=ENTRY_POINTS))}
 
 
 def load_entry_point(point: EntryPoint) -> Path | list[PatternRule | RewriteRule]:
-    """Return what an entry point leads to: rules, or the path of a catalogue file.
+    """Load an entry point; return its rules, or the path of its catalogue file.
 
     It may name a module that defines ``CATALOG``, a list of rules, a path, or a function that
     returns one of them.
 
     Raises:
-        CatalogError: It cannot be loaded, or is something else.
+        CatalogError: It cannot be loaded, or is none of these.
     """
     label = f"{ENTRY_POINTS} {point.name!r} ({point.value})"
     try:
@@ -201,10 +201,10 @@ def load_entry_point(point: EntryPoint) -> Path | list[PatternRule | RewriteRule
 
 
 def load_python_catalog(path: Path) -> list[PatternRule | RewriteRule]:
-    """Execute a Python file and return the rules of its ``CATALOG``.
+    """Execute a Python file; return the rules of its ``CATALOG``.
 
     Raises:
-        CatalogError: It fails, or defines no list of rules of that name.
+        CatalogError: It fails, or defines no such list of rules.
     """
     try:
         module = _execute(path)
@@ -216,7 +216,7 @@ def load_python_catalog(path: Path) -> list[PatternRule | RewriteRule]:
 
 
 def _execute(path: Path) -> ModuleType:
-    """Run a Python file as a module of a name of its own."""
+    """Run a Python file as a module with a name of its own."""
     name = f"dpl_code_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -242,7 +242,7 @@ def _rules_in(found: object, label: str) -> list[PatternRule | RewriteRule]:
 
 
 def find_function(reference: str, folder: Path, role: str) -> Callable[..., Any]:
-    """Import the function that ``module:function`` names; *folder* is looked in first.
+    """Import the function that ``module:function`` names; modules in *folder* come first.
 
     Raises:
         CatalogError: There is none, or the import fails.
@@ -264,7 +264,7 @@ def find_function(reference: str, folder: Path, role: str) -> Callable[..., Any]
 
 
 def _shown(item: object) -> str:
-    """Return a short ``repr``, which is somebody else's code and may fail."""
+    """Return a short ``repr``; it is foreign code and may fail."""
     try:
         return repr(item)[:80]
     except Exception:  # noqa: BLE001  # whatever it does
@@ -301,9 +301,9 @@ def is_examples_file(path: Path) -> bool:
     return path.name.endswith(EXAMPLES_SUFFIX)
 
 
-def examples_file(catalogue: Path) -> Path:
-    """Return where the examples of a catalogue are, if they are in a file of their own."""
-    return catalogue.with_name(catalogue.stem + EXAMPLES_SUFFIX)
+def examples_file(catalog: Path) -> Path:
+    """Return the path that a catalogue's file of examples would have."""
+    return catalog.with_name(catalog.stem + EXAMPLES_SUFFIX)
 
 
 def _shipped_folder() -> Path | None:
@@ -337,7 +337,7 @@ def find_catalog(name: str) -> Path:
 
 
 def exists(question: Callable[[], bool]) -> bool:
-    """Ask the file system; a name that it cannot hold is the name of nothing."""
+    """Ask the file system; return False for a name that it cannot hold."""
     try:
         return question()
     except OSError:
@@ -350,7 +350,7 @@ def shipped_targets() -> list[str]:
 
 
 def is_shipped_target(name: str) -> bool:
-    """Tell whether a shipped catalogue is complete for the target *name*; no other one is read."""
+    """Tell whether the shipped catalogue *name* is complete for the target of that name."""
     folder = _shipped_folder()
     if folder is None or name not in shipped_catalogs():
         return False
@@ -360,20 +360,20 @@ def is_shipped_target(name: str) -> bool:
 
 # Examples in a file of their own, beside the catalogue: ``dnnl.examples.yaml``.
 #
-# Only what runs or counts examples reads it, so a catalogue with many of them is not slower to use.
+# It is read only to run or count examples, so that many examples do not make a catalogue slow.
 
 
-def read_examples(catalogue: Path, names: Collection[str]) -> dict[str, tuple[Example, ...]]:
-    """Return the examples in the file beside a catalogue, by rule; nothing if there is none.
+def read_examples(catalog: Path, names: Collection[str]) -> dict[str, tuple[Example, ...]]:
+    """Return the examples in the file beside a catalogue, by rule; {} if there is no file.
 
     Args:
-        catalogue: The catalogue's file.
+        catalog: The catalogue's file.
         names: Names of its rules.
 
     Raises:
-        CatalogError: The file makes no sense, or is about a rule that the catalogue does not have.
+        CatalogError: The file is invalid, or names a rule that the catalogue does not have.
     """
-    path = examples_file(catalogue)
+    path = examples_file(catalog)
     if not exists(path.is_file):
         return {}
     source = YamlSource(path, "file of examples")
@@ -385,7 +385,7 @@ def read_examples(catalogue: Path, names: Collection[str]) -> dict[str, tuple[Ex
     found: dict[str, tuple[Example, ...]] = {}
     for number in range(len(file.examples)):
         item = data["examples"][number]
-        for rule, example in _written_out(source, number, item, names, catalogue.name):
+        for rule, example in _written_out(source, number, item, names, catalog.name):
             found[rule] = (*found.get(rule, ()), example)
     return found
 
@@ -395,20 +395,18 @@ def _written_out(
     number: int,
     item: Any,  # noqa: ANN401  # YAML holds anything
     names: Collection[str],
-    catalogue: str,
+    catalog: str,
 ) -> Iterator[tuple[str, Example]]:
     """Yield the examples that one item stands for, each with its rule."""
     for entry in written_out(source, ("examples", number), item, {}):
         rule = entry.data["rule"]
         if rule not in names:
             hint = did_you_mean(rule, names)
-            wrong = entry.error(f"{catalogue} has no rule {rule!r}", ("rule",), hint)
+            wrong = entry.error(f"{catalog} has no rule {rule!r}", ("rule",), hint)
             raise labelled(wrong, entry.values)
         after = entry.data.get("after", "any")
-        yield (
-            rule,
-            Example(before=entry.data["before"], after=after, origin=entry.line(("before",))),
-        )
+        origin = entry.line(("before",))
+        yield rule, Example(before=entry.data["before"], after=after, origin=origin)
 
 
 def _example_keys_at(where: Where) -> Iterable[str]:
@@ -416,28 +414,28 @@ def _example_keys_at(where: Where) -> Iterable[str]:
     return [*fields, "for_each", "except"]
 
 
-# The rules that the entries of a catalogue file describe.
+# Making rules of the entries of a catalogue file.
 
 
+@dataclass(frozen=True)
 class RuleMaker:
     """Makes rules.
 
-    Args:
+    Attributes:
         schemas: The standard operators.
         allow_code: Whether entries may name Python functions to import.
     """
 
-    def __init__(self, schemas: SchemaLibrary, *, allow_code: bool) -> None:
-        self.schemas = schemas
-        self.allow_code = allow_code
+    schemas: SchemaLibrary
+    allow_code: bool
 
     def pattern_rule(
         self, place: RuleEntry, entry: PatternEntry, target: str, constants: ConstantsPolicy
     ) -> PatternRule:
-        """Make a rule that outlines; *target* and *constants* are what its file says for all.
+        """Make a rule that outlines; *target* and *constants* are those of its file.
 
         Raises:
-            CatalogError: Something in it makes no sense.
+            CatalogError: Something in the entry is invalid.
         """
         pattern, unused = self._pattern(place, entry)
         return PatternRule(
@@ -453,7 +451,7 @@ class RuleMaker:
         """Make a rule that replaces.
 
         Raises:
-            CatalogError: Something in it makes no sense.
+            CatalogError: Something in the entry is invalid.
         """
         pattern, unused = self._pattern(place, entry)
         replacement = self._becoming(place, entry, pattern)
@@ -466,15 +464,22 @@ class RuleMaker:
     def _common(
         self, place: RuleEntry, entry: AnyEntry, pattern: DFPattern, unused: tuple[str, ...]
     ) -> dict[str, Any]:
-        """Return what rules of both kinds say."""
+        """Return the arguments that rules of both kinds take."""
         return {
             "name": entry.name,
             "pattern": pattern,
             "where": _conditions(place, entry, pattern),
             "doc": entry.doc,
             "origin": place.origin,
-            "check": self._check(place, entry),
-            "examples": examples_of(place, entry.examples),
+            "check": None if entry.check is None else self._import(place, "check", entry.check),
+            "examples": tuple(
+                Example(
+                    before=e.before,
+                    after=e.after,
+                    origin=place.line(("examples", number, "before")),
+                )
+                for number, e in enumerate(entry.examples)
+            ),
             "locate": _locator(place, entry.pattern),
             "opsets": _opsets(entry),
             "unused": unused,
@@ -484,7 +489,7 @@ class RuleMaker:
     def _becoming(
         self, place: RuleEntry, entry: RewriteEntry, pattern: DFPattern
     ) -> RewriteFunction:
-        """Read the replacement, or find the function."""
+        """Return the replacement as a function: parsed, or found by its name."""
         if entry.function is not None:
             return self._function(place, entry, entry.function)
         names = bound_names(pattern), attribute_names(pattern)
@@ -515,9 +520,6 @@ class RuleMaker:
         except PatternSyntaxError as error:
             raise place.error_in_text(error, ("pattern",)) from error
 
-    def _check(self, place: RuleEntry, entry: AnyEntry) -> Check | None:
-        return None if entry.check is None else self._import(place, "check", entry.check)
-
     def _import(self, place: RuleEntry, role: str, reference: str) -> Callable[..., Any]:
         if not self.allow_code:
             raise place.error(
@@ -530,18 +532,6 @@ class RuleMaker:
             return find_function(reference, place.source.folder, role)
         except CatalogError as error:
             raise place.error(f"{place.label}: {error.message}", (role,)) from error
-
-
-def examples_of(place: RuleEntry, entries: Iterable[ExampleEntry]) -> tuple[Example, ...]:
-    """Make examples."""
-    return tuple(
-        Example(
-            before=entry.before,
-            after=entry.after,
-            origin=place.line(("examples", number, "before")),
-        )
-        for number, entry in enumerate(entries)
-    )
 
 
 def _conditions(place: RuleEntry, entry: AnyEntry, pattern: DFPattern) -> tuple[Condition, ...]:
@@ -566,9 +556,8 @@ def _locator(entry: RuleEntry, text: str) -> Locate:
 
 
 def _opsets(entry: AnyEntry) -> Opsets:
-    if entry.opsets is None:
-        return (None, None)
-    return (entry.opsets[0], entry.opsets[1] if len(entry.opsets) > 1 else None)
+    first, last, *_ = [*(entry.opsets or []), None, None]
+    return first, last
 
 
 # Catalogues: files of rules, in YAML or in Python.
@@ -641,32 +630,18 @@ def read_catalogs(
     Raises:
         CatalogError: A catalogue is missing, malformed, or two rules have the same name.
     """
-    maker = RuleMaker(schemas, allow_code=allow_code)
-    reader = _Reader(maker, readers, with_examples=with_examples)
+    maker = RuleMaker(schemas, allow_code)
+    reader = _Reader(maker, readers, with_examples)
     for name in names:
         reader.read_named(name)
     return reader.catalog
 
 
-def load_catalogs(names: Iterable[str], schemas: SchemaLibrary) -> list[PatternRule]:
-    """Read the rules that outline of several catalogues; see :func:`read_catalogs`."""
-    return read_catalogs(names, schemas).patterns
-
-
-def load_catalog(path: Path, schemas: SchemaLibrary) -> list[PatternRule]:
-    """Read the rules that outline of one catalogue file, after those of the files it includes.
-
-    Raises:
-        CatalogError: With file, line and column of what is wrong.
-    """
-    return read_catalogs([str(path)], schemas).patterns
-
-
 def check_distinct(rules: Iterable[Rule]) -> None:
-    """Refuse two rules of one name.
+    """Refuse two rules with the same name.
 
     Raises:
-        CatalogError: Names them, and where they were written.
+        CatalogError: There are two; the message says where they were written.
     """
     first: dict[str, Rule] = {}
     for rule in rules:
@@ -677,10 +652,10 @@ def check_distinct(rules: Iterable[Rule]) -> None:
 
 
 class _Kept(threading.local):
-    """The rules made of files read before, by all that they depend on; the latest come last.
+    """The rules of files read before, by all that they depend on; the latest come last.
 
-    A program that goes through many models reads the same catalogues for each. Rules do not
-    change, but the conditions in them have a place to work in: each thread has rules of its own.
+    A program that handles many models reads the same catalogues for each. Rules do not change,
+    but their conditions have working memory, so each thread has rules of its own.
     """
 
     def __init__(self) -> None:
@@ -690,19 +665,17 @@ class _Kept(threading.local):
 _KEPT = _Kept()
 
 
+@dataclass
 class _Reader:
     """Reads catalogues, each once, and gathers their rules in order."""
 
-    def __init__(
-        self, maker: RuleMaker, readers: Mapping[str, Reader], *, with_examples: bool
-    ) -> None:
-        self.maker = maker
-        self.readers = readers
-        self.with_examples = with_examples
-        self.catalog = Catalog()
-        self.offered: set[str] = set()
-        self.fragments: dict[Path, dict[str, Fragment]] = {}
-        self.texts: dict[Path, tuple[str, ...]] = {}
+    maker: RuleMaker
+    readers: Mapping[str, Reader]
+    with_examples: bool
+    catalog: Catalog = field(default_factory=Catalog)
+    offered: set[str] = field(default_factory=set)
+    fragments: dict[Path, dict[str, Fragment]] = field(default_factory=dict)
+    texts: dict[Path, tuple[str, ...]] = field(default_factory=dict)
 
     def read_named(self, name: str) -> None:
         try:
@@ -732,15 +705,12 @@ class _Reader:
         if path.resolve() in self.catalog.files:
             return
         self.catalog.files.add(path.resolve())
-        if path.suffix == _PYTHON:
-            for rule in load_python_catalog(path):
-                self.catalog.add(rule)
+        reader = load_python_catalog if path.suffix == _PYTHON else self.readers.get(path.suffix)
+        if reader is None:
+            self._read_yaml(path, root)
             return
-        if path.suffix in self.readers:
-            for made in self.readers[path.suffix](path):
-                self.catalog.add(made)
-            return
-        self._read_yaml(path, root)
+        for rule in reader(path):
+            self.catalog.add(rule)
 
     def _read_yaml(self, path: Path, root: Path) -> None:
         source = YamlSource(path)
@@ -764,9 +734,9 @@ class _Reader:
             self._add(place, replace(rule, examples=rule.examples + more) if more else rule)
 
     def _made(self, writer: _Writer, file: CatalogFile, texts: tuple[str, ...]) -> Made:
-        """Make the rules of a file, or find them made of the same *texts* before.
+        """Return the rules of a file; the same *texts* give the rules made of them before.
 
-        What imports code is made anew: the code may have changed.
+        Rules that may import code are made anew, because the code may have changed.
         """
         if self.maker.allow_code:
             return tuple(self._rules(writer, file))
@@ -823,7 +793,7 @@ def _validated(source: YamlSource, data: object) -> CatalogFile:
 
 
 def _keys_at(where: Where) -> Iterable[str]:
-    """Return the keys of the mapping that the last key of *where* stands in."""
+    """Return the keys that may stand where the last key of *where* stands."""
     if len(where) == 1:
         return CatalogFile.model_fields
     if "examples" in where:
@@ -835,7 +805,7 @@ def _keys_at(where: Where) -> Iterable[str]:
 def _add_fragments(
     source: YamlSource, own: Mapping[str, str | FragmentEntry], fragments: dict[str, Fragment]
 ) -> None:
-    """Put the fragments of a file beside those of the files it includes."""
+    """Add the fragments of a file to those of the files that it includes."""
     for name, entry in own.items():
         where: Where = ("fragments", name)
         if name in fragments:
@@ -852,21 +822,16 @@ def _add_fragments(
         fragments[name] = Fragment(name, pattern, tuple(conditions))
 
 
+@dataclass(frozen=True)
 class _Writer:
     """Writes the items of a file out."""
 
-    def __init__(
-        self,
-        source: YamlSource,
-        data: Any,  # noqa: ANN401  # YAML holds anything
-        fragments: Mapping[str, Fragment],
-    ) -> None:
-        self.source = source
-        self.data = data
-        self.fragments = fragments
+    source: YamlSource
+    data: Any
+    fragments: Mapping[str, Fragment]
 
     def entries(self, at: Where, item: E, kind: type[E]) -> Iterator[tuple[RuleEntry, E]]:
-        """Yield the entries that *item* stands for, each with the places of what it says."""
+        """Yield the entries that *item* stands for, each with the positions of its texts."""
         for entry in written_out(self.source, at, self.data[at[0]][at[1]], self.fragments):
             if not entry.texts:
                 yield entry, item
@@ -885,13 +850,13 @@ class _Writer:
 # compared, too.
 #
 # The inputs of the pattern function match any values, those of the replacement stand for them in
-# the same order. A constant matches a constant of its element type, shape and data. What a node
-# of the pattern says of its attributes, or leaves to their defaults, the matched node must say as
-# well; an attribute that refers to one of the function (``alpha = @a``) matches any value, which
-# the replacement may use under the same name.
+# the same order. A constant matches a constant of its element type, shape and data. Attributes
+# of a pattern's node, stated or by default, must be those of the matched node; an attribute
+# that refers to one of the function (``alpha = @a``) matches any value, which the replacement
+# may use under the same name.
 #
-# Other functions that a replacement calls come along: the model gets each of them once, when it is
-# first needed, under another name if it has another function of that one.
+# The model also gets the other functions that a replacement calls, each once, when it is first
+# needed. A function gets another name if the model has a different function of that name.
 
 
 PATTERN, REPLACEMENT = "_pattern", "_replacement"
@@ -902,29 +867,23 @@ def rules_of_functions(functions: Iterable[Function], label: str) -> list[Rewrit
     """Make a rule of each pair of functions, in the order of the patterns.
 
     Args:
-        functions: The functions of a model; those without such a name are left alone.
+        functions: The functions of a model; functions with other names are ignored.
         label: Where they were written, for messages.
 
     Raises:
-        CatalogError: One of a pair is missing, they do not fit together, or a function holds
-            something that no rule can.
+        CatalogError: One of a pair is missing, the two do not fit, or a function holds something
+            that no rule can.
     """
     by_name = {function.name: function for function in functions}
     for name in by_name:
         stem = name.removesuffix(REPLACEMENT)
         if stem != name and stem + PATTERN not in by_name:
             raise CatalogError(f"{label}: there is no function {stem + PATTERN!r} beside {name!r}")
-    rules = []
-    for name, function in by_name.items():
-        stem = name.removesuffix(PATTERN)
-        if stem == name:
-            continue
-        other = by_name.get(stem + REPLACEMENT)
-        if other is None:
-            raise CatalogError(
-                f"{label}: there is no function {stem + REPLACEMENT!r} beside {name!r}"
-            )
-        rules.append(_rule(stem, function, other, label))
+    rules = [
+        _rule(name.removesuffix(PATTERN), function, by_name, label)
+        for name, function in by_name.items()
+        if name.endswith(PATTERN)
+    ]
     if not rules:
         raise CatalogError(
             f"{label}: has no pair of functions", hint=f"name them x{PATTERN} and x{REPLACEMENT}"
@@ -932,7 +891,13 @@ def rules_of_functions(functions: Iterable[Function], label: str) -> list[Rewrit
     return rules
 
 
-def _rule(name: str, before: Function, after: Function, label: str) -> RewriteRule:
+def _rule(
+    name: str, before: Function, functions: Mapping[str, Function], label: str
+) -> RewriteRule:
+    missing = name + REPLACEMENT
+    after = functions.get(missing)
+    if after is None:
+        raise CatalogError(f"{label}: there is no function {missing!r} beside {before.name!r}")
     where = f"{label}: rule {name!r}"
     for kind in ("inputs", "outputs"):
         wanted, given = len(getattr(before.body, kind)), len(getattr(after.body, kind))
@@ -954,7 +919,7 @@ def _rule(name: str, before: Function, after: Function, label: str) -> RewriteRu
 
 
 def _check_callees(function: Function, where: str) -> None:
-    """Refuse functions that cannot come along, and a function that calls itself."""
+    """Refuse calls of functions that the model cannot get, and recursion."""
     pending: list[tuple[Function, tuple[Function, ...]]] = [(function, (function,))]
     while pending:
         current, callers = pending.pop()
@@ -1024,12 +989,12 @@ class _PatternReader:
 
 @dataclass(frozen=True)
 class FunctionReplacement:
-    """The rewrite function of a rule that was made of two ONNX functions.
+    """The replacement of a rule that was made of two ONNX functions.
 
     Attributes:
         before: The pattern.
         after: The replacement.
-        calls: The pattern object of each node of *before*.
+        calls: The part of the pattern for each node of *before*.
     """
 
     before: Function
@@ -1038,11 +1003,11 @@ class FunctionReplacement:
 
     @property
     def __name__(self) -> str:
-        """The name of the replacement, for readers."""
+        """The name of the replacement."""
         return self.after.name
 
     def __call__(self, match: Match, build: GraphBuilder) -> Sequence[Operand] | Rejection | None:
-        """Describe the replacement's nodes, if the attributes are those of the pattern."""
+        """Build the replacement's nodes, if the attributes are those of the pattern."""
         bound: dict[str, Attribute] = {}
         for node, call in self.calls.items():
             found = match.node(call)
@@ -1096,7 +1061,7 @@ def _as_text(attribute: Attribute | None) -> str:
 def _build(
     node: Node, made: dict[Value, Operand], bound: Mapping[str, Attribute], build: GraphBuilder
 ) -> str:
-    """Describe one node of the replacement; return why that cannot be done, or ""."""
+    """Build one node of the replacement; return why that is impossible, or ""."""
     output = node.outputs[0]
     tensor = None if output is None else output.constant
     if output is not None and tensor is not None:

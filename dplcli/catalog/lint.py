@@ -1,9 +1,10 @@
-"""What can be said against a rule without a model, and made-up graphs to try it on."""
+"""Mistakes in rules that can be found without a model, and made-up graphs to try rules on."""
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.dpl.conditions import Expression
     from dplcli.dpl.pattern import AttributeValue, DFPattern
     from dplcli.dpl.replacement import NodeCall
     from dplcli.dpl.rule import Rule
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     Severity: TypeAlias = Literal["error", "warning"]
 
 
-# Make up a graph that a pattern matches, as an example to try a rule on.
+# Making up a graph that a pattern matches, to try a rule on.
 #
-# Where a pattern leaves a choice (alternatives, optional parts) each combination is a variant of
-# its own; shapes that the pattern does not state are guessed by the operators that read them, and
-# several guesses are offered.
+# Each combination of a pattern's choices (alternatives, optional parts) is a variant. Shapes that
+# the pattern does not state are guessed from the operators that read them; there are several
+# guesses.
 
 
 MOST_VARIANTS = 16
-"""Most variants of a pattern that are made up."""
+"""How many variants of a pattern are made up at most."""
 
 _MOST_CHOICES = 8
 _MOST_OUTPUTS = 4
@@ -98,7 +98,7 @@ class Instance:
         nodes: Its nodes, in topological order.
         inputs: Element type and shape of each graph input.
         constants: The initializers.
-        outputs: Names of what it returns.
+        outputs: Names of its outputs.
     """
 
     nodes: list[InstanceNode] = field(default_factory=list)
@@ -108,10 +108,10 @@ class Instance:
 
 
 def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]]:
-    """Yield the variants of a rule's pattern, each as guesses that differ in shapes only.
+    """Yield the variants of a rule's pattern; each variant is guesses that differ only in shapes.
 
     Raises:
-        NoInstanceError: The pattern has parts that nothing can be made up for.
+        NoInstanceError: The pattern has a part for which nothing can be made up.
     """
     choices = [(id(part), count) for part in _parts(rule) if (count := _ways(part)) > 1]
     variants = itertools.product(*(range(count) for _, count in choices[:_MOST_CHOICES]))
@@ -129,7 +129,7 @@ def instances(rule: Rule, schemas: SchemaLibrary) -> Iterator[Iterator[Instance]
 
 
 def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> int:
-    """Say into how many parts to split; onnx's inference does not survive a wrong number."""
+    """Return into how many parts a Split divides; a wrong number would crash onnx's inference."""
     if len(args) > 1 or "split" in attributes:
         raise NoInstanceError("sizes of a Split are not made up")
     count = attributes.setdefault("num_outputs", _MOST_OUTPUTS)
@@ -139,7 +139,7 @@ def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> i
 
 
 def _parts(rule: Rule) -> list[DFPattern]:
-    """Return the pattern objects that may offer a choice, nodes of chains included."""
+    """Return the parts of a pattern that may offer a choice, including the nodes of chains."""
     parts = visible_parts(rule.pattern)
     return parts + [part.step for part in parts if isinstance(part, RepeatPattern)]
 
@@ -184,18 +184,27 @@ class _Leaf:
     readers: list[tuple[str, int]] = field(default_factory=list)
 
 
+@dataclass
 class _Sketch:
-    """The nodes of one variant, and its leaves without shapes yet."""
+    """The nodes of one variant, and its leaves without shapes yet.
 
-    def __init__(self, taken: Mapping[int, int], schemas: SchemaLibrary) -> None:
-        self.taken = taken
-        self.schemas = schemas
-        self.nodes: list[InstanceNode] = []
-        self.leaves: list[_Leaf] = []
-        self.given: dict[str, NDArray[Any]] = {}
-        self.values: dict[int, str] = {}
-        self.named: dict[str, str] = {}
-        self.stand_ins: dict[int, str] = {}
+    Attributes:
+        taken: Which choice is taken where the pattern leaves one, by the part of the pattern.
+        schemas: The standard operators.
+        nodes: The nodes made so far.
+        leaves: What they read from outside.
+        given: The constants whose numbers the pattern states.
+        values: The name of the value that stands for a part.
+        stand_ins: Values that take the place of wildcards.
+    """
+
+    taken: Mapping[int, int]
+    schemas: SchemaLibrary
+    nodes: list[InstanceNode] = field(default_factory=list)
+    leaves: list[_Leaf] = field(default_factory=list)
+    given: dict[str, NDArray[Any]] = field(default_factory=dict)
+    values: dict[int, str] = field(default_factory=dict)
+    stand_ins: dict[int, str] = field(default_factory=dict)
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -245,7 +254,7 @@ class _Sketch:
                 return self.value(part.parts[0])
 
     def _joined(self, upper: DFPattern, lower: DFPattern) -> str:
-        """Let *lower* read *upper* in the place of its wildcards, unless it does already."""
+        """Let the wildcards of *lower* stand for *upper*, unless *lower* reads it already."""
         made = self.value(upper)
         for part in visible_parts(lower):
             if isinstance(part, WildcardPattern) and not part.name:
@@ -291,13 +300,10 @@ class _Sketch:
     # -- leaves --------------------------------------------------------------------------------
 
     def _leaf(self, name: str, *, is_constant: bool) -> str:
-        if name and name in self.named:
-            return self.named[name]
-        shown = name or f"leaf_{len(self.leaves)}"
-        if name:
-            self.named[name] = shown
-        self.leaves.append(_Leaf(shown, is_constant))
-        return shown
+        label = name or f"leaf_{len(self.leaves)}"
+        if not name or all(leaf.name != name for leaf in self.leaves):
+            self.leaves.append(_Leaf(label, is_constant))
+        return label
 
     def _constant(self, part: ConstantPattern) -> str:
         if part.value is None and part.exact is None:
@@ -345,12 +351,12 @@ class _Sketch:
         return any(node.op_type in CONVOLUTIONS for node in self.nodes)
 
     def _rank(self) -> int:
-        """Return the rank of the data: that of a weight or input stated, else the usual one."""
+        """Return the rank of the data: the largest that the pattern states, else the usual."""
         stated = [leaf.rank for leaf in self.leaves if leaf.rank is not None]
         return max(stated, default=4 if self._is_windowed else 2)
 
 
-# What can be said against a rule without a model.
+# Mistakes in rules that can be found without a model.
 
 
 _NUMERIC = {"int": (int,), "float": (int, float)}
@@ -358,13 +364,13 @@ _LIST_OF = {"ints": (int,), "floats": (int, float), "strings": (str,)}
 
 
 class Problem(NamedTuple):
-    """Something to look at.
+    """A mistake, or something suspicious.
 
     Attributes:
         severity: "error" (the rule cannot work as written) or "warning".
         rule: The rule's name.
-        place: Where, or "".
-        message: What, for a reader.
+        place: Where it is written, or "".
+        message: What is wrong.
     """
 
     severity: Severity
@@ -374,49 +380,53 @@ class Problem(NamedTuple):
 
 
 def lint(rule: Rule, schemas: SchemaLibrary) -> list[Problem]:
-    """Look for what cannot be right in *rule*, in every opset that it claims."""
-    return [
+    """Find mistakes in *rule*, in every opset that it claims."""
+    objections = [
         *_attribute_kinds(rule, schemas),
         *_claimed_opsets(rule, schemas),
         *_two_nodes_at_once(rule),
-        *_unused_lines(rule),
+        *(Objection("warning", f"the line {name!r} is not used") for name in rule.unused),
         *_unused_names(rule),
         *(_new_nodes(rule, schemas) if isinstance(rule, RewriteRule) else ()),
     ]
-
-
-def _unused_lines(rule: Rule) -> list[Problem]:
-    """Report the lines of a pattern's text that the pattern does not need."""
     return [
-        Problem("warning", rule.qualified_name, rule.origin, f"the line {name!r} is not used")
-        for name in rule.unused
+        Problem(
+            each.severity,
+            rule.qualified_name,
+            rule.origin if each.part is None else rule.place(each.part),
+            each.message,
+        )
+        for each in objections
     ]
 
 
-def _calls(pattern: DFPattern) -> Iterator[CallPattern]:
-    for part in all_parts(pattern):
-        if isinstance(part, CallPattern):
-            yield part
-        if isinstance(part, RepeatPattern):
-            yield part.step
+class Objection(NamedTuple):
+    """A mistake in the rule under test; *part* is the wrong part of its pattern, if any."""
+
+    severity: Severity
+    message: str
+    part: DFPattern | None = None
 
 
-def _attribute_kinds(rule: Rule, schemas: SchemaLibrary) -> Iterator[Problem]:
-    for call in _calls(rule.pattern):
-        for choice in call.op.choices:
-            if not isinstance(choice, OpName):
-                continue
-            kinds: dict[str, set[str]] = {}
-            for schema in schemas.versions(choice.op_type, choice.domain):
-                for name, kind in schema.attributes.items():
-                    kinds.setdefault(name, set()).add(kind)
-            for name, value in call.attributes:
-                known = kinds.get(name)
-                if known and not any(_is_of(name, value, kind) for kind in known):
-                    message = (
-                        f"{choice.op_type}: {name} is {' or '.join(sorted(known))}, not {value!r}"
-                    )
-                    yield Problem("error", rule.qualified_name, rule.place(call), message)
+def _named_calls(rule: Rule) -> Iterator[tuple[CallPattern, OpName]]:
+    """Yield the nodes of a pattern with each operator that they name."""
+    for part in all_parts(rule.pattern):
+        call = part.step if isinstance(part, RepeatPattern) else part
+        if isinstance(call, CallPattern):
+            yield from ((call, choice) for choice in call.op.choices if isinstance(choice, OpName))
+
+
+def _attribute_kinds(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
+    for call, op in _named_calls(rule):
+        kinds: dict[str, set[str]] = {}
+        for schema in schemas.versions(op.op_type, op.domain):
+            for name, kind in schema.attributes.items():
+                kinds.setdefault(name, set()).add(kind)
+        for name, value in call.attributes:
+            known = kinds.get(name)
+            if known and not any(_is_of(name, value, kind) for kind in known):
+                message = f"{op.op_type}: {name} is {' or '.join(sorted(known))}, not {value!r}"
+                yield Objection("error", message, call)
 
 
 def _is_of(name: str, value: object, kind: str) -> bool:
@@ -430,113 +440,86 @@ def _is_of(name: str, value: object, kind: str) -> bool:
     return kind != "string" or isinstance(value, str)
 
 
-def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Problem]:
-    """Compare what the pattern names with the opsets that the rule claims outright."""
+def _claimed_opsets(rule: Rule, schemas: SchemaLibrary) -> Iterator[Objection]:
+    """Compare the operators and attributes of the pattern with the opsets that the rule states."""
     first, last = rule.opsets
-    if first is None:
-        return
-    for call in _calls(rule.pattern):
-        for choice in call.op.choices:
-            if not isinstance(choice, OpName) or choice.domain:
-                continue
-            versions = list(schemas.versions(choice.op_type, choice.domain))
-            if versions and versions[0].since > first:
-                message = (
-                    f"{choice.op_type} exists from opset {versions[0].since} on, "
-                    f"the rule claims {first}"
-                )
-                yield Problem("warning", rule.qualified_name, rule.place(call), message)
-                continue
-            for schema in _in_force(versions, first, last):
-                yield from _unknown_attributes(rule, call, choice, schema)
+    for call, op in _named_calls(rule):
+        versions = list(schemas.versions(op.op_type, op.domain))
+        if first is None or op.domain or not versions:
+            continue
+        since = versions[0].since
+        if since > first:
+            message = f"{op.op_type} exists from opset {since} on, the rule claims {first}"
+            yield Objection("warning", message, call)
+            continue
+        moved = {name for p in MOVED.get(op.op_type, ()) for name in (p.name, p.attribute)}
+        for schema in _in_force(versions, first, last):
+            for name, _ in call.attributes:
+                if not (name in schema.attributes or name in schema.inputs or name in moved):
+                    message = f"{op.op_type} has no attribute {name!r} in opset {schema.since}"
+                    yield Objection("warning", message, call)
 
 
-def _in_force(versions: list[OpSchema], first: int | None, last: int | None) -> list[OpSchema]:
+def _in_force(versions: list[OpSchema], first: int, last: int | None) -> list[OpSchema]:
     """Return the versions in force at some opset from *first* to *last*."""
-    begin = FIRST_OPSET if first is None else first
-    older = [schema for schema in versions if schema.since <= begin]
-    newer = [s for s in versions if s.since > begin and (last is None or s.since <= last)]
+    older = [schema for schema in versions if schema.since <= first]
+    newer = [s for s in versions if s.since > first and (last is None or s.since <= last)]
     return older[-1:] + newer
 
 
-def _unknown_attributes(
-    rule: Rule, call: CallPattern, op: OpName, schema: OpSchema
-) -> Iterator[Problem]:
-    moved = {name for p in MOVED.get(op.op_type, ()) for name in (p.name, p.attribute)}
-    for name, _ in call.attributes:
-        if name not in schema.attributes and name not in schema.inputs and name not in moved:
-            message = f"{op.op_type} has no attribute {name!r} in opset {schema.since}"
-            yield Problem("warning", rule.qualified_name, rule.place(call), message)
-
-
-def _two_nodes_at_once(rule: Rule) -> Iterator[Problem]:
+def _two_nodes_at_once(rule: Rule) -> Iterator[Objection]:
     for part in visible_parts(rule.pattern):
         if isinstance(part, AndPattern):
             sides = (part.left, part.right)
             if all(isinstance(side, CallPattern) for side in sides) and part.left is not part.right:
                 message = "both sides of & are nodes of their own, so no value is both"
-                yield Problem("error", rule.qualified_name, rule.place(part), message)
+                yield Objection("error", message, part)
 
 
-def _unused_names(rule: Rule) -> Iterator[Problem]:
-    """Report captured names that a rewrite neither uses nor compares."""
-    if not isinstance(rule, RewriteRule) or rule.text is None:
+def _unused_names(rule: Rule) -> Iterator[Objection]:
+    """Report names that a rewrite binds and never uses."""
+    if not isinstance(rule, RewriteRule) or rule.text is None or rule.check is not None:
         return
     used = set(rule.text.used).union(*(condition.names for condition in rule.where))
-    uses: dict[str, int] = {}
-    for part in all_parts(rule.pattern):
-        for inner in part.parts:
-            uses[inner.name] = uses.get(inner.name, 0) + 1
+    uses = Counter(inner.name for part in all_parts(rule.pattern) for inner in part.parts)
     for name in sorted(bound_names(rule.pattern) - used):
         leaf = next((p for p in visible_parts(rule.pattern) if p.name == name), None)
-        if leaf is not None and not leaf.parts and uses.get(name, 0) < 2 and rule.check is None:  # noqa: PLR2004  # one use
+        if leaf is not None and not leaf.parts and uses[name] <= 1:
             message = f"{name!r} is bound and not used; write _ if it does not matter"
-            yield Problem("warning", rule.qualified_name, rule.place(leaf), message)
+            yield Objection("warning", message, leaf)
 
 
-def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Problem]:
+def _new_nodes(rule: RewriteRule, schemas: SchemaLibrary) -> Iterator[Objection]:
     """Compare the nodes of a replacement with every opset that the rule claims."""
-    first, last = rule.opsets
+    first, last = rule.opsets[0] or FIRST_OPSET, rule.opsets[1]
     for node in rule.text.calls if rule.text else ():
         versions = list(schemas.versions(node.op_type, node.domain))
         if not versions or node.domain:
             continue
-        begin = FIRST_OPSET if first is None else first
-        if versions[0].since > begin:
-            message = (
-                f"the replacement makes {node.op_type}, which exists from opset "
-                f"{versions[0].since} on: say opsets: [{versions[0].since}]"
-            )
-            yield Problem("error", rule.qualified_name, rule.origin, message)
+        since = versions[0].since
+        if since > first:
+            message = f"makes {node.op_type}, which exists from opset {since} on"
+            yield Objection("error", f"the replacement {message}: say opsets: [{since}]")
             continue
         for schema in _in_force(versions, first, last):
-            yield from _misfits(rule, node, schema)
+            yield from (Objection("error", message) for message in _misfits(node, schema))
 
 
-def _misfits(rule: RewriteRule, node: NodeCall, schema: OpSchema) -> Iterator[Problem]:
-    where = f"in opset {schema.since}"
+def _misfits(node: NodeCall, schema: OpSchema) -> Iterator[str]:
+    where, gives = f"in opset {schema.since}", f"the replacement gives {node.op_type}"
     if not schema.min_inputs <= len(node.args) <= schema.max_inputs:
-        message = f"the replacement gives {node.op_type} {len(node.args)} inputs, wrong {where}"
-        yield Problem("error", rule.qualified_name, rule.origin, message)
+        yield f"{gives} {len(node.args)} inputs, wrong {where}"
     for name in node.attributes:
         if name not in schema.attributes:
-            message = f"the replacement gives {node.op_type} {name!r}, unknown {where}"
-            yield Problem("error", rule.qualified_name, rule.origin, message)
+            yield f"{gives} {name!r}, unknown {where}"
     for name, expression in node.attributes.items():
         kind = schema.attributes.get(name)
-        if kind is not None and not expression.names:
-            yield from _wrong_kind(rule, node, name, expression, kind)
-
-
-def _wrong_kind(
-    rule: RewriteRule, node: NodeCall, name: str, expression: Expression, kind: str
-) -> Iterator[Problem]:
-    try:
-        value = expression.value({})
-    except ValueError as error:
-        message = f"the replacement's {name} of {node.op_type} cannot be computed: {error}"
-        yield Problem("error", rule.qualified_name, rule.origin, message)
-        return
-    if not _is_of(name, value, kind) or (kind == "int" and isinstance(value, str)):
-        message = f"the replacement gives {node.op_type} {name} = {value!r}, which is no {kind}"
-        yield Problem("error", rule.qualified_name, rule.origin, message)
+        if kind is None or expression.names:
+            continue
+        try:
+            value = expression.value({})
+        except ValueError as error:
+            yield f"the replacement's {name} of {node.op_type} cannot be computed: {error}"
+            continue
+        if not _is_of(name, value, kind) or (kind == "int" and isinstance(value, str)):
+            yield f"{gives} {name} = {value!r}, which is no {kind}"

@@ -1,4 +1,4 @@
-"""Files that dpl writes and reads again: plans of a rewrite, and what a reproducer says."""
+"""Files that dpl writes and reads again: plans of rewrites, and descriptions of reproducers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     Where: TypeAlias = tuple[str | int, ...]
 
 
-# Plans: which rules are to be applied where, in order, in a YAML file that can be edited.
+# Plans: the applications of rules, in order, in a YAML file that can be edited.
 #
-# ``dpl rewrite --plan`` writes what it did, ``dpl apply`` does what a plan says.
+# ``dpl rewrite --plan`` writes one, ``dpl apply`` applies it.
 
 
 PLAN_SCHEMA = "dpl.plan/1"
@@ -50,7 +50,7 @@ class PlanEntry(NamedTuple):
         scope: The graph, as :func:`dplcli.ir.model.scope_of` names it.
         output: Name of the first output of the node that the match is rooted in.
         op_type: That node's operator, ``com.microsoft.Gelu`` outside the standard domain.
-        note: What it did when the plan was made, for a reader; "" if that is not known.
+        note: What it did when the plan was made; "" if that is not known.
         line: Its line in the file it was read from; 0 for none.
     """
 
@@ -63,14 +63,14 @@ class PlanEntry(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be done to which model.
+    """The applications of rules to one model.
 
     Attributes:
         model: The model's file name.
         sha256: The hash of that file.
         catalogues: The catalogues that have the rules: their names, or paths relative to the plan.
         entries: What to do, in order.
-        opset: The opset that the model is raised to before; None if it stays as it is.
+        opset: The opset that the model is raised to first; None if it is not raised.
         path: The file it was read from.
     """
 
@@ -170,11 +170,11 @@ def read_plan(path: Path) -> Plan:
 
 
 def _read_own_lines(text: str) -> tuple[str, tuple[PlanEntry, ...]]:
-    """Read entries that stand as :func:`write_plan` writes them, which YAML takes long for.
+    """Read entries in the form of :func:`write_plan` without YAML, which is slow.
 
     Returns:
-        What is left for YAML to read, and the entries; all of it and none where one line under
-        ``applications`` is written in another way.
+        The rest of the text for YAML, and the entries. If a line under ``applications`` has
+        another form, the rest is the whole text, and there are no entries.
     """
     head, key, body = text.partition(_APPLICATIONS)
     first = head.count("\n") + 3
@@ -254,7 +254,7 @@ def _entry(entry: PlanEntry) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Write a string as YAML: plain where nobody could read it as something else."""
+    """Write a string as YAML: without quotes only if it cannot be read as something else."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     return f'"{"".join(map(_escaped, text))}"'
@@ -267,12 +267,12 @@ def _escaped(character: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Cut a text for a comment, and keep it in its line."""
+    """Shorten a text to a comment of one line."""
     text = "".join(char if char.isprintable() else "?" for char in text)
     return text if len(text) <= _LONGEST_COMMENT else f"{text[: _LONGEST_COMMENT - 1]}…"
 
 
-# What a folder that shows one fault says of itself, in ``reproducer.json``.
+# Reproducers: ``reproducer.json`` describes a folder that shows one fault.
 #
 # ``dpl bisect -o`` writes it, ``dpl bisect --reproduce`` runs it.
 
@@ -354,7 +354,7 @@ class Reproducer(_StrictAndFrozen):
 
 
 def read_reproducer(folder: Path) -> Reproducer:
-    """Read what a folder is to show.
+    """Read the description of a reproducer.
 
     Raises:
         UsageError: It is no reproducer.

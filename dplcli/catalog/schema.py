@@ -1,4 +1,4 @@
-"""What a catalogue file may hold; the JSON Schema for editors is made from it."""
+"""The contents of a catalogue file. The JSON Schema for editors is made of it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ExampleEntry(_Strict):
 
 
 class _RuleEntry(_Strict):
-    """What rules of both kinds say."""
+    """The keys of rules of both kinds."""
 
     name: Identifier = Field(description="Unique among the rules of its kind.")
     doc: str = Field(default="", description="What it is, for a reader.")
@@ -145,37 +145,29 @@ _REFERENCE_SCHEMA: Json = {"type": "string", "pattern": f"^{_REFERENCE}$"}
 _PART = rf"([A-Za-z_]|{_REFERENCE})([A-Za-z0-9_]|{_REFERENCE})*"
 NameWithReferences = Annotated[str, Field(pattern=rf"^{_PART}$")]
 DottedNameWithReferences = Annotated[str, Field(pattern=rf"^{_PART}(\.{_PART})*$")]
-_SCALAR: Json = {"anyOf": [{"type": "string"}, {"type": "number"}]}
-_VALUES: Json = {
-    "anyOf": [
-        {"type": "array", "items": _SCALAR, "minItems": 1},
-        {
-            "type": "object",
-            "minProperties": 1,
-            "additionalProperties": {"type": "object", "additionalProperties": _SCALAR},
-        },
-    ]
-}
-_SELECTION: Json = {
-    "type": "object",
-    "minProperties": 1,
-    "additionalProperties": {"anyOf": [_SCALAR, {"type": "array", "items": _SCALAR}]},
-}
-_COMBINATIONS: Json = {
-    "type": "array",
-    "minItems": 1,
-    "items": {"type": "object", "minProperties": 1, "additionalProperties": _SCALAR},
-}
-_FOR_EACH: Json = {
-    "anyOf": [
-        {"type": "object", "minProperties": 1, "additionalProperties": _VALUES},
-        _COMBINATIONS,
-    ]
-}
-_EXCEPT: Json = {"anyOf": [_SELECTION, {"type": "array", "items": _SELECTION}]}
+
+
+def _any_of(*schemas: Json) -> Json:
+    return {"anyOf": list(schemas)}
+
+
+def _list_of(schema: Json, least: int = 1) -> Json:
+    return {"type": "array", "items": schema} | ({"minItems": least} if least else {})
+
+
+def _mapping_to(schema: Json, least: int = 1) -> Json:
+    found = {"type": "object", "additionalProperties": schema}
+    return found | ({"minProperties": least} if least else {})
+
+
+_SCALAR = _any_of({"type": "string"}, {"type": "number"})
+_VALUES = _any_of(_list_of(_SCALAR), _mapping_to(_mapping_to(_SCALAR, least=0)))
+_SELECTION = _mapping_to(_any_of(_SCALAR, _list_of(_SCALAR, least=0)))
+_FOR_EACH = _any_of(_mapping_to(_VALUES), _list_of(_mapping_to(_SCALAR)))
+_EXCEPT = _any_of(_SELECTION, _list_of(_SELECTION, least=0))
 
 ForEach = Annotated[object, WithJsonSchema(_FOR_EACH)]
-"""Checked where it is written out, which can say more of what is wrong."""
+"""It is checked when it is written out, where messages can say more."""
 
 
 def _unless_reference(value: object, check: ValidatorFunctionWrapHandler) -> object:
@@ -186,17 +178,16 @@ def _unless_reference(value: object, check: ValidatorFunctionWrapHandler) -> obj
 
 
 def _or_reference(schema: Json) -> tuple[WrapValidator, WithJsonSchema]:
-    """Let a reference stand where *schema* holds; what takes its place is checked later."""
-    ways = {"anyOf": [schema, _REFERENCE_SCHEMA]}
-    return WrapValidator(_unless_reference), WithJsonSchema(ways)
+    """Allow a reference in the place of *schema*; its value is checked later."""
+    return WrapValidator(_unless_reference), WithJsonSchema(_any_of(schema, _REFERENCE_SCHEMA))
 
 
 def _one_of(words: object) -> tuple[WrapValidator, WithJsonSchema]:
     return _or_reference({"type": "string", "enum": list(get_args(words))})
 
 
-_OPSET_ITEM: Json = {"anyOf": [{"type": "integer", "minimum": 1}, _REFERENCE_SCHEMA]}
-_OPSETS_SCHEMA: Json = {"type": "array", "items": _OPSET_ITEM, "minItems": 1, "maxItems": 2}
+_OPSET_ITEM = _any_of({"type": "integer", "minimum": 1}, _REFERENCE_SCHEMA)
+_OPSETS_SCHEMA = {**_list_of(_OPSET_ITEM), "maxItems": 2}
 
 
 class ExampleItem(ExampleEntry):
@@ -207,8 +198,8 @@ class ExampleItem(ExampleEntry):
     )
 
 
-class _Item(_RuleEntry):
-    """What entries of both kinds say before their references are replaced."""
+class _Item(_Strict):
+    """The keys that differ before references are replaced."""
 
     name: NameWithReferences = Field(description="Unique among the rules of its kind.")
     for_each: ForEach = Field(
@@ -222,10 +213,10 @@ class _Item(_RuleEntry):
     opsets: Annotated[
         Opsets | None, WrapValidator(_unless_reference), WithJsonSchema(_OPSETS_SCHEMA)
     ] = Field(default=None, description="First and, if there is one, last opset it holds for.")
-    examples: list[ExampleItem] = Field(default=[], description="Run by `dpl patterns test`.")  # type: ignore[assignment]  # never written to
+    examples: list[ExampleItem] = Field(default=[], description="Run by `dpl patterns test`.")
 
 
-class PatternItem(_Item, PatternEntry):
+class PatternItem(_Item, PatternEntry):  # type: ignore[misc]  # never written to
     """One item of ``patterns``: a kind of subgraph to outline as a function."""
 
     name: DottedNameWithReferences = Field(
@@ -243,13 +234,8 @@ class PatternItem(_Item, PatternEntry):
     )
 
 
-class RewriteItem(_Item, RewriteEntry):
+class RewriteItem(_Item, RewriteEntry):  # type: ignore[misc]  # never written to
     """One item of ``rewrites``: a kind of subgraph to replace."""
-
-    pattern: str = Field(
-        default="op()(...)",
-        description="What to find, in the pattern language; may be missing with some functions.",
-    )
 
 
 class FragmentEntry(_Strict):
@@ -285,7 +271,7 @@ class CatalogFile(_Strict):
 
 
 class ExampleOf(ExampleEntry):
-    """One item of a file of examples: it says which rule it is about."""
+    """One item of a file of examples, which names its rule."""
 
     rule: DottedNameWithReferences = Field(description="Name of a rule of the catalogue.")
     for_each: ForEach = Field(default=None, description="As in catalogues.")

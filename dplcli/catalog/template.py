@@ -1,12 +1,13 @@
-"""From the entries of a catalogue file to one entry for each rule.
+"""Templates: entries of a catalogue file that stand for several rules.
 
-``for_each`` says for which values an entry is written out, ``${name}`` is replaced by values and by
-fragments, and every letter knows where in the file it was written.
+``for_each`` lists the values for which an entry is written out. ``${name}`` is replaced by a
+value or by a fragment. Of every letter it is known where in the file it was written.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     Where: TypeAlias = tuple[str | int, ...]
 
 
-# Texts of a catalogue that ``${name}`` was replaced in, and where each letter was written.
+# Texts with replaced references, and where each letter was written.
 
 
 REFERENCE = re.compile(r"\$\$\{|\$\{([^{}\n]*)(\}?)")
@@ -39,8 +40,8 @@ class ScalarText(NamedTuple):
     Attributes:
         text: What it says.
         source: The file.
-        where: Its place in the file's data.
-        is_key: Whether it is the key there, not the value.
+        where: The keys and indexes that lead to it in the file's data.
+        is_key: Whether it is the key, not the value.
     """
 
     text: str
@@ -49,7 +50,7 @@ class ScalarText(NamedTuple):
     is_key: bool = False
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Return the 0-based line and column, in the file, of a letter of the text."""
+        """Return the 0-based line and column of a letter of the text in the file."""
         if self.is_key:
             return self.source.position(self.where)
         line = self.text.count("\n", 0, offset)
@@ -61,7 +62,7 @@ class ScalarText(NamedTuple):
         return self.source.error_at(message, *self.position(offset), hint)
 
     def references(self, *, skip_comments: bool = False) -> Iterator[re.Match[str]]:
-        """Yield each ``${name}`` and ``$${``, in order; perhaps not those in ``#`` comments."""
+        """Yield each ``${name}`` and ``$${``, in order; *skip_comments* ignores ``#`` comments."""
         comments = _comments(self.text) if skip_comments and "#" in self.text else []
         for found in REFERENCE.finditer(self.text):
             if not any(start <= found.start() < end for start, end in comments):
@@ -73,9 +74,9 @@ class TextPiece(NamedTuple):
 
     Attributes:
         text: The part.
-        written: The scalar it is from.
+        written: The scalar that it comes from.
         offset: Where in that scalar it begins.
-        is_verbatim: Whether it stands there letter for letter.
+        is_verbatim: Whether the scalar has exactly these letters.
     """
 
     text: str
@@ -85,7 +86,7 @@ class TextPiece(NamedTuple):
 
 
 class Expanded(NamedTuple):
-    """A text in which all references were replaced.
+    """A text without references: all were replaced.
 
     Attributes:
         pieces: Its parts, in order.
@@ -101,7 +102,7 @@ class Expanded(NamedTuple):
         return "".join(piece.text for piece in self.pieces)
 
     def position(self, line: int, column: int) -> tuple[YamlSource, int, int]:
-        """Return file, 0-based line and column of a place: a 1-based line and a column."""
+        """Return the file and the 0-based line and column in it for a 1-based line and a column."""
         lines = self.text.split("\n")
         line = min(line, len(lines))
         column = min(column, len(lines[line - 1]))
@@ -140,7 +141,7 @@ def split(pieces: Sequence[TextPiece], offset: int) -> tuple[list[TextPiece], li
 
 
 def open_statement(text: str) -> int:
-    """Return where the line begins that the end of a pattern's text belongs to, brackets closed."""
+    """Return where the statement at the end of a pattern's text begins; brackets join lines."""
     start, depth = 0, 0
     for token in _TOKEN.finditer(text):
         depth += {_OPENING: 1, _CLOSING: -1}.get(token.lastindex or 0, 0)
@@ -150,7 +151,7 @@ def open_statement(text: str) -> int:
 
 
 def last_statement(text: str) -> tuple[int, int]:
-    """Return where the last statement of a pattern's text begins and ends; the same for none."""
+    """Return where the last statement of a pattern's text begins and ends; the same if none."""
     start, end, depth, is_open = 0, 0, 0, False
     for token in _TOKEN.finditer(text):
         kind = token.lastindex
@@ -167,7 +168,7 @@ def _comments(text: str) -> list[tuple[int, int]]:
     return [token.span() for token in _TOKEN.finditer(text) if token.lastindex == _COMMENT]
 
 
-# Replace ``${name}`` in the texts of one rule: by variables of its ``for_each``, by fragments.
+# Replacing ``${name}`` in the texts of one rule, by values of variables or by fragments.
 
 
 _LONGEST = 100_000
@@ -180,7 +181,7 @@ class Fragment(NamedTuple):
     """A part of patterns that several rules share.
 
     Attributes:
-        name: What ``${name}`` stands for it.
+        name: Its name, as in ``${name}``.
         pattern: Lines ``name = expression``, and an expression.
         where: Conditions of every rule that uses it.
     """
@@ -202,52 +203,40 @@ class VariableValue(NamedTuple):
     fields: Mapping[str, ScalarText]
 
 
+@dataclass
 class Expander:
     """Replaces references, for one combination of values.
 
-    Args:
+    Attributes:
         choices: The value of each variable.
         fragments: The fragments that can be seen.
         used: The variables in use; more are added.
+        conditions: The conditions of the fragments in use.
     """
 
-    def __init__(
-        self,
-        choices: Mapping[str, VariableValue],
-        fragments: Mapping[str, Fragment],
-        used: set[str],
-    ) -> None:
-        self.choices = choices
-        self.fragments = fragments
-        self.used = used
-        self.conditions: list[ScalarText] = []
-        self._inside: list[str] = []
-        self._placed: set[str] = set()
-        self._length = 0
+    choices: Mapping[str, VariableValue]
+    fragments: Mapping[str, Fragment]
+    used: set[str]
+    conditions: list[ScalarText] = field(default_factory=list)
+    _inside: list[str] = field(default_factory=list)
+    _placed: set[str] = field(default_factory=set)
+    _length: int = 0
 
-    def text(self, written: ScalarText) -> Expanded:
-        """Replace the references in a text that is no pattern.
+    def text(self, written: ScalarText, *, in_pattern: bool = False) -> Expanded:
+        """Replace the references in a text; only a pattern may refer to fragments.
+
+        The expression of a fragment replaces the reference, in brackets. Its other lines go before
+        that line, once for each rule. Its conditions go to :attr:`conditions`.
 
         Raises:
-            CatalogError: A reference means nothing, or is to a fragment.
+            CatalogError: Nothing has the name, or it is a fragment's and the text is no pattern.
         """
-        return Expanded(self._pieces(written, in_pattern=False), written)
-
-    def pattern(self, written: ScalarText) -> Expanded:
-        """Replace the references in a pattern, fragments among them.
-
-        A fragment's expression comes in brackets into the place of the reference, its other lines
-        before that line, once for each rule; its conditions go to :attr:`conditions`.
-
-        Raises:
-            CatalogError: A reference means nothing.
-        """
-        return Expanded(self._pieces(written, in_pattern=True), written)
+        return Expanded(self._pieces(written, in_pattern=in_pattern), written)
 
     def _pieces(
         self, written: ScalarText, *, in_pattern: bool, before: Sequence[TextPiece] = ()
     ) -> list[TextPiece]:
-        """Return the pieces of *before* and those of *written*."""
+        """Return the pieces of *before*, then those of *written*."""
         pieces = list(before)
         at = 0
         for found in written.references(skip_comments=in_pattern):
@@ -278,7 +267,7 @@ class Expander:
         *,
         in_pattern: bool,
     ) -> list[TextPiece]:
-        """Put what a reference stands for behind *before*."""
+        """Return *before* and the text that a reference stands for."""
         name = found[1].strip()
         if not found[2] or not _NAME.fullmatch(name):
             message = f"{found[0]!r} is not a name in ${{…}}"
@@ -300,7 +289,7 @@ class Expander:
 
     def _value(self, name: str, written: ScalarText, offset: int) -> ScalarText:
         """Look a variable or one of its fields up."""
-        variable, _, field = name.partition(".")
+        variable, _, part = name.partition(".")
         choice = self.choices.get(variable)
         if choice is None:
             known = [*self.choices, *self.fragments]
@@ -308,12 +297,12 @@ class Expander:
             message = f"there is no variable or fragment {variable!r}"
             raise written.error(message, offset, hint or f"there are: {', '.join(known)}")
         self.used.add(variable)
-        if not field:
+        if not part:
             return choice.value
-        if field not in choice.fields:
-            hint = did_you_mean(field, choice.fields)
-            raise written.error(f"the variable {variable!r} has no {field!r}", offset, hint)
-        return choice.fields[field]
+        if part not in choice.fields:
+            hint = did_you_mean(part, choice.fields)
+            raise written.error(f"the variable {variable!r} has no {part!r}", offset, hint)
+        return choice.fields[part]
 
     def _fragment(self, before: list[TextPiece], fragment: Fragment) -> list[TextPiece]:
         pieces = self._pieces(fragment.pattern, in_pattern=True)
@@ -326,9 +315,8 @@ class Expander:
             raise Expanded(pieces, fragment.pattern).error(message, start)
         rest, _ = split(pieces, end)
         lines, expression = split(rest, start)
-        opening, closing = (
-            TextPiece(bracket, fragment.pattern, is_verbatim=False) for bracket in ("(", ")")
-        )
+        opening = TextPiece("(", fragment.pattern, is_verbatim=False)
+        closing = opening._replace(text=")")
         if fragment.name not in self._placed:
             self._placed.add(fragment.name)
             self.conditions += [item for item in fragment.where if item not in self.conditions]
@@ -337,19 +325,16 @@ class Expander:
 
 
 def _with_lines(before: Sequence[TextPiece], lines: Sequence[TextPiece]) -> list[TextPiece]:
-    """Put whole *lines* before the line that *before* ends in."""
+    """Insert whole *lines* before the statement at the end of *before*."""
     if not lines:
         return list(before)
     text = "".join(piece.text for piece in before)
     done, begun = split(before, open_statement(text))
-    is_whole = lines[-1].text.endswith("\n")
-    end: Iterable[TextPiece] = (
-        () if is_whole else (lines[-1]._replace(text="\n", is_verbatim=False),)
-    )
-    return [*done, *lines, *end, *begun]
+    end = lines[-1]._replace(text="\n", is_verbatim=False)
+    return [*done, *lines, *([] if lines[-1].text.endswith("\n") else [end]), *begun]
 
 
-# ``for_each``: the combinations of values that one entry of a catalogue is written out for.
+# ``for_each``: the combinations of values for which an entry is written out.
 
 
 FOR_EACH, EXCEPT, WHEN = "for_each", "except", "when"
@@ -359,12 +344,12 @@ _KINDS = "a list of values, or a mapping from values to their fields"
 
 
 def is_name(text: object) -> bool:
-    """Tell whether something can name a variable, a field or a fragment."""
+    """Tell whether *text* can name a variable, a field or a fragment."""
     return isinstance(text, str) and text.isascii() and text.isidentifier()
 
 
 def shown(values: Mapping[str, str]) -> str:
-    """Name a combination, for a reader: ``root=conv2d, elt=relu``."""
+    """Write a combination: ``root=conv2d, elt=relu``."""
     return ", ".join(f"{name}={shorten(value)}" for name, value in values.items())
 
 
@@ -380,10 +365,10 @@ def value_of(combination: Combination) -> dict[str, str]:
 
 
 def combinations(source: YamlSource, at: Where, entry: Mapping[str, Any]) -> list[Combination]:
-    """Return what an entry is written out for, in order.
+    """Return the combinations of values for which an entry is written out, in order.
 
-    Variables in a mapping are combined each with each, the last one changing fastest; a list holds
-    the combinations themselves. Those that ``except`` names are left out.
+    A mapping gives all combinations of its variables; the last variable changes fastest. A list
+    holds the combinations themselves. Combinations that ``except`` names are left out.
 
     Args:
         source: The file.
@@ -391,7 +376,7 @@ def combinations(source: YamlSource, at: Where, entry: Mapping[str, Any]) -> lis
         entry: What the entry says.
 
     Raises:
-        CatalogError: ``for_each`` or ``except`` makes no sense.
+        CatalogError: ``for_each`` or ``except`` is invalid.
     """
     if FOR_EACH not in entry:
         if EXCEPT in entry:
@@ -412,7 +397,7 @@ def combinations(source: YamlSource, at: Where, entry: Mapping[str, Any]) -> lis
 
 
 class Selector:
-    """Tells which combinations have certain values: ``{root: conv2d, elt: [relu, tanh]}``.
+    """Selects combinations by their values: ``{root: conv2d, elt: [relu, tanh]}``.
 
     Raises:
         CatalogError: There is no such variable, or it has no such value.
@@ -451,27 +436,24 @@ def _listed(values: object) -> list[object]:
     return values if isinstance(values, list) else [values]
 
 
-class _Reader:
+class _Reader(NamedTuple):
     """Reads what stands under ``for_each``."""
 
-    def __init__(self, source: YamlSource, where: Where) -> None:
-        self.source = source
-        self.where = where
+    source: YamlSource
+    where: Where
 
     def read(self, data: object) -> list[Combination]:
         if isinstance(data, list) and data:
             return self._listed(data)
         if not isinstance(data, dict) or not data:
-            message = "for_each: expected a mapping from variables to values"
-            raise self.source.error(message, self.where)
+            raise self._wrong("for_each: expected a mapping from variables to values", ())
         every: dict[str, list[VariableValue]] = {}
         count = 1
         for name, values in data.items():
             every[self._name(name, (name,))] = choices = list(self._choices(name, values))
             count *= len(choices)
             if count > _MOST:
-                message = f"for_each: more than {_MOST:,} combinations"
-                raise self.source.error(message, self.where)
+                raise self._wrong(f"for_each: more than {_MOST:,} combinations", ())
         chosen = product(*every.values())
         return [dict(zip(every, choices, strict=True)) for choices in chosen]
 
@@ -481,18 +463,13 @@ class _Reader:
         for number, item in enumerate(items):
             if not isinstance(item, dict) or not item:
                 message = "for_each: expected a mapping from variables to their value"
-                raise self.source.error(message, (*self.where, number))
-            combination = {
-                self._name(name, (number, name)): VariableValue(
-                    self._scalar(value, (number, name)), {}
-                )
-                for name, value in item.items()
-            }
-            if found and combination.keys() != found[0].keys():
-                odd = min(combination.keys() ^ found[0].keys())
+                raise self._wrong(message, (number,))
+            texts = self._scalars(item, (number,))
+            if found and texts.keys() != found[0].keys():
+                odd = min(texts.keys() ^ found[0].keys())
                 message = f"for_each: only some of the combinations have {odd!r}"
-                raise self.source.error(message, (*self.where, number))
-            found.append(combination)
+                raise self._wrong(message, (number,))
+            found.append({name: VariableValue(text, {}) for name, text in texts.items()})
         return found
 
     def _choices(self, name: str, values: object) -> Iterator[VariableValue]:
@@ -524,15 +501,13 @@ class _Reader:
                 odd = min(map(str, first.keys() ^ fields.keys()))
                 message = f"for_each: only some of the values of {name!r} have {odd!r}"
                 raise self._wrong(message, (name, value))
-            yield VariableValue(
-                key,
-                {
-                    self._name(field, (name, value, field)): self._scalar(
-                        item, (name, value, field)
-                    )
-                    for field, item in fields.items()
-                },
-            )
+            yield VariableValue(key, self._scalars(fields, (name, value)))
+
+    def _scalars(self, data: Mapping[Any, Any], below: Where) -> dict[str, ScalarText]:
+        return {
+            self._name(name, (*below, name)): self._scalar(value, (*below, name))
+            for name, value in data.items()
+        }
 
     def _name(self, name: object, below: Where) -> str:
         if not is_name(name):
@@ -548,21 +523,21 @@ class _Reader:
         return self.source.error(message, (*self.where, *below))
 
 
-# The entries of a catalogue file, written out: one for each rule.
+# Writing the entries of a catalogue file out, one for each rule.
 
 
 _OWN_KEYS = frozenset({FOR_EACH, EXCEPT})
 
 
 class RuleEntry(NamedTuple):
-    """What one rule's entry says, all references replaced, and where it says so.
+    """The entry of one rule, with all references replaced, and where its texts were written.
 
     Attributes:
         source: The file.
         at: Where in it the entry stands.
         data: What it says.
-        values: The value of each variable that it was written out for.
-        texts: By place in *data*, the texts that references were replaced in.
+        values: The value of each variable.
+        texts: The texts with replaced references, by their keys in *data*.
     """
 
     source: YamlSource
@@ -573,12 +548,12 @@ class RuleEntry(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name, and what it was written out for."""
+        """The rule's name and the values of its variables."""
         return f"rule {self.data['name']!r}" + (f" ({shown(self.values)})" if self.values else "")
 
     @property
     def origin(self) -> str:
-        """File and line of its name."""
+        """The file and line of the rule's name."""
         return self.line(("name",))
 
     def line(self, where: Where) -> str:
@@ -595,12 +570,12 @@ class RuleEntry(NamedTuple):
         return text.base.source.error(message, text.base.where, hint)
 
     def error_in_text(self, error: PatternSyntaxError, where: Where) -> CatalogError:
-        """Point into the text at *where*, for what is wrong inside it."""
+        """Point at a mistake inside the text at *where*."""
         source, line, column = self._position(error.line, error.column, where)
         return source.error_at(f"{self.label}: {error.message}", line, column, error.hint)
 
     def place_in_text(self, line: int, column: int, where: Where) -> str:
-        """Name a place inside the text at *where*: ``rules.yaml:12:9``."""
+        """Return the position of a letter of the text at *where*: ``rules.yaml:12:9``."""
         source, found_line, found_column = self._position(line, column, where)
         return f"{source.label}:{found_line + 1}:{found_column + 1}"
 
@@ -619,11 +594,11 @@ def written_out(
     Args:
         source: The file.
         at: Where in it the item stands.
-        data: What it says; the keys were checked.
+        data: The item; its keys were checked.
         fragments: The fragments that can be seen.
 
     Raises:
-        CatalogError: A reference means nothing, a variable is not used.
+        CatalogError: A reference is wrong, or a variable is not used.
     """
     if not _is_template(data):
         yield RuleEntry(source, at, data, {}, {})
@@ -644,7 +619,7 @@ def written_out(
 
 
 def labelled(error: CatalogError, values: Mapping[str, str]) -> CatalogError:
-    """Say which combination an error is about, if there are several."""
+    """Add the values of its combination to an error, if it has variables."""
     if not values:
         return error
     first, *rest = error.message.split("\n")
@@ -666,7 +641,7 @@ def _has_reference(data: object) -> bool:
 
 
 def _check_used(source: YamlSource, at: Where, combination: Combination, used: set[str]) -> None:
-    """Refuse variables without use; fields may be for other entries that share the table."""
+    """Refuse unused variables. Fields may be unused: other entries may share the table."""
     for name in combination:
         if name not in used:
             raise source.error(f"the variable {name!r} is not used", (*at, FOR_EACH, name))
@@ -687,7 +662,7 @@ def _check_distinct(entries: Sequence[RuleEntry]) -> None:
 def _selectors(
     source: YamlSource, at: Where, data: Mapping[str, Any], every: Sequence[Combination]
 ) -> dict[int, Selector]:
-    """Return, by number, what examples are not for all combinations."""
+    """Return the selectors of examples that are not for all combinations, by number."""
     found: dict[int, Selector] = {}
     for number, example in enumerate(data.get("examples", ())):
         if WHEN in example:
@@ -698,17 +673,15 @@ def _selectors(
     return found
 
 
+@dataclass
 class _Maker:
     """Writes an item out for one combination."""
 
-    def __init__(
-        self, source: YamlSource, at: Where, expander: Expander, selectors: Mapping[int, Selector]
-    ) -> None:
-        self.source = source
-        self.at = at
-        self.expander = expander
-        self.selectors = selectors
-        self.texts: dict[Where, Expanded] = {}
+    source: YamlSource
+    at: Where
+    expander: Expander
+    selectors: Mapping[int, Selector]
+    texts: dict[Where, Expanded] = field(default_factory=dict)
 
     def entry(self, data: Mapping[str, Any], combination: Combination) -> RuleEntry:
         values = value_of(combination)
@@ -726,7 +699,7 @@ class _Maker:
         return RuleEntry(self.source, self.at, made, values, self.texts)
 
     def _copy(self, data: object, origin: Where, place: Where) -> Any:  # noqa: ANN401  # YAML
-        """Replace the references below the item at *origin*, which comes to stand at *place*."""
+        """Copy an item from *origin* to *place*, with its references replaced."""
         if isinstance(data, dict):
             return {k: self._copy(v, (*origin, k), (*place, k)) for k, v in data.items()}
         if isinstance(data, list):
@@ -737,8 +710,8 @@ class _Maker:
         if not isinstance(data, str):
             return data
         written = ScalarText(data, self.source, origin)
-        make = self.expander.pattern if place == ("pattern",) else self.expander.text
-        text = self.texts[place] = make(written)
+        text = self.expander.text(written, in_pattern=place == ("pattern",))
+        self.texts[place] = text
         if place[0] == "opsets" and text.text.isdecimal():
             return int(text.text)
         return text.text
@@ -747,16 +720,15 @@ class _Maker:
         """Copy the examples that are for *combination*."""
         kept: list[Any] = []
         for number, example in enumerate(examples):
-            origin = (*self.at, "examples", number)
             when = self.selectors.get(number)
-            if when is not None and not when(combination):
-                continue
-            rest = {key: item for key, item in example.items() if key != WHEN}
-            kept.append(self._copy(rest, origin, ("examples", len(kept))))
+            if when is None or when(combination):
+                rest = {key: item for key, item in example.items() if key != WHEN}
+                origin = (*self.at, "examples", number)
+                kept.append(self._copy(rest, origin, ("examples", len(kept))))
         return kept
 
     def _complete_conditions(self, made: dict[str, Any]) -> None:
-        """Leave empty conditions out, and add those of the fragments in use."""
+        """Drop empty conditions, and add those of the fragments in use."""
         own = [self.texts.pop(("where", n)) for n in range(len(made.get("where", ())))]
         texts = [*own, *map(self.expander.text, self.expander.conditions)]
         kept = [text for text in texts if text.text.strip()]

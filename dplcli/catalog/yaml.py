@@ -1,9 +1,10 @@
-"""YAML files with the places of their parts, and messages that point into them."""
+"""YAML files whose parts have positions, and messages that point at them."""
 
 from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     Where: TypeAlias = tuple[str | int, ...]
 
 
-# Where a character of a YAML scalar's text stands in the file.
+# Finding a character of a scalar's text in the file.
 #
-# YAML folds lines, drops indentation and resolves escapes; so the text is laid beside the file and
-# both are read in step.
+# YAML folds lines, drops indentation and resolves escapes. So the text and the file are read in
+# step.
 
 
 _BLANKS = frozenset(" \t\n\r")
@@ -39,12 +40,12 @@ _ESCAPE_LENGTHS = {"x": 4, "u": 6, "U": 10}
 
 
 def place_in_scalar(lines: Sequence[str], start: Position, text: str, place: Position) -> Position:
-    """Return the 0-based line and column, in the file, of a place in a scalar's text.
+    """Return the 0-based line and column in the file of a position in a scalar's text.
 
     Args:
         lines: The file's lines.
-        start: 0-based line and column of the scalar's value, anchors and tags included.
-        text: What the scalar says.
+        start: 0-based line and column of the scalar's value, at its anchor or tag if it has one.
+        text: The scalar's text.
         place: 1-based line and 0-based column in *text*.
     """
     source = "\n".join(lines)
@@ -63,7 +64,7 @@ def _offset(text: str, place: Position) -> int:
 
 
 def _begin(source: str, origin: int) -> tuple[int, str]:
-    """Step over anchor, tag and the header of a block; return where the text begins, and how."""
+    """Skip anchor, tag and block header; return where the text begins, and its style."""
     at = origin
     while source[at : at + 1] in {"&", "!"}:
         while at < len(source) and source[at] not in _BLANKS:
@@ -77,13 +78,13 @@ def _begin(source: str, origin: int) -> tuple[int, str]:
     return (at + 1, style) if style in {"'", '"'} else (at, "")
 
 
+@dataclass
 class _Aligner:
-    """Walks through the file beside the text."""
+    """Walks through the file in step with the text."""
 
-    def __init__(self, source: str, begin: int, style: str) -> None:
-        self.source = source
-        self.at = begin
-        self.style = style
+    source: str
+    at: int
+    style: str
 
     def find(self, text: str, wanted: int) -> int:
         """Return where in the file character *wanted* of *text* stands."""
@@ -124,7 +125,7 @@ class _Aligner:
         return self.source[self.at + 1 : self.at + 2]
 
 
-# A YAML file with the places of its parts, and messages that point into it.
+# A YAML file whose parts have positions, and messages that point at them.
 
 
 _MOST_ITEMS = 100_000
@@ -139,7 +140,7 @@ _TAGS: dict[type, frozenset[str]] = {
     SequenceStartEvent: frozenset({"seq"}),
     MappingStartEvent: frozenset({"map"}),
 }
-"""Which tags change nothing, by what they stand at."""
+"""The tags that change nothing, by the kind of item."""
 
 
 class YamlSource:
@@ -147,9 +148,9 @@ class YamlSource:
 
     Args:
         path: The file.
-        kind: What it should be.
+        kind: What the file should be, for messages.
         first_line: How such a file begins.
-        text: What is in it, if that is at hand.
+        text: The text of the file; None to read it.
 
     Raises:
         CatalogError: It cannot be read, or is not YAML with a mapping at the top.
@@ -189,10 +190,10 @@ class YamlSource:
             raise CatalogError(f"{self.label}: not valid YAML: {reason}") from error
 
     def _refuse_tags(self) -> None:
-        """Refuse tags that ask for more than text, numbers, lists and mappings.
+        """Refuse tags for anything but text, numbers, lists and mappings.
 
         Raises:
-            CatalogError: There is one; points at it.
+            CatalogError: There is such a tag.
         """
         if _MAY_HAVE_TAGS.search(self.text) is None:
             return
@@ -214,7 +215,7 @@ class YamlSource:
         """Return the data in Python's own types.
 
         Raises:
-            CatalogError: Aliases make it endless, or as good as endless.
+            CatalogError: Aliases make it endless, or nearly endless.
         """
         return _Plain(self.label, max(_MOST_ITEMS, len(self.text))).of(self.data)
 
@@ -227,7 +228,7 @@ class YamlSource:
         return self.error_at(message, *self.position(where), hint)
 
     def position_in_text(self, of_line: int, of_column: int, where: KeyPath) -> tuple[int, int]:
-        """Return the 0-based line and column of a place inside a scalar of this file.
+        """Return the 0-based line and column of a position inside a scalar of this file.
 
         Args:
             of_line: 1-based line inside the scalar.
@@ -244,7 +245,7 @@ class YamlSource:
     def position(self, where: KeyPath, *, value: bool = False) -> tuple[int, int]:
         """Return the 0-based line and column of the item at *where*.
 
-        If it does not exist, of the nearest thing round it that does.
+        If there is no such item, return the position of the nearest item around it.
         """
         data: Any = self.data
         line, column = 0, 0
@@ -289,8 +290,8 @@ def read_utf8(path: Path) -> str:
 def _parse(text: str) -> object:
     """Read YAML with the places of its parts.
 
-    It takes long, and a run reads a catalogue more than once: to look for its target, say, and
-    again for each trial of a bisection. Nobody may edit the result.
+    Parsing is slow, and a run reads a catalogue more than once: to find its target, and for each
+    trial of a bisection. The result must not be edited.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an anchor defined twice is no fault
@@ -304,7 +305,7 @@ def _holds(data: Any, key: str | int) -> bool:  # noqa: ANN401  # YAML holds any
 
 
 def _mark(data: Any, key: str | int, *, value: bool) -> tuple[int, int]:  # noqa: ANN401  # YAML
-    """Return the 0-based line and column of an item, as the YAML reader noted them."""
+    """Return the 0-based line and column of an item, as the parser noted them."""
     position = data.lc
     try:
         if not isinstance(data, dict):
@@ -316,14 +317,14 @@ def _mark(data: Any, key: str | int, *, value: bool) -> tuple[int, int]:  # noqa
     return line, column
 
 
+@dataclass
 class _Plain:
-    """Copies data out of the types that carry positions, which strict validation refuses."""
+    """Copies data to plain types: strict validation refuses the types that carry positions."""
 
-    def __init__(self, label: str, most: int) -> None:
-        self.label = label
-        self.most = most
-        self.items = 0
-        self.open: set[int] = set()
+    label: str
+    most: int
+    items: int = 0
+    open: set[int] = field(default_factory=set)
 
     def of(self, data: Any) -> Any:  # noqa: ANN401  # YAML holds anything
         self.items += 1
@@ -331,26 +332,23 @@ class _Plain:
             raise CatalogError(f"{self.label}: aliases repeat without end")
         if isinstance(data, (dict, list)):
             self.open.add(id(data))
-            copy = self._copy(data)
+            if isinstance(data, dict):
+                copy: Any = {self.of(key): self.of(item) for key, item in data.items()}
+            else:
+                copy = [self.of(item) for item in data]
             self.open.discard(id(data))
             return copy
-        if isinstance(data, bool):
-            return bool(data)
         if isinstance(data, TaggedScalar) and str(data.tag).endswith(_STRING_TAG):
             return str(data.value)
-        return next((kind(data) for kind in (str, int, float) if isinstance(data, kind)), data)
-
-    def _copy(self, data: Any) -> Any:  # noqa: ANN401  # YAML holds anything
-        if isinstance(data, dict):
-            return {self.of(key): self.of(item) for key, item in data.items()}
-        return [self.of(item) for item in data]
+        kinds = (bool, str, int, float)  # a bool is an int, too
+        return next((kind(data) for kind in kinds if isinstance(data, kind)), data)
 
 
-# What pydantic objects to in a file, as one message with a place.
+# The first objection of pydantic, as a message that points into the file.
 
 
 class SourceMap(Protocol):
-    """What knows where the items of some data are written."""
+    """Knows where the items of some data are written."""
 
     def error(self, message: str, where: Where, hint: str | None = None) -> CatalogError:
         """Point at the item at *where*."""
@@ -359,11 +357,11 @@ class SourceMap(Protocol):
 def explain_invalid(
     source: SourceMap, error: ValidationError, keys_at: Callable[[Where], Iterable[str]]
 ) -> CatalogError:
-    """Turn the first thing that pydantic objects to into a message that points into the file.
+    """Turn the first objection of pydantic into a message that points into the file.
 
     Args:
         source: The file, or a part of it.
-        error: All that pydantic objects to.
+        error: The objections of pydantic.
         keys_at: Returns the keys that may stand where an unknown one stands.
     """
     problems: list[Any] = list(error.errors())

@@ -183,6 +183,6 @@ def command(  # noqa: PLR0913  # one parameter per option
                 progress=say,
             )
     document = partition_document(
-        outcome, catalogues=patterns, is_verified=settings.verify, verbose=printing.verbose
+        outcome, catalogs=patterns, is_verified=settings.verify, verbose=printing.verbose
     )
     printing.conclude(document)

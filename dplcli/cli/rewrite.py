@@ -138,7 +138,7 @@ def carry_out(  # noqa: PLR0913  # what the commands hand over
     document = rewrite_document(
         f"dpl {click.get_current_context().info_name}",
         outcome,
-        catalogues=reads,
+        catalogs=reads,
         is_verified=settings.verify,
         verbose=printing.verbose,
     )

@@ -1,16 +1,17 @@
-"""In what two models differ: by structure, inside, or by the rule or partition that did it."""
+"""How two models differ: in structure, in the values inside, or by the rule that did it."""
 
 from __future__ import annotations
 
 import shutil
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 from dplcli.catalog.plan import (
     REPRODUCER_FILE,
+    REPRODUCER_SCHEMA,
     InputItem,
     PlanEntry,
     Reproducer,
@@ -19,18 +20,10 @@ from dplcli.catalog.plan import (
 )
 from dplcli.diff import DEFAULT_IGNORED, FACETS, Differ, Facet
 from dplcli.dpl import PatternRule, RewriteRule
-from dplcli.errors import DplError, InvalidGraphError, UsageError, VerificationError, did_you_mean
+from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean
 from dplcli.files import provisional, put_folder, temporary_folder
 from dplcli.ir.model import scope_of
-from dplcli.ir.traversal import verify_model
-from dplcli.onnx_io import (
-    check_external_data,
-    check_imports,
-    check_model,
-    load_model,
-    paused_gc,
-    staged,
-)
+from dplcli.onnx_io import check_model, load_model, paused_gc, staged
 from dplcli.onnx_io.read import statements_of
 from dplcli.outcomes import (
     BisectOutcome,
@@ -43,12 +36,12 @@ from dplcli.outcomes import (
     Reproduced,
 )
 from dplcli.passes.partition import partition
-from dplcli.passes.rewrite import replay, rewrite
+from dplcli.passes.rewrite import identify, list_nodes, replay, rewrite
 from dplcli.passes.select import in_program_order, select_matches
 from dplcli.pipeline.rewriting import describe_change
 from dplcli.pipeline.rules import RuleSource, files_of, load_any_rules, load_rewrites, load_rules
 from dplcli.pipeline.verifying import verify
-from dplcli.pipeline.writing import check_result, say_nothing
+from dplcli.pipeline.writing import check_result, graph_objection, load_editable, say_nothing
 from dplcli.verify import Settings as VerifySettings
 from dplcli.verify.bisect import minimise
 
@@ -57,46 +50,34 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.rule import Match
     from dplcli.ir import Model
-    from dplcli.outcomes import Verdict
+    from dplcli.passes.rewrite import Application
     from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult
     from dplcli.verify.bisect import CutPair, Cutting, DivergenceSearch, Specimen
-    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.layers import Fed, Layer, Layers
 
     Changes: TypeAlias = "Rewrites | Partitions"
 
 
-# What rules do to a model, as single steps of which some can be left out.
+# The steps that rules take on a model, any of which can be left out.
 
 
 KINDS = ("rewrite", "partition")
 
 
+@dataclass(frozen=True)
 class Rewrites:
     """Rules that replace, applied one after the other as a plan lists them."""
 
-    kind = "rewrite"
-
-    def __init__(self, rules: Sequence[RewriteRule]) -> None:
-        self.rules = rules
+    rules: Sequence[RewriteRule]
+    kind: ClassVar = "rewrite"
 
     def plan(self, model: Model) -> tuple[BisectStep, ...]:
-        """Return the steps that would be done to *model*, which may be edited."""
-        done = rewrite(model, self.rules)
-        return tuple(
-            BisectStep(
-                item.rule,
-                item.scope,
-                item.root.qualified_op,
-                item.root.output,
-                tuple(node.output for node in item.removed) or (item.root.output,),
-                describe_change(item),
-            )
-            for item in done.applications
-        )
+        """Return the steps that the rules take on *model*, which is edited."""
+        return tuple(map(_rewrite_step, rewrite(model, self.rules).applications))
 
     def apply(self, model: Model, steps: Sequence[BisectStep]) -> tuple[BisectStep, ...]:
-        """Do *steps* to *model* and nothing else; return those that fit."""
+        """Apply only *steps* to *model*; return the steps that fit."""
         entries = [PlanEntry(s.rule, s.scope, s.output, s.op_type, s.text) for s in steps]
         done = replay(model, self.rules, entries=entries, skip_missing=True)
         missing = {id(item.entry) for item in done.missing}
@@ -105,21 +86,20 @@ class Rewrites:
         )
 
 
+@dataclass(frozen=True)
 class Partitions:
     """Matches that become functions."""
 
-    kind = "partition"
-
-    def __init__(self, rules: Sequence[PatternRule]) -> None:
-        self.rules = rules
+    rules: Sequence[PatternRule]
+    kind: ClassVar = "partition"
 
     def plan(self, model: Model) -> tuple[BisectStep, ...]:
-        """Return the partitions that would be made of *model*."""
+        """Return the partitions that the rules make of *model*."""
         matches = in_program_order(select_matches(model, self.rules).matches)
         return tuple(map(_partition_step, matches))
 
     def apply(self, model: Model, steps: Sequence[BisectStep]) -> tuple[BisectStep, ...]:
-        """Outline what *steps* list and nothing else; return those that fit."""
+        """Outline only what *steps* list; return the steps that fit."""
         wanted = {step.place for step in steps}
         names = {step.rule for step in steps}
         found = select_matches(model, [r for r in self.rules if r.qualified_name in names])
@@ -129,26 +109,30 @@ class Partitions:
         return tuple(step for step in steps if step.place in done)
 
 
+def _rewrite_step(done: Application) -> BisectStep:
+    root, change = done.root, describe_change(done)
+    covered = tuple(node.output for node in done.removed) or (root.output,)
+    return BisectStep(done.rule, done.scope, root.qualified_op, root.output, covered, change)
+
+
 def _partition_step(match: Match) -> BisectStep:
-    root = match.root
-    made = [next((o.name for o in node.outputs if o is not None), "") for node in match.nodes]
-    output = next((o.name for o in root.outputs if o is not None), "")
-    nodes = ", ".join(f"{node.qualified_op} {node.label!r}" for node in match.nodes)
-    rule = match.rule.qualified_name
-    text = f"{nodes} -> {rule}"
-    return BisectStep(rule, scope_of(root.graph), root.qualified_op, output, tuple(made), text)
+    root, *nodes = (identify(node, node.outputs) for node in (match.root, *match.nodes))
+    rule, scope = match.rule.qualified_name, scope_of(match.root.graph)
+    covered = tuple(node.output for node in nodes)
+    change = f"{list_nodes(nodes, len(nodes))} -> {rule}"
+    return BisectStep(rule, scope, root.qualified_op, root.output, covered, change)
 
 
 def load_changes(source: RuleSource, model: Model, kind: str | None) -> tuple[Changes, set[Path]]:
-    """Read rules, and return how they change a model, with the files that they were read from.
+    """Read rules; return how they change a model, and the files that they were read from.
 
     Args:
         source: Where the rules come from.
         model: A model that they are for.
-        kind: ``rewrite`` or ``partition``; None for what the catalogues are for.
+        kind: ``rewrite`` or ``partition``; None lets the catalogues decide.
 
     Raises:
-        UsageError: The catalogues are for both, and it is not said which is meant.
+        UsageError: The catalogues have rules of both kinds, and *kind* is None.
         CatalogError: A catalogue cannot be read, or has no such rule.
     """
     if kind is None:
@@ -167,7 +151,7 @@ def load_changes(source: RuleSource, model: Model, kind: str | None) -> tuple[Ch
     return Partitions(patterns), files
 
 
-# A folder that shows one fault by itself: a small model, rules, inputs, and how to run it.
+# A reproducer: a folder with a small model, rules and inputs, which shows one fault.
 
 
 ORIGINAL = "original.onnx"
@@ -175,14 +159,14 @@ CANDIDATE = "candidate.onnx"
 
 
 def reproduce(folder: Path, *, allow_code: bool = False) -> Reproduced:
-    """Run a reproducer: apply its rules, and compare what comes out on its inputs.
+    """Run a reproducer: apply its rules and compare both models on its inputs.
 
     Args:
         folder: The folder.
         allow_code: Whether its catalogues may be Python, or import Python functions.
 
     Raises:
-        UsageError: It is no reproducer, or its rules are code and that was not allowed.
+        UsageError: It is no reproducer, or its rules are code that is not allowed.
         DplError: A model or a catalogue in it cannot be used.
     """
     spec = read_reproducer(folder)
@@ -201,34 +185,26 @@ def run_reproducer(folder: Path, spec: Reproducer) -> Reproduced:
     """
     if spec.kind == "models":
         return _compare(folder, spec, folder / CANDIDATE)
-    model = load_model(folder / ORIGINAL)
-    changes, _ = load_changes(_rules(folder, spec), model, spec.kind)
-    steps = _steps(spec)
-    applied = changes.apply(model, steps)
-    if len(applied) < len(steps):
+    model, applied = _changed(folder, spec)
+    if applied < len(spec.steps):
         return Reproduced(folder.name, fitted=False)
-    try:
-        verify_model(model)
-    except InvalidGraphError as error:
-        return Reproduced(folder.name, f"the graph is broken: {error.message}")
-    with (
-        temporary_folder() as scratch,
-        staged(model, scratch / CANDIDATE) as written,
-    ):
+    broken = graph_objection(model)
+    if broken:
+        return Reproduced(folder.name, broken)
+    with temporary_folder() as scratch, staged(model, scratch / CANDIDATE) as written:
         objection = check_model(written.path)
         if objection and not check_model(folder / ORIGINAL):
             return Reproduced(folder.name, f"onnx.checker refuses the result: {objection}")
         return _compare(folder, spec, written.path)
 
 
-def _rules(folder: Path, spec: Reproducer) -> RuleSource:
-    """Return where the rules come from: files in the folder, else what is shipped."""
+def _changed(folder: Path, spec: Reproducer) -> tuple[Model, int]:
+    """Return what the rules make of the original, and how many of the steps fit."""
     names = [str(folder / name) if (folder / name).is_file() else name for name in spec.catalogues]
-    return RuleSource(names, allow_code=spec.allow_code)
-
-
-def _steps(spec: Reproducer) -> list[BisectStep]:
-    return [BisectStep(item.rule, item.scope, item.op_type, item.output) for item in spec.steps]
+    model = load_model(folder / ORIGINAL)
+    changes, _ = load_changes(RuleSource(names, allow_code=spec.allow_code), model, spec.kind)
+    steps = [BisectStep(step.rule, step.scope, step.op_type, step.output) for step in spec.steps]
+    return model, len(changes.apply(model, steps))
 
 
 def _compare(folder: Path, spec: Reproducer, candidate: Path) -> Reproduced:
@@ -241,15 +217,13 @@ def _compare(folder: Path, spec: Reproducer, candidate: Path) -> Reproduced:
     ours = {item.original: value for item, value in values if item.original is not None}
     theirs = {item.candidate: value for item, value in values if item.candidate is not None}
     libraries = tuple(folder / name for name in spec.custom_ops)
-    original = ModelSource(folder / ORIGINAL, libraries=libraries if spec.needs_custom_ops else ())
+    models = (
+        ModelSource(folder / ORIGINAL, libraries=libraries if spec.needs_custom_ops else ()),
+        ModelSource(candidate, libraries=libraries),
+    )
     criteria = Criteria(spec.level, spec.coarsest, spec.rtol, spec.atol)
     try:
-        shown = show(
-            (original, ModelSource(candidate, libraries=libraries)),
-            (ours, theirs),
-            spec.outputs,
-            criteria,
-        )
+        shown = show(models, (ours, theirs), spec.outputs, criteria)
     except RunError as error:
         message = f"{folder}: onnxruntime does not run the original: {error}"
         raise UsageError(message) from error
@@ -257,7 +231,7 @@ def _compare(folder: Path, spec: Reproducer, candidate: Path) -> Reproduced:
 
 
 def shows(folder: Path, spec: Reproducer) -> bool:
-    """Tell whether the fault shows in *folder*; what cannot be run does not show it."""
+    """Tell whether the fault shows in *folder*; it does not if the folder cannot be run."""
     try:
         return run_reproducer(folder, spec).differs
     except DplError:
@@ -265,16 +239,14 @@ def shows(folder: Path, spec: Reproducer) -> bool:
 
 
 def write_candidate(folder: Path, spec: Reproducer) -> None:
-    """Write what the rules make of the original, for a look."""
-    model = load_model(folder / ORIGINAL)
-    changes, _ = load_changes(_rules(folder, spec), model, spec.kind)
-    changes.apply(model, _steps(spec))
+    """Write what the rules make of the original, for the reader."""
+    model, _ = _changed(folder, spec)
     with staged(model, folder / CANDIDATE) as written:
         written.commit()
 
 
 def copy_rules(source: RuleSource, folder: Path) -> list[str]:
-    """Copy the catalogues that are files into *folder*; return how they are named there."""
+    """Copy the catalogues that are files into *folder*; return their names there."""
     own = [Path(name).resolve() for name in source.patterns if Path(name).is_file()]
     if not own:
         return [*source.patterns, *source.targets]
@@ -301,7 +273,7 @@ def _common_parent(paths: set[Path]) -> Path:
     return parent
 
 
-# Writing the folder that shows a fault: cut out as small as it still shows.
+# Writing a reproducer: the smallest part of the model that still shows the fault.
 
 
 _ROUNDS = 4
@@ -309,7 +281,7 @@ README = "README.md"
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse, before any work is done, a folder that reproducers cannot be written to.
+    """Refuse a folder that reproducers cannot be written to, before any work is done.
 
     Raises:
         UsageError: It holds something, is a file, or cannot be made.
@@ -322,42 +294,30 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"-o {folder}: there is no folder {str(folder.resolve().parent)!r}")
 
 
+@dataclass(frozen=True)
 class RuleExhibit:
     """Writes reproducers of faults of rules, all of one model.
 
-    Args:
-        model_path: The model.
+    Attributes:
+        label: The model's file name.
         source: The rules.
         kind: ``rewrite`` or ``partition``.
         settings: How models are compared.
+        fed: The model, and inputs that it runs on.
     """
 
-    def __init__(
-        self,
-        model_path: Path,
-        source: RuleSource,
-        kind: str,
-        settings: VerifySettings,
-    ) -> None:
-        """Find inputs that the model runs on.
-
-        Raises:
-            VerificationError: There are none.
-        """
-        from dplcli.verify.layers import feed  # noqa: PLC0415  # onnxruntime
-
-        self.source = source
-        self.kind = kind
-        self.label = model_path.name
-        self.settings = settings
-        self.fed = feed(model_path, settings)
+    label: str
+    source: RuleSource
+    kind: str
+    settings: VerifySettings
+    fed: Fed
 
     def write(self, cause: Cause, folder: Path) -> Cause:
         """Write the reproducer of *cause* to *folder*, which does not exist yet.
 
         Returns:
-            The cause with the folder; without one if the fault shows in no part of the model, nor
-            in the whole.
+            The cause with the folder; without a folder if the fault shows neither in a part of the
+            model nor in the whole.
         """
         from dplcli.verify.bisect import Specimen  # noqa: PLC0415  # onnxruntime
 
@@ -380,35 +340,27 @@ class RuleExhibit:
         return replace(cause, reproducer=folder, nodes=nodes)
 
     def _spec(self, cause: Cause, folder: Path) -> Reproducer:
-        """Copy the rules, and say what is to be done; what is fed is not known yet."""
-        libraries = []
-        for number, path in enumerate(self.settings.custom_ops):
-            libraries.append(f"libraries/{number}/{path.name}")
-            (folder / libraries[-1]).parent.mkdir(parents=True)
-            shutil.copyfile(path, folder / libraries[-1])
-        return Reproducer.model_validate(
-            {
-                "schema": "dpl.reproducer/1",
-                "kind": self.kind,
-                "catalogues": copy_rules(self.source, folder),
-                "allow_code": self.source.allow_code,
-                "steps": [
-                    StepItem(rule=s.rule, scope=s.scope, op_type=s.op_type, output=s.output)
-                    for s in cause.steps
-                ],
-                "inputs": [],
-                "outputs": [],
-                "level": self.settings.levels[0],
-                "coarsest": self.fed.facts.coarsest,
-                "custom_ops": libraries,
-                "needs_custom_ops": bool(self.fed.source.libraries),
-            }
+        """Copy the rules and list the steps; the inputs are not known yet."""
+        return _reproducer(
+            folder,
+            self.fed,
+            self.settings,
+            kind=self.kind,
+            catalogues=copy_rules(self.source, folder),
+            allow_code=self.source.allow_code,
+            steps=[
+                StepItem(rule=s.rule, scope=s.scope, op_type=s.op_type, output=s.output)
+                for s in cause.steps
+            ],
+            inputs=[],
+            outputs=[],
+            level=self.settings.levels[0],
         )
 
     def _cut_out(
         self, cause: Cause, specimen: Specimen, folder: Path, spec: Reproducer
     ) -> tuple[Reproducer, Cutting] | None:
-        """Write the smallest part of the model that shows it, and return what is to be fed."""
+        """Write the smallest part of the model that shows the fault."""
 
         def show(nodes: set[int]) -> tuple[Reproducer, Cutting] | None:
             shutil.rmtree(folder / "test_data_set_0", ignore_errors=True)
@@ -435,8 +387,29 @@ class RuleExhibit:
         return None
 
 
+def _reproducer(
+    folder: Path,
+    fed: Fed,
+    settings: VerifySettings,
+    **own: Any,  # noqa: ANN401  # fields of what is returned
+) -> Reproducer:
+    """Describe a reproducer; copy the libraries of custom operators into its *folder*."""
+    libraries = []
+    for number, path in enumerate(settings.custom_ops):
+        libraries.append(f"libraries/{number}/{path.name}")
+        (folder / libraries[-1]).parent.mkdir(parents=True)
+        shutil.copyfile(path, folder / libraries[-1])
+    facts = {
+        "schema": REPRODUCER_SCHEMA,
+        "coarsest": fed.facts.coarsest,
+        "custom_ops": libraries,
+        "needs_custom_ops": bool(fed.source.libraries),
+    }
+    return Reproducer.model_validate(facts | own)
+
+
 def tolerance_of(settings: VerifySettings, outputs: Sequence[str]) -> dict[str, float | None]:
-    """Return what somebody chose for the outputs of a reproducer: for the only one, or for all."""
+    """Return the tolerance that the user chose for the outputs of a reproducer."""
     own = settings.tolerances.get(outputs[0]) if len(outputs) == 1 else None
     chosen = {"rtol": settings.rtol, "atol": settings.atol}
     given = {} if own is None else {"rtol": own.rtol, "atol": own.atol}
@@ -456,47 +429,45 @@ def _with_data(spec: Reproducer, cutting: Cutting, settings: VerifySettings) -> 
 def _rules_readme(cause: Cause, spec: Reproducer, label: str, nodes: tuple[int, int]) -> str:
     allow = " --allow-code" if spec.needs_code else ""
     what = "Applying these rules" if spec.kind == "rewrite" else "Outlining these partitions"
-    lines = [
+    paragraphs = [
         "# A fault, by itself",
-        "",
         f"{what} to `{ORIGINAL}` gives a model that computes something else:",
-        "",
-        *(f"- {step.label}" for step in cause.culprits),
+        _bullets(step.label for step in cause.culprits),
     ]
     if cause.needed:
-        lines += ["", "They build on these, which are applied first:", ""]
-        lines += [f"- {step.label}" for step in cause.needed]
-    lines += [
-        "",
-        f"In `{label}`: {cause.trial.reason}.",
-        "",
-        (
-            "Run it again from inside this folder; exit code 1: the fault is still there, 0: it is "
-            "gone, 2: it could not be tried."
-        ),
-        "",
-        f"    dpl bisect --reproduce .{allow}",
-        "",
-        f"- `{ORIGINAL}`: {nodes[0]:,} of the {nodes[1]:,} nodes of `{label}`.",
-        "- `candidate.onnx`: what the rules made of it when this was written.",
-        "- `test_data_set_0/`: what is fed, and what the original gives.",
-        f"- `{REPRODUCER_FILE}`: what is applied where, and how the results are compared.",
+        paragraphs.append("They build on these, which are applied first:")
+        paragraphs.append(_bullets(step.label for step in cause.needed))
+    files = [
+        f"`{ORIGINAL}`: {nodes[0]:,} of the {nodes[1]:,} nodes of `{label}`.",
+        f"`{CANDIDATE}`: what the rules made of it when this was written.",
+        "`test_data_set_0/`: what is fed, and what the original gives.",
+        f"`{REPRODUCER_FILE}`: what is applied where, and how the results are compared.",
     ]
     if any(name.startswith("rules/") for name in spec.catalogues):
-        lines.append("- `rules/`: the rules, as they are applied when this is run: mend them here.")
-    return "\n".join(lines) + "\n"
+        files.append("`rules/`: the rules, as they are applied when this is run: mend them here.")
+    again = "Run it again from inside this folder; exit code 1: the fault is still there, "
+    paragraphs += [
+        f"In `{label}`: {cause.trial.reason}.",
+        f"{again}0: it is gone, 2: it could not be tried.",
+        f"    dpl bisect --reproduce .{allow}",
+        _bullets(files),
+    ]
+    return "\n\n".join(paragraphs) + "\n"
 
 
-# Finding which applications of rules make a model compute something else.
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+# The search for the applications of rules that change what a model computes.
 #
-# The steps that rules take are replayed in parts, each part compared with the original as
-# verify does it, until no step can be left out without mending it. Then all
-# steps of the rules found are set aside and the rest is looked at, so that a second wrong rule does
-# not hide behind the first.
+# Parts of the steps are replayed and compared with the original, as verify compares, until
+# leaving out any step mends the model. Then all steps of the rules found are set aside and
+# the rest is searched, so that a second wrong rule does not hide behind the first.
 
 
 MOST = 20
-"""How many causes are looked for if nobody says otherwise."""
+"""How many causes are looked for by default."""
 
 
 @paused_gc()
@@ -515,10 +486,10 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
     Args:
         model_path: The model.
         source: The rules.
-        kind: ``rewrite`` or ``partition``; None for what the catalogues are for.
+        kind: ``rewrite`` or ``partition``; None lets the catalogues decide.
         settings: How to compare.
         output: The folder to write a reproducer of each cause to; None for nowhere.
-        most: After so many causes no more are looked for.
+        most: The search ends after so many causes.
         progress: Called with a short phrase before each step that may take long.
 
     Raises:
@@ -529,9 +500,7 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
     if output is not None:
         check_folder(output)
     say(f"reading {model_path.name}")
-    model = load_model(model_path)
-    check_imports(model)
-    check_external_data(model)
+    model = load_editable(model_path)
     changes, _ = load_changes(source, model, kind)
     say("applying the rules")
     steps = changes.plan(model)
@@ -540,8 +509,11 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
         search = _Search(model_path, changes, settings, say, folder)
         causes, unjudged, is_complete = search.run(steps, most)
     if output is not None and causes:
+        from dplcli.verify.layers import feed  # noqa: PLC0415  # onnxruntime
+
         say("cutting out what shows it")
-        exhibit = RuleExhibit(model_path, source, changes.kind, settings)
+        fed = feed(model_path, settings)
+        exhibit = RuleExhibit(model_path.name, source, changes.kind, settings, fed)
         with provisional() as made:
             made.note(output)  # which stays if something is in it
             output.mkdir(exist_ok=True)
@@ -553,23 +525,16 @@ def bisect_rules(  # noqa: PLR0913  # all by keyword
     )
 
 
+@dataclass
 class _Search:
     """One bisection under way."""
 
-    def __init__(
-        self,
-        path: Path,
-        changes: Changes,
-        settings: VerifySettings,
-        say: Progress,
-        folder: Path,
-    ) -> None:
-        self.path = path
-        self.changes = changes
-        self.settings = settings
-        self.say = say
-        self.folder = folder
-        self.trials = 0
+    path: Path
+    changes: Changes
+    settings: VerifySettings
+    say: Progress
+    folder: Path
+    trials: int = 0
 
     def run(
         self, steps: tuple[BisectStep, ...], most: int
@@ -595,13 +560,18 @@ class _Search:
         applied = self.changes.apply(model, steps)
         if not applied:
             return BisectTrial(())
-        try:
-            verify_model(model)
-        except InvalidGraphError as error:
-            return BisectTrial(applied, f"the graph is broken: {error.message}", settings.levels)
-        with staged(model, self.folder / "candidate.onnx") as written:
-            verdict = check_result(self.path, written.path, settings, lambda _: None)
-        return _trial(applied, verdict, settings)
+        broken = graph_objection(model)
+        if broken:
+            return BisectTrial(applied, broken, settings.levels)
+        with staged(model, self.folder / CANDIDATE) as written:
+            verdict = check_result(self.path, written.path, settings, say_nothing)
+        if verdict.objection:
+            reason = f"onnx.checker refuses the result: {verdict.objection}"
+            return BisectTrial(applied, reason, settings.levels, settings.seeds[0])
+        result = verdict.verification
+        if result is None or result.equivalent:
+            return BisectTrial(applied)
+        return BisectTrial(applied, *what_differs(result))
 
     def _cause(self, trial: BisectTrial, steps: tuple[BisectStep, ...]) -> Cause:
         settings = replace(self.settings, levels=trial.levels)
@@ -633,22 +603,10 @@ class _Search:
         return tuple(found)
 
 
-def _trial(
-    applied: tuple[BisectStep, ...], verdict: Verdict, settings: VerifySettings
-) -> BisectTrial:
-    if verdict.objection:
-        reason = f"onnx.checker refuses the result: {verdict.objection}"
-        return BisectTrial(applied, reason, settings.levels, settings.seeds[0])
-    result = verdict.verification
-    if result is None or result.equivalent:
-        return BisectTrial(applied)
-    return BisectTrial(applied, *what_differs(result))
-
-
 def what_differs(result: VerificationResult) -> tuple[str, tuple[str, ...], int]:
-    """Say of two models that are not equivalent why, at which levels it shows, for which seed.
+    """Return why two models are not equivalent, at which levels, and for which seed.
 
-    That onnxruntime refuses the candidate may be so at one level only; all count then.
+    If onnxruntime refuses the candidate, perhaps at one level only, all levels are returned.
     """
     wrong = [output for output in result.outputs if not output.ok]
     if result.reasons or not wrong:
@@ -663,11 +621,11 @@ def _without(steps: Sequence[BisectStep], others: Sequence[BisectStep]) -> tuple
     return tuple(step for step in steps if id(step) not in known)
 
 
-# Comparing two models inside, and finding the first place where one leaves the other.
+# Comparing the values inside two models, and finding the first that differs.
 
 
 MEMORY_CAP = 256
-"""Megabytes of intermediate values of each model that are held at once."""
+"""How many megabytes of each model's values are held at once."""
 
 _MOST_TRIED = 24
 _OFF = "disable"
@@ -681,14 +639,14 @@ def compare_layers(
     seed: int | None = None,
     cap: int = MEMORY_CAP,
 ) -> Layers:
-    """Compare two models inside, with optimisation off.
+    """Compare the values inside two models, with optimisation off.
 
     Args:
         original: The model that is right by definition.
         candidate: The model in question.
         settings: How to compare.
         seed: The seed of the inputs; None for the first.
-        cap: How many megabytes of values to hold at once, of each model.
+        cap: How many megabytes of each model's values to hold at once.
 
     Raises:
         VerificationError: A model does not run with optimisation off.
@@ -707,14 +665,14 @@ def bisect_models(  # noqa: PLR0913  # all by keyword
     cap: int = MEMORY_CAP,
     progress: Progress | None = None,
 ) -> ModelsOutcome:
-    """Find the first value that differs though all that flows into it agrees.
+    """Find the first value that differs although all values that it is made of agree.
 
     Args:
         original: The model that is right by definition.
         candidate: The model in question.
         settings: How to compare.
         output: The folder to write a reproducer to; None for nowhere.
-        cap: How many megabytes of values to hold at once, of each model.
+        cap: How many megabytes of each model's values to hold at once.
         progress: Called with a short phrase before each step that may take long.
 
     Raises:
@@ -757,7 +715,7 @@ def _unplaced(layers: Layers) -> str:
 def _inside(
     original: Path, candidate: Path, settings: VerifySettings, seed: int | None
 ) -> Iterator[DivergenceSearch]:
-    """Open two models; what onnxruntime says of the candidate becomes an error of ours."""
+    """Open two models; an error of onnxruntime on the candidate becomes an error of dpl."""
     from dplcli.verify.bisect import DivergenceSearch  # noqa: PLC0415  # onnxruntime
     from dplcli.verify.settings import RunError  # noqa: PLC0415  # onnxruntime
 
@@ -770,25 +728,18 @@ def _inside(
         ) from error
 
 
+@dataclass(frozen=True)
 class _Finder:
-    """Looks for the place, and writes it down."""
+    """Looks for the first value that differs, and writes a reproducer."""
 
-    def __init__(
-        self,
-        comparison: DivergenceSearch,
-        layers: Layers,
-        settings: VerifySettings,
-        labels: tuple[str, str],
-        output: Path | None,
-    ) -> None:
-        self.comparison = comparison
-        self.layers = layers
-        self.settings = settings
-        self.labels = labels
-        self.output = output
+    comparison: DivergenceSearch
+    layers: Layers
+    settings: VerifySettings
+    labels: tuple[str, str]
+    output: Path | None
 
     def find(self, levels: Sequence[str]) -> Divergence | None:
-        """Return the first place that shows the difference by itself."""
+        """Return the first value whose part of the models shows the difference."""
         wrong = (layer for layer in self.layers.layers if not layer.ok)
         for layer in (*islice(wrong, _MOST_TRIED), *self.layers.doubtful[:_MOST_TRIED]):
             for level in dict.fromkeys((_OFF, *levels)):
@@ -814,76 +765,66 @@ class _Finder:
         return place
 
     def _beside(self) -> Path | None:
-        """Return a folder from which the result can be moved to its place."""
+        """Return a folder on the same disk as the output; a folder there can be moved to it."""
         if self.output is None or self.output.is_dir():
             return self.output
         return self.output.resolve().parent
 
     def _spec(self, parts: CutPair, level: str, folder: Path) -> Reproducer:
-        libraries = []
-        for number, path in enumerate(self.settings.custom_ops):
-            libraries.append(f"libraries/{number}/{path.name}")
-            (folder / libraries[-1]).parent.mkdir(parents=True)
-            shutil.copyfile(path, folder / libraries[-1])
-        inputs = [
-            InputItem(file=item.file, original=ours, candidate=theirs, is_sequence=item.is_sequence)
-            for item, ours, theirs in parts.fed()
-        ]
-        return Reproducer.model_validate(
-            {
-                "schema": "dpl.reproducer/1",
-                "kind": "models",
-                "inputs": inputs,
-                "outputs": list(parts.outputs),
-                "level": level,
-                "coarsest": self.comparison.fed.facts.coarsest,
-                **tolerance_of(self.settings, [original for original, _ in parts.outputs]),
-                "custom_ops": libraries,
-                "needs_custom_ops": bool(self.comparison.fed.source.libraries),
-            }
+        return _reproducer(
+            folder,
+            self.comparison.fed,
+            self.settings,
+            kind="models",
+            inputs=[
+                InputItem(file=i.file, original=ours, candidate=theirs, is_sequence=i.is_sequence)
+                for i, ours, theirs in parts.fed()
+            ],
+            outputs=list(parts.outputs),
+            level=level,
+            **tolerance_of(self.settings, [original for original, _ in parts.outputs]),
         )
 
 
 def _models_readme(place: Divergence, labels: tuple[str, str]) -> str:
     layer = place.layer
-    lines = [
-        "# A difference, by itself",
-        "",
-        (
-            f"`original.onnx` is a part of `{labels[0]}`, `candidate.onnx` the part of "
-            f"`{labels[1]}` that ought to compute the same from the same inputs:"
-        ),
-        "",
-        f"- original: {', '.join(place.original)}, of {place.total[0]:,} nodes",
-        f"- candidate: {', '.join(place.candidate)}, of {place.total[1]:,} nodes",
-        "",
-        (
-            f"All that flows in agrees in both models; the value {layer.original!r} (in the "
-            f"candidate: {layer.candidate!r}) does not: {layer.comparison.reason}."
-        ),
-        "",
-        (
-            "Run it again from inside this folder; exit code 1: they still differ, 0: they agree, "
-            "2: it could not be tried."
-        ),
-        "",
-        "    dpl bisect --reproduce .",
-        "",
-        "- `test_data_set_0/`: what is fed, and what the original gives.",
-        f"- `{REPRODUCER_FILE}`: which input is which, and how the results are compared.",
-    ]
-    return "\n".join(lines) + "\n"
+    parts = (
+        f"original: {', '.join(place.original)}, of {place.total[0]:,} nodes",
+        f"candidate: {', '.join(place.candidate)}, of {place.total[1]:,} nodes",
+    )
+    files = (
+        "`test_data_set_0/`: what is fed, and what the original gives.",
+        f"`{REPRODUCER_FILE}`: which input is which, and how the results are compared.",
+    )
+    return f"""\
+# A difference, by itself
+
+`{ORIGINAL}` is a part of `{labels[0]}`, `{CANDIDATE}` the part of \
+`{labels[1]}` that ought to compute the same from the same inputs:
+
+{_bullets(parts)}
+
+All that flows in agrees in both models; the value {layer.original!r} (in the \
+candidate: {layer.candidate!r}) does not: {layer.comparison.reason}.
+
+Run it again from inside this folder; exit code 1: they still differ, 0: they agree, \
+2: it could not be tried.
+
+    dpl bisect --reproduce .
+
+{_bullets(files)}
+"""
 
 
 # Structural difference of two models.
 
 
 NOTHING = "nothing"
-"""What to ignore in order to ignore nothing."""
+"""The word for ignoring no facet."""
 
 
 def facets(names: Iterable[str] | None) -> frozenset[Facet]:
-    """Read names of facets; None is what is ignored by default, ``nothing`` is none of them.
+    """Return the facets of these names; None stands for the default, ``nothing`` for no facet.
 
     Raises:
         UsageError: There is no such facet, or others stand beside ``nothing``.
@@ -897,11 +838,9 @@ def facets(names: Iterable[str] | None) -> frozenset[Facet]:
         if name == NOTHING:
             raise UsageError(f"--ignore: {NOTHING!r} stands alone")
         if name not in FACETS:
-            raise UsageError(
-                f"--ignore: {name!r} is nothing that can be ignored",
-                hint=did_you_mean(name, [*FACETS, NOTHING])
-                or f"one of {', '.join([*FACETS, NOTHING])}",
-            )
+            known = [*FACETS, NOTHING]
+            hint = did_you_mean(name, known) or f"one of {', '.join(known)}"
+            raise UsageError(f"--ignore: {name!r} is nothing that can be ignored", hint=hint)
     return frozenset(cast("list[Facet]", listed))
 
 
@@ -912,26 +851,24 @@ def diff(
     ignore: Iterable[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> DiffOutcome:
-    """Compare the structure of two models by dataflow.
+    """Compare the structures of two models by their dataflow.
 
     Args:
         first: One file.
         second: The other.
         ignore: The facets that do not count; None for the default.
-        progress: Told what is going on.
+        progress: Called with a short phrase before each step that may take long.
 
     Raises:
         DplError: A file is no model, or a weight cannot be read; or there is no such facet.
     """
-    ignored = facets(ignore)
-    models = []
-    for path in (first, second):
-        if progress is not None:
-            progress(f"reading {path.name}")
-        models.append(load_model(path))
-    if progress is not None:
-        progress(f"comparing {first.name} and {second.name}")
-    statements = (statements_of(models[0]), statements_of(models[1]))
+    ignored, say = facets(ignore), progress or say_nothing
+    say(f"reading {first.name}")
+    before = load_model(first)
+    say(f"reading {second.name}")
+    after = load_model(second)
+    say(f"comparing {first.name} and {second.name}")
+    statements = (statements_of(before), statements_of(after))
     with paused_gc():
-        difference = Differ(models[0], models[1], statements).result(ignored)
+        difference = Differ(before, after, statements).result(ignored)
     return DiffOutcome((first.name, second.name), difference)

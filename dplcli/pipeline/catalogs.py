@@ -1,13 +1,13 @@
-"""Catalogues: listed, checked, tried, learned from an example, and what kernels must keep to."""
+"""Jobs on catalogues: list, check and try them, learn a rule, and derive contracts."""
 
 from __future__ import annotations
 
 import itertools
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dplcli.catalog import Catalog, find_catalog, read_catalogs, shipped_catalogs
+from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.catalog.catalog import installed_catalogs, write_catalog
 from dplcli.catalog.lint import MOST_VARIANTS, NoInstanceError, Problem, instances, lint
 from dplcli.catalog.schema import json_schema
@@ -26,19 +26,19 @@ from dplcli.passes.partition import partition
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.passes.select import select_matches
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.rules import READERS
+from dplcli.pipeline.rules import READERS, names_of, rules_named
 from dplcli.pipeline.verifying import compare
 from dplcli.pipeline.writing import write_text
 from dplcli.targets import Contract, contract_of, with_parts
 from dplcli.targets.contract import possible_function
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from dplcli.catalog.lint import Instance
     from dplcli.dpl import Rejection
     from dplcli.dpl.rule import Example, Rule
-    from dplcli.ir import Attribute, Graph, Model, Node, SchemaLibrary, Value
+    from dplcli.ir import Attribute, Graph, Model, SchemaLibrary, Value
     from dplcli.targets import FunctionContract
 
     Form: TypeAlias = tuple[Hashable, ...]
@@ -46,27 +46,27 @@ if TYPE_CHECKING:
     AnyRule: TypeAlias = PatternRule | RewriteRule
 
 
-# Compare two models by what they compute rather than by what they call things.
+# Comparing two models by what they compute, whatever the names in them.
 
 
 def same_structure(first: Model, second: Model) -> bool:
-    """Tell whether the main graphs are equal up to names of values and nodes.
+    """Tell whether the main graphs are equal but for the names of values and nodes.
 
-    Inputs and outputs correspond by position, Identity nodes are seen through, constants are
-    compared by their data, and local functions by what they are called.
+    Inputs and outputs correspond by position. Identity nodes are skipped. Constants are compared
+    by their data, and functions of the model by their names.
     """
     numbers: dict[Form, int] = {}
     return _form(first.graph, numbers) == _form(second.graph, numbers)
 
 
 def _form(graph: Graph, numbers: dict[Form, int]) -> list[int]:
-    """Number every value by what computes it; equal ones get equal numbers."""
-    known: dict[Value, int] = {}
-    for position, value in enumerate(v for v in graph.inputs if not v.is_initializer):
-        known[value] = _number(("input", position), numbers)
+    """Number every value by what computes it; equal values get equal numbers."""
+    inputs = (value for value in graph.inputs if not value.is_initializer)
+    known = {value: _number(("input", place), numbers) for place, value in enumerate(inputs)}
     for node in graph:
-        inputs = tuple(-1 if v is None else _of(v, known, numbers) for v in node.inputs)
-        shape = (node.domain, node.op_type, inputs, _attributes(node))
+        reads = tuple(-1 if v is None else _of(v, known, numbers) for v in node.inputs)
+        attributes = tuple(sorted((name, _value(a)) for name, a in node.attributes.items()))
+        shape = (node.domain, node.op_type, reads, attributes)
         for output in node.outputs:
             if output is not None:
                 known[output] = _number((*shape, output.index), numbers)
@@ -88,38 +88,38 @@ def _number(form: Form, numbers: dict[Form, int]) -> int:
     return numbers.setdefault(form, len(numbers))
 
 
-def _attributes(node: Node) -> Form:
-    return tuple(sorted((name, _value(a)) for name, a in node.attributes.items()))
-
-
 def _value(attribute: Attribute) -> str:
     if isinstance(attribute.value, Tensor):
         return str(attribute.value.numpy().tolist())
     return f"{attribute.ref}{attribute.value!r}"
 
 
-# Try rules out: on their own examples, and on graphs made up for their patterns.
+# Trying rules: on their own examples, and on graphs made up for their patterns.
 
 
 _OWN_MOST = 100
 _MOST_RUNS = 6
 
 
+@dataclass(frozen=True)
 class Trier:
     """Tries rules.
 
-    Args:
+    Attributes:
         schemas: The standard operators.
     """
 
-    def __init__(self, schemas: SchemaLibrary) -> None:
-        self.schemas = schemas
+    schemas: SchemaLibrary
 
     def trials(self, rule: AnyRule) -> Iterator[Trial]:
         """Run the examples of *rule*, then try it on each variant of its pattern."""
         for number, example in enumerate(rule.examples, start=1):
+            try:
+                wrong = _run_example(rule, example)
+            except DplError as error:
+                wrong = error.message
             place = example.origin or f"example {number}"
-            yield Trial(rule, "example", place, *_judged(partial(_run_example, rule, example)))
+            yield Trial(rule, "example", place, "failed" if wrong else "passed", wrong)
         if isinstance(rule, RewriteRule) and rule.text is None:
             reason = "only its examples can show what a function does"
             yield Trial(rule, "made up", "variant 1", "not tried", reason)
@@ -133,7 +133,7 @@ class Trier:
     # -- conflicts -----------------------------------------------------------------------------
 
     def find_conflicts(self, rules: Sequence[AnyRule]) -> list[Problem]:
-        """Look for rules that cannot be reached, and for rewrites without an end."""
+        """Look for rules that can never match, and for rewrites that never end."""
         problems: list[Problem] = []
         models = {id(rule): list(self.models(rule)) for rule in rules}
         for kind in (PatternRule, RewriteRule):
@@ -146,7 +146,7 @@ class Trier:
         return problems
 
     def shown(self, rule: AnyRule) -> Iterator[Model]:
-        """Yield the models of the examples of *rule* that it takes."""
+        """Yield the models of those examples of *rule* that it matches."""
         for example in rule.examples:
             if example.after == "unchanged":
                 continue
@@ -158,7 +158,7 @@ class Trier:
                 yield model
 
     def models(self, rule: AnyRule) -> Iterator[Model]:
-        """Make up one model for each variant of the pattern of *rule* that it takes."""
+        """Make up one model for each variant of the pattern of *rule*, if the rule matches it."""
         if isinstance(rule, RewriteRule) and rule.is_nodewise:
             return
         try:
@@ -170,11 +170,14 @@ class Trier:
 
 
 def _trial_of(rule: AnyRule, place: str, guesses: Iterator[Instance]) -> Trial:
-    """Try *rule* on the first guess that onnxruntime runs as it is."""
+    """Try *rule* on the first guess that onnxruntime runs."""
     reason = "no graph was found that the pattern and all conditions fit"
     for before, after in itertools.islice(_fitting(rule, guesses), _MOST_RUNS):
         try:
-            wrong = _run_made_up(rule, before, after)
+            changed, why_not = _apply(rule, after)
+            wrong = f"the rule does not apply to a graph made up for it{why_not}"
+            if changed:
+                wrong = _difference(before, after)
         except VerificationError as error:
             reason = f"onnxruntime runs none of the graphs made up: {error.message}"
             continue
@@ -185,7 +188,7 @@ def _trial_of(rule: AnyRule, place: str, guesses: Iterator[Instance]) -> Trial:
 
 
 def _fitting(rule: AnyRule, guesses: Iterator[Instance]) -> Iterator[tuple[Model, Model]]:
-    """Yield the guesses that are models and that *rule* takes, each twice: to keep, to change."""
+    """Yield the guesses that *rule* matches, each as two models: one to keep, one to change."""
     opset = _opset_of(rule)
     for guess in guesses:
         model, again = build_model(guess, opset), build_model(guess, opset)
@@ -195,24 +198,15 @@ def _fitting(rule: AnyRule, guesses: Iterator[Instance]) -> Iterator[tuple[Model
 
 def _opset_of(rule: Rule) -> int:
     first, last = rule.opsets
-    opset = DEFAULT_OPSET if last is None else min(last, DEFAULT_OPSET)
-    return max(opset, first or 0)
+    return max(first or 0, min(last or DEFAULT_OPSET, DEFAULT_OPSET))
 
 
 def _takes(rule: AnyRule, model: Model) -> bool:
     return bool(select_matches(model, [rule]).matches)
 
 
-def _judged(trial: Callable[[], str]) -> tuple[Literal["passed", "failed"], str]:
-    """Run *trial*, which returns what went wrong or ""."""
-    try:
-        wrong = trial()
-    except DplError as error:
-        wrong = error.message
-    return ("failed", wrong) if wrong else ("passed", "")
-
-
 def _run_example(rule: AnyRule, example: Example) -> str:
+    """Return what is wrong with the answer to an example, or ""."""
     before = model_from_text(example.before, "before")
     after = model_from_text(example.before, "before")
     changed, why_not = _apply(rule, after)
@@ -230,15 +224,8 @@ def _run_example(rule: AnyRule, example: Example) -> str:
     return "" if same_structure(after, expected) else "the result is another one than the example's"
 
 
-def _run_made_up(rule: AnyRule, before: Model, after: Model) -> str:
-    changed, why_not = _apply(rule, after)
-    if not changed:
-        return f"the rule does not apply to a graph made up for it{why_not}"
-    return _difference(before, after)
-
-
 def _apply(rule: AnyRule, model: Model) -> tuple[bool, str]:
-    """Apply *rule*; tell whether it did anything, and what was said against it."""
+    """Apply *rule*; return whether it did anything, and why it was refused."""
     if isinstance(rule, PatternRule):
         selection = select_matches(model, [rule])
         return bool(partition(model, selection)), _objection(selection.refused)
@@ -268,36 +255,39 @@ def _difference(before: Model, after: Model) -> str:
 
 
 def _shadowed(rule: AnyRule, earlier: Sequence[AnyRule], models: Sequence[Model]) -> list[Problem]:
-    """Report a rule whose every variant is taken, at least in part, by one that comes before."""
-    culprits: dict[str, None] = {}
+    """Report a rule if earlier rules take nodes of every variant of its pattern."""
+    culprits = []
     for model in models:
         taking = next((e for e in earlier if _is_free(e) and _overlap(e, rule, model)), None)
         if taking is None:
             return []
-        culprits[taking.qualified_name] = None
+        culprits.append(taking.qualified_name)
     if not culprits:
         return []
-    names = ", ".join(culprits)
+    names = ", ".join(dict.fromkeys(culprits))
     message = f"can never match: {names}, listed before, takes its nodes"
     return [Problem("warning", rule.qualified_name, rule.origin, message)]
 
 
 def _is_free(rule: Rule) -> bool:
-    """Tell whether *rule* takes whatever its pattern fits: a function may leave it."""
+    """Tell whether *rule* takes all that its pattern fits; a function may decline."""
     if isinstance(rule, RewriteRule) and rule.text is None:
         return False
     return not rule.where and rule.check is None and rule.opsets == (None, None)
 
 
 def _overlap(first: AnyRule, second: AnyRule, model: Model) -> bool:
-    taken = {n for match in select_matches(model, [first]).matches for n in match.nodes}
-    wanted = {n for match in select_matches(model, [second]).matches for n in match.nodes}
+    taken, wanted = (
+        {node for match in select_matches(model, [rule]).matches for node in match.nodes}
+        for rule in (first, second)
+    )
     return not taken.isdisjoint(wanted)
 
 
 def _endless(
     rule: RewriteRule, rules: Sequence[RewriteRule], models: Sequence[Model]
 ) -> list[Problem]:
+    """Report a rule that never comes to an end, by itself or with others."""
     for model in models:
         try:
             rewrite(model, [rule], most=_OWN_MOST)
@@ -312,7 +302,7 @@ def _endless(
     return []
 
 
-# Catalogues by themselves: what there is, and whether it is right and does what it says.
+# Catalogues without a model: which there are, and whether their rules are right.
 
 
 def list_catalogs() -> list[CatalogEntry]:
@@ -321,10 +311,9 @@ def list_catalogs() -> list[CatalogEntry]:
     entries = []
     for name in shipped_catalogs():
         data = YamlSource(find_catalog(name)).plain()
-        found = read_catalogs([name], schemas)
-        count = len(found.patterns) + len(found.rewrites)
-        doc = str(data.get("doc", ""))
-        entries.append(CatalogEntry(name, "dpl", str(data.get("target", "")), doc, count))
+        target, doc = str(data.get("target", "")), str(data.get("doc", ""))
+        count = len(read_catalogs([name], schemas).rules)
+        entries.append(CatalogEntry(name, "dpl", target, doc, count))
     for name, point in installed_catalogs().items():
         package = point.dist.name if point.dist is not None else point.value
         entries.append(CatalogEntry(name, package))
@@ -333,7 +322,7 @@ def list_catalogs() -> list[CatalogEntry]:
 
 def load_catalog_rules(
     names: Sequence[str], *, only: Sequence[str] = (), allow_code: bool = False
-) -> list[PatternRule | RewriteRule]:
+) -> list[AnyRule]:
     """Return the rules of catalogues, those that outline first.
 
     Args:
@@ -347,28 +336,25 @@ def load_catalog_rules(
     """
     if not names:
         raise UsageError("no catalogue is named", hint="dpl patterns list shows what there is")
-    catalog: Catalog = read_catalogs(
+    catalog = read_catalogs(
         names, OnnxSchemas(), allow_code=allow_code, readers=READERS, with_examples=True
     )
     return _named(catalog.rules, only)
 
 
-def _named(
-    rules: Sequence[PatternRule | RewriteRule], only: Sequence[str]
-) -> list[PatternRule | RewriteRule]:
-    known = {name for rule in rules for name in (rule.name, rule.qualified_name)}
+def _named(rules: Sequence[AnyRule], only: Sequence[str]) -> list[AnyRule]:
+    known = names_of(rules)
     for name in only:
         if name not in known:
-            raise UsageError(f"{name}: no such rule", hint=did_you_mean(name, sorted(known)))
-    wanted = set(only)
-    return [rule for rule in rules if not wanted or wanted & {rule.name, rule.qualified_name}]
+            raise UsageError(f"{name}: no such rule", hint=did_you_mean(name, known))
+    return rules_named(rules, only)
 
 
 @paused_gc()
 def check_catalogs(
     names: Sequence[str], *, only: Sequence[str] = (), allow_code: bool = False
 ) -> list[Problem]:
-    """Look for what cannot be right in the rules of catalogues, without a model.
+    """Look for mistakes in the rules of catalogues, without a model.
 
     Raises:
         CatalogError: A catalogue cannot be read at all.
@@ -385,7 +371,7 @@ def check_catalogs(
 def try_catalogs(
     names: Sequence[str], *, only: Sequence[str] = (), allow_code: bool = False
 ) -> list[Trial]:
-    """Run the examples of catalogues, and try each rule on made-up graphs, in onnxruntime.
+    """Run the examples of catalogues, and try each rule on graphs made up for it.
 
     Raises:
         CatalogError: A catalogue cannot be read.
@@ -400,7 +386,7 @@ def catalog_schema() -> dict[str, Any]:
     return json_schema()
 
 
-# What kernels have to keep to: of a model's functions, and of those that catalogues may write.
+# Contracts: of the functions in a model, and of those that catalogues may write.
 
 
 _BEGINNING = 4096
@@ -445,7 +431,7 @@ def catalog_contract(
 
 
 def _possible(rule: PatternRule, models: Iterable[Model]) -> list[FunctionContract]:
-    """Return the functions that *rule* writes for *models*, made up for it, each once."""
+    """Return the different functions that *rule* writes for *models*, which were made up for it."""
     found: dict[object, FunctionContract] = {}
     for model in models:
         for made in partition(model, select_matches(model, [rule])):
@@ -456,7 +442,7 @@ def _possible(rule: PatternRule, models: Iterable[Model]) -> list[FunctionContra
 
 
 def _note(rule: PatternRule, schemas: OnnxSchemas, found: int) -> str:
-    """Say what is missing, and why; *found* forms of the pattern were made up."""
+    """Say which forms of the pattern are missing, and why; *found* of them were made up."""
     try:
         forms = sum(1 for _ in instances(rule, schemas))
     except NoInstanceError as error:
@@ -473,29 +459,29 @@ def _note(rule: PatternRule, schemas: OnnxSchemas, found: int) -> str:
 def write_bindings(
     contract: Contract, *, header: Path | None, stub: Path | None, others: Sequence[Path | str] = ()
 ) -> None:
-    """Write what kernels are written against: a C header, and abstract classes in Python.
+    """Write a contract as a C header and as abstract classes in Python.
 
     Args:
         contract: The functions.
         header: The header to write; None for none.
         stub: The Python module to write; None for none.
-        others: Files that must not be overwritten; names of shipped catalogues do no harm.
+        others: Files that must not be overwritten; names of shipped catalogues may be among them.
 
     Raises:
         UsageError: A file cannot be written, or holds something else; nothing is written then.
     """
     from dplcli.targets.bindings import c_header, python_stub  # noqa: PLC0415  # jinja2
 
-    texts: list[tuple[str, Path, str]] = []
     taken = [Path(other).resolve() for other in others]
-    if header is not None:
-        texts.append(("--c-header", header, c_header(contract, header.name)))
-    if stub is not None:
-        texts.append(("--python", stub, python_stub(contract)))
-    for option, path, _ in texts:
-        _check_place(path, option, taken)
-        taken.append(path.resolve())
-    for option, path, text in texts:
+    texts = []
+    for option, path in (("--c-header", header), ("--python", stub)):
+        if path is not None:
+            _check_place(path, option, taken)
+            taken.append(path.resolve())
+            is_c = option == "--c-header"
+            text = c_header(contract, path.name) if is_c else python_stub(contract)
+            texts.append((path, text, option))
+    for path, text, option in texts:
         write_text(path, text, option)
 
 
@@ -515,7 +501,7 @@ def _check_place(path: Path, option: str, taken: Sequence[Path]) -> None:
         )
 
 
-# Making a rule from an example.
+# Learning a rule from an example.
 
 
 @paused_gc()
@@ -527,9 +513,9 @@ def learn(
     Args:
         model_path: The model.
         nodes: Names of its nodes, or of values that they make.
-        name: What to call the rule; "" for a name made from the operators.
-        target: Target of the rule.
-        exact: Whether to demand every attribute that the file states.
+        name: The name of the rule; "" for a name made of the operators.
+        target: The target of the rule.
+        exact: Whether the rule demands every attribute that the file states.
 
     Raises:
         DplError: The model cannot be used, or the nodes make no subgraph.

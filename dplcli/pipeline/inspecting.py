@@ -28,7 +28,7 @@ def inspect(model_path: Path) -> Model:
 def find_nodes(model: Model, name: str) -> list[Node]:
     """Return the nodes whose name, or an output's, is *name*; graphs in order.
 
-    If there is none: those whose name is shown so, since what cannot be seen is escaped.
+    If no name is *name*, a name counts that dpl shows like it: invisible characters are escaped.
 
     Raises:
         UsageError: There is none.
@@ -57,6 +57,6 @@ def find_nodes(model: Model, name: str) -> list[Node]:
 
 
 def _shown(name: str) -> set[str]:
-    """Return how tables, lines that begin with it, and messages show a name."""
+    """Return the forms in which tables, lines and messages show a name."""
     line = one_line(name, None)
     return {line, inert(line), repr(name)[1:-1]}

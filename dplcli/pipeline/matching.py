@@ -1,4 +1,4 @@
-"""What matches in a model, why the rest does not, and how much of the model it is."""
+"""What matches in a model, why the rest does not, and how much of the work matches cover."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
 from dplcli.passes.select import explain_rules, fates, measure, select_matches
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.rules import RuleSource, load_any_rules
+from dplcli.pipeline.rules import RuleSource, load_any_rules, names_of, rules_named
 from dplcli.shapes import Knowledge
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def match(  # noqa: PLR0913  # all by keyword
     allow_code: bool = False,
     policies: Policies | None = None,
 ) -> MatchOutcome:
-    """Find what :func:`partition` would outline, without changing anything.
+    """Find what :func:`partition` would outline; nothing is changed.
 
     Args:
         model_path: The model.
@@ -55,11 +55,8 @@ def match(  # noqa: PLR0913  # all by keyword
     Raises:
         DplError: The model or a catalogue cannot be used.
     """
-    model = load_model(model_path)
-    model.note_refutations()
-    tried, _ = load_any_rules(
-        RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
-    )
+    source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
+    model, tried = _read(model_path, source)
     expected = parse_expectations(expectations, tried)
     outcome = MatchOutcome(
         label=model_path.name,
@@ -82,7 +79,7 @@ def explain(  # noqa: PLR0913  # all by keyword
     allow_code: bool = False,
     policies: Policies | None = None,
 ) -> ExplainOutcome:
-    """Say why rules match where they do, and why not elsewhere.
+    """Explain why rules match where they do, and why nowhere else.
 
     Args:
         model_path: The model.
@@ -90,19 +87,21 @@ def explain(  # noqa: PLR0913  # all by keyword
         targets: Names of shipped catalogues that are complete for a target.
         rules: Rules made in Python; they come after those of the catalogues.
         only: Names of the rules to explain, with or without their target; empty for all.
-        node: Name of a node, or of a value it makes, to be asked about; None for the whole model.
+        node: The name of a node, or of a value that it makes; None for the whole model.
         allow_code: Whether YAML may name Python functions to import.
         policies: What to use instead of the policies that rules state.
 
     Raises:
         DplError: The model or a catalogue cannot be used, or there is no such rule or node.
     """
-    model = load_model(model_path)
-    model.note_refutations()
-    tried, _ = load_any_rules(
-        RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
-    )
-    asked = _named_rules(tried, only)
+    source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
+    model, tried = _read(model_path, source)
+    known = names_of(tried)
+    for name in only:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"there are: {', '.join(r.name for r in tried)}"
+            raise UsageError(f"--rule {name}: there is no such rule", hint=hint)
+    asked = rules_named(tried, only)
     nodes = [] if node is None else find_nodes(model, node)
     explainer = explain_rules(model, tried)
     return ExplainOutcome(
@@ -113,32 +112,27 @@ def explain(  # noqa: PLR0913  # all by keyword
     )
 
 
-def _named_rules(rules: Sequence[Rule], names: Sequence[str]) -> list[Rule]:
-    for name in names:
-        if not any(name in {rule.name, rule.qualified_name} for rule in rules):
-            known = sorted({n for rule in rules for n in (rule.name, rule.qualified_name)})
-            raise UsageError(
-                f"--rule {name}: there is no such rule",
-                hint=did_you_mean(name, known) or f"there are: {', '.join(r.name for r in rules)}",
-            )
-    wanted = set(names)
-    return [rule for rule in rules if not wanted or wanted & {rule.name, rule.qualified_name}]
+def _read(model_path: Path, source: RuleSource) -> tuple[Model, list[Rule]]:
+    model = load_model(model_path)
+    model.note_refutations()
+    rules, _ = load_any_rules(source, model)
+    return model, rules
 
 
-# Measuring how much of a model's work is inside matches.
+# Measuring how much of the work of a model is inside matches.
 
 
 class Measuring:
-    """Says how much of a model is inside matches that are about to be outlined.
+    """Measures how much of a model is inside matches that are about to be outlined.
 
-    Which node is in which match is noted at once, and where all sizes are known, what it costs. A
-    check chooses the sizes that are left open, so there costs are counted when it is done.
+    The match of each node is noted at once, and so are costs if all sizes are known. A check
+    chooses the sizes that are open; in that case costs are counted after the check.
 
     Args:
         model: The model that was matched, as it was loaded.
         selection: What was found.
         sizes: A number per symbolic dimension of the inputs, or per ``input:axis``.
-        can_wait: Whether a check of the result is to come.
+        can_wait: Whether the result will be checked.
 
     Raises:
         UsageError: No input has such a dimension.
@@ -155,7 +149,7 @@ class Measuring:
         self._coverage = None if waits else self._measured(model, ())
 
     def coverage(self, result: VerificationResult | None) -> Coverage:
-        """Return what was measured, at the sizes that a check chose where nobody gave any."""
+        """Return what was measured, at the sizes given and, for the others, those of the check."""
         if self._coverage is None:
             model = built_again(self._model)
             fed = {} if result is None else {item.name: item.shape for item in result.inputs}
@@ -179,16 +173,16 @@ class Measuring:
 def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, TensorType], str]:
     """Find the types of a loaded model's values, for inputs of given sizes.
 
-    onnx's inference of a whole model follows some of the arithmetic that exporters do with shapes,
-    and gives up where it meets the rest (Div, Where, Range, …); what it left open is reasoned out.
+    onnx infers a whole model and follows some of the arithmetic that exporters do with shapes. It
+    gives up at other arithmetic (Div, Where, Range, …); dpl derives what is left open.
 
     Args:
         model: The model, as it was loaded.
         sizes: A number per symbolic dimension of the inputs, or per ``input:axis``.
 
     Returns:
-        What is known of the values of the main graph, of graphs inside it and of functions, and
-        why there is not more ("" if nothing went wrong).
+        The types of values of the main graph, of the graphs inside it and of functions; and why
+        some are missing ("" if nothing went wrong).
 
     Raises:
         UsageError: No input has such a dimension.
@@ -214,24 +208,15 @@ def _is_stated(graph: Graph) -> bool:
     return all(is_settled(value.declared_type) for value in made)
 
 
-def measured_coverage(model: Model, selection: Selection, sizes: Mapping[str, int]) -> Coverage:
-    """Say how much of *model* is inside the matches of *selection*, not outlined yet.
-
-    Raises:
-        UsageError: No input has such a dimension.
-    """
-    return Measuring(model, selection, sizes, can_wait=False).coverage(None)
-
-
 def given_sizes(model: Model, settings: VerifySettings | None) -> dict[str, int]:
-    """Return the sizes that somebody gave, those in whole shapes of inputs included."""
+    """Return the sizes that the user gave, including those in whole shapes of inputs."""
     if settings is None:
         return {}
     return {**_sizes_in(model, settings.request.shapes), **settings.sizes}
 
 
 def _sizes_in(model: Model, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Return what the *shapes* of inputs say of dimensions that *model* leaves open."""
+    """Return the sizes that the *shapes* of inputs give to dimensions that *model* leaves open."""
     sizes: dict[str, int] = {}
     for value in model.graph.inputs:
         shape, declared = shapes.get(value.name), value.declared_type

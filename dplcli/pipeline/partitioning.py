@@ -1,4 +1,4 @@
-"""Outline matches, regions or repeated blocks as functions, or inline them; check and write."""
+"""Outline matches, regions or repeated blocks as functions, or inline functions again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dplcli.dpl import PatternRule
 from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Policies, Rejection, parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean
-from dplcli.ir.model import NODES_KEY, called_function
+from dplcli.ir.model import NODES_KEY, called_function, calls_in
 from dplcli.onnx_io import is_modified, load_model, paused_gc
 from dplcli.outcomes import InlineOutcome, PartitionOutcome, RepeatOutcome
 from dplcli.passes.inline import inline as inline_functions
@@ -23,13 +23,7 @@ from dplcli.passes.select import select_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import Measuring, given_sizes
 from dplcli.pipeline.rules import RuleSource, load_rules
-from dplcli.pipeline.writing import (
-    WriteSettings,
-    finish,
-    open_model,
-    protect_files,
-    say_nothing,
-)
+from dplcli.pipeline.writing import WriteJob, WriteSettings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,15 +39,18 @@ if TYPE_CHECKING:
 # Inlining functions, checking the result and writing it.
 
 
+_MOST_NAMED = 8
+
+
 @dataclass(frozen=True)
 class InlineChoice:
-    """What to inline; nothing chosen means everything that a partition wrote.
+    """What to inline; if nothing is chosen, everything that dpl has outlined.
 
     Attributes:
-        targets: Domains, all of whose functions are inlined, whoever wrote them.
+        targets: Domains. All their functions are inlined, whoever wrote them.
         functions: Functions, as ``dnnl::conv2d_relu``.
         calls: Single calls, by the name of the node or of an output.
-        everything: Whether to inline every function there is.
+        everything: Whether to inline every function of the model.
     """
 
     targets: Sequence[str] = ()
@@ -76,22 +73,21 @@ def inline(
     Args:
         model_path: The model.
         output: Where to write the result; it appears complete, or not at all.
-        choice: What to inline; None for everything that a partition wrote.
+        choice: What to inline; None for everything that dpl has outlined.
         settings: How the result is checked and written.
-        progress: Told what is being done.
+        progress: Called with a short phrase before each step that may take long.
 
     Raises:
         DplError: The model cannot be used, something chosen is not there, the output cannot be
             written, or no verdict on the result can be reached.
     """
-    settings = settings or WriteSettings()
-    say = progress or say_nothing
-    model = open_model(model_path, output, settings, say)
-    protect_files(model, output, settings.failed_path(output), set())
+    job = WriteJob(model_path, output, settings or WriteSettings(), progress)
+    model = job.open()
+    job.protect(model, set())
     functions, only = _chosen(model, choice or InlineChoice())
     before, known = model.graph.node_count, len(model.functions)
     is_sorted = is_modified(model)
-    say("inlining")
+    job.say("inlining")
     outcome = InlineOutcome(
         label=model_path.name,
         inlining=inline_functions(model, functions, only),
@@ -100,15 +96,14 @@ def inline(
         functions=known,
         is_sorted=is_sorted,
     )
-    verdict = finish(model, model_path, output, settings, say, is_changed=outcome.is_changed)
-    return replace(outcome, verdict=verdict)
+    return replace(outcome, verdict=job.finish(model, is_changed=outcome.is_changed))
 
 
 def _chosen(model: Model, choice: InlineChoice) -> tuple[list[Function], Collection[Node] | None]:
-    """Return the functions chosen, and the calls if not all of them are.
+    """Return the chosen functions, and the chosen calls; None for all calls.
 
     Raises:
-        UsageError: Something chosen is not there.
+        UsageError: The model has no such function or call.
     """
     known = model.functions.values()
     if choice.everything:
@@ -124,17 +119,11 @@ def _chosen(model: Model, choice: InlineChoice) -> tuple[list[Function], Collect
 
 
 def written_functions(model: Model) -> list[Function]:
-    """Return the functions that dpl has outlined: they, or their calls, say so."""
-    marked = {
-        called_function(node)
-        for graph in model.graphs()
-        for node in graph
-        if called_function(node) is not None and NODES_KEY in node.remarks.metadata
-    }
+    """Return the functions that dpl has outlined: their metadata or that of a call shows it."""
     return [
         function
-        for function in model.functions.values()
-        if function in marked or is_written(function)
+        for function, calls in calls_in(model).items()
+        if is_written(function) or any(NODES_KEY in call.remarks.metadata for call in calls)
     ]
 
 
@@ -164,49 +153,35 @@ def _output_of(node: Node) -> str:
 
 
 def _named(functions: Iterable[Function], name: str) -> list[Function]:
-    """Return the functions of that name; several if they differ in their overload."""
-    found = [function for function in functions if _name_of(function) == name]
-    if not found:
-        names = [_name_of(function) for function in functions]
-        raise UsageError(
-            f"--function {name!r}: the model has no such function", hint=_hint(name, names)
-        )
-    return found
+    """Return the functions of that name; there are several if overloads differ."""
+    names = {function: f"{function.domain}::{function.name}" for function in functions}
+    return _chosen_by(names, name, f"--function {name!r}: the model has no such function")
 
 
 def _of_target(functions: Iterable[Function], target: str) -> list[Function]:
-    found = [function for function in functions if function.domain == target]
+    domains = {function: function.domain for function in functions}
+    missing = f"--target {target!r}: the model has no function of this domain"
+    return _chosen_by(domains, target, missing)
+
+
+def _chosen_by(names: Mapping[Function, str], wanted: str, missing: str) -> list[Function]:
+    """Return the functions whose name is *wanted*; *missing* is the message if there is none."""
+    found = [function for function, name in names.items() if name == wanted]
     if not found:
-        domains = [function.domain for function in functions]
-        raise UsageError(
-            f"--target {target!r}: the model has no function of this domain",
-            hint=_hint(target, domains),
-        )
+        known = list(dict.fromkeys(names.values()))
+        hint = did_you_mean(wanted, known) or f"there is {', '.join(known[:_MOST_NAMED])}"
+        raise UsageError(missing, hint=hint if known else "the model has no functions at all")
     return found
 
 
-def _hint(name: str, known: Iterable[str]) -> str:
-    names = list(dict.fromkeys(known))
-    if not names:
-        return "the model has no functions at all"
-    return did_you_mean(name, names) or f"there is {', '.join(names[:_MOST_NAMED])}"
-
-
-_MOST_NAMED = 8
-
-
-def _name_of(function: Function) -> str:
-    return f"{function.domain}::{function.name}"
-
-
-# Which matches a run leaves out, because what they would become is not worth a call.
+# Pruning: matches that are left out because their region is not worth a call.
 
 
 def check_merge(*, merge: bool, prune: bool) -> None:
-    """Refuse what cannot be meant.
+    """Refuse --prune without --merge.
 
     Raises:
-        UsageError: Regions are to be pruned and none are to be made.
+        UsageError: Regions are to be pruned, but none are to be made.
     """
     if prune and not merge:
         raise UsageError("--prune is about the regions that --merge makes", hint="pass both")
@@ -218,16 +193,16 @@ def light_matches(
     regions: Sequence[Region],
     before: Mapping[int, str],
 ) -> dict[int, str]:
-    """Say which matches only make regions without a heavy operator.
+    """Find the matches whose regions have no heavy operator.
 
     Args:
-        selection: What was found, without *before*.
-        partitions: What it was made into.
-        regions: What that was merged into.
-        before: What was left out already.
+        selection: The matches, without those of *before*.
+        partitions: The partitions that they became.
+        regions: The regions that the partitions became.
+        before: The matches that were left out before.
 
     Returns:
-        Why, by the place of the match among all that were found.
+        The reason to leave a match out, by its position among all matches.
     """
     reasons = {}
     for region in light_regions(regions):
@@ -246,20 +221,14 @@ def light_matches(
 
 
 def without_matches(selection: Selection, light: Mapping[int, str]) -> Selection:
-    """Refuse the matches of *selection* at the places that *light* gives reasons for."""
-    if not light:
-        return selection
-    matches = enumerate(selection.matches)
-    refused = [
-        Rejection(match.rule, match.root, "prune", light[place], match.root)
-        for place, match in enumerate(selection.matches)
-        if place in light
-    ]
-    return replace(
-        selection,
-        matches=[match for place, match in matches if place not in light],
-        refused=[*selection.refused, *refused],
-    )
+    """Refuse the matches of *selection* at the positions for which *light* has a reason."""
+    matches, refused = [], list(selection.refused)
+    for place, match in enumerate(selection.matches):
+        if place in light:
+            refused.append(Rejection(match.rule, match.root, "prune", light[place], match.root))
+        else:
+            matches.append(match)
+    return replace(selection, matches=matches, refused=refused)
 
 
 # Outlining, checking and writing a model.
@@ -272,7 +241,7 @@ class PartitionSettings(WriteSettings):
     Attributes:
         measure: Whether to estimate how much of the work is inside the functions.
         merge: Whether to merge neighbouring partitions of one target into regions.
-        prune: Whether to leave out what would be in regions without a heavy operator.
+        prune: Whether to leave out the matches whose regions have no heavy operator.
     """
 
     measure: bool = False
@@ -304,30 +273,25 @@ def partition(  # noqa: PLR0913  # all by keyword
     """
     settings = settings or PartitionSettings()
     check_merge(merge=settings.merge, prune=settings.prune)
-    say = progress or say_nothing
-    model = open_model(model_path, output, settings, say)
-    say("loading rules")
-    tried, files = load_rules(
-        RuleSource(patterns, targets, rules, allow_code, policies or Policies()), model
-    )
-    protect_files(model, output, settings.failed_path(output), files)
+    job = WriteJob(model_path, output, settings, progress)
+    model = job.open()
+    job.say("loading rules")
+    source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
+    tried, files = load_rules(source, model)
+    job.protect(model, files)
     expected = parse_expectations(settings.expectations, tried)
-    outlined = _outline_matches(model, tried, say, settings)
+    outlined = _outline_matches(model, tried, job.say, settings)
     if settings.merge:
-        outlined = _merged(tried, outlined, say, settings)
+        outlined = _merged(tried, outlined, job, settings)
     model, outcome, measuring = outlined
-    outcome = replace(outcome, unmet=unmet_expectations(expected, outcome.counts))
-
-    is_met = not outcome.unmet
-    verdict = finish(
-        model, model_path, output, settings, say, is_changed=outcome.is_changed, is_met=is_met
-    )
+    unmet = unmet_expectations(expected, outcome.counts)
+    verdict = job.finish(model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet)
     coverage = None if measuring is None else measuring.coverage(verdict.verification)
-    return replace(outcome, verdict=verdict, coverage=coverage)
+    return replace(outcome, unmet=unmet, verdict=verdict, coverage=coverage)
 
 
 class _Outlined(NamedTuple):
-    """A model whose matches are outlined, what was done, and what is to be measured of it."""
+    """A model whose matches are outlined, the outcome, and what will be measured."""
 
     model: Model
     outcome: PartitionOutcome
@@ -337,13 +301,13 @@ class _Outlined(NamedTuple):
 def _merged(
     rules: Sequence[PatternRule],
     outlined: _Outlined,
-    say: Progress,
+    job: WriteJob,
     settings: PartitionSettings,
 ) -> _Outlined:
-    """Merge what was outlined; begin anew without the matches that make light regions only."""
+    """Merge partitions; to prune, begin anew without the matches whose regions are light."""
     light: dict[int, str] = {}
     while True:
-        say("merging")
+        job.say("merging")
         model, outcome, _ = outlined
         regions = merge_partitions(model, {rule.name for rule in rules})
         found = light_matches(outcome.selection, outcome.partitions, regions, light)
@@ -351,9 +315,7 @@ def _merged(
             nodes = (outcome.nodes[0], model.graph.node_count)
             return outlined._replace(outcome=replace(outcome, regions=tuple(regions), nodes=nodes))
         light |= found
-        assert model.path is not None  # noqa: S101  # partition() has read it
-        model = load_model(model.path)
-        outlined = _outline_matches(model, rules, say, settings, light)
+        outlined = _outline_matches(load_model(job.path), rules, job.say, settings, light)
 
 
 def _outline_matches(
@@ -409,32 +371,28 @@ def repeat(
         output: Where to write the result.
         options: What counts as a repeated block.
         settings: How to check and write; expectations are of names such as ``repeat.layer``.
-        progress: Told what is being done.
+        progress: Called with a short phrase before each step that may take long.
 
     Raises:
         DplError: The model cannot be used, the output cannot be written, or no verdict on the
             result can be reached.
     """
     settings = settings or PartitionSettings()
-    say = progress or say_nothing
     placeholders = _named_in(settings.expectations)
     expected = parse_expectations(settings.expectations, placeholders)
-    model = open_model(model_path, output, settings, say)
-    protect_files(model, output, settings.failed_path(output), set())
-    outcome = _outline_blocks(model, options or RepeatOptions(), say)
+    job = WriteJob(model_path, output, settings, progress)
+    model = job.open()
+    job.protect(model, set())
+    outcome = _outline_blocks(model, options or RepeatOptions(), job.say)
     counts = {rule.qualified_name: 0 for rule in placeholders} | outcome.counts
-    outcome = replace(outcome, unmet=unmet_expectations(expected, counts))
-
-    is_met = not outcome.unmet
+    unmet = unmet_expectations(expected, counts)
     before = model_path.stat().st_size
-    verdict = finish(
-        model, model_path, output, settings, say, is_changed=outcome.is_changed, is_met=is_met
-    )
-    return replace(outcome, verdict=verdict, size=(before, verdict.size))
+    verdict = job.finish(model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet)
+    return replace(outcome, unmet=unmet, verdict=verdict, size=(before, verdict.size))
 
 
 def _named_in(expectations: Iterable[str]) -> list[PatternRule]:
-    """Return a rule for each block named: which there are is not known before they are found."""
+    """Return a rule for each block named: no block is known before the search."""
     found = (_EXPECTED_NAME.match(text) for text in expectations)
     names = dict.fromkeys(match.group(1) for match in found if match is not None)
     return [PatternRule(target=REPEAT_DOMAIN, name=name, pattern=wildcard()) for name in names]

@@ -8,34 +8,24 @@ import os
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.catalog import exists, find_catalog, installed_catalogs
 from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_plan
 from dplcli.dpl.rule import parse_expectations, unmet_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean
-from dplcli.onnx_io import (
-    check_external_data,
-    check_imports,
-    external_files,
-    is_modified,
-    load_model,
-    paused_gc,
-    written_size,
-)
-from dplcli.outcomes import RewriteOutcome, Verdict
+from dplcli.onnx_io import external_files, is_modified, load_model, paused_gc, written_size
+from dplcli.outcomes import RewriteOutcome
 from dplcli.passes.rewrite import RestrictingObserver, Restriction, list_nodes, replay
 from dplcli.passes.rewrite import rewrite as rewrite_model
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.rules import RuleSource, load_rewrites
+from dplcli.pipeline.rules import RuleSource, load_rewrites, names_of
 from dplcli.pipeline.writing import (
     StepVerifier,
+    WriteJob,
     WriteSettings,
     check_output,
-    check_result,
-    protect_files,
-    say_nothing,
-    write_checked,
+    load_editable,
     write_text,
 )
 
@@ -48,7 +38,7 @@ if TYPE_CHECKING:
     from dplcli.pipeline.writing import Progress
 
 
-# Plans as files: written beside what they speak of, read with the catalogues they name.
+# Plans as files, and the catalogues that they name.
 
 
 _CODE = ".py"
@@ -58,19 +48,19 @@ _PROBE = 1 << 14
 def save_plan(
     path: Path,
     model: Path,
-    catalogues: Iterable[str],
+    catalogs: Iterable[str],
     applications: Iterable[Application],
     *,
     opset: int | None = None,
 ) -> None:
-    """Write what was done as a plan that does it again.
+    """Write what was done as a plan that can be applied again.
 
     Args:
-        path: Where to.
-        model: The model that it was done to.
-        catalogues: The catalogues that have the rules, as they were named.
+        path: The file to write.
+        model: The model that was rewritten.
+        catalogs: The catalogues of the rules, as the user named them.
         applications: What was done.
-        opset: The opset that the model was raised to before.
+        opset: The opset that the model was raised to first; None if it was not raised.
 
     Raises:
         UsageError: It cannot be written.
@@ -81,13 +71,13 @@ def save_plan(
         )
         for item in applications
     )
-    names = tuple(_written(name, path.parent) for name in catalogues)
+    names = tuple(_written(name, path.parent) for name in catalogs)
     plan = Plan(model.name, sha256_of(model), names, entries, opset)
     write_text(path, write_plan(plan, path.name), "--plan")
 
 
 def describe_change(application: Application) -> str:
-    """Say in one line what became of which nodes: ``Conv 'c', Relu 'r' -> FusedConv 'c'``."""
+    """Describe an application in one line: ``Conv 'c', Relu 'r' -> FusedConv 'c'``."""
     removed, added = list_nodes(application.removed), list_nodes(application.added)
     return f"{removed} -> {added}" if removed and added else removed or added
 
@@ -100,7 +90,7 @@ def _written(name: str, folder: Path) -> str:
 
 
 def check_plan_path(path: Path, others: Iterable[Path | None]) -> None:
-    """Refuse, before any work is done, a plan that cannot be or must not be written.
+    """Refuse a plan that cannot or must not be written, before any work is done.
 
     Raises:
         UsageError: It is another file of the run, holds something else, or has no folder.
@@ -118,11 +108,11 @@ def check_plan_path(path: Path, others: Iterable[Path | None]) -> None:
             raise UsageError(f"--plan {path}: exists and is no plan, so it is kept")
 
 
-def named_catalogues(plan: Plan, *, allow_code: bool) -> list[str]:
-    """Return the catalogues that *plan* names, as paths or names to be looked up from here.
+def named_catalogs(plan: Plan, *, allow_code: bool) -> list[str]:
+    """Return the catalogues that *plan* names, as paths from here or as names.
 
     Raises:
-        CatalogError: One is missing, or is code, which a plan does not run by itself.
+        CatalogError: One is missing, or is code, which a plan does not run without leave.
     """
     folder = Path() if plan.path is None else plan.path.parent
     names = []
@@ -147,10 +137,10 @@ def named_catalogues(plan: Plan, *, allow_code: bool) -> list[str]:
 
 
 def check_rules_of(plan: Plan, rules: Sequence[RewriteRule]) -> None:
-    """Refuse a plan that names a rule which is not there.
+    """Refuse a plan with a rule that the catalogues do not have.
 
     Raises:
-        CatalogError: Names the entry.
+        CatalogError: There is no such rule; the message has the line of the entry.
     """
     known = {rule.qualified_name for rule in rules}
     for entry in plan.entries:
@@ -176,7 +166,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# What a rewrite is asked.
+# What a rewrite should do.
 
 
 @dataclass(frozen=True)
@@ -184,16 +174,16 @@ class RewriteSettings(WriteSettings):
     """How :func:`rewrite` should go about it.
 
     Attributes:
-        only: If not empty, nothing else is tried: rules, as RULE, RULE@NODE or @NODE.
-        skip: What is not tried, likewise.
-        limit: After so many applications no more is done; None for no limit.
+        only: What alone is tried, as RULE, RULE@NODE or @NODE; empty for everything.
+        skip: What is not tried, in the same form.
+        limit: The rewrite ends after so many applications; None for no limit.
         verify_each: Whether to check the model after every turn of a rule that changed it.
         max_growth: By how many percent the model may grow, its external data included; None for
             5 percent, and 16 kB in any case.
-        dry_run: Whether neither to write nor to verify anything.
-        plan: Where to write a plan that does the same again; None for nowhere.
-        opset: The opset to raise the model to before anything is matched; None for its own. What
-            comes out is compared with the model as it was.
+        dry_run: Whether to write and verify nothing.
+        plan: Where to write a plan of what was done; None for nowhere.
+        opset: The opset to raise the model to first; None for its own. The result is compared with
+            the model as it was before.
     """
 
     only: Sequence[str] = ()
@@ -210,7 +200,7 @@ class RewriteSettings(WriteSettings):
 
 
 class NotedRestrictions(RestrictingObserver):
-    """Restrictions that remember which of them said something."""
+    """Restrictions that remember which of them had an effect."""
 
     def __init__(
         self, only: Sequence[Restriction], skip: Sequence[Restriction], limit: int | None
@@ -232,7 +222,7 @@ class NotedRestrictions(RestrictingObserver):
         return not any(item.rule in names and not item.node for item in self.skip)
 
     def notes(self) -> list[str]:
-        """Say which nodes were to be skipped and never came up: a name may be misspelt."""
+        """List the nodes of --skip that were never tried: a name may be misspelt."""
         return [
             f"--skip {item.rule}@{item.node}: this never came up"
             for item in self.skip
@@ -243,27 +233,27 @@ class NotedRestrictions(RestrictingObserver):
 def parse_restrictions(
     option: str, texts: Sequence[str], rules: Sequence[RewriteRule], model: Model
 ) -> list[Restriction]:
-    """Read what an option says.
+    """Read the values of --only or --skip.
 
     Args:
-        option: The option, for messages; the nodes of --only must be there.
-        texts: What it was given.
-        rules: The rules there are.
+        option: The option, for messages. The nodes of --only must be in the model.
+        texts: The values.
+        rules: The rules of the run.
         model: The model, not yet edited.
 
     Raises:
         UsageError: One is malformed, or names a rule or a node that is not there.
     """
-    known = {name for rule in rules for name in (rule.name, rule.qualified_name)}
+    known = names_of(rules)
     return [_parse(option, text, known, model) for text in texts]
 
 
-def _parse(option: str, text: str, known: set[str], model: Model) -> Restriction:
+def _parse(option: str, text: str, known: Sequence[str], model: Model) -> Restriction:
     rule, separator, node = text.partition("@")
     if not (rule or node) or (separator and not node):
         raise UsageError(f"{option} {text!r}: names nothing", hint="write RULE, RULE@NODE or @NODE")
     if rule and rule not in known:
-        hint = did_you_mean(rule, sorted(known)) or f"there are: {', '.join(sorted(known))}"
+        hint = did_you_mean(rule, known) or f"there are: {', '.join(known)}"
         raise UsageError(f"{option} {text!r}: there is no rule {rule!r}", hint=hint)
     if node and option == "--only":
         try:
@@ -277,10 +267,10 @@ def _parse(option: str, text: str, known: set[str], model: Model) -> Restriction
 
 
 DEFAULT_GROWTH = 5.0
-"""By how many percent a model may grow if nobody says otherwise."""
+"""By how many percent a model may grow by default."""
 
 FREE_GROWTH = 1 << 14
-"""Bytes that any model may grow by then: new nodes say which rule made them from what."""
+"""By how many bytes a model may always grow by default: new nodes name the rule that made them."""
 
 
 @paused_gc()
@@ -310,7 +300,7 @@ def rewrite(  # noqa: PLR0913  # all by keyword
         settings: What to do, and how to check it.
         allow_code: Whether YAML may name Python functions to import.
         progress: Called with a short phrase before each step that may take long.
-        trace: Filled with what happens, also where this ends with an error.
+        trace: Filled with what happens, even if the run ends with an error.
 
     Raises:
         RewriteLimitError: The rules would go on without an end; names them.
@@ -318,33 +308,25 @@ def rewrite(  # noqa: PLR0913  # all by keyword
             verdict on the result can be reached.
     """
     settings = settings or RewriteSettings()
-    run = _Run(model_path, output, settings, progress or say_nothing)
-    source = RuleSource(patterns, targets, rules, allow_code)
-    run.load(source)
-    only, skip = (
-        parse_restrictions(option, texts, run.rules, run.model)
-        for option, texts in (("--only", settings.only), ("--skip", settings.skip))
+    job = _RewriteJob(model_path, output, settings, progress)
+    job.load(RuleSource(patterns, targets, rules, allow_code))
+    observer = NotedRestrictions(
+        parse_restrictions("--only", settings.only, job.rules, job.model),
+        parse_restrictions("--skip", settings.skip, job.rules, job.model),
+        settings.limit,
     )
-    observer = NotedRestrictions(only, skip, settings.limit)
-    run.say("rewriting")
-    done = rewrite_model(run.model, run.rules, observer, watchers=run.watchers(trace))
-    untried = (rule.qualified_name for rule in run.rules if not observer.may_try(rule))
-    outcome = run.describe(done)
-    outcome = replace(
-        outcome,
-        untried=frozenset(untried),
+    job.say("rewriting")
+    done = rewrite_model(job.model, job.rules, observer, watchers=job.watchers(trace))
+    outcome = job.describe(
+        done,
+        untried=frozenset(r.qualified_name for r in job.rules if not observer.may_try(r)),
         is_stopped=observer.is_over,
-        notes=(*outcome.notes, *observer.notes()),
+        notes=(*job.model.notes, *observer.notes()),
     )
     if settings.plan is not None:
-        save_plan(
-            settings.plan,
-            model_path,
-            [*patterns, *targets],
-            done.applications,
-            opset=settings.opset,
-        )
-    return run.finish(outcome)
+        catalogs = [*patterns, *targets]
+        save_plan(settings.plan, model_path, catalogs, done.applications, opset=settings.opset)
+    return job.written(outcome)
 
 
 @paused_gc()
@@ -362,7 +344,7 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
     progress: Progress | None = None,
     trace: Trace | None = None,
 ) -> RewriteOutcome:
-    """Do what a plan lists, and nothing else; verify the result and write it.
+    """Apply only what a plan lists, verify the result and write it.
 
     Args:
         plan_path: The plan, as :func:`rewrite` writes it.
@@ -370,13 +352,13 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
         output: Where to write the result.
         patterns: Catalogues to use instead of those that the plan names.
         rules: Rules made in Python; they come after those of the catalogues.
-        settings: How to check and write the result; what else a rewrite does has no effect.
-        force: Whether to go on with a model that the plan was not made for.
-        skip_missing: Whether to leave out what does not fit; otherwise it ends the run, and the
-            answer is no.
+        settings: How to check and write the result; other settings of a rewrite have no effect.
+        force: Whether to apply a plan that was made for another model.
+        skip_missing: Whether to leave out entries that do not fit; if not, such an entry ends the
+            run, and the answer is no.
         allow_code: Whether the plan may name catalogues in Python, and YAML Python functions.
         progress: Called with a short phrase before each step that may take long.
-        trace: Filled with what happens, also where this ends with an error.
+        trace: Filled with what happens, even if the run ends with an error.
 
     Raises:
         UsageError: The plan was made for another model.
@@ -384,39 +366,36 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
     """
     plan = read_plan(plan_path)
     settings = replace(settings or RewriteSettings(), opset=plan.opset)
-    run = _Run(model_path, output, settings, progress or say_nothing)
-    catalogues = list(patterns) or named_catalogues(plan, allow_code=allow_code)
-    run.load(RuleSource(catalogues, (), rules, allow_code), plan_path)
+    job = _RewriteJob(model_path, output, settings, progress)
+    catalogs = list(patterns) or named_catalogs(plan, allow_code=allow_code)
+    job.load(RuleSource(catalogs, (), rules, allow_code), plan_path)
     other = check_same_model(plan, model_path)
     if other and not force:
         raise UsageError(other, hint="pass --force to apply it all the same")
-    check_rules_of(plan, run.rules)
-    run.say("rewriting")
+    check_rules_of(plan, job.rules)
+    job.say("rewriting")
+    watchers = job.watchers(trace)
     done = replay(
-        run.model,
-        run.rules,
-        entries=plan.entries,
-        skip_missing=skip_missing,
-        watchers=run.watchers(trace),
+        job.model, job.rules, entries=plan.entries, skip_missing=skip_missing, watchers=watchers
     )
-    outcome = replace(
-        run.describe(done.rewriting), plan=plan, missing=done.missing, may_miss=skip_missing
+    outcome = job.describe(
+        done.rewriting,
+        plan=plan,
+        missing=done.missing,
+        may_miss=skip_missing,
+        notes=(*job.model.notes, *([other] if other else [])),
     )
-    if other:
-        outcome = replace(outcome, notes=(*outcome.notes, other))
-    return run.finish(outcome)
+    return job.written(outcome)
 
 
-class _Run:
+class _RewriteJob(WriteJob):
     """What rewriting by rules and by a plan have in common."""
 
     def __init__(
-        self, model_path: Path, output: Path, settings: RewriteSettings, say: Progress
+        self, path: Path, output: Path, settings: RewriteSettings, progress: Progress | None
     ) -> None:
-        self.path = model_path
-        self.output = output
+        super().__init__(path, output, settings, progress)
         self.settings = settings
-        self.say = say
         self.steps: StepVerifier | None = None
         if settings.verify_each and (settings.dry_run or not settings.verify):
             option = "--dry-run" if settings.dry_run else "--no-verify"
@@ -424,29 +403,26 @@ class _Run:
                 f"--verify-each and {option} contradict each other", hint="leave one of them out"
             )
         if not settings.dry_run:
-            check_output(model_path, output, in_place=settings.in_place)
+            check_output(path, output, in_place=settings.in_place)
 
     def load(self, source: RuleSource, plan: Path | None = None) -> None:
-        """Read the model and the rules, and look at everything that could fail later.
+        """Read the model and the rules, and check early what could fail later.
 
         Args:
             source: Where the rules come from.
-            plan: The plan that is read; like a catalogue, it is not to be replaced.
+            plan: The plan that is read. Like a catalogue, it must not be overwritten.
         """
         settings = self.settings
-        failed = settings.failed_path(self.output)
         if plan is not None and plan.resolve() == self.output.resolve():
             raise UsageError(f"{self.output}: is the plan")
         if settings.plan is not None:
-            check_plan_path(settings.plan, (self.path, self.output, failed))
+            check_plan_path(settings.plan, (self.path, self.output, self.failed))
         self.say(f"reading {self.path.name}")
-        self.model: Model = load_model(self.path, opset=settings.opset)
-        check_imports(self.model)
-        check_external_data(self.model)
+        self.model = load_editable(self.path, settings.opset)
         self.model.note_refutations()
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:
-            protect_files(self.model, self.output, failed, files)
+            self.protect(self.model, files)
         self.expected = parse_expectations(settings.expectations, self.rules)
         self.ops = _count(load_model(self.path) if is_modified(self.model) else self.model)
         external = external_files(self.model, self.path.parent)
@@ -454,18 +430,16 @@ class _Run:
         self.size = self.path.stat().st_size
 
     def watchers(self, trace: Trace | None) -> list[RewriteObserver]:
-        """Return who is told of what happens."""
+        """Return the observers of the rewrite."""
         watchers: list[RewriteObserver] = [] if trace is None else [trace]
         if self.settings.verify_each:
-            self.steps = StepVerifier(
-                self.model, self.path, self.output, self.settings.verification, self.say
-            )
+            self.steps = StepVerifier(self, self.model)
             self.steps.begin()
             watchers.append(self.steps)
         return watchers
 
-    def describe(self, done: Rewriting) -> RewriteOutcome:
-        """Say what was done to the model, which is not written yet."""
+    def describe(self, done: Rewriting, **more: Any) -> RewriteOutcome:  # noqa: ANN401  # fields
+        """Describe what was done, before anything is written; *more* are further fields."""
         before = self.size + self.external
         return RewriteOutcome(
             label=self.path.name,
@@ -477,41 +451,30 @@ class _Run:
             ops=(self.ops, _count(self.model)),
             size=(before, before),
             is_changed=is_modified(self.model),
-            notes=tuple(self.model.notes),
             unmet=unmet_expectations(self.expected, done.counts),
             broken=None if self.steps is None else self.steps.broken,
             is_dry=self.settings.dry_run,
+            **more,
         )
 
-    def finish(self, outcome: RewriteOutcome) -> RewriteOutcome:
-        """Check what came out and write it, if that was asked for."""
-        settings = self.settings
+    def written(self, outcome: RewriteOutcome) -> RewriteOutcome:
+        """Check the result and write it, unless the settings or the outcome forbid it."""
         if outcome.missing and not outcome.may_miss:
             return outcome
-        if outcome.broken is not None and not settings.keep_failed:
+        if outcome.broken is not None and not self.settings.keep_failed:
             return replace(outcome, verdict=outcome.broken.verdict)
-        if settings.dry_run:
+        if self.settings.dry_run:
             return self._measured(outcome, written_size(self.model))
-        self.say("writing")
-        verdict = write_checked(
+        verdict = self.finish(
             self.model,
-            self.output,
-            settings,
-            lambda written: self._check(outcome, written),
+            is_changed=outcome.is_changed,
             is_wanted=lambda size: self._measured(outcome, size).is_wanted,
+            known=None if self.steps is None else self.steps.verdict,
         )
         return replace(self._measured(outcome, verdict.size), verdict=verdict)
 
-    def _check(self, outcome: RewriteOutcome, written: Path) -> Verdict:
-        settings = self.settings
-        if not settings.verify or not outcome.is_changed:
-            return Verdict()
-        if self.steps is not None:
-            return self.steps.verdict
-        return check_result(self.path, written, settings.verification, self.say)
-
     def _measured(self, outcome: RewriteOutcome, size: int) -> RewriteOutcome:
-        """Add how large the file is, and whether that is too much."""
+        """Add the size of the file, and whether it grew too much."""
         before, after = outcome.size[0], size + self.external
         growth = _growth(before, after, self.settings.max_growth)
         return replace(outcome, size=(before, after), growth=growth)

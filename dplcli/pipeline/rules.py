@@ -1,9 +1,9 @@
-"""Which rules a run applies, and where in the model."""
+"""The rules that a run applies, and the files that they come from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dplcli.catalog import is_shipped_target, read_catalogs, shipped_targets
 from dplcli.catalog.catalog import check_distinct, rules_of_functions
@@ -14,28 +14,25 @@ from dplcli.onnx_io import OnnxSchemas, load_model
 from dplcli.onnx_io.read import functions_from_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from dplcli.catalog import Catalog
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Model
 
+    R = TypeVar("R", bound=Rule)
 
-# Catalogues that are ONNX models: their functions come in pairs, pattern and replacement.
+
+# Catalogues that are ONNX models: their functions are pairs of a pattern and a replacement.
 
 
-def _from_model(path: Path) -> Sequence[RewriteRule]:
+def _read_functions(path: Path) -> Sequence[RewriteRule]:
     try:
-        model = load_model(path)
-    except ModelError as error:
-        raise CatalogError(error.message, hint=error.hint) from error
-    return rules_of_functions(model.functions.values(), path.name)
-
-
-def _from_text(path: Path) -> Sequence[RewriteRule]:
-    try:
-        model = functions_from_text(path.read_text(encoding="utf-8"), path.name)
+        if path.suffix == ".onnx":
+            model = load_model(path)
+        else:
+            model = functions_from_text(path.read_text(encoding="utf-8"), path.name)
     except (OSError, UnicodeDecodeError) as error:
         raise CatalogError(f"{path.name}: cannot be read: {error}") from error
     except ModelError as error:
@@ -44,10 +41,10 @@ def _from_text(path: Path) -> Sequence[RewriteRule]:
 
 
 READERS: dict[str, Callable[[Path], Sequence[RewriteRule]]] = {
-    ".onnx": _from_model,
-    ".onnxtxt": _from_text,
+    ".onnx": _read_functions,
+    ".onnxtxt": _read_functions,
 }
-"""What reads a catalogue with such a suffix."""
+"""The readers of catalogues by suffix."""
 
 
 # Where the rules of a run come from.
@@ -62,7 +59,7 @@ class RuleSource:
         targets: Names of shipped catalogues that are complete for a target.
         rules: Rules made in Python.
         allow_code: Whether YAML may name Python functions to import.
-        policies: What to use instead of the rules' own policies.
+        policies: Policies that replace those of the rules.
     """
 
     patterns: Sequence[str] = ()
@@ -128,10 +125,21 @@ def _read_sources(source: RuleSource, model: Model) -> Catalog:
     return read_catalogs(names, model.codec.schemas, allow_code=source.allow_code, readers=READERS)
 
 
+def names_of(rules: Iterable[Rule]) -> list[str]:
+    """List the names of *rules*, with and without their target, sorted."""
+    return sorted({name for rule in rules for name in (rule.name, rule.qualified_name)})
+
+
+def rules_named(rules: Iterable[R], names: Sequence[str]) -> list[R]:
+    """Return the rules with one of these *names*; all rules if there are no names."""
+    wanted = set(names)
+    return [rule for rule in rules if not wanted or wanted & {rule.name, rule.qualified_name}]
+
+
 def _check(
     rules: Sequence[Rule], source: RuleSource, problem: str, hint: str | None = None
 ) -> None:
-    """Refuse to go on without rules, or with two of one name."""
+    """Refuse a run without rules, or with two rules of one name."""
     if not rules:
         names = ", ".join([*source.patterns, *source.targets])
         raise CatalogError(f"{names}: {problem}", hint=hint)

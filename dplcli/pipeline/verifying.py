@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Progress = Callable[[str], None]
 
 
-# What somebody wants the inputs of a comparison to be, from the words of a command line.
+# The inputs of a comparison, as the command line describes them.
 
 
 _FUNCTION = re.compile(r"(?P<module>.*[^:/\\]):(?P<function>[A-Za-z_]\w*)", re.DOTALL)
@@ -35,18 +35,18 @@ def input_request(  # noqa: PLR0913  # one parameter per wish
     save: Path | None = None,
     allow_code: bool = False,
 ) -> InputRequest:
-    """Gather what the inputs shall be.
+    """Describe the inputs of a comparison.
 
     Args:
         inputs: A path, or a Python function as ``module:function`` or ``FILE.py:function``.
         ranges: Smallest and largest value, by input.
         shapes: Whole shapes, by input.
-        corners: Whether to run corner values, too.
-        save: Where to write what was fed.
+        corners: Whether to run corner values as well.
+        save: Where to write the inputs; None for nowhere.
         allow_code: Whether *inputs* may name a function, which is imported and called.
 
     Raises:
-        UsageError: A function is named without leave, or something is contradictory.
+        UsageError: A function is named without leave, or the wishes contradict each other.
         CatalogError: The function cannot be imported.
     """
     function = None
@@ -64,7 +64,7 @@ def input_request(  # noqa: PLR0913  # one parameter per wish
 
 
 def _function(inputs: str, *, allow_code: bool) -> InputFunction | None:
-    """Import the function that *inputs* names; None if it is no such name."""
+    """Import the function that *inputs* names; return None if it names no function."""
     found = _FUNCTION.fullmatch(inputs)
     if found is None:
         return None
@@ -104,7 +104,7 @@ def verify(
 
 
 def prepare(settings: VerifySettings | None) -> None:
-    """Let the process that will run the models start while we do something else."""
+    """Start the process that will run the models, while dpl does something else."""
     from dplcli.verify.run import warm_up  # noqa: PLC0415  # only where models run
 
     if settings is None or settings.execution.isolated:
@@ -114,7 +114,7 @@ def prepare(settings: VerifySettings | None) -> None:
 def compare(
     original: Path, candidate: Path, settings: VerifySettings | None, progress: Progress | None
 ) -> VerificationResult:
-    """Compare two files that are known to be whole."""
+    """Compare two files whose external data was checked before."""
     from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
 
     return verify_equivalence(original, candidate, settings or VerifySettings(), progress=progress)
@@ -142,7 +142,7 @@ def verify_against(
     settings: VerifySettings | None = None,
     progress: Progress | None = None,
 ) -> VerificationResult:
-    """Compare a model with what the original gave in another run, of which results were saved.
+    """Compare a model with the results of the original that another run saved.
 
     Raises:
         DplError: A file is no model or holds no results, or no verdict can be reached.

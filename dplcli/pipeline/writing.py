@@ -1,8 +1,8 @@
-"""Write a result, check it, compare it with the original, and only then put it in its place."""
+"""Write a result beside its place, check it, and put it there only if it is sound."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dplcli.errors import InvalidGraphError, UsageError, VerificationError
@@ -46,7 +46,7 @@ class WriteSettings:
         keep_failed: Whether to keep a result that fails as ``*.failed.onnx``.
 
     Raises:
-        UsageError: The check is asked to have some power, and not to be made.
+        UsageError: The check is turned off, but is to have some power.
     """
 
     verify: bool = True
@@ -56,7 +56,7 @@ class WriteSettings:
     keep_failed: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself, before any work is done."""
+        """Refuse settings that contradict each other, before any work is done."""
         if self.verify or self.verification is None:
             return
         if self.verification.mutants or self.verification.min_power is not None:
@@ -65,97 +65,119 @@ class WriteSettings:
                 hint="leave --no-verify out, or --mutants and --min-power",
             )
 
-    def failed_path(self, output: Path) -> Path | None:
-        """Return where a result that fails is kept, if it is."""
-        return output.with_name(f"{output.stem}.failed.onnx") if self.keep_failed else None
 
-
-def write_checked(
-    model: Model,
-    output: Path,
-    settings: WriteSettings,
-    check: Callable[[Path], Verdict],
-    *,
-    is_wanted: Callable[[int], bool],
-) -> Verdict:
-    """Write *model* beside *output*, check it, and put it there if all is well.
+class WriteJob:
+    """Edits a model, checks the result and writes it.
 
     Args:
-        model: The result.
-        output: Where to write it.
-        settings: Whether to keep what fails.
-        check: Says what is to be said of the file.
-        is_wanted: Tells whether a file of so many bytes is to be written if it is sound.
+        path: The file of the model.
+        output: Where to write the result.
+        settings: How to check and write.
+        progress: Called with a short phrase before each step that may take long; None for nobody.
+    """
+
+    def __init__(
+        self, path: Path, output: Path, settings: WriteSettings, progress: Progress | None
+    ) -> None:
+        self.path = path
+        self.output = output
+        self.failed = (
+            output.with_name(f"{output.stem}.failed.onnx") if settings.keep_failed else None
+        )
+        self.writing = settings
+        self.say = progress or say_nothing
+
+    def open(self) -> Model:
+        """Read the model.
+
+        Raises:
+            DplError: It cannot be used, or the output cannot be written.
+        """
+        check_output(self.path, self.output, in_place=self.writing.in_place)
+        self.say(f"reading {self.path.name}")
+        model = load_editable(self.path)
+        model.note_refutations()
+        return model
+
+    def protect(self, model: Model, catalogs: set[Path]) -> None:
+        """Refuse to overwrite a file that the run reads or that the result needs.
+
+        Raises:
+            UsageError: A path to write to is a catalogue, holds weights, or is the model.
+        """
+        data = external_files(model, self.output.parent)
+        for path in filter(None, (self.output, self.failed)):
+            if path.resolve() in catalogs:
+                raise UsageError(f"{path}: is a catalogue that this run reads")
+            if path.resolve() in data:
+                raise UsageError(f"{path}: is where the model's weights lie, or must lie")
+            if path is self.failed and path.resolve() == self.path.resolve():
+                raise UsageError(f"{path}: a failed result would replace the model itself")
+
+    def check(self, written: Path) -> Verdict:
+        """Ask onnx.checker and onnxruntime about a result."""
+        return check_result(self.path, written, self.writing.verification, self.say)
+
+    def finish(
+        self,
+        model: Model,
+        *,
+        is_changed: bool,
+        is_wanted: Callable[[int], bool] = lambda _size: True,
+        known: Verdict | None = None,
+    ) -> Verdict:
+        """Write *model* beside the output, check it, and put it there if all is well.
+
+        Args:
+            model: The result.
+            is_changed: Whether it differs from the file; if not, there is nothing to check.
+            is_wanted: Tells whether a sound file of so many bytes is to be written.
+            known: The verdict of an earlier check; None if there was none.
+
+        Raises:
+            DplError: The output cannot be written, or no verdict can be reached.
+        """
+        self.say("writing")
+        with staged(model, self.output) as written:
+            size = written.path.stat().st_size
+            verdict = Verdict()
+            if self.writing.verify and is_changed:
+                verdict = self.check(written.path) if known is None else known
+            verdict = replace(verdict, size=size)
+            if is_wanted(size) and verdict.is_sound:
+                written.commit()
+                return replace(verdict, output=self.output)
+            if self.failed is not None:
+                written.keep_as(self.failed)
+                return replace(verdict, kept=self.failed)
+        return verdict
+
+
+def load_editable(path: Path, opset: int | None = None) -> Model:
+    """Read a model that is to be edited.
 
     Raises:
-        DplError: The output cannot be written, or no verdict can be reached.
+        DplError: It cannot be used.
     """
-    with staged(model, output) as written:
-        size = written.path.stat().st_size
-        verdict = replace(check(written.path), size=size)
-        if is_wanted(size) and verdict.is_sound:
-            written.commit()
-            return replace(verdict, output=output)
-        failed = settings.failed_path(output)
-        if failed is not None:
-            written.keep_as(failed)
-            return replace(verdict, kept=failed)
-    return verdict
-
-
-def open_model(model_path: Path, output: Path, settings: WriteSettings, say: Progress) -> Model:
-    """Read a model whose edited version is to be written to *output*.
-
-    Raises:
-        DplError: The model cannot be used, or the output cannot be written.
-    """
-    check_output(model_path, output, in_place=settings.in_place)
-    say(f"reading {model_path.name}")
-    model = load_model(model_path)
+    model = load_model(path, opset=opset)
     check_imports(model)
     check_external_data(model)
-    model.note_refutations()
     return model
 
 
-def finish(  # noqa: PLR0913  # what, where and whether
-    model: Model,
-    original: Path,
-    output: Path,
-    settings: WriteSettings,
-    say: Progress,
-    *,
-    is_changed: bool,
-    is_met: bool = True,
-) -> Verdict:
-    """Check an edited model as the settings say, and write it if all is well.
-
-    Args:
-        model: The result.
-        original: The file that it was read from.
-        output: Where to write it.
-        settings: How to check and write.
-        say: Told what is being done.
-        is_changed: Whether it differs from the file at all; else there is nothing to check.
-        is_met: Whether what the user expects holds; else nothing is written.
-
-    Raises:
-        DplError: The output cannot be written, or no verdict can be reached.
-    """
-
-    def check(written: Path) -> Verdict:
-        if not settings.verify or not is_changed:
-            return Verdict()
-        return check_result(original, written, settings.verification, say)
-
-    say("writing")
-    return write_checked(model, output, settings, check, is_wanted=lambda _size: is_met)
+def graph_objection(model: Model) -> str:
+    """Say how the graph of an edited model is broken; "" if it is not."""
+    try:
+        verify_model(model)
+    except InvalidGraphError as error:
+        return f"the graph is broken: {error.message}"
+    return ""
 
 
 def check_result(
     original: Path, candidate: Path, verification: VerifySettings | None, say: Progress
 ) -> Verdict:
-    """Ask onnx.checker, then onnxruntime, what they say of *candidate*.
+    """Check *candidate* with onnx.checker, then compare it in onnxruntime.
 
     Raises:
         VerificationError: No verdict can be reached.
@@ -174,33 +196,15 @@ def check_result(
 
 
 def default_output(model_path: Path, what: str = "partitioned") -> Path:
-    """Return where a result is written if nobody says otherwise: ``MODEL.partitioned.onnx``."""
+    """Return where a result is written by default: ``MODEL.partitioned.onnx``."""
     return model_path.parent / f"{model_path.stem}.{what}.onnx"
 
 
-def protect_files(model: Model, output: Path, failed: Path | None, catalogs: set[Path]) -> None:
-    """Refuse to write where something lies that the run reads, or brings along.
-
-    Raises:
-        UsageError: A path to write to is a catalogue, or holds weights, or would be the model.
-    """
-    data = external_files(model, output.parent)
-    for path in (output, failed):
-        if path is None:
-            continue
-        if path.resolve() in catalogs:
-            raise UsageError(f"{path}: is a catalogue that this run reads")
-        if path.resolve() in data:
-            raise UsageError(f"{path}: is where the model's weights lie, or must lie")
-        if path is failed and model.path is not None and path.resolve() == model.path.resolve():
-            raise UsageError(f"{path}: a failed result would replace the model itself")
-
-
 def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
-    """Refuse early what could only fail after the work is done.
+    """Refuse an output that cannot or must not be written, before any work is done.
 
     Raises:
-        UsageError: The output is the input, without leave.
+        UsageError: The output is the input, and *in_place* is false.
         ModelExportError: The output's folder is missing or not writable.
     """
     check_destination(output)
@@ -211,10 +215,10 @@ def check_output(model_path: Path, output: Path, *, in_place: bool) -> None:
 
 
 def write_text(path: Path, text: str, label: str) -> None:
-    """Write a report in one step; a pipe or a device is written to, and stays one.
+    """Write a report in one step; a pipe or a device stays what it is.
 
     Args:
-        path: Where to.
+        path: The file.
         text: The report.
         label: The option that asked for it, for messages.
 
@@ -231,41 +235,26 @@ def say_nothing(phrase: str) -> None:
     """Report progress to nobody."""
 
 
-# Checking a rewrite after every turn of a rule, so that the one that breaks it is known.
+# Checking a rewrite after every turn of a rule, to find the rule that breaks the model.
 
 
+@dataclass
 class StepVerifier(RewriteObserver):
-    """Compares the model with the original after every turn, and ends the rewrite if it differs.
-
-    Args:
-        model: The model that is being edited.
-        original: The file it was loaded from.
-        output: Where the result will be; what is checked is written beside it, and taken away.
-        verification: How to compare.
-        say: Told of each step.
+    """Compares the model with the original after every turn; ends the rewrite if they differ.
 
     Attributes:
+        job: The job. What is checked is written beside its output and removed again.
+        model: The model that is being edited.
         broken: The turn that broke the model; None as long as none has.
         verdict: The verdict on the last turn.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        original: Path,
-        output: Path,
-        verification: VerifySettings | None,
-        say: Progress,
-    ) -> None:
-        self.model = model
-        self.original = original
-        self.output = output
-        self.verification = verification
-        self.say = say
-        self.broken: BrokenTurn | None = None
-        self.verdict = Verdict()
-        self._round = 0
-        self._applications: list[Application] = []
+    job: WriteJob
+    model: Model
+    broken: BrokenTurn | None = None
+    verdict: Verdict = field(default_factory=Verdict)
+    _round: int = 0
+    _applications: list[Application] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -274,20 +263,17 @@ class StepVerifier(RewriteObserver):
 
     def begin(self) -> None:
         """Check the model if it was changed before any rule had a turn."""
-        if not is_modified(self.model):
-            return
-        reason = self._objection()
-        if reason:
-            self.broken = BrokenTurn("", 0, (), reason, self.verdict)
+        if is_modified(self.model):
+            self._check("")
 
     def turn_started(self, number: int, rule: RewriteRule, candidates: int) -> None:
-        """Begin to list what the turn does."""
+        """Begin a new list of applications."""
         del rule, candidates
         self._round = number
         self._applications = []
 
     def applied(self, application: Application) -> None:
-        """List an application."""
+        """Add an application to the list."""
         self._applications.append(application)
 
     def turn_ended(self, rule: RewriteRule, count: int) -> None:
@@ -296,19 +282,19 @@ class StepVerifier(RewriteObserver):
             return
         name = rule.qualified_name
         times = "once" if count == 1 else f"{count:,} times"
-        self.say(f"round {self._round}: {name} was applied {times}")
-        reason = self._objection()
+        self.job.say(f"round {self._round}: {name} was applied {times}")
+        self._check(name)
+
+    def _check(self, rule: str) -> None:
+        """Check the model as *rule* left it in this round."""
+        reason = graph_objection(self.model)
+        if not reason:
+            with staged(self.model, self.job.output) as written:
+                self.verdict = self.job.check(written.path)
+            if self.verdict.objection:
+                reason = f"onnx.checker refuses the result: {self.verdict.objection}"
+            elif not self.verdict.is_sound:
+                reason = "the result is not equivalent to the original"
         if reason:
             done = tuple(self._applications)
-            self.broken = BrokenTurn(name, self._round, done, reason, self.verdict)
-
-    def _objection(self) -> str:
-        try:
-            verify_model(self.model)
-        except InvalidGraphError as error:
-            return f"the graph is broken: {error.message}"
-        with staged(self.model, self.output) as written:
-            self.verdict = check_result(self.original, written.path, self.verification, self.say)
-        if self.verdict.objection:
-            return f"onnx.checker refuses the result: {self.verdict.objection}"
-        return "" if self.verdict.is_sound else "the result is not equivalent to the original"
+            self.broken = BrokenTurn(rule, self._round, done, reason, self.verdict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from dplcli.catalog.template import shown
@@ -10,7 +11,7 @@ from dplcli.dpl.explain import describe_part, headline
 from dplcli.dpl.replacement import RewriteRule
 from dplcli.ir.model import scope_of
 from dplcli.report.document import Case, Document, Finding, read_place
-from dplcli.report.json import node_record, record_of
+from dplcli.report.json import picked, record_of
 from dplcli.report.layout import Group, Table, Text, joined
 from dplcli.report.tables import counted, few, note
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from dplcli.catalog.lint import Problem
     from dplcli.dpl.explain import (
         MatchTrace,
-        Mismatch,
         NodeExplanation,
         PartFit,
         RuleExplanation,
@@ -35,17 +35,24 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 
-# What there is: catalogues and their rules.
+# Catalogues and their rules.
 
 
 def catalogs_document(entries: Sequence[CatalogEntry]) -> Document:
-    """Report on the catalogues that can be named, one per row."""
-    table = Table("catalogue", "from", "target", "rules", "", right=("rules",), prose=("",))
-    for entry in entries:
-        count = "" if entry.rules is None else str(entry.rules)
-        table.add_row(entry.name, entry.origin, entry.target, count, entry.doc)
+    """Report on the catalogues that can be named, one in each row."""
+    columns = ("catalogue", "from", "target", "rules", "")
+    rows = [
+        (
+            each.name,
+            each.origin,
+            each.target,
+            "" if each.rules is None else str(each.rules),
+            each.doc,
+        )
+        for each in entries
+    ]
     return Document(
-        text=table,
+        text=Table(*columns, right=("rules",), prose=("",), rows=rows),
         record=lambda: {"schema": "dpl.patterns.list/1", "catalogs": record_of(entries)},
     )
 
@@ -72,16 +79,18 @@ def rules_document(rules: Sequence[PatternRule | RewriteRule]) -> Document:
 
 
 def _policies(rule: PatternRule | RewriteRule) -> list[str]:
-    lines = []
     if isinstance(rule, RewriteRule):
-        lines += ["becomes", *(f"  {line}" for line in rule.becomes.splitlines())]
+        lines = ["becomes", *(f"  {line}" for line in rule.becomes.splitlines())]
     else:
-        policies = {"constants": rule.constants, "escape": rule.escape, "order": rule.order}
-        lines.append(", ".join(f"{name}: {value}" for name, value in policies.items()))
+        policies = picked(rule, "constants escape order")
+        lines = [", ".join(f"{name}: {value}" for name, value in policies.items())]
+    opsets = [f"opsets {_opset_range(rule)}"] if rule.opsets != (None, None) else []
+    return [*lines, *opsets]
+
+
+def _opset_range(rule: Rule) -> str:
     first, last = rule.opsets
-    if first is not None or last is not None:
-        lines.append(f"opsets {first or 1} to {last or 'the newest'}")
-    return lines
+    return f"{first or 1} to {last or 'the newest'}"
 
 
 def _rule_record(rule: PatternRule | RewriteRule) -> Json:
@@ -89,14 +98,8 @@ def _rule_record(rule: PatternRule | RewriteRule) -> Json:
     if isinstance(rule, RewriteRule):
         own = {"kind": "rewrite", "replacement": rule.becomes}
     else:
-        own = {
-            "kind": "pattern",
-            "target": rule.target,
-            "constants": rule.constants,
-            "escape": rule.escape,
-            "order": rule.order,
-            "attrs": dict(rule.metadata),
-        }
+        policies = picked(rule, "target constants escape order")
+        own = {"kind": "pattern", **policies, "attrs": dict(rule.metadata)}
     return {
         "name": rule.qualified_name,
         "origin": rule.origin,
@@ -110,10 +113,10 @@ def _rule_record(rule: PatternRule | RewriteRule) -> Json:
     }
 
 
-# What is wrong with catalogues: mistakes, and examples that fail.
+# Mistakes in catalogues, and examples that fail.
 
 
-def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) -> Document:
+def problems_document(catalogs: Sequence[str], problems: Sequence[Problem]) -> Document:
     """Report on what ``dpl patterns check`` found."""
     errors = sum(problem.severity == "error" for problem in problems)
     verdict = "No problems found" if not problems else f"{errors} of {len(problems)} are errors"
@@ -125,7 +128,7 @@ def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) ->
             "problems": record_of(problems),
         },
         command="dpl patterns check",
-        subject=", ".join(catalogues),
+        subject=", ".join(catalogs),
         ok=not errors,
         verdict=verdict,
         cases=tuple(
@@ -138,21 +141,21 @@ def problems_document(catalogues: Sequence[str], problems: Sequence[Problem]) ->
             for problem in problems
         ),
         findings=tuple(
-            Finding("catalogue", p.severity, p.rule, p.message, read_place(p.place, catalogues))
+            Finding("catalogue", p.severity, p.rule, p.message, read_place(p.place, catalogs))
             for p in problems
         ),
     )
 
 
-def unreadable_document(command: str, catalogues: Sequence[str], error: DplError) -> Document:
-    """Report on a catalogue that cannot be read, pointing to where it says what is wrong."""
+def unreadable_document(command: str, catalogs: Sequence[str], error: DplError) -> Document:
+    """Report on a catalogue that cannot be read; the finding points at the mistake."""
     head, _, rest = error.message.partition(": ")
-    place = read_place(head, catalogues)
+    place = read_place(head, catalogs)
     message = rest if place is not None else error.message
     said = f"{message}\n{error.hint}" if error.hint else message
     return Document(
         command=command,
-        subject=", ".join(catalogues),
+        subject=", ".join(catalogs),
         ok=False,
         verdict="A catalogue cannot be read",
         failures=(error.message,),
@@ -160,10 +163,8 @@ def unreadable_document(command: str, catalogues: Sequence[str], error: DplError
     )
 
 
-def trials_document(
-    catalogues: Sequence[str], trials: Sequence[Trial], *, verbose: bool
-) -> Document:
-    """Report on what ``dpl patterns test`` tried; *verbose* lists what passed, too."""
+def trials_document(catalogs: Sequence[str], trials: Sequence[Trial], *, verbose: bool) -> Document:
+    """Report on what ``dpl patterns test`` tried; *verbose* also lists what passed."""
     failed = [trial for trial in trials if trial.verdict == "failed"]
     passed = sum(trial.verdict == "passed" for trial in trials)
     verdict = f"{passed} passed, {len(failed)} failed"
@@ -176,7 +177,7 @@ def trials_document(
             "trials": record_of(trials),
         },
         command="dpl patterns test",
-        subject=", ".join(catalogues),
+        subject=", ".join(catalogs),
         ok=not failed,
         verdict=verdict,
         cases=tuple(
@@ -194,7 +195,7 @@ def trials_document(
                 "error",
                 trial.rule.qualified_name,
                 f"{trial.kind} {trial.place}: {trial.reason}",
-                read_place(trial.place, catalogues) or read_place(trial.rule.origin, catalogues),
+                read_place(trial.place, catalogs) or read_place(trial.rule.origin, catalogs),
             )
             for trial in failed
         ),
@@ -203,38 +204,31 @@ def trials_document(
 
 def _problem_list(problems: Sequence[Problem], errors: int) -> Part:
     """Return one line per problem, and a count."""
-    styles = {"error": "red", "warning": "yellow"}
-    lines: list[Part] = [
-        joined(
-            f"{problem.place}: " if problem.place else "",
-            (problem.severity, styles[problem.severity]),
-            f": {problem.rule}: {problem.message}",
-        )
-        for problem in problems
-    ]
     if not problems:
         return Text("No problems found.")
-    warnings = len(problems) - errors
-    return Group(
-        *lines, Text(f"{_plain_count(errors, 'error')}, {_plain_count(warnings, 'warning')}.")
-    )
+    styles = {"error": "red", "warning": "yellow"}
+    lines = [
+        joined(f"{p.place}: " if p.place else "", (p.severity, styles[p.severity])).append(
+            f": {p.rule}: {p.message}"
+        )
+        for p in problems
+    ]
+    warnings = counted(len(problems) - errors, "warning")
+    return Group(*lines, Text(f"{counted(errors, 'error')}, {warnings}."))
 
 
 def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
-    """Return one row per rule, then what failed and what could not be tried."""
+    """Return one row for each rule, then the trials that failed."""
     figures = ("examples", "made up", "not tried", "failed")
-    table = Table("rule", *figures, right=figures)
-    by_rule: dict[str, list[Trial]] = {}
+    counts: dict[str, Counter[str]] = {}
     for trial in trials:
-        by_rule.setdefault(trial.rule.qualified_name, []).append(trial)
-    for name, of_rule in by_rule.items():
-        passed = [trial for trial in of_rule if trial.verdict == "passed"]
-        examples = sum(trial.kind == "example" for trial in passed)
-        not_tried = sum(trial.verdict == "not tried" for trial in of_rule)
-        failed = len(of_rule) - len(passed) - not_tried
-        counts = (examples, len(passed) - examples, not_tried, failed)
-        table.add_row(name, *map(str, counts))
-    parts: list[Part] = [table]
+        passed = "examples" if trial.kind == "example" else trial.kind
+        figure = passed if trial.verdict == "passed" else trial.verdict
+        counts.setdefault(trial.rule.qualified_name, Counter())[figure] += 1
+    rows = [
+        (name, *(str(of_rule[figure]) for figure in figures)) for name, of_rule in counts.items()
+    ]
+    parts: list[Part] = [Table("rule", *figures, right=figures, rows=rows)]
     shown = [t for t in trials if verbose or t.verdict == "failed"]
     if shown:
         parts.append(Text())
@@ -245,11 +239,7 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
     return parts
 
 
-def _plain_count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-# Contracts: what kernels for a target have to keep to.
+# Contracts: what the kernels for a target must do.
 
 
 def contract_document(contract: Contract) -> Document:
@@ -258,7 +248,7 @@ def contract_document(contract: Contract) -> Document:
 
 
 def contract_record(contract: Contract) -> Json:
-    """Return the record ``dpl.contract/1``: what kernels for a target have to keep to."""
+    """Return the record ``dpl.contract/1``: what the kernels for a target must do."""
     source = "model" if contract.is_of_model else "catalogue"
     return {
         "schema": "dpl.contract/1",
@@ -279,7 +269,7 @@ _SHOWN_NODES = 24
 
 
 def _contract_text(contract: Contract) -> Part:
-    """Return one block per function: how it is called, and what its body computes."""
+    """Return one block for each function: its interface and its body."""
     parts: list[Part] = []
     for function in contract.functions:
         parts += [_heading(function), _interface(function), Text()]
@@ -337,7 +327,7 @@ def _constant(port: PortContract) -> str:
 
 
 def _some(listed: AttributeContract | PortContract) -> str:
-    """Write the first values, and how many more there are."""
+    """Write the first values and the number of the others."""
     shown = [json.dumps(value, ensure_ascii=False) for value in listed.values[:_SHOWN_VALUES]]
     more = listed.distinct - len(shown)
     return " | ".join(shown) + (f" and {more} more" if more > 0 else "")
@@ -350,7 +340,7 @@ def _values(attribute: AttributeContract) -> str:
     return f"default {json.dumps(attribute.default, ensure_ascii=False)}"
 
 
-# Explanations: what became of each rule, and what each says of the node asked about.
+# Explanations: what became of each rule, or what each rule says of one node.
 
 
 def explain_document(outcome: ExplainOutcome, *, verbose: bool) -> Document:
@@ -370,11 +360,7 @@ def _explained_rule_record(item: RuleExplanation) -> Json:
     return {
         "rule": item.rule.qualified_name,
         "origin": item.rule.origin,
-        "candidates": item.candidates,
-        "matched": item.matched,
-        "taken": item.taken,
-        "refused": item.refused,
-        "examples": record_of(item.examples),
+        **picked(item, "candidates matched taken refused examples"),
         "missing_operators": list(item.missing),
         "opset_holds": item.opset_holds,
         "nearest": None if item.nearest is None else attempt_record(item.nearest),
@@ -383,48 +369,30 @@ def _explained_rule_record(item: RuleExplanation) -> Json:
 
 
 def _part(fit: PartFit) -> Json:
-    return {
-        "pattern": headline(fit.part),
-        "place": fit.place,
-        "nodes": fit.nodes,
-        "example": node_record(fit.example),
-        "read_by": dict(fit.readers),
-    }
+    pattern = headline(fit.part)
+    return {"pattern": pattern, **picked(fit, "place nodes example"), "read_by": dict(fit.readers)}
 
 
 def _verdict_record(item: NodeExplanation) -> Json:
     match = item.match
     return {
-        "rule": item.rule.qualified_name,
-        "node": node_record(item.node),
+        **picked(item, "rule node"),
         "scope": scope_of(item.node.graph),
         "verdict": item.verdict,
-        "match": None
-        if match is None
-        else {"rule": record_of(match.rule), "root": record_of(match.root)},
+        "match": None if match is None else picked(match, "rule root"),
         "refusal": record_of(item.rejection),
         "trace": None if item.trace is None else attempt_record(item.trace),
     }
 
 
 def attempt_record(trace: MatchTrace) -> Json:
-    """Return one attempt: how far it got, where it ended, and the pattern as a tree."""
+    """Return one attempt at a match: how far it got, where it ended, and the pattern as a tree."""
     mismatch = trace.mismatch
     return {
-        "root": node_record(trace.root),
-        "fits": trace.fits,
-        "given_up": trace.given_up,
-        "matched": trace.matched,
-        "of": trace.of,
+        **picked(trace, "root fits given_up matched of"),
         "failed": None
         if mismatch is None
-        else {
-            "pattern": headline(mismatch.part),
-            "place": mismatch.place,
-            "at": None if mismatch.at is None else mismatch.at.name,
-            "expected": mismatch.expected,
-            "found": mismatch.found,
-        },
+        else {"pattern": headline(mismatch.part), **picked(mismatch, "place at expected found")},
         "tree": record_of(trace.lines),
     }
 
@@ -450,13 +418,8 @@ def _summary(rules: Sequence[RuleExplanation]) -> Part:
     table = Table("rule", *figures, right=figures)
     for item in rules:
         stages = ", ".join(f"{count} by {stage}" for stage, count in item.refused.items())
-        table.add_row(
-            item.rule.qualified_name,
-            str(item.candidates),
-            str(item.matched),
-            str(item.taken),
-            stages or "0",
-        )
+        counts = map(str, (item.candidates, item.matched, item.taken))
+        table.add_row(item.rule.qualified_name, *counts, stages or "0")
     return table
 
 
@@ -480,29 +443,19 @@ def _details(item: RuleExplanation, *, verbose: bool) -> list[Part]:
 
 
 def _claim(rule: Rule) -> str:
-    first, last = rule.opsets
-    return f"it holds for opsets {first or 1} to {last or 'the newest'} only"
+    return f"it holds for opsets {_opset_range(rule)} only"
 
 
 def _nearest(trace: MatchTrace, *, verbose: bool) -> list[Part]:
-    root = f"{trace.root.op_type} {trace.root.label!r}"
-    lines: list[Part] = [
-        Text(f"  nearest miss at {root}: {trace.matched} of {trace.of} nodes of the pattern match")
-    ]
-    if trace.mismatch is not None:
-        lines += _mismatch(trace.mismatch)
-    if verbose:
-        lines += _tree(trace)
-    return lines
-
-
-def _mismatch(mismatch: Mismatch) -> list[Text]:
-    place = f" ({mismatch.place})" if mismatch.place else ""
-    return [
-        Text(f"    {headline(mismatch.part)}{place}", style="red"),
-        Text(f"      expected  {mismatch.expected}"),
-        Text(f"      found     {mismatch.found}"),
-    ]
+    root, mismatch = f"{trace.root.op_type} {trace.root.label!r}", trace.mismatch
+    text = f"  nearest miss at {root}: {trace.matched} of {trace.of} nodes of the pattern match"
+    lines: list[Part] = [Text(text)]
+    if mismatch is not None:
+        place = f" ({mismatch.place})" if mismatch.place else ""
+        lines.append(Text(f"    {headline(mismatch.part)}{place}", style="red"))
+        lines.append(Text(f"      expected  {mismatch.expected}"))
+        lines.append(Text(f"      found     {mismatch.found}"))
+    return lines + _tree(trace) if verbose else lines
 
 
 def _verdict_lines(item: NodeExplanation) -> list[Part]:

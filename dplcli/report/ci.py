@@ -36,14 +36,12 @@ if TYPE_CHECKING:
 def junit_xml(document: Document) -> str:
     """Return *document* as JUnit XML.
 
-    The first suite has one case, which passes if the command's answer is yes; so the file is never
-    without one. Times are left out: the same run gives the same bytes.
+    The first suite has one case, which passes if the command's answer is yes, so that no file is
+    without a case. Times are left out, so that the same run gives the same bytes.
     """
     suites = {f"{document.command}: {document.subject}": [_verdict(document)]}
-    if document.verification is not None:
-        for output in comparisons(document.verification):
-            suites.setdefault(f"level {output.level}", []).append(_comparison(output))
-    for case in document.cases:
+    outputs = () if document.verification is None else comparisons(document.verification)
+    for case in (*map(_comparison, outputs), *document.cases):
         suites.setdefault(case.group, []).append(case)
     cases = [case for suite in suites.values() for case in suite]
     root = ET.Element("testsuites", {"name": one_line(document.command)} | _counts(cases))
@@ -74,17 +72,17 @@ def _suite(root: ET.Element, name: str, cases: Sequence[Case], *, is_first: bool
             continue
         tag = "failure" if case.status == "failed" else "skipped"
         message = one_line(case.message.partition("\n")[0])
-        outcome = ET.SubElement(element, tag, message=message)
+        reason = ET.SubElement(element, tag, message=message)
         if case.status == "failed":
-            outcome.set("type", "dpl")
-            outcome.text = visible(case.message)
+            reason.set("type", "dpl")
+            reason.text = visible(case.message)
 
 
 def _verdict(document: Document) -> Case:
-    lines = [document.verdict, *document.failures]
     if document.ok:
         return Case(document.command, "verdict", "passed")
-    return Case(document.command, "verdict", "failed", "\n".join(lines))
+    message = "\n".join([document.verdict, *document.failures])
+    return Case(document.command, "verdict", "failed", message)
 
 
 def _comparison(output: OutputComparison) -> Case:
@@ -120,9 +118,9 @@ _KINDS = {
 
 
 def sarif_record(document: Document) -> Json:
-    """Return the findings of *document* that have a place in a file.
+    """Return the findings of *document* as SARIF.
 
-    What has none becomes a notification of the run, and so does a verdict of no: it would be lost.
+    A finding without a place becomes a notification of the run, and so does a verdict of no.
     """
     placed = [finding for finding in document.findings if finding.place is not None]
     others = [finding for finding in document.findings if finding.place is None]
@@ -141,10 +139,7 @@ def sarif_record(document: Document) -> Json:
                         "name": "dpl",
                         "version": versions()["dpl"],
                         "rules": [
-                            {
-                                "id": kind,
-                                "shortDescription": {"text": _KINDS.get(kind, kind)},
-                            }
+                            {"id": kind, "shortDescription": {"text": _KINDS.get(kind, kind)}}
                             for kind in kinds
                         ],
                     }
@@ -185,9 +180,9 @@ def _location(place: SourceLocation) -> Json:
 
 
 def _uri(file: str) -> str:
-    """Return a reference relative to the working directory, which code hosts need, if it is below.
+    """Return a URI, relative if the file is below the working directory, as code hosts need it.
 
-    A file elsewhere is named in full: there is no other way to find it.
+    A file elsewhere has its full path.
     """
     path = Path(file)
     if path.is_absolute():
@@ -207,88 +202,34 @@ _LEVELS = {"error": "❌", "warning": "⚠️", "note": "▫️"}
 
 
 def markdown_text(document: Document) -> str:
-    """Return *document* as Markdown; of long tables the rows that need looking at come first."""
+    """Return *document* as Markdown; in tables, what needs a look comes first."""
     return "\n".join(_lines(document)) + "\n"
 
 
 def _lines(document: Document) -> Iterator[str]:
     yield "<!-- dpl report -->"  # tells dpl that it may replace the file
-    yield f"## {_SYMBOLS['passed' if document.ok else 'failed']} {markdown(document.verdict)}"
+    yield f"## {_symbol(document.ok)} {markdown(document.verdict)}"
     yield ""
     yield f"{code(document.command)} of {code(document.subject)}"
-    yield from _bullets(document)
-    if document.verification is not None:
-        yield from _outputs(document.verification)
-        yield from _inputs(document.verification)
-    yield from _layers(document)
-    for section in document.sections:
-        lines = [(code(mark), code(text)) for mark, text in section.rows]
-        yield from _table(markdown(section.title), ("", "what"), lines)
-    if document.rules:
-        rows = [(code(rule.name), str(rule.used), str(rule.refused)) for rule in document.rules]
-        yield from _table("Rules", ("rule", "-applied", "-refused"), rows)
-    yield from _findings(document)
-    said = ", ".join(f"{name} {version}" for name, version in versions().items())
-    yield from ("", f"<sub>{markdown(said)}</sub>")
-
-
-def _bullets(document: Document) -> Iterator[str]:
-    """List what is wrong, then what weakens the verdict, then facts."""
     lines = [f"- {_LEVELS['error']} {markdown(line)}" for line in document.failures]
     lines += [f"- {_LEVELS['warning']} {markdown(line)}" for line in document.notes]
     lines += [f"- {markdown(name)}: {markdown(value)}" for name, value in document.facts]
     if lines:
         yield from ("", *lines)
-
-
-def _outputs(result: VerificationResult) -> Iterator[str]:
-    columns = ("", "output", "level", "-max abs", "-max rel", "-max ulp", "-of tolerance", "why")
-    rows = [_output(output) for output in ranked(result.outputs)]
-    yield from _table("Outputs", columns, rows)
-    yield from ("", f"Of the inputs ({markdown(result.fed)}) those that give the worst are shown.")
-
-
-def _output(output: OutputComparison) -> tuple[str, ...]:
-    return (
-        _SYMBOLS["passed" if output.ok else "failed"],
-        code(output.name),
-        output.level,
-        *largest_errors(output),
-        percent(share_of_tolerance(output)),
-        markdown(output.reason or ""),
-    )
-
-
-def _inputs(result: VerificationResult) -> Iterator[str]:
-    rows = [
-        (
-            code(choice.name),
-            markdown(f"{choice.dtype} {list(choice.shape)}"),
-            f"{value(choice.low)} to {value(choice.high)}" if choice.low is not None else "",
-            markdown(choice.how),
-        )
-        for choice in result.inputs
-    ]
-    yield from _table("Inputs", ("input", "type", "range", "how"), rows)
-
-
-def _layers(document: Document) -> Iterator[str]:
-    rows = [
-        (
-            _SYMBOLS["passed" if layer.ok else "failed"],
-            code(layer.name),
-            code(layer.op_type),
-            percent(layer.share),
-        )
+    if document.verification is not None:
+        yield from _comparisons(document.verification)
+    layers = [
+        (_symbol(layer.ok), code(layer.name), code(layer.op_type), percent(layer.share))
         for layer in chosen_layers(document.layers, _MOST_ROWS)
     ]
-    yield from _table("Values on the way", ("", "value", "operator", "-of tolerance"), rows)
-    if len(document.layers) > _MOST_ROWS:
-        yield from ("", f"and {len(document.layers) - _MOST_ROWS} more.")
-
-
-def _findings(document: Document) -> Iterator[str]:
-    rows = [
+    columns = ("", "value", "operator", "-of tolerance")
+    yield from _table("Values on the way", columns, layers, len(document.layers))
+    for section in document.sections:
+        rows = [(code(mark), code(text)) for mark, text in section.rows]
+        yield from _table(markdown(section.title), ("", "what"), rows)
+    uses = [(code(rule.name), str(rule.used), str(rule.refused)) for rule in document.rules]
+    yield from _table("Rules", ("rule", "-applied", "-refused"), uses)
+    findings = [
         (
             _LEVELS[finding.severity],
             code(finding.rule),
@@ -297,11 +238,54 @@ def _findings(document: Document) -> Iterator[str]:
         )
         for finding in document.findings
     ]
-    yield from _table("Findings", ("", "rule", "place", "what"), rows)
+    yield from _table("Findings", ("", "rule", "place", "what"), findings)
+    said = ", ".join(f"{name} {version}" for name, version in versions().items())
+    yield from ("", f"<sub>{markdown(said)}</sub>")
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Iterable[str]]) -> Iterator[str]:
-    """Return a table under a heading, if it has a row; columns with a dash hold numbers."""
+def _symbol(ok: bool) -> str:  # noqa: FBT001  # it is all there is to say
+    return _SYMBOLS["passed" if ok else "failed"]
+
+
+def _comparisons(result: VerificationResult) -> Iterator[str]:
+    """Yield the tables of outputs and inputs."""
+    columns = ("", "output", "level", "-max abs", "-max rel", "-max ulp", "-of tolerance", "why")
+    outputs = [
+        (
+            _symbol(output.ok),
+            code(output.name),
+            output.level,
+            *largest_errors(output),
+            percent(share_of_tolerance(output)),
+            markdown(output.reason or ""),
+        )
+        for output in ranked(result.outputs)
+    ]
+    yield from _table("Outputs", columns, outputs)
+    yield from ("", f"Of the inputs ({markdown(result.fed)}) those that give the worst are shown.")
+    inputs = [
+        (
+            code(choice.name),
+            markdown(f"{choice.dtype} {list(choice.shape)}"),
+            f"{value(choice.low)} to {value(choice.high)}" if choice.low is not None else "",
+            markdown(choice.how),
+        )
+        for choice in result.inputs
+    ]
+    yield from _table("Inputs", ("input", "type", "range", "how"), inputs)
+
+
+def _table(
+    title: str, columns: Sequence[str], rows: Sequence[Iterable[str]], of: int = 0
+) -> Iterator[str]:
+    """Yield a table under a heading; nothing if it has no row.
+
+    Args:
+        title: The heading.
+        columns: The headings; a dash in front marks a column of numbers.
+        rows: The rows.
+        of: The number of all rows, if *rows* are not all.
+    """
     if not rows:
         return
     yield from ("", f"### {title}", "")
@@ -309,5 +293,6 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Iterable[str]]) ->
     yield f"| {' | '.join('---:' if column.startswith('-') else '---' for column in columns)} |"
     for row in rows[:_MOST_ROWS]:
         yield f"| {' | '.join(row)} |"
-    if len(rows) > _MOST_ROWS:
-        yield from ("", f"and {len(rows) - _MOST_ROWS} more.")
+    left = max(of, len(rows)) - _MOST_ROWS
+    if left > 0:
+        yield from ("", f"and {left} more.")

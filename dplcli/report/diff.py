@@ -9,16 +9,16 @@ from dplcli.diff import FACETS
 from dplcli.ir.model import scope_of
 from dplcli.ir.printer import print_attribute, print_node
 from dplcli.report.document import Document, Section
-from dplcli.report.json import record_of
+from dplcli.report.json import ends, picked, record_of
 from dplcli.report.layout import Group, Text
-from dplcli.report.tables import counted, layer_table, some
+from dplcli.report.tables import counted, function_name, layer_table, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from dplcli.diff import GraphDiff, ModelDiff, NodeChange
     from dplcli.diff.pairing import FunctionChange, SignatureChange, WeightChange
-    from dplcli.ir import Attribute, Function, Node, Value
+    from dplcli.ir import Attribute, Node, Value
     from dplcli.outcomes import (
         BisectOutcome,
         BisectStep,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Reproduced,
     )
     from dplcli.report.layout import Part
+    from dplcli.verify import OutputComparison
 
 
 # Structural differences as JSON.
@@ -41,9 +42,7 @@ def diff_record(outcome: DiffOutcome) -> Json:
     """Return ``dpl.diff/1``: all differences, in a stable order."""
     difference = outcome.difference
     ignored = [facet for facet in FACETS if facet in difference.ignored]
-    counts = dict.fromkeys(FACETS, 0)
-    for remark in difference.all_remarks:
-        counts[remark.facet] += 1
+    counts = Counter(remark.facet for remark in difference.all_remarks)
     return {
         "schema": "dpl.diff/1",
         "models": list(outcome.labels),
@@ -78,25 +77,26 @@ def diff_counts(difference: ModelDiff) -> dict[str, int]:
 
 
 def _graph(graph: GraphDiff) -> Json:
+    old, new = _sizes(graph)
     return {
-        "scope": {"before": scope_of(graph.before), "after": scope_of(graph.after)},
-        "nodes": {
-            "before": graph.paired + len(graph.removed),
-            "after": graph.paired + len(graph.added),
-            "paired": graph.paired,
-        },
+        "scope": ends(scope_of(graph.before), scope_of(graph.after)),
+        "nodes": {**ends(old, new), "paired": graph.paired},
         "signature": [_typed(change) for change in graph.signature],
-        "removed": record_of(graph.removed),
-        "added": record_of(graph.added),
+        **picked(graph, "removed added"),
         "changed": record_of(graph.changes),
         "weights": [_typed(change) for change in graph.weights],
     }
 
 
+def _sizes(graph: GraphDiff) -> tuple[int, int]:
+    """Count the nodes of a graph, before and after."""
+    return graph.paired + len(graph.removed), graph.paired + len(graph.added)
+
+
 def _typed(change: SignatureChange | WeightChange) -> Json:
     """Return a change whose values say their types."""
-    ends = {"before": _typed_record(change.before), "after": _typed_record(change.after)}
-    return {**record_of(change), **ends}
+    types = ends(_typed_record(change.before), _typed_record(change.after))
+    return {**record_of(change), **types}
 
 
 def _typed_record(value: Value | None) -> Json | None:
@@ -129,23 +129,19 @@ def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
     for number, cause in enumerate(outcome.causes, 1):
         lines += [*_cause(number, cause, outcome.kind), Text()]
     if outcome.unjudged:
-        count = _counted(len(outcome.unjudged), outcome.kind)
-        lines.append(
-            Text(f"Not judged: {count} that build on those of a rule found wrong.", style="yellow")
-        )
+        text = f"Not judged: {_counted(len(outcome.unjudged), outcome.kind)} that build on those "
+        lines.append(Text(f"{text}of a rule found wrong.", style="yellow"))
         lines += [Text(f"  {step.label}") for step in outcome.unjudged if verbose]
     if not outcome.is_complete:
-        text = "More is wrong; --most looks for more."
-        lines.append(Text(text, style="yellow"))
+        lines.append(Text("More is wrong; --most looks for more.", style="yellow"))
     if outcome.is_equivalent:
         text = f"Equivalent: {what}, none of them changes what {outcome.label} computes."
         if not outcome.steps:
             text = f"Equivalent: no rule applies to {outcome.label}."
         return Group(*lines, Text(text, style="bold green"))
-    causes = "1 cause" if len(outcome.causes) == 1 else f"{len(outcome.causes)} causes"
     rest = "; the rest is equivalent" if outcome.is_complete else ""
-    text = f"NOT equivalent: {causes} in {what}{rest} ({outcome.trials} trials)."
-    return Group(*lines, Text(text, style="bold red"))
+    text = f"{counted(len(outcome.causes), 'cause')} in {what}{rest} ({outcome.trials} trials)."
+    return Group(*lines, Text(f"NOT equivalent: {text}", style="bold red"))
 
 
 def _cause(number: int, cause: Cause, kind: str) -> list[Text]:
@@ -183,9 +179,7 @@ def _rules_record(outcome: BisectOutcome) -> Json:
             {
                 "culprits": [_step(step) for step in cause.culprits],
                 "needed": [_step(step) for step in cause.needed],
-                "reason": cause.trial.reason,
-                "levels": list(cause.trial.levels),
-                "seed": cause.trial.seed,
+                **picked(cause.trial, "reason levels seed"),
                 "alike": cause.alike,
                 "reproducer": None if cause.reproducer is None else cause.reproducer.name,
                 "nodes": list(cause.nodes),
@@ -198,9 +192,8 @@ def _rules_record(outcome: BisectOutcome) -> Json:
 
 def _step(step: BisectStep) -> Json:
     return {
-        "rule": step.rule,
-        "scope": step.scope,
-        "root": {"op_type": step.op_type, "output": step.output},
+        **picked(step, "rule scope"),
+        "root": picked(step, "op_type output"),
         "change": step.text,
     }
 
@@ -222,24 +215,24 @@ def reproduced_document(result: Reproduced) -> Document:
 
 
 def _reproduced_text(result: Reproduced) -> Part:
-    """Say whether a reproducer still shows its fault."""
+    """Say whether the fault is still there."""
     if not result.fitted:
         text = "The rules do not apply there any more: the fault is gone, or hidden."
         return Text(text, style="bold green")
-    lines = [
-        Text(f"{output.name} at level {output.level}: {output.reason}", style="red")
-        for output in result.outputs
-        if not output.ok
-    ]
-    if result.reason:
-        lines.append(Text(result.reason, style="red"))
-    if result.differs:
-        return Group(*lines, Text("NOT equivalent: the fault is still there.", style="bold red"))
-    return Text("Equivalent: the fault is gone.", style="bold green")
+    if not result.differs:
+        return Text("Equivalent: the fault is gone.", style="bold green")
+    lines = [*_wrong(result.outputs), *([result.reason] if result.reason else [])]
+    end = Text("NOT equivalent: the fault is still there.", style="bold red")
+    return Group(*(Text(line, style="red") for line in lines), end)
+
+
+def _wrong(outputs: Iterable[OutputComparison]) -> list[str]:
+    """Say of each output that differs at which level and why."""
+    return [f"{each.name} at level {each.level}: {each.reason}" for each in outputs if not each.ok]
 
 
 def models_document(outcome: ModelsOutcome, *, verbose: bool) -> Document:
-    """Report on the search for the place where one model leaves another."""
+    """Report on the search for the first value in which two models differ."""
     return Document(
         text=_models_text(outcome, verbose=verbose),
         record=lambda: _models_record(outcome),
@@ -248,7 +241,7 @@ def models_document(outcome: ModelsOutcome, *, verbose: bool) -> Document:
 
 
 def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
-    """Say where one model leaves another."""
+    """Say in which value two models first differ."""
     result = outcome.verification
     if result.equivalent:
         text = f"Equivalent: {outcome.labels[1]} computes what {outcome.labels[0]} does."
@@ -256,34 +249,29 @@ def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     lines: list[Part] = []
     if verbose and outcome.layers is not None:
         lines += [layer_table(outcome.layers), Text()]
-    lines += [
-        Text(f"{output.name} at level {output.level}: {output.reason}")
-        for output in result.outputs
-        if not output.ok
-    ]
-    lines += [Text(reason) for reason in result.reasons]
+    lines += [Text(reason) for reason in (*_wrong(result.outputs), *result.reasons)]
     if outcome.place is not None:
-        lines += [Text(), *_place(outcome.place), Text()]
+        lines += [Text(), *_divergence_lines(outcome.place), Text()]
     if outcome.remark:
         lines.append(Text(outcome.remark, style="yellow"))
     return Group(*lines, Text("NOT equivalent.", style="bold red"))
 
 
-def _place(place: Divergence) -> list[Text]:
-    layer = place.layer
+def _divergence_lines(found: Divergence) -> list[Text]:
+    layer = found.layer
     partner = "" if layer.candidate == layer.original else f" (candidate: {layer.candidate!r})"
     lines = [
         Text(f"They part at {layer.original!r}{partner}", style="bold red"),
         Text(f"   aligned by {layer.how}; all that flows into it agrees"),
-        Text(f"   original:  {some(place.original, _MOST_NODES)}"),
-        Text(f"   candidate: {some(place.candidate, _MOST_NODES)}"),
+        Text(f"   original:  {some(found.original, _MOST_NODES)}"),
+        Text(f"   candidate: {some(found.candidate, _MOST_NODES)}"),
         Text(f"   {layer.comparison.reason}"),
     ]
-    if place.level != "disable":
-        lines.append(Text(f"   only at optimisation level {place.level}"))
-    if place.reproducer is not None:
-        size = f"{len(place.original)} and {len(place.candidate)} nodes"
-        lines.append(Text(f"   reproduce: dpl bisect --reproduce {place.reproducer} ({size})"))
+    if found.level != "disable":
+        lines.append(Text(f"   only at optimisation level {found.level}"))
+    if found.reproducer is not None:
+        size = f"{len(found.original)} and {len(found.candidate)} nodes"
+        lines.append(Text(f"   reproduce: dpl bisect --reproduce {found.reproducer} ({size})"))
     return lines
 
 
@@ -300,12 +288,11 @@ def _models_record(outcome: ModelsOutcome) -> Json:
         "place": None
         if place is None
         else {
-            "original": place.layer.original,
-            "candidate": place.layer.candidate,
+            **picked(place.layer, "original candidate"),
             "aligned_by": place.layer.how,
             "reason": place.layer.comparison.reason,
             "level": place.level,
-            "nodes": {"original": list(place.original), "candidate": list(place.candidate)},
+            "nodes": picked(place, "original candidate"),
             "reproducer": None if place.reproducer is None else place.reproducer.name,
         },
         "layers": None if outcome.layers is None else outcome.layers.to_json(),
@@ -313,9 +300,9 @@ def _models_record(outcome: ModelsOutcome) -> Json:
     }
 
 
-# Structural differences for a terminal and for reports: a block per graph, a line per difference.
+# Structural differences: a block for each graph, a line for each difference.
 #
-# ``+`` is only in the second model, ``-`` only in the first, ``~`` in both but not the same.
+# ``+`` is only in the second model, ``-`` only in the first, ``~`` in both, but different.
 
 
 _SHOWN = 12
@@ -337,14 +324,14 @@ def diff_document(outcome: DiffOutcome, *, verbose: bool) -> Document:
     """Report on two models whose structures were compared.
 
     Args:
-        outcome: In what they differ.
-        verbose: Whether the text lists everything; the other forms do.
+        outcome: The differences.
+        verbose: Whether the text lists everything, as the other forms do.
     """
     difference = outcome.difference
     counts, remark = diff_counts(difference), _not_counted(difference)
-    places = list(_places(difference))
+    found = list(_sections(difference))
     return Document(
-        text=_diff_text(outcome, places, remark, None if verbose else _SHOWN),
+        text=_diff_text(outcome, found, remark, None if verbose else _SHOWN),
         record=lambda: diff_record(outcome),
         command="dpl diff",
         subject=" and ".join(outcome.labels),
@@ -354,25 +341,25 @@ def diff_document(outcome: DiffOutcome, *, verbose: bool) -> Document:
             (words[True], f"{counts[kind]:,}") for kind, words in _WORDS.items() if counts[kind]
         ),
         notes=(remark,) if remark else (),
-        sections=tuple(map(_section, places)),
+        sections=tuple(map(_for_document, found)),
     )
 
 
 def _diff_text(
-    outcome: DiffOutcome, places: Iterable[DiffSection], remark: str, shown: int | None
+    outcome: DiffOutcome, sections: Iterable[DiffSection], remark: str, shown: int | None
 ) -> Part:
-    """Return the verdict, what differs by graph, and what differs but does not count."""
+    """Return the verdict, the differences by graph, and a remark on those that do not count."""
     is_equal, verdict = outcome.difference.is_equal, _verdict(outcome.difference)
     joined = " and " if is_equal else " -> "
     said = f" are {verdict}." if is_equal else f": {verdict}."
     style = "green" if is_equal else "bold"
     parts: list[Part] = [Text(f"{joined.join(outcome.labels)}{said}", style=style)]
-    for place in places:
-        title = Text(place.title, style="bold")
-        if place.size:
-            title.append(f"  {place.size}", style="dim not bold")
+    for section in sections:
+        title = Text(section.title, style="bold")
+        if section.size:
+            title.append(f"  {section.size}", style="dim not bold")
         parts += [Text(), title]
-        for lines, nodes in place.kinds:
+        for lines, nodes in section.kinds:
             parts += _shortened(lines, shown, nodes)
     if remark:
         parts += [Text(), Text(remark, style="dim")]
@@ -380,43 +367,43 @@ def _diff_text(
 
 
 class Line(NamedTuple):
-    """One difference: ``+``, ``-`` or ``~``, and what."""
+    """One difference: ``+``, ``-`` or ``~``, and what differs."""
 
     mark: str
     text: str
 
 
 class DiffKind(NamedTuple):
-    """Differences of one kind, and the nodes that they are about, if there are any."""
+    """Differences of one kind, and the nodes concerned, if any."""
 
     lines: Sequence[Line]
     nodes: Sequence[Node] = ()
 
 
 class DiffSection(NamedTuple):
-    """Where models differ: what it is called, how large it is, and in what."""
+    """The differences of one graph, or of one kind: a title, a size, and the differences."""
 
     title: str
     size: str
     kinds: Sequence[DiffKind]
 
 
-def _section(place: DiffSection) -> Section:
-    title = f"{place.title}: {place.size}" if place.size else place.title
-    return Section(title, tuple(line for kind in place.kinds for line in kind.lines))
+def _for_document(section: DiffSection) -> Section:
+    title = f"{section.title}: {section.size}" if section.size else section.title
+    return Section(title, tuple(line for kind in section.kinds for line in kind.lines))
 
 
-def _places(difference: ModelDiff) -> Iterator[DiffSection]:
-    """Yield the places with differences: the model as such, its graphs, what is beside them."""
+def _sections(difference: ModelDiff) -> Iterator[DiffSection]:
+    """Yield the differences of the model, of each graph, and beside the dataflow."""
     model = [*_opsets(difference), *map(_function_line, difference.functions)]
     if model:
         yield DiffSection("model", "", (DiffKind(model),))
-    yield from (_graph_place(graph) for graph in difference.graphs if graph.count)
-    counted = [
+    yield from (_graph_section(graph) for graph in difference.graphs if graph.count)
+    beside = [
         Line("~", f"{r.facet}: {r.where}: {r.before!r} -> {r.after!r}") for r in difference.counted
     ]
-    if counted:
-        yield DiffSection("beside the dataflow", "", (DiffKind(counted),))
+    if beside:
+        yield DiffSection("beside the dataflow", "", (DiffKind(beside),))
 
 
 def _verdict(difference: ModelDiff) -> str:
@@ -430,10 +417,10 @@ def _verdict(difference: ModelDiff) -> str:
     )
 
 
-def _graph_place(graph: GraphDiff) -> DiffSection:
+def _graph_section(graph: GraphDiff) -> DiffSection:
     before, after = scope_of(graph.before), scope_of(graph.after)
     title = before if before == after else f"{before} -> {after}"
-    old, new = graph.paired + len(graph.removed), graph.paired + len(graph.added)
+    old, new = _sizes(graph)
     kinds = (
         DiffKind([_signature_line(item) for item in graph.signature]),
         DiffKind([Line("-", print_node(node)) for node in graph.removed], graph.removed),
@@ -447,7 +434,7 @@ def _graph_place(graph: GraphDiff) -> DiffSection:
 def _shortened(
     lines: Sequence[Line], shown: int | None, nodes: Sequence[Node] = ()
 ) -> Iterator[Text]:
-    """Yield the first lines, and how many more there are; of nodes, which operators."""
+    """Yield the first lines and the number of the others; for nodes, also their operators."""
     if shown is None or len(lines) <= shown + 1:
         yield from map(_styled, lines)
         return
@@ -480,7 +467,7 @@ def _change_text(change: NodeChange) -> str:
 
 
 def _both(before: Node, after: Node) -> str:
-    """Name a node of both models, once if it is called the same in both."""
+    """Name a node of both models, once if it has the same name in both."""
     old, new = (f"{node.qualified_op} {node.label}" for node in (before, after))
     if old == new:
         return old
@@ -542,9 +529,9 @@ def _maker(value: Value) -> str:
 def _opsets(difference: ModelDiff) -> list[Line]:
     return [
         Line(
-            "~", f"opset of {item.domain or 'ai.onnx'}: {item.before or '-'} -> {item.after or '-'}"
+            "~", f"opset of {each.domain or 'ai.onnx'}: {each.before or '-'} -> {each.after or '-'}"
         )
-        for item in difference.opsets
+        for each in difference.opsets
     ]
 
 
@@ -554,19 +541,14 @@ def _function_line(item: FunctionChange) -> Line:
         function = before or after
         assert function is not None  # noqa: S101  # one of them is there
         size = f"{function.body.node_count} node{'s' if function.body.node_count != 1 else ''}"
-        return Line("-" if after is None else "+", f"function {_function_text(function)} ({size})")
+        return Line("-" if after is None else "+", f"function {function_name(function)} ({size})")
     if item.what == "renamed":
-        return Line("~", f"function {_function_text(before)} -> {_function_text(after)}: renamed")
-    return Line("~", f"function {_function_text(before)}: declares other attributes")
-
-
-def _function_text(function: Function) -> str:
-    overload = f":{function.overload}" if function.overload else ""
-    return f"{function.domain}::{function.name}{overload}"
+        return Line("~", f"function {function_name(before)} -> {function_name(after)}: renamed")
+    return Line("~", f"function {function_name(before)}: declares other attributes")
 
 
 def _not_counted(difference: ModelDiff) -> str:
-    """Say what differs but does not count, and how to make it count."""
+    """Say which differences do not count, and how to make them count."""
     counts = Counter(r.facet for r in difference.all_remarks if r.facet in difference.ignored)
     if not counts:
         return ""

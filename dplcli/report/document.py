@@ -1,13 +1,14 @@
-"""What a report says, whatever form it takes: the verdict, its grounds, and what to look at."""
+"""A report before it takes a form: the verdict, the reasons for it, and what to look at."""
 
 from __future__ import annotations
 
 import platform
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from dplcli import __version__
 from dplcli.report.json import inspect_record, nodes_record
@@ -26,9 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dplcli.dpl import Rejection
-    from dplcli.dpl.rule import Rule
     from dplcli.ir import Model, Node
-    from dplcli.outcomes import InlineOutcome, PartitionOutcome, RewriteOutcome, Verdict
+    from dplcli.outcomes import (
+        BrokenTurn,
+        InlineOutcome,
+        PartitionOutcome,
+        RewriteOutcome,
+        Verdict,
+    )
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
     from dplcli.verify.layers import Layer, Layers
@@ -38,15 +44,11 @@ if TYPE_CHECKING:
     Severity: TypeAlias = Literal["error", "warning", "note"]
 
 
-_PACKAGES = ("onnx", "onnxruntime", "numpy")
-
-
-@dataclass(frozen=True)
-class SourceLocation:
+class SourceLocation(NamedTuple):
     """A place in a catalogue.
 
     Attributes:
-        file: The file, as it was named on the command line; of a shipped one its bare name.
+        file: The path as the command line gives it; for a shipped catalogue, its bare name.
         line: The line, from 1.
         column: The column, from 1; None if it is not known.
     """
@@ -56,16 +58,15 @@ class SourceLocation:
     column: int | None = None
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """Something to look at in a catalogue.
 
     Attributes:
-        kind: What sort of thing it is, as one word: 'catalogue', 'example', 'equivalence'.
+        kind: The kind of finding: 'catalogue', 'example', 'made-up-graph' or 'equivalence'.
         severity: How bad it is.
         rule: The rule's name.
-        message: What, for a reader.
-        place: Where; None if that is not known.
+        message: The finding in one sentence.
+        place: Where it is; None if that is not known.
     """
 
     kind: str
@@ -75,15 +76,14 @@ class Finding:
     place: SourceLocation | None
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """One thing that was tried, other than a comparison of an output.
 
     Attributes:
-        group: What it belongs to: a rule, say.
+        group: The group of cases that it belongs to, such as a rule's name.
         name: What was tried.
-        status: How that ended.
-        message: Why, where it did not pass.
+        status: The result.
+        message: Why it did not pass; "" if it did.
     """
 
     group: str
@@ -92,14 +92,13 @@ class Case:
     message: str = ""
 
 
-@dataclass(frozen=True)
-class RuleUse:
+class RuleUse(NamedTuple):
     """What became of one rule.
 
     Attributes:
         name: The rule.
-        used: How often it was applied, or its matches outlined.
-        refused: How often it was not although its pattern fits.
+        used: How often it was applied, or how many of its matches were outlined.
+        refused: How often its pattern fits but the match was refused.
     """
 
     name: str
@@ -107,8 +106,7 @@ class RuleUse:
     refused: int
 
 
-@dataclass(frozen=True)
-class LayerError:
+class LayerError(NamedTuple):
     """How far one value on the way to the outputs is from the original's.
 
     Attributes:
@@ -124,13 +122,12 @@ class LayerError:
     ok: bool
 
 
-@dataclass(frozen=True)
-class Section:
-    """Differences in one place.
+class Section(NamedTuple):
+    """The differences of one graph, or of one kind.
 
     Attributes:
-        title: What the place is called.
-        rows: A mark and a text each: ``+`` added, ``-`` removed, ``~`` changed.
+        title: The heading.
+        rows: A mark and a text for each: ``+`` is added, ``-`` removed, ``~`` changed.
     """
 
     title: str
@@ -141,25 +138,25 @@ class Section:
 class Document:
     """A report before it takes a form: text, JSON, JUnit, SARIF, Markdown or a page.
 
-    A command that has no forms but text and JSON leaves what the others say empty.
+    A command that offers only text and JSON leaves the fields of the other forms empty.
 
     Attributes:
         text: What a terminal shows.
         record: Makes what the JSON holds, which may be large.
         ok: Whether the answer is yes.
-        complaints: What else is said to the user if it is no, one sentence each.
+        complaints: Sentences for the user if the answer is no.
         command: What was run, such as 'dpl verify'.
         subject: What it was run on.
         verdict: The answer in a few words.
-        failures: Why it is no, one sentence each, as far as no output or case says so.
+        failures: Reasons for a no that no output and no case gives, one sentence each.
         notes: What else a reader should know.
-        facts: Names and values worth a line each.
+        facts: Names and values, each shown on a line of its own.
         verification: The numerical comparison; None if none was made.
         rules: What became of each rule that did anything.
         cases: What was tried, apart from the comparison.
         findings: What to look at in catalogues.
         layers: How the values on the way compare, in order of computation.
-        sections: In what two models differ.
+        sections: The differences of two models.
     """
 
     text: Part = field(default_factory=Text)
@@ -188,7 +185,8 @@ def verification_document(
     Args:
         subject: The names of the two files.
         result: The comparison.
-        inside: How the values on the way compare, or why they were not, if that was asked for.
+        inside: How the values on the way compare; or why they were not compared. None if nobody
+            asked.
     """
     layers: Sequence[Layer] = ()
     before: list[Part] = []
@@ -208,10 +206,8 @@ def verification_document(
         notes=result.warnings,
         verification=result,
         layers=tuple(
-            LayerError(
-                layer.original, layer.op_type, share_of_tolerance(layer.comparison), ok=layer.ok
-            )
-            for layer in layers
+            LayerError(each.original, each.op_type, share_of_tolerance(each.comparison), each.ok)
+            for each in layers
         ),
     )
 
@@ -242,10 +238,10 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         outcome: What became of the model.
         text: What a terminal shows.
         record: Makes what the JSON holds.
-        failures: Why the answer is no, where the comparison does not say so.
+        failures: Reasons for a no that the comparison does not give.
         nodes: How many nodes there were before and after.
-        done: What was done, and how often.
-        rules: What became of the rules.
+        done: The name of what was done, and how often it was done.
+        rules: How often each rule was used and refused.
         findings: What to look at in catalogues.
         is_dry: Whether nothing was to be written.
     """
@@ -277,7 +273,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
 
 
 def verdict_record(verdict: Verdict) -> dict[str, Any]:
-    """Return what the JSON of each such report ends with."""
+    """Return the last entries of the JSON of a report on a changed model."""
     checked = verdict.verification
     return {
         "objection": verdict.objection,
@@ -286,7 +282,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
 
 
 def chosen_layers(layers: Sequence[LayerError], most: int) -> list[LayerError]:
-    """Return up to *most* of *layers* in order of computation; those that differ go before."""
+    """Choose *most* of *layers*, those that differ first; return them in order of computation."""
     places = sorted(range(len(layers)), key=lambda place: layers[place].ok)[:most]
     return [layers[place] for place in sorted(places)]
 
@@ -299,7 +295,7 @@ def equivalence(result: VerificationResult) -> str:
 
 
 def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...]:
-    """Return how many wrong models the check noticed, where that was measured."""
+    """Return how many mutants the check caught, if that was measured."""
     if result is None or result.power is None:
         return ()
     return (("mutants caught", f"{result.power.caught} of {result.power.of}"),)
@@ -307,100 +303,92 @@ def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...
 
 def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[RuleUse, ...]:
     """Return the rules that were applied or refused, in listed order."""
-    refusals: dict[str, int] = {}
-    for item in refused:
-        refusals[item.rule.qualified_name] = refusals.get(item.rule.qualified_name, 0) + 1
+    refusals = Counter(item.rule.qualified_name for item in refused)
     return tuple(
-        RuleUse(name, count, refusals.get(name, 0))
+        RuleUse(name, count, refusals[name])
         for name, count in counts.items()
-        if count or refusals.get(name)
+        if count or refusals[name]
     )
 
 
 def model_document(model: Model, label: str) -> Document:
-    """Report on what a model is made of."""
+    """Report on the contents of a model."""
     return Document(text=model_report(model, label), record=lambda: inspect_record(model, label))
 
 
 def nodes_document(nodes: Sequence[Node], label: str) -> Document:
-    """Report on nodes, each with what is around it."""
+    """Report on nodes and their neighbours."""
     text = Group(*(node_report(node) for node in nodes))
     return Document(text=text, record=lambda: nodes_record(nodes, label))
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what took part."""
+    """Return the versions of dpl, of the packages that it runs on, and of Python."""
     found = {"dpl": __version__}
-    for package in _PACKAGES:
+    for package in ("onnx", "onnxruntime", "numpy"):
         try:
             found[package] = version(package)
-        except PackageNotFoundError:
+        except PackageNotFoundError:  # onnxruntime has other names, such as onnxruntime-gpu
             found[package] = "unknown"
     return found | {"python": platform.python_version()}
 
 
-# What a report says of rules: the one that breaks a model, and where it is written.
+# Findings: the rule that breaks a model, and the place where it is written.
 
 
 _PLACE = re.compile(r"(?P<file>.+?):(?P<line>[0-9]+)(?::(?P<column>[0-9]+))?", re.DOTALL)
 
 
-def broken_rule(  # noqa: PLR0913  # what was tried, and what is known
-    rules: Iterable[Rule],
-    counts: Mapping[str, int],
-    verification: VerificationResult | None,
-    *,
-    catalogues: Iterable[Path | str],
-    blamed: str | None = None,
-    reason: str = "",
+def broken_rule(
+    outcome: PartitionOutcome | RewriteOutcome,
+    catalogs: Iterable[Path | str],
+    broken: BrokenTurn | None = None,
 ) -> tuple[Finding, ...]:
-    """Return the rule that breaks a model, where it is known: it was caught, or did all there is.
+    """Return the rule that breaks a model, if it is known: it was caught, or no other was applied.
 
     Args:
-        rules: Those that were tried.
-        counts: How often each was applied.
-        verification: The comparison; None if there was none.
-        catalogues: What was named on the command line.
-        blamed: The rule that was caught, if one was.
-        reason: What was said then.
+        outcome: What was done, and how the result compares.
+        catalogs: What was named on the command line.
+        broken: The turn of the rule that was caught; None if none was.
     """
-    applied = [rule for rule in rules if counts.get(rule.qualified_name)]
+    rules, verification = outcome.rules, outcome.verification
+    applied = [rule for rule in rules if outcome.counts.get(rule.qualified_name)]
     differs = verification is not None and not verification.equivalent
-    if blamed is not None:
-        guilty = [rule for rule in rules if rule.qualified_name == blamed]
+    if broken is not None:
+        guilty = [rule for rule in rules if rule.qualified_name == broken.rule]
     else:
         guilty = applied if differs and len(applied) == 1 else []
-    said = reason or "the result is not equivalent to the original"
+    said = broken.reason if broken else "the result is not equivalent to the original"
     return tuple(
         Finding(
             "equivalence",
             "error",
             rule.qualified_name,
             f"the rule {rule.qualified_name} breaks the model: {said}",
-            read_place(rule.origin, catalogues),
+            read_place(rule.origin, catalogs),
         )
         for rule in guilty
     )
 
 
-def read_place(text: str, catalogues: Iterable[Path | str]) -> SourceLocation | None:
-    """Read ``rules.yaml:12`` or ``rules.yaml:12:5``; anything else is no place in a file.
+def read_place(text: str, catalogs: Iterable[Path | str]) -> SourceLocation | None:
+    """Read ``rules.yaml:12`` or ``rules.yaml:12:5``; return None for any other text.
 
     Args:
-        text: A file's bare name, a line, perhaps a column.
-        catalogues: What was named on the command line: the file is one of these, or lies beside
-            one that includes it; that of a shipped catalogue keeps its bare name.
+        text: The bare name of a file, a line, and perhaps a column.
+        catalogs: What the command line names. The file is one of these, or lies beside
+            one that includes it. The file of a shipped catalogue keeps its bare name.
     """
     found = _PLACE.fullmatch(text)
     if found is None:
         return None
     column = found["column"]
-    file = _path_of(found["file"], [Path(name) for name in catalogues])
+    file = _path_of(found["file"], [Path(name) for name in catalogs])
     return SourceLocation(file, int(found["line"]), None if column is None else int(column))
 
 
-def _path_of(name: str, catalogues: Sequence[Path]) -> str:
-    files = [path for path in catalogues if path.is_file()]
+def _path_of(name: str, catalogs: Sequence[Path]) -> str:
+    files = [path for path in catalogs if path.is_file()]
     beside = [path.parent / name for path in files]
     candidates = [path for path in files if path.name == name] + beside
     return next((str(path) for path in candidates if path.is_file()), name)

@@ -1,4 +1,4 @@
-"""Reports as one page of HTML that needs no network, no script and no font; plots are SVG."""
+"""Reports as one page of HTML. It needs no network, no script and no font; plots are SVG."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from dplcli.verify import OutputComparison
 
 
-# Plots as SVG for the HTML report: small, of stable bytes, coloured by the page's style sheet.
+# Plots as SVG for the page: small, always the same bytes, coloured by its style sheet.
 #
-# Matplotlib draws; the colours that it is given stand for the page's own, which differ between
-# light and dark mode, and are replaced by references to them.
+# Matplotlib draws with colours that stand for those of the page. The page's colours differ
+# between light and dark mode, so they are put in as references to its style sheet.
 
 
 _COLOURS = {
@@ -55,7 +55,7 @@ _MARKERS = "os^Dv"
 
 
 def check_plotting() -> None:
-    """Refuse, before any work is done, to make plots without the library that draws them.
+    """Refuse plots before any work is done if the library that draws them is missing.
 
     Raises:
         UsageError: It is not installed.
@@ -68,11 +68,11 @@ def check_plotting() -> None:
 
 
 def share_plot(outputs: Sequence[OutputComparison], levels: Sequence[str], key: str) -> str:
-    """Draw a row per output: how far its errors are below the tolerance, or above.
+    """Draw a row for each output: its largest errors as shares of the tolerance.
 
     Args:
         outputs: What was compared; a row holds all levels of an output.
-        levels: The levels; each has a marker of its own, filled for the first.
+        levels: The levels. Each has its own marker; only the first level's is filled.
         key: What sets this plot's identifiers apart from those of others.
     """
     count = len({output.name for output in outputs})
@@ -81,12 +81,12 @@ def share_plot(outputs: Sequence[OutputComparison], levels: Sequence[str], key: 
 
 
 def histogram_plot(series: Sequence[tuple[str, Sequence[Bin]]], key: str, title: str) -> str:
-    """Draw how many elements are how far apart, for one output; a series per level.
+    """Draw how many elements of one output have which error, a series for each level.
 
     Args:
         series: The levels, and their bins.
         key: What sets this plot's identifiers apart from those of others.
-        title: What it shows, for those who cannot see it.
+        title: What the plot shows, for readers who cannot see it.
     """
     return _draw(2.0, partial(_paint_bins, series), key, title)
 
@@ -117,7 +117,7 @@ def _paint_shares(outputs: Sequence[OutputComparison], levels: Sequence[str], ax
                 markeredgecolor=colour,
                 markeredgewidth=1.4,
             )
-    shares = [share_of_tolerance(output) for output in outputs]
+    shares = (share_of_tolerance(output) for output in outputs)
     known = [_clipped(share) for share in shares if share is not None] or [1.0]
     axes.set_xscale("log")
     axes.set_xlim(min(*known, 1e-3) / 2, max(*known, 3.0) * 2)
@@ -185,7 +185,7 @@ def _whole_decades(shares: Sequence[float]) -> tuple[float, float]:
 
 
 def _clipped(share: float | None) -> float:
-    """Return where to draw *share* on a logarithmic axis, which has neither zero nor infinity."""
+    """Return where *share* is drawn: a logarithmic axis has neither zero nor infinity."""
     if share is None or math.isnan(share):
         return math.nan
     return min(max(share, _FLOOR), 1 / _FLOOR)
@@ -196,7 +196,7 @@ def _count(number: float) -> str:
 
 
 def _draw(height: float, paint: Callable[[Axes], None], key: str, title: str) -> str:
-    """Return a figure as an element to put into a page; whatever the user's settings are."""
+    """Return a figure as an element of a page, whatever settings the user has for matplotlib."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of fonts that it looks for
     import matplotlib as mpl  # noqa: PLC0415  # only reports with plots need it
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -228,7 +228,7 @@ def _styled(figure: Figure) -> Axes:
 
 
 def _element(svg: str, key: str, title: str) -> str:
-    """Fit what matplotlib wrote into a page: own identifiers, the page's colours and font."""
+    """Fit matplotlib's SVG into a page: identifiers of its own, the page's colours and font."""
     svg = svg[svg.index("<svg") :].strip()
     for unwanted in ("<metadata>.*?</metadata>", "<style.*?</style>", "<!--.*?-->"):
         svg = re.sub(unwanted, "", svg, flags=re.DOTALL)
@@ -241,7 +241,7 @@ def _element(svg: str, key: str, title: str) -> str:
 
 
 def _fit(tag: str, key: str, used: set[str]) -> str:
-    """Rewrite one tag; text, which may be a name, stays what it is."""
+    """Rewrite one tag. Text between tags may be a name, so it stays."""
     tag = re.sub(' id="([^"]*)"', lambda f: f' id="{key}-{f[1]}"' if f[1] in used else "", tag)
     tag = re.sub(r"(?:xlink:)?href=\"#", f'href="#{key}-', tag)
     tag = tag.replace("url(#", f"url(#{key}-")
@@ -252,7 +252,7 @@ def _fit(tag: str, key: str, used: set[str]) -> str:
     return tag
 
 
-# Reports as one page of HTML that needs nothing else: no network, no script, no font.
+# The page.
 
 
 _MOST_DRAWN = 40
@@ -270,22 +270,20 @@ class HistogramDrawing(NamedTuple):
         ok: Whether it passes at every level.
         levels: The levels that it shows.
         svg: The plot.
-        words: What it shows, in words.
     """
 
     name: str
     ok: bool
-    levels: tuple[str, ...]
+    levels: list[str]
     svg: Markup
-    words: str
 
 
 def html_page(document: Document) -> str:
-    """Return *document* as a page; what needs looking at comes first in every table."""
+    """Return *document* as a page; in every table, what needs a look comes first."""
     result = document.verification
     outputs = ranked(result.outputs) if result is not None else []
+    levels = () if result is None else result.levels
     drawn = _drawable(outputs)
-    histograms = _histograms(outputs)
     environment = Environment(
         loader=PackageLoader("dplcli.report"),
         autoescape=True,
@@ -309,11 +307,11 @@ def html_page(document: Document) -> str:
         most=_MOST_ROWS,
         reasons=[output for output in outputs if output.reason],
         most_reasons=_MOST_REASONS,
-        shares=_shares(drawn, () if result is None else result.levels),
+        shares=Markup(share_plot(drawn, levels, "shares")) if drawn else "",  # noqa: S704  # our own plot
         drawn=len({output.name for output in drawn}),
         fed="" if result is None else result.fed,
         named=len({output.name for output in outputs}),
-        histograms=histograms,
+        histograms=_histograms(outputs),
         values=chosen_layers(document.layers, _MOST_ROWS),
         layers=Markup(layer_plot(document.layers, "layers")) if document.layers else "",  # noqa: S704  # our own plot
         versions=versions(),
@@ -321,16 +319,10 @@ def html_page(document: Document) -> str:
 
 
 def _drawable(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
-    """Return the comparisons of the first outputs whose errors can be measured in tolerances."""
+    """Return the comparisons of the first outputs whose shares of the tolerance are known."""
     known = dict.fromkeys(o.name for o in outputs if share_of_tolerance(o) is not None)
     names = set(list(known)[:_MOST_DRAWN])
     return [output for output in outputs if output.name in names]
-
-
-def _shares(outputs: Sequence[OutputComparison], levels: Sequence[str]) -> Markup:
-    if not outputs:
-        return Markup()
-    return Markup(share_plot(outputs, levels, "shares"))  # noqa: S704  # our own plot
 
 
 def _histograms(outputs: Sequence[OutputComparison]) -> list[HistogramDrawing]:
@@ -356,10 +348,6 @@ def _histogram(name: str, outputs: Sequence[OutputComparison], key: str) -> Hist
             f"the farthest are {last} representable numbers apart"
         )
     title = f"Errors of {one_line(name)}: {'; '.join(words)}"
-    return HistogramDrawing(
-        name,
-        all(output.ok for output in outputs),
-        tuple(level for level, _ in series),
-        Markup(histogram_plot(series, key, title)),  # noqa: S704  # our own plot
-        "; ".join(words),
-    )
+    plot = Markup(histogram_plot(series, key, title))  # noqa: S704  # our own plot
+    is_ok = all(output.ok for output in outputs)
+    return HistogramDrawing(name, is_ok, [level for level, _ in series], plot)

@@ -1,15 +1,16 @@
-"""Outcomes as JSON: versioned, in stable order, without times or absolute paths."""
+"""Outcomes as JSON. It is versioned, in a stable order, and has no times and no absolute paths."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from dplcli.dpl.rule import Rule
 from dplcli.ir import Attribute, Function, Node, Tensor, Value
-from dplcli.ir.model import scope_of
+from dplcli.ir.model import calls_in, scope_of
 from dplcli.ir.printer import node_window, print_attribute
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def record_of(value: Any) -> Any:  # noqa: ANN401, PLR0911  # anything; a return for each kind
-    """Return *value* as JSON has it: by its fields, or by what identifies it.
+    """Return *value* as JSON: its fields, or what identifies it.
 
-    The order of fields is that of JSON, where ``is_constant`` is called ``constant``. What JSON
-    lacks, infinity say, becomes text.
+    Fields keep their order; ``is_constant`` becomes ``constant``. Values that JSON lacks, such as
+    infinity, become text.
     """
     if isinstance(value, Node):
         return node_record(value)
@@ -47,8 +48,18 @@ def record_of(value: Any) -> Any:  # noqa: ANN401, PLR0911  # anything; a return
     return [record_of(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def picked(value: object, names: str) -> Json:
+    """Return the fields of *value* that *names* lists, in that order, as JSON."""
+    return {name: record_of(getattr(value, name)) for name in names.split()}
+
+
+def ends(before: object, after: object) -> Json:
+    """Return a value before and after a change."""
+    return {"before": record_of(before), "after": record_of(after)}
+
+
 def _attribute_record(attribute: Attribute) -> object:
-    """Return a value that JSON has, else as text."""
+    """Return the attribute's value; as text if JSON has no such value."""
     value = attribute.value
     items = value if isinstance(value, tuple) else (value,)
     is_plain = all(isinstance(item, (int, str)) or _is_finite(item) for item in items)
@@ -62,17 +73,13 @@ def _is_finite(item: object) -> bool:
 
 
 def node_record(node: Node) -> Json:
-    """Identify a node; its first output's name does so even where node names are empty."""
-    return {
-        "op_type": node.op_type,
-        "domain": node.domain,
-        "name": node.name,
-        "output": next((output.name for output in node.outputs if output is not None), ""),
-    }
+    """Identify a node. The name of its first output does so even if nodes have no names."""
+    output = next((output.name for output in node.outputs if output is not None), "")
+    return {**picked(node, "op_type domain name"), "output": output}
 
 
 def inspect_record(model: Model, label: str) -> Json:
-    """Return the record ``dpl.inspect/1``: what a model is made of."""
+    """Return the record ``dpl.inspect/1``: the contents of a model."""
     return {
         "schema": "dpl.inspect/1",
         "model": label,
@@ -88,20 +95,19 @@ def inspect_record(model: Model, label: str) -> Json:
         "initializers": initializer_summary(model),
         "functions": [
             {
-                "domain": function.domain,
-                "name": function.name,
+                **record_of(function),
                 "nodes": function.body.node_count,
-                "calls": calls,
+                "calls": len(calls),
                 "composite": function.metadata.get("Composite", ""),
             }
-            for function, calls in _called(model)
+            for function, calls in calls_in(model).items()
         ],
         "notes": list(model.notes),
     }
 
 
 def nodes_record(nodes: Iterable[Node], label: str) -> Json:
-    """Return the record ``dpl.node/1``: nodes with what they read, make and state."""
+    """Return the record ``dpl.node/1``: nodes with their inputs, outputs and attributes."""
     return {
         "schema": "dpl.node/1",
         "model": label,
@@ -129,15 +135,12 @@ def _value(value: Value) -> Json:
 
 def op_histogram(model: Model) -> dict[str, int]:
     """Count the nodes of every graph by operator, most frequent first."""
-    counts: dict[str, int] = {}
-    for graph in model.graphs():
-        for node in graph:
-            counts[node.qualified_op] = counts.get(node.qualified_op, 0) + 1
+    counts = Counter(node.qualified_op for graph in model.graphs() for node in graph)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def initializer_summary(model: Model) -> Json:
-    """Count initializers, their elements, and those whose data lies in other files."""
+    """Count the initializers, their elements, and the initializers with external data."""
     tensors = [
         model.codec.tensor(value.initializer_source)
         for graph in model.graphs()
@@ -148,13 +151,3 @@ def initializer_summary(model: Model) -> Json:
         "elements": sum(tensor.size for tensor in tensors),
         "external": sum(tensor.is_external for tensor in tensors),
     }
-
-
-def _called(model: Model) -> list[tuple[Any, int]]:
-    calls: dict[tuple[str, str, str], int] = {}
-    for graph in model.graphs():
-        for node in graph:
-            key = (node.domain, node.op_type, node.overload)
-            if key in model.functions:
-                calls[key] = calls.get(key, 0) + 1
-    return [(function, calls.get(key, 0)) for key, function in model.functions.items()]

@@ -1,4 +1,4 @@
-"""Lines and tables for a terminal: all that they hold is plain text, and names stay whole."""
+"""Lines and tables for a terminal. They hold plain text, and names are never broken."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _GAP = "  "
 _BARS = " ▁▂▃▄▅▆▇█"
 _ASCII = " .:-=+*#@"
 _NARROW = 30
-"""How far a column of sentences is narrowed."""
+"""The least width of a column of sentences."""
 _BELOW = "    "
 _WORD = re.compile(r"\S+\s*")
 
 
 class Text(RichText):
-    """One line of text, whose characters are what is shown: nothing in it is markup.
+    """One line of text. Its characters are shown as they are: none of them is markup.
 
     Args:
-        text: The text; what cannot be seen, line ends too, is escaped.
+        text: The text. Invisible characters and line ends are escaped.
         style: How it looks on a terminal.
-        whole: Whether the line is never broken: code, such as a node.
+        whole: Whether the line is never broken, as for code.
     """
 
     def __init__(self, text: str = "", style: str | Style = "", *, whole: bool = False) -> None:
@@ -46,7 +46,7 @@ class Text(RichText):
 
 
 def joined(*parts: str | tuple[str, str]) -> Text:
-    """Return one line of texts, some of them with a style."""
+    """Join texts to one line; a pair is a text and its style."""
     text = Text()
     for part in parts:
         text.append(*((part,) if isinstance(part, str) else part))
@@ -54,7 +54,7 @@ def joined(*parts: str | tuple[str, str]) -> Text:
 
 
 class Bars:
-    """Numbers as characters of different heights, on a logarithmic scale: a single one shows.
+    """Numbers as characters of different heights. The scale is logarithmic, so that 1 can be seen.
 
     Args:
         counts: The numbers.
@@ -64,7 +64,7 @@ class Bars:
         self._counts = counts
 
     def text(self, *, is_ascii: bool) -> str:
-        """Return the bars; *is_ascii* for terminals that know no others."""
+        """Return the bars; *is_ascii* is for terminals that show nothing else."""
         shapes = _ASCII if is_ascii else _BARS
         largest = math.log1p(max(self._counts, default=0)) or 1.0
         steps = len(shapes) - 1
@@ -75,33 +75,35 @@ class Table:
     """Rows under headings, in columns as wide as what they hold.
 
     Args:
-        columns: The headings; no line is spent on them if all are empty.
+        columns: The headings. If all are empty, the table has no line of headings.
         right: The columns that hold numbers.
-        prose: The columns that hold sentences or lists: they alone are broken, at blanks.
+        prose: The columns that hold sentences or lists. Only these are broken, at blanks.
+        rows: The rows, with a cell for each column; :meth:`add_row` adds more.
     """
 
-    def __init__(self, *columns: str, right: Iterable[str] = (), prose: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        *columns: str,
+        right: Iterable[str] = (),
+        prose: Iterable[str] = (),
+        rows: Iterable[Sequence[Cell]] = (),
+    ) -> None:
         self.show_header = any(columns)
+        self.rows = list(rows)
         self._columns = columns
         self._is_right = [column in set(right) for column in columns]
         self._is_prose = [column in set(prose) for column in columns]
-        self._rows: list[tuple[Cell, ...]] = []
-
-    @property
-    def row_count(self) -> int:
-        """How many rows there are."""
-        return len(self._rows)
 
     def add_row(self, *cells: Cell) -> None:
         """Add a row, with a cell for each column."""
-        self._rows.append(cells)
+        self.rows.append(cells)
 
     def lines(self, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:
-        """Lay the rows out on so many characters a line, or on as many as they need.
+        """Yield the lines, at most *width* characters long; None stands for any length.
 
-        Where names leave too little room for sentences, the long ones stand below their rows.
+        If names leave too little room for sentences, long sentences go below their rows.
         """
-        rows = [[_text_of(cell, is_ascii=is_ascii) for cell in row] for row in self._rows]
+        rows = [[_text_of(cell, is_ascii=is_ascii) for cell in row] for row in self.rows]
         if self.show_header:
             rows.insert(0, [Text(column, "bold") for column in self._columns])
         if not rows:
@@ -111,13 +113,13 @@ class Table:
         if width is not None and not self._narrow(widths, width):
             below = [self._take_long(row) for row in rows]
             widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
-        for row, taken in zip(rows, below, strict=True):
+        for row, sentences in zip(rows, below, strict=True):
             yield from self._lines_of_row(row, widths)
-            for line in taken:
+            for line in sentences:
                 yield from _broken(line, width or 0)
 
     def _take_long(self, row: list[RichText]) -> list[Text]:
-        """Take the sentences out of a row that are longer than a narrow column."""
+        """Remove the sentences that are longer than a narrow column from a row, and return them."""
         taken = []
         for at, is_prose in enumerate(self._is_prose):
             if is_prose and row[at].cell_len > _NARROW:
@@ -127,7 +129,7 @@ class Table:
         return taken
 
     def _narrow(self, widths: list[int], room: int) -> bool:
-        """Narrow columns of sentences, the widest ones first; tell whether the rows fit then."""
+        """Narrow the columns of sentences, the widest first; return whether the rows fit then."""
         excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
         while excess > 0:
             wide = [at for at, prose in enumerate(self._is_prose) if prose and widths[at] > _NARROW]
@@ -168,10 +170,10 @@ Part: TypeAlias = Text | Table | Group
 
 
 def lines_of(part: Part, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:
-    """Lay a report out on so many characters a line, or on as many as it needs.
+    """Yield the lines of a report, at most *width* characters long; None stands for any length.
 
     Raises:
-        TypeError: Part of it is not made of this module's classes.
+        TypeError: A part of it is of no class of this module.
     """
     if isinstance(part, Group):
         for each in part.parts:
@@ -185,7 +187,7 @@ def lines_of(part: Part, width: int | None, *, is_ascii: bool = False) -> Iterat
 
 
 def _inert(line: RichText) -> RichText:
-    """Return a line that is no command of another program, if need be without its styles."""
+    """Return a line that no program takes for a command; a changed line has no styles."""
     line.rstrip()
     text = inert(line.plain)
     return line if text == line.plain else RichText(text)
@@ -198,9 +200,9 @@ def _text_of(cell: Cell, *, is_ascii: bool) -> RichText:
 
 
 def _broken(text: RichText, width: int) -> list[RichText]:
-    """Break a line at blanks, before the words that end beyond *width*; none is broken itself.
+    """Break a line at blanks, before the words that end beyond *width*; words stay whole.
 
-    What follows is indented like the line.
+    Each piece is indented like the line.
     """
     if text.no_wrap or text.cell_len <= width:
         return [text]

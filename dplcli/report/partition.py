@@ -1,19 +1,22 @@
-"""Matches and what becomes of them: partitions, regions, repeated blocks, and their coverage."""
+"""Matches and what becomes of them: partitions, regions and repeated blocks, with coverage."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from dplcli.ir.model import scope_of
 from dplcli.outcomes import RepeatOutcome
 from dplcli.passes.select import in_program_order
 from dplcli.report.document import Document, broken_rule, result_document, rule_uses, verdict_record
-from dplcli.report.json import record_of
+from dplcli.report.json import picked, record_of
 from dplcli.report.layout import Group, Table, Text
 from dplcli.report.tables import (
     check_failure,
     counted,
     ending,
+    function_name,
+    named,
     note,
     refusal_list,
     rule_table,
@@ -50,8 +53,7 @@ def match_document(outcome: MatchOutcome, *, verbose: bool) -> Document:
         record=lambda: {
             "schema": "dpl.match/1",
             "model": outcome.label,
-            "counts": outcome.counts,
-            "unmet": list(outcome.unmet),
+            **picked(outcome, "counts unmet"),
             "matches": [_match(found) for found in in_program_order(selection.matches)],
             "refused": record_of(selection.refused),
         },
@@ -64,14 +66,13 @@ def _match(found: Match) -> Json:
     return {
         "rule": found.rule.qualified_name,
         "scope": scope_of(found.root.graph),
-        "root": record_of(found.root),
-        "nodes": record_of(found.nodes),
+        **picked(found, "root nodes"),
         "bindings": record_of(dict(sorted(found.bindings.items()))),
     }
 
 
 def _listing(selection: Selection) -> list[Part]:
-    """Return every match and every refusal, as far as there are any."""
+    """Return every match and every refusal."""
     parts: list[Part] = []
     if selection.matches:
         parts += [Text(), _match_list(selection)]
@@ -82,13 +83,11 @@ def _listing(selection: Selection) -> list[Part]:
 
 def _match_list(selection: Selection) -> Part:
     """Return one row per match: rule, scope, root and nodes."""
-    table = Table("rule", "scope", "root", "nodes", prose=("nodes",))
-    for found in in_program_order(selection.matches):
-        nodes = " ".join(f"{node.op_type}:{node.label}" for node in found.nodes)
-        table.add_row(
-            found.rule.qualified_name, scope_of(found.root.graph), found.root.label, nodes
-        )
-    return table
+    rows = [
+        (m.rule.qualified_name, scope_of(m.root.graph), m.root.label, named(*m.nodes))
+        for m in in_program_order(selection.matches)
+    ]
+    return Table("rule", "scope", "root", "nodes", prose=("nodes",), rows=rows)
 
 
 # What was outlined: matches, or what a model repeats.
@@ -97,7 +96,7 @@ def _match_list(selection: Selection) -> Part:
 def partition_document(
     outcome: PartitionOutcome,
     *,
-    catalogues: Iterable[Path | str] = (),
+    catalogs: Iterable[Path | str] = (),
     is_verified: bool,
     verbose: bool,
 ) -> Document:
@@ -105,7 +104,7 @@ def partition_document(
 
     Args:
         outcome: What was done.
-        catalogues: What was named on the command line.
+        catalogs: What was named on the command line.
         is_verified: Whether the result was to be verified.
         verbose: Whether to list everything.
     """
@@ -125,9 +124,7 @@ def partition_document(
         nodes=outcome.nodes,
         done=("partitions", len(outcome.partitions)),
         rules=rule_uses(outcome.counts, outcome.selection.refused),
-        findings=broken_rule(
-            outcome.rules, outcome.counts, outcome.verification, catalogues=catalogues
-        ),
+        findings=broken_rule(outcome, catalogs),
     )
 
 
@@ -161,8 +158,7 @@ def partition_record(outcome: PartitionOutcome) -> Json:
     regions = outcome.regions
     record = {
         "schema": "dpl.partition/1",
-        "counts": outcome.counts,
-        "unmet": list(outcome.unmet),
+        **picked(outcome, "counts unmet"),
         "partitions": [
             {
                 "rule": item.match.rule.qualified_name,
@@ -183,7 +179,7 @@ def partition_record(outcome: PartitionOutcome) -> Json:
 
 
 def _called(function: Function, call: Node, **inside: Sequence[Node] | Sequence[str]) -> Json:
-    """Return a call of *function*, and what is inside."""
+    """Return a call of *function* and what the call stands for."""
     return {
         "target": function.domain,
         "function": record_of(function),
@@ -195,17 +191,14 @@ def _called(function: Function, call: Node, **inside: Sequence[Node] | Sequence[
     }
 
 
-def _functions_by_rule(partitions: Sequence[Partition]) -> dict[str, list[str]]:
-    """List the functions written for each rule, in order of first call."""
-    functions: dict[str, dict[str, None]] = {}
-    for item in partitions:
-        names = functions.setdefault(item.match.rule.qualified_name, {})
-        names[f"{item.function.domain}::{item.function.name}"] = None
-    return {rule: list(names) for rule, names in functions.items()}
+def _functions_by_rule(partitions: Sequence[Partition]) -> Counter[str]:
+    """Count the functions written for each rule."""
+    found = {(item.match.rule.qualified_name, function_name(item.function)) for item in partitions}
+    return Counter(rule for rule, _ in found)
 
 
 def _summary(outcome: PartitionOutcome) -> Text:
-    """Say how much of the model went into functions."""
+    """Say how many nodes are inside functions."""
     covered = _coverage(outcome.selection)
     before, after = outcome.nodes
     share = 100 * covered["nodes"] / covered["of"] if covered["of"] else 0
@@ -219,7 +212,7 @@ def _summary(outcome: PartitionOutcome) -> Text:
     )
 
 
-# How much of a model is inside partitions: JSON, and tables for a terminal.
+# Coverage: how much of a model is inside partitions.
 
 
 _TOP = 5
@@ -231,52 +224,41 @@ _STEP = 1000
 def _coverage(selection: Selection) -> Json:
     """Count the nodes inside matches, and calls of earlier ones, in total and by operator.
 
-    A Constant is data that stands in a node, and counts as none.
+    A Constant holds data, so it does not count as a node.
     """
-    covered: dict[str, int] = {}
-    for found in selection.matches:
-        for node in found.nodes:
-            covered[node.qualified_op] = covered.get(node.qualified_op, 0) + 1
-    covered |= selection.outlined
+    nodes = (node.qualified_op for found in selection.matches for node in found.nodes)
+    covered = {**Counter(nodes), **selection.outlined}
     covered.pop("Constant", None)
-    totals = {op: total for op, total in selection.totals.items() if op != "Constant"}
+    totals = {op: total for op, total in sorted(selection.totals.items()) if op != "Constant"}
     return {
         "nodes": sum(covered.values()),
         "of": sum(totals.values()),
-        "by_op": {
-            op: {"covered": covered.get(op, 0), "of": total} for op, total in sorted(totals.items())
-        },
+        "by_op": {op: {"covered": covered.get(op, 0), "of": of} for op, of in totals.items()},
     }
 
 
 def coverage_record(selection: Selection, measured: Coverage | None) -> Json:
-    """Return the part ``coverage`` of ``dpl.partition/1``, with costs where they were measured."""
+    """Return the entry ``coverage`` of ``dpl.partition/1``, with costs if they were measured."""
     record = _coverage(selection)
     if measured is None:
         return record
     by_op = record["by_op"]
     for op, share in measured.by_op.items():
         by_op[op]["flops"] = _share(share)
-    record["flops"] = _share(measured.total)
-    record["symbols"] = list(measured.symbols)
-    record["sizes"] = {
-        "given": {n: s for n, s in measured.sizes.items() if n not in measured.chosen},
-        "chosen": {name: measured.sizes[name] for name in measured.chosen},
+    return {
+        **record,
+        "flops": _share(measured.total),
+        "symbols": list(measured.symbols),
+        "sizes": {
+            "given": {n: s for n, s in measured.sizes.items() if n not in measured.chosen},
+            "chosen": {name: measured.sizes[name] for name in measured.chosen},
+        },
+        "by_target": record_of(dict(sorted(measured.by_target.items()))),
+        "left_out": [
+            {"op": item.op, **record_of(item.work), **picked(item, "rule stage reason")}
+            for item in measured.left_out
+        ],
     }
-    record["by_target"] = {
-        target: record_of(work) for target, work in sorted(measured.by_target.items())
-    }
-    record["left_out"] = [
-        {
-            "op": item.op,
-            **record_of(item.work),
-            "rule": item.rule,
-            "stage": item.stage,
-            "reason": item.reason,
-        }
-        for item in measured.left_out
-    ]
-    return record
 
 
 def _share(share: Share) -> Json:
@@ -288,11 +270,11 @@ def _share(share: Share) -> Json:
 
 
 def coverage_report(measured: Coverage, *, verbose: bool = False) -> Part:
-    """Return the share of the work that is inside, and the biggest of what is not.
+    """Return the share of the work that is inside functions, and the biggest part that is not.
 
     Args:
         measured: What was measured.
-        verbose: Whether to list everything, by operator, too.
+        verbose: Whether to list everything, also by operator.
     """
     parts: list[Part] = [Text(sentence) for sentence in _sentences(measured)]
     heavy = [item for item in measured.left_out if item.work.flops or item.work.unknown]
@@ -301,7 +283,8 @@ def coverage_report(measured: Coverage, *, verbose: bool = False) -> Part:
         parts += [Text(), _op_table(measured)]
     if shown:
         parts += [Text(), _left_table(shown, measured)]
-    if rest := (0 if verbose else len(heavy) - len(shown)):
+    rest = len(heavy) - len(shown)
+    if rest > 0:
         more = "kind of node is" if rest == 1 else "kinds of node are"
         parts.append(Text(f"{rest} more {more} left out (--verbose).", style="dim"))
     return Group(*parts)
@@ -328,7 +311,7 @@ def _sentences(measured: Coverage) -> list[str]:
 
 
 def _at(measured: Coverage) -> str:
-    """Say at which sizes the work was counted, where nobody gave them."""
+    """Say which sizes the check chose, and how to give others."""
     names = measured.chosen
     if not names:
         return ""
@@ -339,7 +322,7 @@ def _at(measured: Coverage) -> str:
 
 
 def _is_blind(measured: Coverage) -> bool:
-    """Tell whether nothing is known of what is inside: calls that were there before, say."""
+    """Tell whether the cost of nothing inside is known, as with calls that were there before."""
     inside = measured.total.inside
     return bool(inside.unknown and not inside.flops)
 
@@ -360,19 +343,16 @@ def _about_unknown(measured: Coverage) -> str:
 def _op_table(measured: Coverage) -> Part:
     columns = ("nodes", "inside", "FLOP", "share", "inside by FLOP", "unknown")
     table = Table("operator", *columns, right=columns)
-    whole = measured.total.whole
-    order = sorted(
-        measured.by_op.items(), key=lambda i: (-i[1].whole.flops, -i[1].whole.nodes, i[0])
-    )
-    for op, share in order:
+    by_op = measured.by_op.items()
+    for op, (inside, whole) in sorted(by_op, key=lambda i: (-i[1][1].flops, -i[1][1].nodes, i[0])):
         table.add_row(
             op,
-            f"{share.whole.nodes:,}",
-            f"{share.inside.nodes:,}",
-            _amount(share.whole.flops),
-            _percent(share.whole.flops, whole),
-            _percent(share.inside.flops, share.whole),
-            f"{share.whole.unknown:,}" if share.whole.unknown else "",
+            f"{whole.nodes:,}",
+            f"{inside.nodes:,}",
+            _amount(whole.flops),
+            _percent(whole.flops, measured.total.whole),
+            _percent(inside.flops, whole),
+            f"{whole.unknown:,}" if whole.unknown else "",
         )
     return table
 
@@ -383,13 +363,11 @@ def _left_table(items: list[LeftOut], measured: Coverage) -> Part:
     table = Table("left out", *columns, "reason", right=columns, prose=("reason",))
     for item in items:
         work = item.work
-        if not is_known:
-            table.add_row(item.op, f"{work.nodes:,}", _reason(item))
-            continue
         cost = _amount(work.flops) if work.flops or not work.unknown else "unknown"
         is_share = work.flops and not _is_blind(measured)
         share = _percent(work.flops, measured.total.whole) if is_share else ""
-        table.add_row(item.op, f"{work.nodes:,}", cost, share, _reason(item))
+        costs = (cost, share) if is_known else ()
+        table.add_row(item.op, f"{work.nodes:,}", *costs, _reason(item))
     return table
 
 
@@ -420,37 +398,31 @@ def _amount(flops: int) -> str:
     return f"{amount:.{digits}f} {_UNITS[unit]}"
 
 
-# Regions as a table.
+# Regions: neighbouring partitions of one target that became one.
 
 
 def region_table(regions: Sequence[Region]) -> Part:
-    """Return one row per function that holds several partitions, and how many are left alone."""
+    """Return one row for each function of several partitions, and the number of the others."""
     if not regions:
         return Text("There are no partitions to merge.")
-    calls: dict[Function, list[Region]] = {}
-    for region in regions:
-        if len(region.partitions) > 1:
-            calls.setdefault(region.function, []).append(region)
+    calls = Counter(region.function for region in regions if len(region.partitions) > 1)
     alone = sum(len(region.partitions) == 1 for region in regions)
-    rest = Text(_without_neighbour(alone), style="dim")
+    text = f"{alone} partitions have no neighbours that they can be merged with."
+    if alone == 1:
+        text = "1 partition has no neighbour that it can be merged with."
+    rest = Text(text, style="dim")
     if not calls:
         return rest
     columns = ("calls", "partitions each", "inputs", "outputs")
     table = Table("region", *columns, right=columns)
-    for function, of_function in calls.items():
+    for function, count in calls.items():
         body = function.body
-        sizes = (len(of_function), body.node_count, len(body.inputs), len(body.outputs))
-        table.add_row(f"{function.domain}::{function.name}", *map(str, sizes))
+        sizes = (count, body.node_count, len(body.inputs), len(body.outputs))
+        table.add_row(function_name(function), *map(str, sizes))
     return Group(table, rest) if alone else table
 
 
-def _without_neighbour(count: int) -> str:
-    if count == 1:
-        return "1 partition has no neighbour that it can be merged with."
-    return f"{count} partitions have no neighbours that they can be merged with."
-
-
-# Repeated blocks as a table and as JSON.
+# Repeated blocks.
 
 
 _NUMBERS = ("calls", "nodes each", "share", "inputs", "outputs")
@@ -458,11 +430,11 @@ _FEW_NAMES = 4
 
 
 def repeat_table(families: Sequence[Family], total: int) -> Part:
-    """Return one row per kind of block: how often it is called, how large it is, what differs.
+    """Return one row for each kind of block: its calls, its size, and how the calls differ.
 
     Args:
         families: The kinds of blocks.
-        total: How many nodes were looked at.
+        total: The number of nodes that were looked at.
     """
     if not families:
         return Text("No block repeats often enough, or saves enough.")
@@ -471,11 +443,9 @@ def repeat_table(families: Sequence[Family], total: int) -> Part:
         calls = len(family.partitions)
         share = "" if family.is_nested else f"{100 * calls * family.size / total:.0f} %"
         first = family.partitions[0].call
-        counts = map(str, (calls, family.size))
-        width = map(str, (len(first.inputs), len(first.outputs)))
-        name = f"{family.function.domain}::{family.function.name}"
-        label = f"  {name}" if family.is_nested else name
-        table.add_row(label, *counts, share, *width, _difference(family))
+        name = ("  " if family.is_nested else "") + function_name(family.function)
+        width = (str(len(first.inputs)), str(len(first.outputs)))
+        table.add_row(name, str(calls), str(family.size), share, *width, _difference(family))
     return table
 
 
@@ -490,25 +460,25 @@ def _difference(family: Family) -> str:
 
 
 def size_line(size: tuple[int, int]) -> Text:
-    """Say what became of the file."""
+    """Say how the size of the file changed."""
     before, after = size
     change = 100 * (after - before) / before if before else 0
     return Text(f"The file went from {before:,} to {after:,} bytes ({change:+.1f} %).")
 
 
 def block_list(families: Sequence[Family]) -> Part:
-    """Return one row per call: what is called, and the nodes that it stands for."""
-    table = Table("call", "block", "from", "to", "nodes")
-    for family in families:
-        for partition in family.partitions:
-            nodes = partition.match.nodes
-            label = f"{nodes[0].op_type}:{nodes[0].label}", f"{nodes[-1].op_type}:{nodes[-1].label}"
-            table.add_row(partition.call.name, family.function.name, *label, str(len(nodes)))
-    return table
+    """Return one row for each call: the block, its first and last node, and the number of nodes."""
+    calls = (
+        (partition.call.name, family.function.name, partition.match.nodes)
+        for family in families
+        for partition in family.partitions
+    )
+    rows = [(*names, named(of[0]), named(of[-1]), str(len(of))) for *names, of in calls]
+    return Table("call", "block", "from", "to", "nodes", rows=rows)
 
 
 def family_records(families: Sequence[Family]) -> list[dict[str, Any]]:
-    """Return one record per kind of block."""
+    """Return one record for each kind of block."""
     return [
         {
             "rule": family.rule.qualified_name,

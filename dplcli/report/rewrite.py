@@ -1,16 +1,27 @@
-"""What rewriting and inlining did: as tables, as sentences on why the answer is no, and as JSON."""
+"""What rewriting and inlining did, as tables, sentences and JSON."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dplcli.dpl.matcher import reach_of
 from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
 from dplcli.report.document import broken_rule, result_document, rule_uses, verdict_record
-from dplcli.report.json import record_of
+from dplcli.report.json import ends, picked, record_of
 from dplcli.report.layout import Group, Table, Text
-from dplcli.report.tables import check_failure, counted, ending, note, refusal_list, rule_table
+from dplcli.report.tables import (
+    check_failure,
+    counted,
+    ending,
+    function_name,
+    named,
+    note,
+    refusal_list,
+    rule_table,
+    times,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,12 +29,14 @@ if TYPE_CHECKING:
 
     from dplcli.ir import Function
     from dplcli.outcomes import BrokenTurn, InlineOutcome, RewriteOutcome
-    from dplcli.passes.inline import Inlining, RefusedCall
-    from dplcli.passes.rewrite import Refusal, Trace, TracedTurn
+    from dplcli.passes.inline import InlinedCall, Inlining, RefusedCall
+    from dplcli.passes.rewrite import Refusal, Trace
     from dplcli.report.document import Document
     from dplcli.report.layout import Part
 
     Json = dict[str, Any]
+
+    Call = TypeVar("Call", InlinedCall, RefusedCall)
 
 
 # What inlining did.
@@ -62,26 +75,26 @@ def inline_document(outcome: InlineOutcome, *, is_verified: bool, verbose: bool)
 def _inline_record(outcome: InlineOutcome) -> Json:
     """Return the record ``dpl.inline/1``."""
     inlining = outcome.inlining
+    inlined = _by_function(inlining, inlining.calls)
     return {
         "schema": "dpl.inline/1",
         "model": outcome.label,
-        "counts": _counts(inlining),
+        "counts": {name: len(calls) for name, calls in inlined.items()},
         "calls": [
-            {**record_of(item), "function": _function(item.function)} for item in inlining.calls
+            {**record_of(each), "function": _function(each.function)} for each in inlining.calls
         ],
-        "refused": [_refusal(item) for item in inlining.refused],
+        "refused": [
+            {
+                "function": _function(each.function),
+                "call": record_of(each.call),
+                "scope": scope_of(each.call.graph),
+                "reason": each.reason,
+            }
+            for each in inlining.refused
+        ],
         "removed": [_function(function) for function in inlining.removed],
-        "nodes": {"before": outcome.nodes[0], "after": outcome.nodes[1]},
+        "nodes": ends(*outcome.nodes),
         **verdict_record(outcome.verdict),
-    }
-
-
-def _refusal(item: RefusedCall) -> Json:
-    return {
-        "function": _function(item.function),
-        "call": record_of(item.call),
-        "scope": scope_of(item.call.graph),
-        "reason": item.reason,
     }
 
 
@@ -90,50 +103,42 @@ def _function(function: Function) -> Json:
     return {**record_of(function), **overload}
 
 
-def _counts(inlining: Inlining) -> dict[str, int]:
-    counts = {_name(function): 0 for function in inlining.functions}
-    for item in inlining.calls:
-        counts[_name(item.function)] += 1
-    return counts
-
-
-def _name(function: Function) -> str:
-    overload = f":{function.overload}" if function.overload else ""
-    return f"{function.domain}::{function.name}{overload}"
+def _by_function(inlining: Inlining, calls: Iterable[Call]) -> dict[str, list[Call]]:
+    """Group *calls* by the name of their function, functions without any included."""
+    groups: dict[str, list[Call]] = {function_name(each): [] for each in inlining.functions}
+    for call in calls:
+        groups.setdefault(function_name(call.function), []).append(call)
+    return groups
 
 
 def _inline_table(inlining: Inlining) -> Part:
-    """Return one row per function: its calls replaced, nodes put in, calls that stay and why."""
+    """Return one row for each function: calls inlined, nodes put in, calls kept and why."""
     if not inlining.functions:
         return Text("There is no function to inline.")
     columns = ("calls inlined", "nodes")
-    refused = {_name(item.function): item.reason for item in reversed(inlining.refused)}
-    more = ("calls kept", "why") if refused else ()
+    more = ("calls kept", "why") if inlining.refused else ()
     table = Table("function", *columns, *more, right=(*columns, "calls kept"), prose=("why",))
-    nodes = dict.fromkeys(_counts(inlining), 0)
-    for item in inlining.calls:
-        nodes[_name(item.function)] += len(item.nodes)
-    for name, count in _counts(inlining).items():
-        stay = sum(_name(item.function) == name for item in inlining.refused)
-        reasons = (str(stay), refused.get(name, "")) if refused else ()
-        table.add_row(name, str(count), str(nodes[name]), *reasons)
+    refused = _by_function(inlining, inlining.refused)
+    for name, calls in _by_function(inlining, inlining.calls).items():
+        kept = refused[name]
+        reasons = (str(len(kept)), kept[0].reason if kept else "") if more else ()
+        nodes = sum(len(call.nodes) for call in calls)
+        table.add_row(name, str(len(calls)), str(nodes), *reasons)
     return table
 
 
 def _call_list(inlining: Inlining) -> Part:
-    """Return one row per call that was replaced, and per call that stays."""
+    """Return one row for each call that was replaced, and for each that stays."""
     table = Table("call", "function", "scope", "nodes", prose=("nodes",))
-    for item in inlining.calls:
-        made = " ".join(f"{node.op_type}:{node.label}" for node in item.nodes)
-        table.add_row(item.call.label, _name(item.function), item.scope, made)
-    for refused in inlining.refused:
-        scope = scope_of(refused.call.graph)
-        table.add_row(refused.call.label, _name(refused.function), scope, refused.reason)
+    for function, call, scope, nodes, _ in inlining.calls:
+        table.add_row(call.label, function_name(function), scope, named(*nodes))
+    for function, call, reason in inlining.refused:
+        table.add_row(call.label, function_name(function), scope_of(call.graph), reason)
     return table
 
 
 def _inline_summary(outcome: InlineOutcome) -> list[Text]:
-    """Say what is gone, how the main graph has grown, and what got new names."""
+    """Say which functions are gone, how the main graph grew, and which nodes got new names."""
     count = len(outcome.inlining.removed)
     gone = "1 function was" if count == 1 else f"{count} functions were"
     before, after = outcome.nodes
@@ -149,28 +154,25 @@ def _inline_summary(outcome: InlineOutcome) -> list[Text]:
 
 
 def trace_lines(trace: Trace) -> Iterator[str]:
-    """Yield a tree: rounds, the rules that had a turn in them, what each did and did not do."""
+    """Yield a tree: the rounds, in each the turns of rules, in each what was applied or refused."""
     number = 0
     for turn in trace.turns:
         if turn.round != number:
             number = turn.round
             yield f"round {number}"
-        yield f"  {turn.rule}: {counted(turn.candidates, 'candidate')}{_outcome(turn)}"
+        applied = f", applied {times(turn.applied)}" if turn.applied else ""
+        yield f"  {turn.rule}: {counted(turn.candidates, 'candidate')}{applied}"
         for event in turn.events:
             yield f"    {_told(event)}"
     if not trace.turns:
         yield "no rule has anything to look at"
 
 
-def _outcome(turn: TracedTurn) -> str:
-    return f", applied {_times(turn.applied)}" if turn.applied else ""
-
-
 def _told(event: Application | Refusal) -> str:
     if isinstance(event, Application):
         return f"{event.number}. {sentence(event)}"
     return (
-        f"refused at {list_nodes([event.root])}{_place(event.scope)} by {event.stage}: "
+        f"refused at {list_nodes([event.root])}{_in_scope(event.scope)} by {event.stage}: "
         f"{event.reason}"
     )
 
@@ -182,15 +184,11 @@ def sentence(application: Application) -> str:
         done = f"added {added}" if added else f"changed {list_nodes([application.root])}"
     else:
         done = f"replaced {removed} by {added}" if added else f"removed {removed}"
-    return f"{done}{_place(application.scope)}"
+    return f"{done}{_in_scope(application.scope)}"
 
 
-def _place(scope: str) -> str:
+def _in_scope(scope: str) -> str:
     return "" if scope == "main" else f" in {scope}"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
 
 
 def trace_record(trace: Trace, label: str) -> Json:
@@ -200,10 +198,7 @@ def trace_record(trace: Trace, label: str) -> Json:
         "model": label,
         "turns": [
             {
-                "round": turn.round,
-                "rule": turn.rule,
-                "candidates": turn.candidates,
-                "applied": turn.applied,
+                **picked(turn, "round rule candidates applied"),
                 "events": [_event(event) for event in turn.events],
             }
             for turn in trace.turns
@@ -218,18 +213,11 @@ def _event(event: Application | Refusal) -> Json:
 
 
 def _application(item: Application) -> Json:
-    """Return what identifies one application, and what it did."""
-    return {
-        "id": item.number,
-        "rule": item.rule,
-        "scope": item.scope,
-        "root": record_of(item.root),
-        "removed": record_of(item.removed),
-        "added": record_of(item.added),
-    }
+    """Return one application: its number and rule, and the nodes that it changed."""
+    return {"id": item.number, **picked(item, "rule scope root removed added")}
 
 
-# What a rewrite did, in every form.
+# What a rewrite did, as a document.
 
 
 _MOST_NAMED = 10
@@ -239,7 +227,7 @@ def rewrite_document(
     command: str,
     outcome: RewriteOutcome,
     *,
-    catalogues: Iterable[Path | str],
+    catalogs: Iterable[Path | str],
     is_verified: bool,
     verbose: bool,
 ) -> Document:
@@ -248,11 +236,10 @@ def rewrite_document(
     Args:
         command: What was run.
         outcome: What was done.
-        catalogues: What was named on the command line.
+        catalogs: What was named on the command line.
         is_verified: Whether the result was to be verified.
         verbose: Whether to list every application and refusal.
     """
-    broken = outcome.broken
     before, after = (sum(ops.values()) for ops in outcome.ops)
     return result_document(
         command,
@@ -263,20 +250,13 @@ def rewrite_document(
         nodes=(before, after),
         done=("applications", len(outcome.applications)),
         rules=rule_uses(outcome.counts, outcome.refused),
-        findings=broken_rule(
-            outcome.rules,
-            outcome.counts,
-            outcome.verification,
-            catalogues=catalogues,
-            blamed=None if broken is None else broken.rule,
-            reason="" if broken is None else broken.reason,
-        ),
+        findings=broken_rule(outcome, catalogs, outcome.broken),
         is_dry=outcome.is_dry,
     )
 
 
 def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) -> Part:
-    """Return the tables: rules, what changed, the check; then what was written."""
+    """Return the tables of rules and changes, then the check and the file."""
     parts: list[Part] = [_rules(outcome, verbose=verbose)]
     if verbose:
         parts += _listing(outcome)
@@ -294,7 +274,7 @@ def _rewrite_text(outcome: RewriteOutcome, *, is_verified: bool, verbose: bool) 
 
 
 def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
-    """Return one row per rule; where a plan is applied only of the rules that it names."""
+    """Return one row for each rule; for a plan, only the rules that it names."""
     plan = outcome.plan
     if plan is None:
         counts = {r: count for r, count in outcome.counts.items() if r not in outcome.untried}
@@ -307,22 +287,22 @@ def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
             return Text("Stopped before any rule was applied.")
         hidden = set() if verbose else _unremarkable(outcome) & counts.keys()
         return rule_table(counts, outcome.refused, counted="applied", hidden=hidden)
-    named = {entry.rule for entry in plan.entries}
-    if not named:
+    listed = Counter(entry.rule for entry in plan.entries)
+    if not listed:
         return Text("The plan lists nothing.")
-    table = Table("rule", "listed", "applied", right=("listed", "applied"))
-    for rule, count in outcome.counts.items():
-        if rule in named:
-            listed = sum(entry.rule == rule for entry in plan.entries)
-            table.add_row(rule, str(listed), str(count))
-    return table
+    rows = [
+        (rule, str(listed[rule]), str(count))
+        for rule, count in outcome.counts.items()
+        if rule in listed
+    ]
+    return Table("rule", "listed", "applied", right=("listed", "applied"), rows=rows)
 
 
 def _unremarkable(outcome: RewriteOutcome) -> set[str]:
-    """Name the rules that did nothing, and fit nowhere.
+    """Name the rules that did nothing and came nowhere near a match.
 
-    A pattern of one node is found at every node of its operator: what its conditions refuse is no
-    match that almost was, as it is with a pattern of several nodes.
+    A pattern of one node fits every node of its operator. If its conditions refuse them all, that
+    is no near miss; with a pattern of several nodes it is one.
     """
     rules = {item.rule.qualified_name: item.rule for item in outcome.refused}
     others = {item.rule.qualified_name for item in outcome.refused if item.stage != "where"}
@@ -336,28 +316,24 @@ def _unremarkable(outcome: RewriteOutcome) -> set[str]:
 def _listing(outcome: RewriteOutcome) -> list[Part]:
     parts: list[Part] = []
     if outcome.applications:
-        table = Table(
-            "", "rule", "scope", "removed", "added", right=("",), prose=("removed", "added")
-        )
-        for item in outcome.applications:
-            removed, added = list_nodes(item.removed), list_nodes(item.added)
-            table.add_row(str(item.number), item.rule, item.scope, removed, added)
-        parts += [Text(), table]
+        rows = [
+            (str(a.number), a.rule, a.scope, list_nodes(a.removed), list_nodes(a.added))
+            for a in outcome.applications
+        ]
+        prose = ("removed", "added")
+        parts += [Text(), Table("", "rule", "scope", *prose, right=("",), prose=prose, rows=rows)]
     if outcome.refused:
         parts += [Text(), refusal_list(outcome.refused)]
     return parts
 
 
 def _changes(outcome: RewriteOutcome) -> list[Part]:
-    """Return the operators whose number changed, the totals, and how many rounds it took."""
-    before, after = outcome.ops
-    table = Table("operator", "before", "after", right=("before", "after"))
-    for op in sorted(before.keys() | after.keys()):
-        old, new = before.get(op, 0), after.get(op, 0)
-        if old != new:
-            table.add_row(op, f"{old:,}", f"{new:,}")
-    table.add_row("all nodes", f"{sum(before.values()):,}", f"{sum(after.values()):,}")
-    table.add_row("bytes", *(f"{size:,}" for size in outcome.size))
+    """Return the operators whose count changed, the totals, and the number of rounds."""
+    before, after = (sum(ops.values()) for ops in outcome.ops)
+    changed = [(op, old, new) for op, old, new in _by_op(outcome) if old != new]
+    counts = [*changed, ("all nodes", before, after), ("bytes", *outcome.size)]
+    rows = [(what, f"{old:,}", f"{new:,}") for what, old, new in counts]
+    table = Table("operator", "before", "after", right=("before", "after"), rows=rows)
     count = len(outcome.applications)
     if not count:
         return [table]
@@ -368,21 +344,16 @@ def _changes(outcome: RewriteOutcome) -> list[Part]:
 
 
 def _reasons(outcome: RewriteOutcome) -> list[str]:
-    """Say why the answer is no, a sentence a line."""
-    lines = list(outcome.unmet)
-    if outcome.missing and not outcome.may_miss:
-        lines += _missing(outcome)
-    if outcome.growth:
-        lines.append(outcome.growth)
-    if outcome.broken is not None:
-        lines += _blame(outcome.broken)
-    else:
-        lines += check_failure(outcome.verdict)
-    return lines
+    """Return the reasons for a no, one sentence each."""
+    missing = [] if outcome.may_miss else _missing(outcome)
+    growth = [outcome.growth] if outcome.growth else []
+    broken = outcome.broken
+    wrong = check_failure(outcome.verdict) if broken is None else _blame(broken)
+    return [*outcome.unmet, *missing, *growth, *wrong]
 
 
 def _missing(outcome: RewriteOutcome) -> list[str]:
-    """Say of each entry of the plan that does not fit where it stands, and why."""
+    """Return a sentence on each entry of the plan that does not fit: its line, and why."""
     if outcome.plan is None:
         return []
     place = outcome.plan.place
@@ -407,8 +378,7 @@ def _rewrite_record(outcome: RewriteOutcome) -> Json:
     before, after = outcome.ops
     return {
         "schema": "dpl.rewrite/1",
-        "counts": dict(outcome.counts),
-        "unmet": list(outcome.unmet),
+        **picked(outcome, "counts unmet"),
         "applications": [_application(item) for item in outcome.applications],
         "rounds": outcome.rounds,
         "refused": record_of(outcome.refused),
@@ -416,20 +386,22 @@ def _rewrite_record(outcome: RewriteOutcome) -> Json:
         "broken": None
         if broken is None
         else {
-            "rule": broken.rule,
-            "round": broken.round,
+            **picked(broken, "rule round"),
             "applications": [item.number for item in broken.applications],
             "reason": broken.reason,
         },
         "nodes": {
-            "before": sum(before.values()),
-            "after": sum(after.values()),
-            "by_op": {
-                op: {"before": before.get(op, 0), "after": after.get(op, 0)}
-                for op in sorted(before.keys() | after.keys())
-            },
+            **ends(sum(before.values()), sum(after.values())),
+            "by_op": {op: ends(old, new) for op, old, new in _by_op(outcome)},
         },
-        "bytes": {"before": outcome.size[0], "after": outcome.size[1]},
+        "bytes": ends(*outcome.size),
         "growth": outcome.growth,
         **verdict_record(outcome.verdict),
     }
+
+
+def _by_op(outcome: RewriteOutcome) -> list[tuple[str, int, int]]:
+    """List the operators with the number of their nodes before and after."""
+    before, after = outcome.ops
+    ops = sorted(before.keys() | after.keys())
+    return [(op, before.get(op, 0), after.get(op, 0)) for op in ops]

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dplcli.dpl import Rejection
-    from dplcli.ir import Model, Node, Value
+    from dplcli.ir import Function, Model, Node, Value
     from dplcli.outcomes import Verdict
     from dplcli.report.layout import Part
     from dplcli.verify import OutputComparison, Power, VerificationResult
     from dplcli.verify.layers import Layer, Layers
 
 
-# What a verdict rests on, in words: where tolerances come from, and what the check notices.
+# The grounds of a verdict: where tolerances come from, and what the check notices.
 
 
 _SHOWN = 5
 
 
 def judgement_lines(result: VerificationResult) -> list[Text]:
-    """Return one line per derivation of a tolerance, and what is known of the check's power."""
+    """Return one line for each derivation of a tolerance, and lines on the power of the check."""
     users: dict[str, list[str]] = {}
     for output in result.outputs:
         names = users.setdefault(output.derivation, [])
@@ -65,18 +65,41 @@ def _power_lines(power: Power, *, weak: bool) -> list[Text]:
 
 
 def some(names: Sequence[str], most: int = _SHOWN) -> str:
-    """Write the first names, and how many more there are."""
+    """Write the first names and the number of the others: ``a, b and 3 more``."""
     shown = ", ".join(names[:most])
     left = len(names) - most
     return f"{shown} and {left} more" if left > 0 else shown
 
 
 def counted(number: int, noun: str) -> str:
-    """Write how many there are of what: ``1 call``, ``2,000 calls``."""
+    """Write a number with its noun: ``1 call``, ``2,000 calls``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-# The figures of a comparison that reports draw and count.
+def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Write the first words and the number of the others: ``a, b, and 3 more``."""
+    more = len(words) - most
+    rest = [f"and {more} more"] if more > 0 else []
+    return separator.join([*words[:most], *rest])
+
+
+def times(count: int) -> str:
+    """Write how often: ``once``, ``2,000 times``."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def named(*nodes: Node) -> str:
+    """Name nodes briefly: ``Conv:c Relu:r``."""
+    return " ".join(f"{node.op_type}:{node.label}" for node in nodes)
+
+
+def function_name(function: Function) -> str:
+    """Name a function: ``dnnl::conv2d_relu``, with its overload if it has one."""
+    overload = f":{function.overload}" if function.overload else ""
+    return f"{function.domain}::{function.name}{overload}"
+
+
+# The figures of a comparison, for tables and plots.
 
 
 _TENTH = 0.1
@@ -88,8 +111,8 @@ class Bin:
     """Some elements whose error is about the same.
 
     Attributes:
-        label: How large it is, such as '4-7'.
-        count: How many elements there are.
+        label: The size of the error, such as '4-7'.
+        count: The number of elements.
     """
 
     label: str
@@ -102,9 +125,9 @@ def comparisons(result: VerificationResult) -> tuple[OutputComparison, ...]:
 
 
 def share_of_tolerance(output: OutputComparison) -> float | None:
-    """Return the largest error as a share of the tolerance: above 1 it does not pass.
+    """Return the largest error as a share of the tolerance; above 1 the output fails.
 
-    None where it is not known: the output is no number, or NaN or infinity differ.
+    It is None where it is not known: the output holds no numbers, or NaN or infinity differ.
     """
     if output.max_abs == 0 and output.ok:
         return 0.0
@@ -116,40 +139,39 @@ def share_of_tolerance(output: OutputComparison) -> float | None:
 
 
 def needed_tolerances(outputs: Sequence[OutputComparison]) -> dict[str, str]:
-    """Return with which tolerances outputs that fail would pass, as --tolerance takes them.
+    """Return the tolerances with which failing outputs would pass, as --tolerance takes them.
 
     An output that no tolerance helps is left out.
     """
     failing = dict.fromkeys(output.name for output in outputs if not output.ok)
     found = {}
     for name in failing:
-        compared = [each for o in outputs if o.name == name for each in o.by_seed or (o,)]
-        needed = [each.figures for each in compared]
-        limits = {
-            "rtol": [figures.needed_rtol for figures in needed],
-            "atol": [figures.needed_atol for figures in needed],
-        }
-        known = {kind: [n for n in numbers if n is not None] for kind, numbers in limits.items()}
-        if known == limits:
-            found[name] = ",".join(
-                f"{kind}:{_rounded_up(max(numbers))}" for kind, numbers in known.items() if numbers
-            )
+        needed = [
+            (each.figures.needed_rtol, each.figures.needed_atol)
+            for output in outputs
+            if output.name == name
+            for each in output.by_seed or (output,)
+        ]
+        known = [(rtol, atol) for rtol, atol in needed if rtol is not None and atol is not None]
+        if known == needed:
+            rtol, atol = (_rounded_up(max(limits)) for limits in zip(*known, strict=True))
+            found[name] = f"rtol:{rtol},atol:{atol}"
     return found
 
 
 def _rounded_up(number: float) -> str:
-    """Return two digits of a number that are no less than it."""
+    """Round a number up to two digits."""
     return f"{float(_TWO_DIGITS.create_decimal_from_float(number)):g}"
 
 
 def error_bins(output: OutputComparison) -> tuple[Bin, ...]:
-    """Return how many elements are so many representable numbers apart, neighbours first."""
+    """Count the elements by their error in representable numbers, the smallest errors first."""
     counts = enumerate(output.figures.ulp_histogram)
     return tuple(Bin(_range(power), count) for power, count in counts)
 
 
 def _range(power: int) -> str:
-    """Name the bin of 2**(power - 1) up to 2**power, and that of no distance."""
+    """Name the bin from 2**(power - 1) to 2**power - 1; power 0 stands for no error."""
     if power < 2:  # noqa: PLR2004  # zero and one
         return str(power)
     low, high = 1 << (power - 1), (1 << power) - 1
@@ -159,28 +181,28 @@ def _range(power: int) -> str:
 
 
 def ranked(outputs: Sequence[OutputComparison]) -> list[OutputComparison]:
-    """Return *outputs* with those first that need looking at: failures, then the largest shares."""
+    """Sort *outputs*: failures first, then by the largest error as a share of the tolerance."""
     return sorted(outputs, key=lambda output: (output.ok, -(share_of_tolerance(output) or 0.0)))
 
 
 def number(value: float | None) -> str:
-    """Return a figure with two digits; nothing for None."""
+    """Write a figure with two digits; "" for None."""
     return "" if value is None else f"{value:.2g}"
 
 
 def largest_errors(output: OutputComparison) -> tuple[str, str, str]:
-    """Return the largest difference: as it is, relative, and in representable numbers."""
+    """Write the largest differences: absolute, relative, and in representable numbers."""
     ulp = "" if output.max_ulp is None else str(output.max_ulp)
     return number(output.max_abs), number(output.max_rel), ulp
 
 
 def value(number: float | None) -> str:
-    """Return a number that was fed; nothing for None."""
+    """Write a number that was fed; "" for None."""
     return "" if number is None else f"{number:,.6g}"
 
 
 def percent(share: float | None) -> str:
-    """Return a share of the tolerance: '0.3 %', '12 %', '4,000 times'."""
+    """Write a share of the tolerance: '0.3 %', '12 %', '4,000 times'."""
     if share is None:
         return ""
     if math.isinf(share):
@@ -190,7 +212,7 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.3g} %" if share >= _TENTH else f"{100 * share:.2g} %"
 
 
-# How errors are spread, as a line of bars for a terminal.
+# The distribution of errors, as bars on a terminal.
 
 
 _MOST_ROWS = 8
@@ -199,10 +221,10 @@ _HEADING = "0, 1, 2-3, 4-7, ... representable numbers apart"
 
 
 def error_histograms(outputs: Sequence[OutputComparison]) -> list[Part]:
-    """Return a line of bars for each output and level whose elements are not all the same.
+    """Return a line of bars for each output and level that has an error.
 
-    The first bar counts elements that are the same, the next those one representable number apart,
-    then 2 to 3, 4 to 7 and so on. Of many the worst are shown.
+    The first bar counts elements without an error, the next those one representable number apart,
+    then 2 to 3, 4 to 7 and so on. If there are many outputs, only the worst are shown.
     """
     spread = [output for output in ranked(outputs) if len(error_bins(output)) > 1]
     if not spread:
@@ -210,45 +232,32 @@ def error_histograms(outputs: Sequence[OutputComparison]) -> list[Part]:
     table = Table("errors of", "level", _HEADING, "farthest", prose=(_HEADING,))
     for output in spread[:_MOST_ROWS]:
         bins = error_bins(output)
-        table.add_row(
-            one_line(output.name, _LONG),
-            output.level,
-            Bars([each.count for each in bins]),
-            bins[-1].label,
-        )
+        bars = Bars([each.count for each in bins])
+        table.add_row(one_line(output.name, _LONG), output.level, bars, bins[-1].label)
     left = len(spread) - _MOST_ROWS
     more = [Text(f"and {left} more", style="dim")] if left > 0 else []
     return [Text(), table, *more, Text()]
 
 
-_TOP_OPS = 12
-_SHOWN_INPUTS = 12
-_SHOWN_NODES = 12
-
-
-def few(words: Sequence[str], most: int, separator: str = ", ") -> str:
-    """Write the first words, and how many more there are."""
-    more = len(words) - most
-    rest = [f"and {more} more"] if more > 0 else []
-    return separator.join([*words[:most], *rest])
+_MOST_NAMED = 12
 
 
 def rule_table(
     counts: Mapping[str, int],
     rejections: Iterable[Rejection],
-    functions: Mapping[str, Sequence[str]] | None = None,
+    functions: Mapping[str, int] | None = None,
     *,
     counted: str = "matches",
     hidden: Collection[str] = (),
 ) -> Part:
-    """Return one row per rule that matched or was refused, and how many rules have no row.
+    """Return one row for each rule that matched or was refused, and the number of the other rules.
 
     Args:
         counts: Matches by rule.
-        rejections: What was refused.
-        functions: The functions written by rule; None if none were to be written.
-        counted: What *counts* counts.
-        hidden: Rules to leave out although they were refused.
+        rejections: The refused matches.
+        functions: How many functions were written, by rule; None if none were to be written.
+        counted: The heading of the counts.
+        hidden: Refused rules that get no row.
     """
     refused: dict[str, list[Rejection]] = {}
     for item in rejections:
@@ -258,21 +267,20 @@ def rule_table(
     reasons = ["most frequent reason"] if refused else []
     table = Table("rule", *columns, *reasons, right=columns, prose=reasons)
     for rule, count in counts.items():
-        if not count and rule not in refused:
-            continue
-        written = [str(len(functions.get(rule, ())))] if functions is not None else []
         of_rule = refused.get(rule, [])
-        reason = [_main_reason(of_rule)] if refused else []
-        table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
-    silent = len(counts) - table.row_count
+        if count or of_rule:
+            written = [str(functions.get(rule, 0))] if functions is not None else []
+            reason = [_main_reason(of_rule)] if refused else []
+            table.add_row(rule, str(count), *written, str(len(of_rule)), *reason)
+    silent = len(counts) - len(table.rows)
     if not silent:
         return table
-    said = _say_silent(silent, is_all=not table.row_count, verb=counted, hidden=len(hidden))
-    return Group(table, Text(said, style="dim")) if table.row_count else Text(said)
+    said = _say_silent(silent, is_all=not table.rows, verb=counted, hidden=len(hidden))
+    return Group(table, Text(said, style="dim")) if table.rows else Text(said)
 
 
 def _say_silent(count: int, *, is_all: bool, verb: str, hidden: int) -> str:
-    """Say how many rules have no row; *hidden* of them were refused."""
+    """Say how many rules have no row, and that *hidden* of them were refused."""
     plural, singular = ("match", "matches") if verb == "matches" else ("apply", "applies")
     was = "was" if hidden == 1 else "were"
     why = f"; {hidden} of them {was} refused (--verbose shows why)" if hidden else ""
@@ -284,29 +292,33 @@ def _say_silent(count: int, *, is_all: bool, verb: str, hidden: int) -> str:
     return f"None of the {count} rules {singular}{why}."
 
 
-def _main_reason(refused: Iterable[Rejection]) -> str:
-    by_stage: dict[str, list[str]] = {}
-    for item in refused:
-        by_stage.setdefault(item.stage, []).append(item.reason)
-    if not by_stage:
+def _main_reason(refused: Sequence[Rejection]) -> str:
+    """Return the most frequent reason of the most frequent stage."""
+    stages = Counter(item.stage for item in refused)
+    if not stages:
         return ""
-    stage, reasons = max(by_stage.items(), key=lambda item: len(item[1]))
-    reason, times = Counter(reasons).most_common(1)[0]
-    others = len(reasons) - times
-    return f"{stage}: {reason}" + (f" (and {others} like it)" if others else "")
+    stage, count = stages.most_common(1)[0]
+    reasons = Counter(item.reason for item in refused if item.stage == stage)
+    reason, times = reasons.most_common(1)[0]
+    return f"{stage}: {reason}" + (f" (and {count - times} like it)" if count > times else "")
 
 
 def refusal_list(refused: Iterable[Rejection]) -> Part:
-    """Return one row per refused match: rule, root, stage and reason."""
-    table = Table("rule", "root", "stage", "reason", prose=("reason",))
-    for item in refused:
-        root = f"{item.root.op_type} {item.root.label}"
-        table.add_row(item.rule.qualified_name, root, item.stage, item.reason)
-    return table
+    """Return one row for each refused match: rule, root, stage and reason."""
+    rows = [
+        (
+            each.rule.qualified_name,
+            f"{each.root.op_type} {each.root.label}",
+            each.stage,
+            each.reason,
+        )
+        for each in refused
+    ]
+    return Table("rule", "root", "stage", "reason", prose=("reason",), rows=rows)
 
 
 def _printable(result: VerificationResult) -> VerificationResult:
-    """Return *result* with names and strings of the model that are not endless."""
+    """Return *result* with the model's names and strings shortened to a readable length."""
     outputs = tuple(
         replace(
             output,
@@ -320,16 +332,14 @@ def _printable(result: VerificationResult) -> VerificationResult:
 
 
 def verification_report(result: VerificationResult) -> Part:
-    """Return the verdict, the figures per output and level, and what weakens the verdict."""
+    """Return the figures by output and level, warnings, and the verdict."""
     needed = needed_tolerances(result.outputs)
     result = _printable(result)
     lines: list[Part] = []
     if result.outputs:
         columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "used")
-        table = Table("output", "level", *columns, "verdict", right=columns)
-        for output in result.outputs:
-            table.add_row(*_figures(output))
-        lines.append(table)
+        rows = map(_figures, result.outputs)
+        lines.append(Table("output", "level", *columns, "verdict", right=columns, rows=rows))
         lines += error_histograms(result.outputs)
     lines += judgement_lines(result)
     lines += [
@@ -337,10 +347,9 @@ def verification_report(result: VerificationResult) -> Part:
         for output in result.outputs
         if output.reason
     ]
-    lines += [
-        Text(one_line(f"{name} would pass with --tolerance {shlex.quote(option)}", _LONG))
-        for name, option in ((name, f"{name}={tolerance}") for name, tolerance in needed.items())
-    ]
+    for name, tolerance in needed.items():
+        option = shlex.quote(f"{name}={tolerance}")
+        lines.append(Text(one_line(f"{name} would pass with --tolerance {option}", _LONG)))
     lines += [Text(reason, style="red") for reason in result.reasons]
     lines += [Text(str(opinion), style="cyan") for opinion in result.opinions]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
@@ -365,33 +374,26 @@ def _figures(output: OutputComparison) -> tuple[str, ...]:
 
 
 def model_report(model: Model, label: str) -> Part:
-    """Return what a model is made of."""
-    facts = Table("", "", prose=("",))
-    opsets = ", ".join(
-        f"{domain or 'ai.onnx'} {version}"
-        for domain, version in sorted(model.opset_imports.items())
-    )
+    """Return the contents of a model."""
+    opsets = [
+        f"{name or 'ai.onnx'} {number}" for name, number in sorted(model.opset_imports.items())
+    ]
     weights = initializer_summary(model)
     external = f", {weights['external']} in external files" if weights["external"] else ""
     graphs = list(model.graphs())
     inner = len(graphs) - 1 - len(model.functions)
-    facts.add_row("model", label)
-    facts.add_row("ir version", str(model.ir_version))
-    facts.add_row("opsets", opsets)
-    for value in model.graph.inputs:
-        if not value.is_initializer:
-            facts.add_row("input", _describe(value))
-    for value in model.graph.outputs:
-        facts.add_row("output", _describe(value))
-    facts.add_row("nodes", f"{sum(graph.node_count for graph in graphs):,}")
-    facts.add_row(
-        "initializers", f"{weights['count']:,} with {weights['elements']:,} elements{external}"
-    )
-    if inner:
-        facts.add_row("bodies", f"{inner} of If, Loop or Scan")
-    for note in model.notes:
-        facts.add_row("note", note)
-    parts: list[Part] = [facts, Text(), _op_table(model)]
+    facts = [
+        ("model", label),
+        ("ir version", str(model.ir_version)),
+        ("opsets", ", ".join(opsets)),
+        *(("input", _describe(v)) for v in model.graph.inputs if not v.is_initializer),
+        *(("output", _describe(value)) for value in model.graph.outputs),
+        ("nodes", f"{sum(graph.node_count for graph in graphs):,}"),
+        ("initializers", f"{weights['count']:,} with {weights['elements']:,} elements{external}"),
+        *([("bodies", f"{inner} of If, Loop or Scan")] if inner else []),
+        *(("note", note) for note in model.notes),
+    ]
+    parts: list[Part] = [Table("", "", prose=("",), rows=facts), Text(), _op_table(model)]
     if model.functions:
         parts += [Text(), _function_table(model)]
     return Group(*parts)
@@ -403,25 +405,23 @@ def _describe(value: Value) -> str:
 
 
 def _op_table(model: Model) -> Part:
-    counts = op_histogram(model)
-    table = Table("operator", "nodes", right=("nodes",))
-    for op, count in list(counts.items())[:_TOP_OPS]:
-        table.add_row(op, f"{count:,}")
-    left = len(counts) - _TOP_OPS
+    counts = [(op, f"{count:,}") for op, count in op_histogram(model).items()]
+    table = Table("operator", "nodes", right=("nodes",), rows=counts[:_MOST_NAMED])
+    left = len(counts) - _MOST_NAMED
     return Group(table, Text(f"and {left} more operators", style="dim")) if left > 0 else table
 
 
 def _function_table(model: Model) -> Part:
     table = Table("function", "inputs", "body", prose=("inputs", "body"))
     for function in model.functions.values():
-        inputs = few([value.name for value in function.body.inputs], _SHOWN_INPUTS)
-        body = few([node.qualified_op for node in function.body], _SHOWN_NODES, " ")
+        inputs = few([value.name for value in function.body.inputs], _MOST_NAMED)
+        body = few([node.qualified_op for node in function.body], _MOST_NAMED, " ")
         table.add_row(f"{function.domain}::{function.name}", inputs, body)
     return table
 
 
 def node_report(node: Node) -> Part:
-    """Return a node, the types of what it reads and makes, and its neighbours in the file."""
+    """Return the values that a node reads and makes, with their types, and the nodes around it."""
     table = Table("", "value", "type", "from or to", prose=("from or to",))
     for slot, value in enumerate(node.inputs):
         if value is not None:
@@ -436,11 +436,11 @@ def node_report(node: Node) -> Part:
     return Group(table, Text(), *window)
 
 
-# What a command that writes a model says at its end: the check, the file, why there is none.
+# The last lines of a command that writes a model: the check, and the file.
 
 
 def note(text: str) -> Text:
-    """Return something that a reader should know."""
+    """Return a note for the reader."""
     return Text(f"note: {text}", style="yellow")
 
 
@@ -448,9 +448,9 @@ def ending(written: Verdict, *, is_changed: bool, is_verified: bool) -> list[Par
     """Return the last lines of a report.
 
     Args:
-        written: What became of the result.
+        written: The check of the result, and where it was written.
         is_changed: Whether it differs from the model at all.
-        is_verified: Whether the user wants it to be checked.
+        is_verified: Whether the user wants a check.
     """
     parts: list[Part] = []
     if written.verification is not None:
@@ -464,7 +464,7 @@ def ending(written: Verdict, *, is_changed: bool, is_verified: bool) -> list[Par
 
 
 def check_failure(written: Verdict) -> list[str]:
-    """Say why the check refuses the result, if it does."""
+    """Say why the check refuses the result; nothing if it does not."""
     if written.objection:
         return [f"onnx.checker refuses the result: {written.objection}"]
     if written.verification is not None and not written.verification.equivalent:
@@ -479,20 +479,19 @@ def whereabouts(written: Verdict) -> str:
     return "nothing was written" if written.kept is None else f"kept as {written.kept}"
 
 
-# Two models compared inside, as a table.
+# The values inside two models, compared, as a table.
 
 
 def layer_table(layers: Layers) -> Part:
-    """Return one row per value that both models compute, and the first that differs."""
-    columns = ("max abs", "max rel", "atol")
-    table = Table("value", "candidate", "made by", "aligned by", *columns, "", right=columns)
-    for layer in layers.layers:
-        table.add_row(*_row(layer))
+    """Return one row for each value that both models compute, and the first that differs."""
+    numbers = ("max abs", "max rel", "atol")
+    columns = ("value", "candidate", "made by", "aligned by", *numbers, "")
+    table = Table(*columns, right=numbers, rows=map(_row, layers.layers))
     return Group(table, Text(), *layer_summary(layers))
 
 
 def layer_summary(layers: Layers) -> list[Text]:
-    """Say how many values were compared, and which is the first that differs."""
+    """Say how many values were compared, and name the first that differs."""
     counts = layers.counts()
     by = ", ".join(f"{number:,} by {how}" for how, number in sorted(counts.items()))
     wrong = sum(not layer.ok for layer in layers.layers)

@@ -7,8 +7,6 @@ import pytest
 
 from dplcli.catalog import (
     find_catalog,
-    load_catalog,
-    load_catalogs,
     read_catalogs,
     shipped_catalogs,
 )
@@ -75,31 +73,31 @@ def test_line_endings_and_byte_order_marks(tmp_path: Path, ending: str, mark: st
     """A file from another editor loads too."""
     path = tmp_path / "c.yaml"
     path.write_bytes((mark + ONE.replace("\n", ending)).encode())
-    assert [rule.name for rule in load_catalog(path, SCHEMAS)] == ["r"]
+    assert [rule.name for rule in read_catalogs([str(path)], SCHEMAS).patterns] == ["r"]
 
 
 def test_a_file_given_twice_counts_once(tmp_path: Path) -> None:
     """The same file by two spellings of its path is read once."""
     path = write(tmp_path, ONE)
     again = tmp_path / "." / "c.yaml"
-    assert len(load_catalogs([str(path), str(again)], SCHEMAS)) == 1
+    assert len(read_catalogs([str(path), str(again)], SCHEMAS).patterns) == 1
 
 
 def test_two_rules_of_one_name_are_refused(tmp_path: Path) -> None:
     """A name defined twice, in one file or two, is an error that names both places."""
     twice = write(tmp_path, ONE + "  - name: r\n    pattern: Neg(x)\n")
     with pytest.raises(CatalogError, match=r"c\.yaml:6:.*c\.yaml:4"):
-        load_catalogs([str(twice)], SCHEMAS)
+        read_catalogs([str(twice)], SCHEMAS)
     first, second = write(tmp_path, ONE, "a.yaml"), write(tmp_path, ONE, "b.yaml")
     with pytest.raises(CatalogError, match=r"b\.yaml:4:.*a\.yaml:4"):
-        load_catalogs([str(first), str(second)], SCHEMAS)
+        read_catalogs([str(first), str(second)], SCHEMAS)
 
 
 def test_duplicate_name_has_a_column_and_a_caret(tmp_path: Path) -> None:
     """A duplicate name is pointed at like every other error of a catalogue."""
     path = write(tmp_path, ONE + "  - name: r\n    pattern: Neg(x)\n")
     with pytest.raises(CatalogError, match=r"^c\.yaml:6:\d+: ") as caught:
-        load_catalogs([str(path)], SCHEMAS)
+        read_catalogs([str(path)], SCHEMAS)
     assert caught.value.message.rstrip().endswith("^")
 
 
@@ -107,7 +105,7 @@ def test_one_name_in_two_targets_is_fine(tmp_path: Path) -> None:
     """Rules of different targets may share a name."""
     first = write(tmp_path, ONE, "a.yaml")
     second = write(tmp_path, ONE.replace("target: t", "target: u"), "b.yaml")
-    found = load_catalogs([str(first), str(second)], SCHEMAS)
+    found = read_catalogs([str(first), str(second)], SCHEMAS).patterns
     assert [rule.qualified_name for rule in found] == ["t.r", "u.r"]
 
 
@@ -135,7 +133,7 @@ def test_a_path_goes_before_a_shipped_name(tmp_path: Path, monkeypatch: pytest.M
 def test_what_is_no_catalogue_is_not_found(name: str) -> None:
     """Whatever the name, a catalogue that does not exist is one error."""
     with pytest.raises(CatalogError):
-        load_catalogs([name], SCHEMAS)
+        read_catalogs([name], SCHEMAS)
 
 
 def test_missing_catalogue_gets_a_guess() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dplcli.catalog import load_catalog
+from dplcli.catalog import read_catalogs
 from dplcli.errors import CatalogError
 from tests.helpers import SCHEMAS
 
@@ -24,7 +24,7 @@ def failure(folder: Path, text: str | bytes) -> CatalogError:
     path = folder / "c.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(CatalogError) as caught:
-        load_catalog(path, SCHEMAS)
+        read_catalogs([str(path)], SCHEMAS)
     return caught.value
 
 
@@ -215,17 +215,17 @@ def test_unreadable_places(tmp_path: Path) -> None:
     """A directory or a missing file is the catalogue's error."""
     for path in (tmp_path, tmp_path / "missing.yaml"):
         with pytest.raises(CatalogError):
-            load_catalog(path, SCHEMAS)
+            read_catalogs([str(path)], SCHEMAS)
 
 
 CHILD = """
 import resource, sys, pathlib
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
-from dplcli.catalog import load_catalog
+from dplcli.catalog import read_catalogs
 from dplcli.errors import CatalogError
 from dplcli.onnx_io import OnnxSchemas
 try:
-    load_catalog(pathlib.Path(sys.argv[1]), OnnxSchemas())
+    read_catalogs([sys.argv[1]], OnnxSchemas())
 except CatalogError:
     print("refused")
 """
@@ -268,7 +268,7 @@ def test_any_inserted_character_loads_or_is_refused(tmp_path: Path, at: int, wha
     path = tmp_path / "c.yaml"
     path.write_text(text[:at] + what + text[at:], encoding="utf-8")
     try:
-        load_catalog(path, SCHEMAS)
+        read_catalogs([str(path)], SCHEMAS)
     except CatalogError as error:
         message = error.message
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dplcli.catalog import load_catalogs
+from dplcli.catalog import read_catalogs
 from dplcli.errors import InvalidModelError
 from tests.helpers import (
     SCHEMAS,
@@ -215,7 +215,7 @@ def test_a_bias_on_either_side(add: str) -> None:
     text = f"""g (float[1,1,4,4] x) => (float[1,1,2,2] o)
         <float[1,1,3,3] w = {ONES}, float[1,1,1] b = {{2}}> {{
         c = Conv (x, w) {add} o = Relu (a) }}"""
-    rules = load_catalogs(["dnnl"], SCHEMAS)
+    rules = read_catalogs(["dnnl"], SCHEMAS).patterns
     assert taken(selected(rules, text)) == ["conv2d_bias_relu: c, a, o"]
 
 
@@ -225,7 +225,7 @@ def test_a_root_that_is_an_output_of_a_split() -> None:
         <float[1,1,1,1] w = {2}, float[1] b = {1}> {
         p, q = Split <axis = 1> (x) c = Conv (p, w, b) s = Sigmoid (c) m = Mul (c, s)
         o = Add (m, q) }"""
-    rules = load_catalogs(["dnnl"], SCHEMAS)
+    rules = read_catalogs(["dnnl"], SCHEMAS).patterns
     assert taken(selected(rules, text)) == ["conv2d_bias_swish: c, s, m"]
     check_outcome(rules, text)
 
