@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dplcli.ir import ArrayTensor, TensorType
 from dplcli.ir.model import is_exact, is_settled
-from dplcli.ir.operators import EXPLOSIVE, FOLDABLE, MEASURING, SIZED_BY, flops, kind_of, schema_of
+from dplcli.ir.operators import (
+    EXPLOSIVE,
+    FOLDABLE,
+    MEASURING,
+    SIZED_BY,
+    attribute_of,
+    flops,
+    kind_of,
+    schema_of,
+)
 from dplcli.ir.types import dtype_name
 from dplcli.shapes.rules import (
     ATTENTION_RULES,
@@ -21,6 +31,7 @@ from dplcli.shapes.rules import (
     WHOLE,
     WINDOW_RULES,
     Fact,
+    UnknownError,
     View,
 )
 from dplcli.shapes.terms import Algebra, Term, is_small
@@ -142,14 +153,10 @@ class Knowledge:
     def _is_settled(self, value: Value) -> bool:
         """Tell whether the type says all: a static shape, and more elements than are computed."""
         known = self._known_type(value)
-        if known is None or known.shape is None or known.dtype is None:
+        if known is None or known.dtype is None:
             return False
-        size = 1
-        for dim in known.shape:
-            if not isinstance(dim, int):
-                return False
-            size *= dim
-        return size > MOST_COMPUTED
+        size = _size(known.shape)
+        return size is not None and size > MOST_COMPUTED
 
     def _learn(self, value: Value) -> None:
         node = value.producer
@@ -307,30 +314,30 @@ class Knowledge:
     def _stays_small(self, node: Node) -> bool:
         """Tell whether a node that makes much of little makes little."""
         shapes = self._shapes(View(node, self.algebra, self._known))
-        if not shapes or shapes[0] is None:
-            return False
-        size = 1
-        for dim in shapes[0]:
-            if not isinstance(dim, int):
-                return False
-            size *= dim
-        return size <= MOST_COMPUTED
+        size = _size(shapes[0]) if shapes else None
+        return size is not None and size <= MOST_COMPUTED
 
     def _shapes(self, view: View) -> Shapes:
         node = view.node
         if node.domain:
-            own = ONNXRUNTIME_RULES if node.domain == "com.microsoft" else {}
-            return own[node.op_type](view) if node.op_type in own else []
-        rule = _RULES.get(node.op_type)
-        if rule is not None:
-            return rule(view)
-        return [view.shape()] if kind_of(node.op_type) == "elementwise" else []
+            rule = ONNXRUNTIME_RULES.get(node.op_type) if node.domain == "com.microsoft" else None
+        else:
+            rule = _RULES.get(node.op_type)
+            if rule is None and kind_of(node.op_type) == "elementwise":
+                return [view.fact().shape]
+        try:
+            return [] if rule is None else rule(view)
+        except UnknownError:
+            return []
 
     def _content(self, view: View, shape: Dims | None, dtype: str | None) -> Dims | None:
         if shape is None or len(shape) > 1 or dtype not in WHOLE or view.node.domain:
             return None
         rule = CONTENT_RULES.get(view.op_type)
-        content = None if rule is None else rule(view)
+        try:
+            content = None if rule is None else rule(view)
+        except UnknownError:
+            return None
         if content is None or len(content) > MOST_ELEMENTS:
             return None
         length = shape[0] if shape else 1
@@ -414,6 +421,12 @@ def _numbers(fact: Fact) -> Shape | None:
     return tuple(dim if isinstance(dim, int) else None for dim in fact.shape)
 
 
+def _size(shape: Sequence[Number | str | None] | None) -> int | None:
+    """Count the elements; None if a dimension is not a number."""
+    sizes = [dim for dim in shape or () if isinstance(dim, int)]
+    return None if shape is None or len(sizes) < len(shape) else prod(sizes)
+
+
 def _is_sized(fact: Fact) -> bool:
     return fact.dtype is not None and fact.shape is not None and _are_numbers(fact.shape)
 
@@ -442,12 +455,12 @@ def _elements(tensor: Tensor) -> Dims | None:
 def _dtype(view: View, index: int) -> str | None:
     """Return the element type of what a node makes, where no type says it."""
     if view.op_type == "Cast":
-        code = view.integer("to")
-        return None if code is None else dtype_name(code)
+        code = attribute_of(view.node, "to")
+        return dtype_name(code.value) if code and isinstance(code.value, int) else None
     schema = schema_of(view.node)
     made = () if schema is None else schema.typed_by
     known = made[min(index, len(made) - 1)] if made else None
-    return view.dtype(known) if isinstance(known, int) else known
+    return view.fact(known).dtype if isinstance(known, int) else known
 
 
 # Questions about one value, answered from what is known of its model.
