@@ -13,7 +13,7 @@ from onnx import ModelProto, helper
 
 from dplcli.ir import TensorType
 from dplcli.ir.model import MANY, expanded_sizes
-from dplcli.ir.operators import STANDARD, flops
+from dplcli.ir.operators import FORMULAS, flops
 from dplcli.onnx_io import check_model, load_model
 from dplcli.onnx_io import infer as bounded_inference
 from dplcli.onnx_io import infer as node_inference
@@ -242,7 +242,7 @@ def test_what_a_broken_node_makes_is_unknown(
 ) -> None:
     """Inputs and outputs that are missing or too many, attributes of another kind."""
     nodes = [helper.make_node("Relu", ["x"], ["z"])]
-    for op_type in sorted({*STANDARD, "NoSuchOperator"} - {"If", "Loop", "Scan", "SequenceMap"}):
+    for op_type in sorted({*FORMULAS, "NoSuchOperator"} - {"If", "Loop", "Scan", "SequenceMap"}):
         names = [name and f"{name}_{op_type}" for name in outputs]
         nodes.append(helper.make_node(op_type, inputs, names, **attributes))
         if attributes:
