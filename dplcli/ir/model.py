@@ -1046,17 +1046,25 @@ def callers_first(calls: Mapping[Function, Sequence[Node]]) -> list[Function]:
     Args:
         calls: The functions, with their calls (:func:`calls_in`).
     """
-    called = {function: callees(function) for function in calls}
-    waiting = dict.fromkeys(calls, 0)
-    for functions in called.values():
-        for function in functions:
-            waiting[function] += 1
-    ready = [function for function, count in waiting.items() if not count]
-    for caller in ready:
-        for function in called[caller]:
-            waiting[function] -= 1
-            if not waiting[function]:
-                ready.append(function)
+    return in_order({function: callees(function) for function in calls})
+
+
+def in_order(followers: Mapping[Key, Sequence[Key]]) -> list[Key]:
+    """Sort so that each comes before those that follow it (Kahn's algorithm).
+
+    What lies on a cycle, or behind one, is left out. Where the order is free, it is that of
+    *followers*, which lists everything.
+    """
+    waiting = dict.fromkeys(followers, 0)
+    for following in followers.values():
+        for key in following:
+            waiting[key] += 1
+    ready = [key for key, count in waiting.items() if not count]
+    for key in ready:
+        for follower in followers[key]:
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                ready.append(follower)
     return ready
 
 
@@ -1078,16 +1086,10 @@ def expanded_sizes(
     for key, called in calls.items():
         for inner in called:
             callers[inner].append(key)
-    waiting = {key: len(calls.get(key, ())) for key in own}
-    ready = [key for key, count in waiting.items() if not count]
     sizes = dict.fromkeys(own, MANY)
-    for key in ready:
+    for key in in_order(callers):
         inside = sum(count * sizes[inner] for inner, count in calls.get(key, {}).items())
         sizes[key] = min(own[key] + inside, MANY)
-        for caller in callers[key]:
-            waiting[caller] -= 1
-            if not waiting[caller]:
-                ready.append(caller)
     return sizes
 
 

@@ -591,9 +591,11 @@ def encode(parts: Iterable[Part]) -> Iterator[bytes]:
 
 def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes]:
     """Encode every field of *message* but those named, unknown fields included."""
-    for descriptor, value in message.ListFields():
-        if descriptor.name in without:
-            continue
+    for descriptor in sorted(message.DESCRIPTOR.fields, key=lambda field: field.number):
+        name = descriptor.name
+        if name in without or not (descriptor.is_repeated or message.HasField(name)):
+            continue  # data that is left out is not even copied
+        value = getattr(message, name)
         if descriptor.message_type is not None and descriptor.is_repeated:
             yield from embedded(descriptor.number, (item.SerializeToString() for item in value))
             continue
@@ -603,11 +605,11 @@ def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes
             continue
         part = type(message)()
         if descriptor.is_repeated:
-            getattr(part, descriptor.name).extend(value)
+            getattr(part, name).extend(value)
         elif descriptor.message_type is not None:
-            getattr(part, descriptor.name).CopyFrom(value)
+            getattr(part, name).CopyFrom(value)
         else:
-            setattr(part, descriptor.name, value)
+            setattr(part, name, value)
         yield part.SerializeToString()
     yield from unknown_fields(message)
 
