@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
+from itertools import count, zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,7 +29,7 @@ from onnx import (
 
 from dplcli.errors import DplError, UsageError
 from dplcli.files import temporary_folder, text_path
-from dplcli.ir import ArrayTensor, TensorType
+from dplcli.ir import TensorType
 from dplcli.ir.model import (
     MANY,
     called_function,
@@ -45,7 +47,6 @@ from dplcli.onnx_io.convert import (
     encode_attribute,
     encode_type,
     graphs_of,
-    tensor_to_proto,
 )
 from dplcli.onnx_io.write import encode_function, encode_node, to_proto
 
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Attribute, Dim, Function, Graph, Model, Node, Tensor, Value
+    from dplcli.ir import Attribute, Dim, Function, Graph, Model, Node, Value
 
     FunctionKey = tuple[str, str, str]
 
@@ -325,14 +326,7 @@ def _address_space() -> int | None:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
         return None
-    return pages * _page_size()
-
-
-@lru_cache(maxsize=1)
-def _page_size() -> int:
-    import resource  # noqa: PLC0415  # not on Windows
-
-    return resource.getpagesize()
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 # onnx's own checker, as a question with an answer.
@@ -524,7 +518,7 @@ class _Site:
     """
 
     types: Sequence[TensorType | None]
-    constants: Sequence[Tensor | None]
+    constants: Sequence[NDArray[Any] | None]
     attributes: dict[str, Attribute]
     unknown: frozenset[str]
 
@@ -614,7 +608,7 @@ def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) 
         inferred = infer_soundly(model).graph
     except INFERENCE_ERRORS:
         return types
-    _collect_body(function.body, inferred, nodes, types)
+    _collect_nodes(function.body, nodes, inferred, types)
     return types
 
 
@@ -632,7 +626,7 @@ def _model_at(
     graph.name = function.name
     for formal, known, constant in zip(body.inputs, site.types, site.constants, strict=True):
         if constant is not None:
-            graph.initializer.append(tensor_to_proto(constant, formal.name))
+            graph.initializer.append(numpy_helper.from_array(constant, formal.name))
         elif known is not None:
             graph.input.append(encode_type(formal.name, known))
         else:
@@ -675,20 +669,16 @@ def _type_of(value: Value | None, types: Types) -> TensorType | None:
     return found or declared
 
 
-def _short_constant(value: Value | None) -> ArrayTensor | None:
+def _short_constant(value: Value | None) -> NDArray[Any] | None:
     """Read data that shapes may be computed from: whole numbers, or the scales of a Resize."""
     tensor = None if value is None else value.constant
     if tensor is None or tensor.is_external or tensor.dtype == "string":
         return None
     most = _SHORT if tensor.dtype in {"int64", "int32"} else _SCALES
     try:
-        return ArrayTensor(np.asarray(tensor.numpy())) if tensor.size <= most else None
+        return np.asarray(tensor.numpy()) if tensor.size <= most else None
     except DplError:
         return None  # it cannot be read, so no shape follows from it
-
-
-def _data_key(tensor: Tensor | None) -> Hashable:
-    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.numpy().tobytes())
 
 
 def _add_nodes(graph: GraphProto, body: Graph, site: _Site) -> list[Node]:
@@ -729,20 +719,6 @@ def _resolve(proto: NodeProto, known: Mapping[str, Attribute]) -> bool:
     return all(_resolve(inner, known) for _, graph in graphs_of(proto) for inner in graph.node)
 
 
-def _collect_body(graph: Graph, inferred: GraphProto, nodes: Iterable[Node], types: Types) -> None:
-    """Note the types of what *nodes* make, whose messages *inferred* holds in the same order."""
-    for info in (*inferred.value_info, *inferred.output):
-        value = graph.values.get(info.name)
-        found = decode_type(info.type)
-        if value is not None and found is not None:
-            types[value] = found
-    for node, proto in zip(nodes, inferred.node, strict=True):
-        for name, inner in graphs_of(proto):
-            body = node.subgraphs.get(name)  # none where the caller gives it
-            if body is not None:
-                _collect_body(body, inner, body, types)
-
-
 # Types of what one node makes, by the inference of its schema.
 
 
@@ -774,7 +750,10 @@ def infer_node(
             schema,
             proto,
             _input_types(node, types or {}),
-            _input_data(node, data or {}),
+            {
+                value.name: numpy_helper.from_array(array, value.name)
+                for value, array in _arrays_read(node, data or {}).items()
+            },
             opset_imports=[helper.make_opsetid(*item) for item in node.graph.opset_imports.items()],
             ir_version=max(node.graph.model.ir_version, 8),
         )
@@ -819,20 +798,13 @@ def _key(
     source = node.source
     if not isinstance(source, NodeProto):
         return None
-    read: list[Hashable] = []
-    looks_at_data = bool(node.domain) or node.op_type not in TYPED_BY_TYPES
-    for value in node.inputs:
-        if value is None:
-            read.append(None)
-            continue
-        read.append(types.get(value) or value.settled_type() or "unknown")
-        if not looks_at_data:
-            continue
-        tensor = value.constant if value.is_constant else None
-        if value in data:
-            read.append((data[value].dtype.str, data[value].shape, data[value].tobytes()))
-        elif tensor is not None and tensor.size <= _SHORT:
-            read.append((tensor.dtype, tensor.shape, tensor.numpy().tobytes()))
+    read: list[Hashable] = [
+        None if value is None else types.get(value) or value.settled_type() or "unknown"
+        for value in node.inputs
+    ]
+    if node.domain or node.op_type not in TYPED_BY_TYPES:
+        arrays = _arrays_read(node, data)
+        read += [_data_key(None if value is None else arrays.get(value)) for value in node.inputs]
     return (
         node.op_type,
         node.domain,
@@ -841,6 +813,23 @@ def _key(
         tuple(read),
         tuple([value is None for value in node.outputs]),
     )
+
+
+def _arrays_read(node: Node, known: Mapping[Value, NDArray[Any]]) -> dict[Value, NDArray[Any]]:
+    """Return the data of inputs that inference may look at: short constants, and what is known."""
+    arrays = {}
+    for value in node.inputs:
+        if value is not None and value in known:
+            arrays[value] = known[value]
+        elif value is not None and value.is_constant:
+            tensor = value.constant
+            if tensor is not None and tensor.size <= _SHORT:
+                arrays[value] = np.asarray(tensor.numpy())
+    return arrays
+
+
+def _data_key(array: NDArray[Any] | None) -> Hashable:
+    return None if array is None else (array.dtype.str, array.shape, array.tobytes())
 
 
 def _input_types(node: Node, known_types: Mapping[Value, TensorType]) -> dict[str, TypeProto]:
@@ -854,18 +843,6 @@ def _input_types(node: Node, known_types: Mapping[Value, TensorType]) -> dict[st
             shape = without_length(shape)
         types[value.name] = helper.make_tensor_type_proto(DTYPE_CODES[known.dtype], shape)
     return types
-
-
-def _input_data(node: Node, known: Mapping[Value, NDArray[Any]]) -> dict[str, onnx.TensorProto]:
-    data = {}
-    for value in node.inputs:
-        if value is not None and value in known:
-            data[value.name] = numpy_helper.from_array(known[value], value.name)
-            continue
-        tensor = None if value is None else value.constant
-        if value is not None and tensor is not None and tensor.size <= _SHORT:
-            data[value.name] = numpy_helper.from_array(np.asarray(tensor.numpy()), value.name)
-    return data
 
 
 # What a file states of types, against what its graph computes.
@@ -1004,7 +981,10 @@ class _Statements:
             stated = self.types.get(info.name)
             if stated is None or ((), info.name) not in names:
                 continue
-            said, known = _decoded_statement(stated), _decoded_statement(info.type)
+            said, known = (
+                _decoded(stated.SerializeToString()),
+                _decoded(info.type.SerializeToString()),
+            )
             if said is None or known is None:
                 info.type.CopyFrom(stated)
             else:
@@ -1020,20 +1000,18 @@ def _says_more(stated: TypeProto, found: TypeProto | None) -> bool:
     """Tell whether a statement adds more than symbols to what is found, and does not contradict."""
     if found is None or found.WhichOneof("value") is None:
         return True
-    said, known = _decoded_statement(stated), _decoded_statement(found)
+    said, known = _decoded(stated.SerializeToString()), _decoded(found.SerializeToString())
     if said is None or known is None or contradicts(said, known):
         return False
     numbers = said.shape and tuple([dim if isinstance(dim, int) else None for dim in said.shape])
     return _joined(TensorType(said.dtype, numbers), known) != known
 
 
-def _decoded_statement(proto: TypeProto) -> TensorType | None:
-    return _read_type(proto.SerializeToString())
-
-
 @lru_cache(maxsize=1024)
-def _read_type(encoded: bytes) -> TensorType | None:
-    return decode_type(TypeProto.FromString(encoded))
+def _decoded(encoded: bytes) -> TensorType | None:
+    """Read a type; a long vector's length is a number again."""
+    found = decode_type(TypeProto.FromString(encoded))
+    return None if found is None else with_length(found)
 
 
 def _joined(said: TensorType, known: TensorType) -> TensorType:
@@ -1054,7 +1032,7 @@ _MADE_UP = "unk__"
 """How the symbols begin that onnx's inference makes up."""
 
 
-def settle(model: Model, types: dict[Value, TensorType], believed: Container[str]) -> None:
+def settle(model: Model, types: Types, believed: Container[str]) -> None:
     """Settle which of the statements to believe that contradict each other: the earlier ones.
 
     onnx says nothing of them where a model has operators that it does not know.
@@ -1079,19 +1057,21 @@ class _Settling:
         believed: Names of the values of which more is stated than follows from the inputs.
     """
 
-    def __init__(self, types: dict[Value, TensorType], believed: Container[str]) -> None:
+    def __init__(self, types: Types, believed: Container[str]) -> None:
         self.types = types
         self.believed = believed
         self.changed: set[Value] = set()
-        self.made: dict[Hashable, Sequence[TensorType | None]] = {}
+        self.nodes = NodeInference()
 
     def look_at(self, node: Node) -> None:
         """Correct what *node* makes, if it contradicts what is known of what it reads."""
         follows = any(value in self.changed for value in node.inputs)
-        inferred = self._found(node, follows=follows)
-        for value, found in zip(node.outputs, inferred, strict=False):
+        if not follows and all(v is None or v.name not in self.believed for v in node.outputs):
+            return  # it is not in question
+        found = self.nodes.infer(node, self.types, {})
+        for value, known in zip_longest(node.outputs, found):
             if value is not None:
-                self._learn(value, found, follows=follows)
+                self._learn(value, known, follows=follows)
 
     def _learn(self, value: Value, found: TensorType | None, *, follows: bool) -> None:
         before, stated = self.types.get(value), value.declared_type
@@ -1107,17 +1087,6 @@ class _Settling:
         else:
             return
         self.changed.add(value)
-
-    def _found(self, node: Node, *, follows: bool) -> Sequence[TensorType | None]:
-        """Infer what *node* makes, if it may be in question; nodes that are alike once."""
-        if not follows and all(v is None or v.name not in self.believed for v in node.outputs):
-            return ()
-        read = [v if v is None or v.is_constant else self.types.get(v, v) for v in node.inputs]
-        key = (node.op_type, node.domain, id(node.attributes), len(node.outputs), *read)
-        if key not in self.made:
-            found = infer_node(node, self.types)
-            self.made[key] = [*found, *[None] * (len(node.outputs) - len(found))]
-        return self.made[key]
 
 
 def statements_hold(model: Model) -> bool:
@@ -1210,14 +1179,14 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     exact = _exact_types(model, {})
     if exact is not None:
         return exact, ""
-    types: dict[Value, TensorType] = {}
+    types: Types = {}
     try:
         found = infer_soundly(_without_weights(source), has_bodies=bool(model.graph.inner))
     except INFERENCE_ERRORS as error:
         reason = _explain(error)
     else:
         reason = found.problem
-        _collect(model.graph, source.graph, found.graph, types)
+        _collect(model.graph, found.graph, types)
         if found.believed:
             settle(model, types, found.believed)
         _refute(model, types)
@@ -1246,22 +1215,25 @@ def _refute(model: Model, types: Mapping[Value, TensorType]) -> None:
 
 
 def inferred_graph(
-    source: ModelProto, sizes: Mapping[str, int] | None = None, without: Container[str] = ()
+    source: ModelProto,
+    inputs: Mapping[str, TensorType] = MappingProxyType({}),
+    without: Container[str] = (),
 ) -> tuple[GraphProto | None, str]:
     """Infer the types of a model's values.
 
     Args:
         source: The model.
-        sizes: Numbers for symbolic dimensions of the inputs, and for ``input:axis``.
+        inputs: By name, types that replace those declared of inputs.
         without: Names of values of which nothing that is stated is believed.
 
     Returns:
         The main graph with its types and without its weights, None if there is none, and why
-        there is not more in it, or "". A long vector's length is a symbol in it.
+        there is not more in it, or "". A long vector's length may be a symbol in it.
     """
     skeleton = _without_weights(source)
-    if sizes:
-        _set_sizes(skeleton.graph, sizes)
+    for info in skeleton.graph.input:
+        if info.name in inputs:
+            info.type.CopyFrom(encode_type(info.name, inputs[info.name]).type)
     try:
         found = infer_soundly(skeleton, without)
     except INFERENCE_ERRORS as error:
@@ -1269,9 +1241,7 @@ def inferred_graph(
     return found.graph, found.problem
 
 
-def infer_types_for_sizes(
-    model: Model, sizes: Mapping[str, int]
-) -> tuple[dict[Value, TensorType], str]:
+def infer_types_for_sizes(model: Model, sizes: Mapping[str, int]) -> tuple[Types, str]:
     """Infer the types of a loaded model's values, with numbers for symbolic dimensions.
 
     Inside functions nothing is inferred (:func:`infer_in_functions`).
@@ -1287,21 +1257,22 @@ def infer_types_for_sizes(
         UsageError: No input has such a dimension.
     """
     check_sizes(model, sizes)
-    types: dict[Value, TensorType] = {}
+    types: Types = {}
     if not isinstance(model.source, ModelProto):
         return types, ""
     given = _inputs_of_sizes(model, sizes)
     exact = _exact_types(model, given)
     if exact is not None:
         return {**given, **exact}, ""
-    inferred, reason = inferred_graph(model.source, sizes, _refuted_names(model))
+    inputs = {value.name: known for value, known in given.items()}
+    inferred, reason = inferred_graph(model.source, inputs, _refuted_names(model))
     if inferred is not None:
-        _collect(model.graph, model.source.graph, inferred, types)
+        _collect(model.graph, inferred, types)
         _collect_values(model.graph, inferred.input, types)
     return types, reason
 
 
-def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value, TensorType] | None:
+def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> Types | None:
     """Infer a model node by node, each kind once, where all sizes are numbers.
 
     That takes a third of the time of onnx's inference of a whole model, which copies it twice.
@@ -1317,7 +1288,7 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value,
     if model.functions or model.graph.inner:
         return None
     known = {value: found for value, found in given.items() if is_exact(found)}
-    made: dict[Value, TensorType] = {}
+    made: Types = {}
     nodes = NodeInference()
     try:
         for node in model.graph:
@@ -1336,7 +1307,7 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value,
     return made
 
 
-def _is_typed(value: Value, known: dict[Value, TensorType]) -> bool:
+def _is_typed(value: Value, known: Types) -> bool:
     """Tell whether the type of an input is known to the last number; add what is declared."""
     if value in known:
         return True
@@ -1351,22 +1322,14 @@ def _is_typed(value: Value, known: dict[Value, TensorType]) -> bool:
 
 def _is_settled(found: TensorType | None, declared: TensorType | None) -> bool:
     """Tell whether a type is known to the last number, and not what a file contradicts."""
-    if found is None or found.dtype is None or found.shape is None or not is_exact(found):
+    if found is None or found.dtype is None or not is_exact(found):
         return False
-    if declared is None or found == declared:
-        return True
-    if declared.dtype not in {None, found.dtype}:
-        return False
-    stated = found.shape if declared.shape is None else declared.shape
-    return len(stated) == len(found.shape) and all(
-        not isinstance(dim, int) or dim == size
-        for dim, size in zip(stated, found.shape, strict=True)
-    )
+    return declared is None or not contradicts(declared, found)
 
 
-def _inputs_of_sizes(model: Model, sizes: Mapping[str, int]) -> dict[Value, TensorType]:
+def _inputs_of_sizes(model: Model, sizes: Mapping[str, int]) -> Types:
     """Return the types of the inputs with *sizes* in the place of their symbols."""
-    types: dict[Value, TensorType] = {}
+    types: Types = {}
     for value in model.graph.inputs:
         declared = value.declared_type
         if declared is None or declared.shape is None or is_exact(declared):
@@ -1379,15 +1342,6 @@ def _inputs_of_sizes(model: Model, sizes: Mapping[str, int]) -> dict[Value, Tens
     return types
 
 
-def _set_sizes(graph: GraphProto, sizes: Mapping[str, int]) -> None:
-    """Put numbers in the place of the inputs' symbols; what else is declared stays."""
-    for value in graph.input:
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            size = sizes.get(dim.dim_param or f"{value.name}:{axis}")
-            if size is not None and dim.WhichOneof("value") != "dim_value":
-                dim.dim_value = size
-
-
 def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     """Infer the types of a model's values as it is now, edits included.
 
@@ -1397,9 +1351,9 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     if not isinstance(model.source, ModelProto) or model.source.ByteSize() > IN_MEMORY_LIMIT:
         return {}, ""
     inferred, reason = inferred_graph(to_proto(model), without=_refuted_names(model))
-    types: dict[Value, TensorType] = {}
+    types: Types = {}
     if inferred is not None:
-        _collect_edited(model.graph, inferred, types)
+        _collect_nodes(model.graph, model.graph, inferred, types)
     _, in_functions = infer_in_functions(model, types)
     return types, reason or in_functions
 
@@ -1420,13 +1374,13 @@ def _without_weights(source: ModelProto) -> ModelProto:
     graph.output.extend(source.graph.output)
     graph.input.extend(source.graph.input)
     declared = {value.name for value in source.graph.input}
-    large = [tensor for tensor in source.graph.initializer if not _is_small(tensor)]
     graph.initializer.extend(tensor for tensor in source.graph.initializer if _is_small(tensor))
-    graph.input.extend(_declare(tensor for tensor in large if tensor.name not in declared))
+    large = [(t.name, t.data_type, t.dims) for t in source.graph.initializer if not _is_small(t)]
+    sparse = [(s.values.name, s.values.data_type, s.dims) for s in source.graph.sparse_initializer]
     graph.input.extend(
-        _declaration(s.values.name, s.values.data_type, s.dims)
-        for s in source.graph.sparse_initializer
-        if s.values.name not in declared
+        helper.make_tensor_value_info(name, dtype, without_length(dims))
+        for name, dtype, dims in large + sparse
+        if name not in declared
     )
     return skeleton
 
@@ -1435,50 +1389,29 @@ def _is_small(tensor: TensorProto) -> bool:
     return tensor.data_location != TensorProto.EXTERNAL and tensor.ByteSize() <= _SMALL_TENSOR_BYTES
 
 
-def _declare(tensors: Iterable[TensorProto]) -> Iterable[ValueInfoProto]:
-    for tensor in tensors:
-        yield _declaration(tensor.name, tensor.data_type, tensor.dims)
-
-
-def _declaration(name: str, dtype: int, dims: Sequence[int]) -> ValueInfoProto:
-    """Declare a tensor, a long vector by a symbol for its length."""
-    return onnx.helper.make_tensor_value_info(name, dtype, without_length(dims))
-
-
-@lru_cache(maxsize=1024)
-def _decoded(encoded: bytes) -> TensorType | None:
-    """Read a type; a long vector's length is a number again."""
-    found = decode_type(TypeProto.FromString(encoded))
-    return None if found is None else with_length(found)
-
-
-def _collect(
-    graph: Graph, source: GraphProto, inferred: GraphProto, types: dict[Value, TensorType]
-) -> None:
+def _collect(graph: Graph, inferred: GraphProto, types: Types) -> None:
+    """Note the types of a graph that was inferred as it was loaded, whatever it is now."""
     _collect_values(graph, (*inferred.value_info, *inferred.output), types)
     by_source = {id(inner.source): inner for node in graph for inner in node.subgraphs.values()}
-    if not by_source:
+    if not by_source or not isinstance(graph.source, GraphProto):
         return
-    for before, after in zip(source.node, inferred.node, strict=True):
-        for old, new in zip(before.attribute, after.attribute, strict=True):
-            inner = by_source.get(id(old.g)) if old.HasField("g") else None
-            if inner is not None:
-                _collect(inner, old.g, new.g, types)
+    for before, after in zip(graph.source.node, inferred.node, strict=True):
+        for (_, old), (_, new) in zip(graphs_of(before), graphs_of(after), strict=True):
+            if id(old) in by_source:
+                _collect(by_source[id(old)], new, types)
 
 
-def _collect_edited(graph: Graph, inferred: GraphProto, types: dict[Value, TensorType]) -> None:
-    """Collect types from the graph as it was exported: its nodes are in the same order."""
+def _collect_nodes(graph: Graph, nodes: Iterable[Node], inferred: GraphProto, types: Types) -> None:
+    """Note the types of what *nodes* make, whose messages *inferred* holds in the same order."""
     _collect_values(graph, (*inferred.value_info, *inferred.output), types)
-    if not graph.inner:
-        return
-    for node, proto in zip(graph, inferred.node, strict=True):
-        for name, body in graphs_of(proto) if node.subgraphs else ():
-            _collect_edited(node.subgraphs[name], body, types)
+    for node, proto in zip(nodes, inferred.node, strict=True) if graph.inner else ():
+        for name, inner in graphs_of(proto):
+            body = node.subgraphs.get(name)  # none where the caller gives it
+            if body is not None:
+                _collect_nodes(body, body, inner, types)
 
 
-def _collect_values(
-    graph: Graph, infos: Iterable[ValueInfoProto], types: dict[Value, TensorType]
-) -> None:
+def _collect_values(graph: Graph, infos: Iterable[ValueInfoProto], types: Types) -> None:
     for info in infos:
         value = graph.values.get(info.name)
         found = None if value is None else _decoded(info.type.SerializeToString())
