@@ -38,6 +38,7 @@ from onnx.helper import make_attribute
 from dplcli.errors import OpsetError, UsageError
 from dplcli.ir import TensorType
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
+from dplcli.ir.operators import MOVED, REDUCTIONS
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io.convert import (
     UNREADABLE,
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
 # Graphs and function bodies as their nodes see them, and the edits that are to come.
 
 
-STANDARD = ("", "ai.onnx")
-"""The names of the standard's domain."""
+STANDARD_DOMAINS = ("", "ai.onnx")
+"""The names that the standard's domain goes by."""
 
 Body: TypeAlias = tuple[int, str]
 """Which body of which node: the node's index, the attribute's name."""
@@ -283,7 +284,12 @@ class Scope:
 
 def node_label(node: NodeProto) -> str:
     """Return how messages call a node: its operator, and its name or its first output."""
-    return f"{node.op_type} {node.name or next(filter(None, node.output), '')!r}"
+    return f"{node.op_type} {_name_of(node)!r}"
+
+
+def _name_of(node: NodeProto) -> str:
+    """Return the name of a node, or of its first output where it has none."""
+    return node.name or next(filter(None, node.output), "")
 
 
 def _definitions(
@@ -301,7 +307,7 @@ def _definitions(
 
 
 def _constant(node: NodeProto) -> TensorProto | None:
-    if node.op_type != "Constant" or node.domain not in STANDARD:
+    if node.op_type != "Constant" or node.domain not in STANDARD_DOMAINS:
         return None
     attribute = next(iter(node.attribute), None)
     if attribute is None or attribute.name != "value" or attribute.ref_attr_name:
@@ -548,39 +554,20 @@ def _trimmed(names: Sequence[str]) -> Sequence[str]:
 
 
 _NONE = np.array([], np.int64)
-_REDUCTIONS = (
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSumSquare",
-)
 
 
-def _lists_to_inputs(*names: str) -> Callable[[Site], None]:
-    """Return an adapter that moves lists of integers behind the first input, in this order."""
-
-    def adapt(site: Site) -> None:
-        if any(site.attribute(name) is not None for name in names):
-            moved = [site.as_input(name) for name in names]
-            site.replace(inputs=[site.input(0), *moved], without=names)
-
-    return adapt
+def _to_inputs(site: Site) -> None:
+    """Move what became inputs behind the first one, in the order of :data:`MOVED`."""
+    names = [parameter.attribute for parameter in MOVED[site.node.op_type]]
+    if any(site.attribute(name) is not None for name in names):
+        moved = [site.as_input(name) for name in names]
+        site.replace(inputs=[site.input(0), *moved], without=names)
 
 
 def _unsqueeze_13(site: Site) -> None:
     """Move the axes, which must be there, even where the list of them is empty."""
     axes = site.as_input("axes") or site.constant(_NONE, "axes")
     site.replace(inputs=[site.input(0), axes], without=["axes"])
-
-
-def _upsample_9(site: Site) -> None:
-    scales = site.as_input("scales")
-    site.replace(inputs=[site.input(0), scales], without=["scales"])
 
 
 def _top_k_10(site: Site) -> None:
@@ -797,16 +784,6 @@ def _without_integers(site: Site) -> None:
         raise NotRaisableError(f"it takes no {dtype} since opset {site.version}")
 
 
-def _roi_align_16(site: Site) -> None:
-    """Say that coordinates are not shifted, whose default became another."""
-    site.replace(attributes={"coordinate_transformation_mode": "output_half_pixel"})
-
-
-def _scatter_11(site: Site) -> None:
-    """Give it the name that it has since."""
-    site.replace(op_type="ScatterElements")
-
-
 def _split_18(site: Site) -> None:
     """Say into how many parts to split where the lengths are not given."""
     if not site.input(1):
@@ -827,7 +804,7 @@ def _split_18(site: Site) -> None:
 # to the finite eight-bit floats.
 
 
-Adapter: TypeAlias = Callable[[Site], None]
+Adapter: TypeAlias = Callable[[Site], object]
 """Hands what a node becomes to its site; nothing if the node may stay as it is."""
 
 OLDEST_COVERED, NEWEST_COVERED = 7, 28
@@ -837,36 +814,34 @@ REFUSED = {
 }
 
 ADAPTERS: dict[tuple[str, int], Adapter] = {
-    ("BatchNormalization", 14): _batch_normalization_14,
     ("BatchNormalization", 9): _batch_normalization_9,
+    ("BatchNormalization", 14): _batch_normalization_14,
     ("Clip", 11): _clip_11,
     ("DFT", 20): _dft_20,
     ("Dropout", 10): _dropout_10,
     ("Dropout", 12): _dropout_12,
-    ("Erf", 13): _without_integers,
     ("GridSample", 20): _grid_sample_20,
     ("GroupNormalization", 21): _group_normalization_21,
-    ("Hardmax", 13): _softmax_13,
-    ("LogSoftmax", 13): _softmax_13,
     ("MeanVarianceNormalization", 13): _mean_variance_normalization_13,
     ("Pad", 11): _pad_11,
-    ("ReduceLogSum", 28): _without_integers,
-    ("ReduceLogSumExp", 28): _without_integers,
-    ("ReduceSum", 13): _lists_to_inputs("axes"),
     ("Resize", 11): _resize_11,
     ("Resize", 13): _resize_13,
-    ("RoiAlign", 16): _roi_align_16,
-    ("Scatter", 11): _scatter_11,
-    ("Slice", 10): _lists_to_inputs("starts", "ends", "axes"),
-    ("Softmax", 13): _softmax_13,
-    ("Split", 13): _lists_to_inputs("split"),
+    ("Scatter", 11): lambda site: site.replace(op_type="ScatterElements"),
     ("Split", 18): _split_18,
-    ("Squeeze", 13): _lists_to_inputs("axes"),
     ("TopK", 10): _top_k_10,
     ("Unsqueeze", 13): _unsqueeze_13,
     ("Upsample", 10): _upsample_10,
-    ("Upsample", 9): _upsample_9,
-    **{(op_type, 18): _lists_to_inputs("axes") for op_type in _REDUCTIONS},
+    # the default became another
+    ("RoiAlign", 16): lambda site: site.replace(
+        attributes={"coordinate_transformation_mode": "output_half_pixel"}
+    ),
+    **dict.fromkeys([("Slice", 10), ("Upsample", 9)], _to_inputs),
+    **dict.fromkeys([("ReduceSum", 13), ("Split", 13), ("Squeeze", 13)], _to_inputs),
+    **{(op_type, 18): _to_inputs for op_type in REDUCTIONS - {"ReduceSum"}},
+    **{(op_type, 13): _softmax_13 for op_type in ("Hardmax", "LogSoftmax", "Softmax")},
+    ("Erf", 13): _without_integers,
+    ("ReduceLogSum", 28): _without_integers,
+    ("ReduceLogSumExp", 28): _without_integers,
 }
 
 
@@ -925,20 +900,6 @@ class AdaptedNode(NamedTuple):
     where: str
 
 
-class RefusedNode(NamedTuple):
-    """One node that cannot be raised.
-
-    Attributes:
-        what: What it is and where.
-        version: The opset that it cannot be raised to, though to the one before.
-        reason: Why not.
-    """
-
-    what: str
-    version: int
-    reason: str
-
-
 class OpsetPlan:
     """The changes that raise a model to another opset.
 
@@ -950,13 +911,14 @@ class OpsetPlan:
     Attributes:
         target: As given.
         adapted: The nodes to change.
-        refused: The nodes that cannot be raised; if there are any, the plan is void.
+        refused: The nodes that cannot be raised: what each is and where, and why not. If there
+            are any, the plan is void.
         raised_functions: The functions that import the standard at an older opset.
     """
 
     def __init__(self, model: ModelProto, target: int, types: InferredTypes) -> None:
         self.adapted: list[AdaptedNode] = []
-        self.refused: list[RefusedNode] = []
+        self.refused: list[tuple[str, NotRaisableError]] = []
         self._model = model
         self.target = target
         self._types = types
@@ -984,7 +946,7 @@ class OpsetPlan:
             self._model.opset_import, *(item.opset_import for item in self.raised_functions)
         )
         for entry in imports:
-            if entry.domain in STANDARD:
+            if entry.domain in STANDARD_DOMAINS:
                 entry.version = self.target
 
     def _visit(self, root: Scope, version: int | None) -> None:
@@ -994,7 +956,7 @@ class OpsetPlan:
             scope = pending.popleft()
             self._scopes.append(scope)
             for number, node in enumerate(scope.proto.node):
-                if node.domain in STANDARD:
+                if node.domain in STANDARD_DOMAINS:
                     self._visit_node(node, version, scope, number)
                 pending.extend(
                     Scope(body, self._types, scope, (number, name))
@@ -1005,13 +967,11 @@ class OpsetPlan:
         try:
             new = self._raised(node, version, scope)
         except NotRaisableError as refusal:
-            what = f"{node_label(node)}{scope.where}"
-            self.refused.append(RefusedNode(what, refusal.version, str(refusal)))
+            self.refused.append((f"{node_label(node)}{scope.where}", refusal.with_traceback(None)))
             return
         if new is not None:
             scope.replaced[number] = new
-            name = node.name or next(filter(None, node.output), "")
-            self.adapted.append(AdaptedNode(node.op_type, name, scope.where))
+            self.adapted.append(AdaptedNode(node.op_type, _name_of(node), scope.where))
 
     def _raised(self, node: NodeProto, version: int | None, scope: Scope) -> list[NodeProto] | None:
         """Return what takes a node's place, None if it stays.
@@ -1102,13 +1062,13 @@ class _Calls:
 
 def imported_standard(imports: Iterable[OperatorSetIdProto]) -> int | None:
     """Return the version of the standard that is imported, the last one if there are several."""
-    versions = [entry.version for entry in imports if entry.domain in STANDARD]
+    versions = [entry.version for entry in imports if entry.domain in STANDARD_DOMAINS]
     return versions[-1] if versions else None
 
 
 def _key(of: FunctionProto | NodeProto) -> Key:
     """Return by what a function is called: of the function, or of a node that calls it."""
-    domain = "" if of.domain in STANDARD else of.domain
+    domain = "" if of.domain in STANDARD_DOMAINS else of.domain
     return (domain, of.name if isinstance(of, FunctionProto) else of.op_type, of.overload)
 
 
@@ -1193,7 +1153,7 @@ def _checked_opset(proto: ModelProto, version: int, label: str) -> int | None:
             f"there is no opset {version} in the installed onnx {onnx.__version__}",
             hint=f"ask for {newest} at most, or install a newer onnx",
         )
-    if len({entry.version for entry in proto.opset_import if entry.domain in STANDARD}) > 1:
+    if len({entry.version for entry in proto.opset_import if entry.domain in STANDARD_DOMAINS}) > 1:
         raise OpsetError(f"{label}: imports the standard more than once, in different versions")
     if proto.training_info:
         raise OpsetError(f"{label}: holds training graphs, which cannot be raised")
@@ -1209,18 +1169,18 @@ def _checked_opset(proto: ModelProto, version: int, label: str) -> int | None:
 def _refusal(plan: OpsetPlan, proto: ModelProto, label: str, types: InferredTypes) -> OpsetError:
     """Say which nodes stand in the way, and how far the model can be raised."""
     before = imported_standard(proto.opset_import) or 0
-    first = plan.refused[0]
+    what, why = plan.refused[0]
     others = len(plan.refused) - 1
     more = f"; {others} more such node{'s' * (others > 1)}" if others else ""
     possible = before
     refused = plan.refused
     while refused:
-        possible = min(node.version for node in refused) - 1
+        possible = min(refusal.version for _, refusal in refused) - 1
         refused = OpsetPlan(proto, possible, types).refused if possible > before else []
     stay = f"raise it to {possible}" if possible > before else f"keep it at opset {before}"
     return OpsetError(
-        f"{label}: cannot be raised from opset {before or 'none'} to {plan.target}: {first.what}: "
-        f"{first.reason}{more}",
+        f"{label}: cannot be raised from opset {before or 'none'} to {plan.target}: {what}: "
+        f"{why}{more}",
         hint=f"{stay}, or export it anew at opset {plan.target}" if before else None,
     )
 
