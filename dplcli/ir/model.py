@@ -57,25 +57,6 @@ class Graph:
         opset_imports: Domain to version, as in force here (shared with the enclosing graph).
     """
 
-    __slots__ = (
-        "_first",
-        "_last",
-        "dropped",
-        "erased",
-        "inner",
-        "inputs",
-        "model",
-        "modified",
-        "name",
-        "node_count",
-        "opset_imports",
-        "outputs",
-        "owner",
-        "source",
-        "stated_types",
-        "values",
-    )
-
     def __init__(
         self, model: Model, opset_imports: dict[str, int], *, owner: Node | None = None
     ) -> None:
@@ -284,6 +265,7 @@ _MOST_REFUTATIONS = 5
 """Values named whose stated types are wrong: where a size was changed, all are."""
 
 
+@dataclass(eq=False, repr=False)
 class Function:
     """A model-local function.
 
@@ -298,26 +280,14 @@ class Function:
         source: The opaque function it was loaded from; None if made by a pass.
     """
 
-    __slots__ = (
-        "attributes",
-        "body",
-        "defaults",
-        "domain",
-        "metadata",
-        "name",
-        "overload",
-        "source",
-    )
-
-    def __init__(self, domain: str, name: str, body: Graph) -> None:
-        self.domain = domain
-        self.name = name
-        self.overload = ""
-        self.body = body
-        self.attributes: tuple[str, ...] = ()
-        self.defaults: Mapping[str, Attribute] = {}
-        self.metadata: Mapping[str, str] = {}
-        self.source: object = None
+    domain: str
+    name: str
+    body: Graph
+    overload: str = ""
+    attributes: tuple[str, ...] = ()
+    defaults: Mapping[str, Attribute] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    source: object = None
 
     @property
     def key(self) -> tuple[str, str, str]:

@@ -325,14 +325,14 @@ RANKED_SLOTS = {op: (slot, 0) for op, slot in KERNEL_SLOT.items()} | dict.fromke
 )
 """The inputs that show over how many dimensions a window runs."""
 
-_WEIGHT_SLOTS: dict[str, frozenset[int]] = {
-    **dict.fromkeys(_ops("Conv ConvTranspose InstanceNormalization"), frozenset({1, 2})),
-    **dict.fromkeys(_ops("GroupNormalization LayerNormalization"), frozenset({1, 2})),
-    **dict.fromkeys(_ops("GRU LSTM RNN"), frozenset({1, 2, 3})),
-    **dict.fromkeys(_ops("PRelu RMSNormalization"), frozenset({1})),
-    "Gemm": frozenset({0, 1, 2}),
-    "MatMul": frozenset({0, 1}),
-    "BatchNormalization": frozenset({1, 2, 3, 4}),
+_WEIGHT_SLOTS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(_ops("Conv ConvTranspose InstanceNormalization"), (1, 2)),
+    **dict.fromkeys(_ops("GroupNormalization LayerNormalization"), (1, 2)),
+    **dict.fromkeys(_ops("GRU LSTM RNN"), (1, 2, 3)),
+    **dict.fromkeys(_ops("PRelu RMSNormalization"), (1,)),
+    "Gemm": (0, 1, 2),
+    "MatMul": (0, 1),
+    "BatchNormalization": (1, 2, 3, 4),
 }
 """The inputs that only hold weights."""
 

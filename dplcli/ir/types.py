@@ -12,37 +12,12 @@ from numpy.typing import NDArray
 # Element types, shapes and attribute values, in the words of ONNX and numpy.
 
 
-DTYPE_NAMES = (
-    "undefined",
-    "float32",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "int32",
-    "int64",
-    "string",
-    "bool",
-    "float16",
-    "float64",
-    "uint32",
-    "uint64",
-    "complex64",
-    "complex128",
-    "bfloat16",
-    "float8e4m3fn",
-    "float8e4m3fnuz",
-    "float8e5m2",
-    "float8e5m2fnuz",
-    "uint4",
-    "int4",
-    "float4e2m1",
-    "float8e8m0",
-    "uint2",
-    "int2",
-    "float6e2m3",
-    "float6e3m2",
-)
+_DTYPES = """
+    undefined float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64
+    complex64 complex128 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz uint4 int4
+    float4e2m1 float8e8m0 uint2 int2 float6e2m3 float6e3m2
+"""
+DTYPE_NAMES = tuple(_DTYPES.split())
 """Name of each element type; the index is ONNX's ``TensorProto.DataType`` code."""
 
 DTYPE_CODES = {name: code for code, name in enumerate(DTYPE_NAMES)}
