@@ -472,14 +472,13 @@ def _unknown_makers(node: Node, opened: Container[Node]) -> list[Node]:
     return [m for m in makers if m is not None and m.source is None and m not in opened]
 
 
-def is_exact(known: TensorType) -> bool:
-    """Tell whether every dimension is a number."""
-    return known.shape is not None and all(type(dim) is int for dim in known.shape)
-
-
-def is_settled(known: TensorType | None) -> bool:
+def is_exact(known: TensorType | None) -> bool:
     """Tell whether a type is known, and every dimension is a number."""
-    return known is not None and is_exact(known)
+    return (
+        known is not None
+        and known.shape is not None
+        and all(type(dim) is int for dim in known.shape)
+    )
 
 
 def says_more(found: TensorType, known: TensorType | None) -> bool:

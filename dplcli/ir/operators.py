@@ -755,7 +755,7 @@ def is_placeholder(node: Node) -> bool:
     count = _element_count(node.inputs[0] if node.inputs else None)
     if count is None:
         return False
-    fill = _repeated(node)
+    fill = _fill_of(node)
     if fill is None or not can_stand_for_weight(count, fill):
         return False
     uses = list(_uses(node.outputs[0]))
@@ -773,7 +773,7 @@ def _element_count(shape: Value | None) -> int | None:
     return prod(int(dim) for dim in tensor.numpy().reshape(-1))
 
 
-def _repeated(node: Node) -> float | None:
+def _fill_of(node: Node) -> float | None:
     """Return the number that a ConstantOfShape repeats; None if it is no weight's."""
     attribute = node.attributes.get("value")
     if attribute is None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx.defs import OpSchema as OnnxSchema
 
-    Part: TypeAlias = "bytes | Later"
+    Part: TypeAlias = "bytes | LazyField"
     """Encoded already, or to be encoded when it is written."""
 
 
@@ -535,7 +535,7 @@ def embedded(field_number: int, payloads: Iterable[bytes]) -> Iterator[bytes]:
         yield payload
 
 
-class Later:
+class LazyField:
     """The items of a repeated message field, each encoded when it is written.
 
     Weights are most of a model; so at most one of them is in memory a second time.

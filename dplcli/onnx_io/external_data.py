@@ -37,7 +37,7 @@ _WITHOUT_TENSORS = frozenset(
 )
 
 
-def bring_data(model: Model, destination: Path, made: Provisional) -> None:
+def copy_external_data(model: Model, destination: Path, made: Provisional) -> None:
     """Make the model's external data reachable from *destination*'s folder.
 
     In the model's own folder nothing needs doing: data is by reference. Elsewhere the files are
@@ -54,7 +54,7 @@ def bring_data(model: Model, destination: Path, made: Provisional) -> None:
     if model.path is not None and not _shares_folder(model.path, destination):
         for location in locations_of(model):
             part = path_of(location)
-            _bring(model.path.parent / part, destination.parent / part, made)
+            _copy_beside(model.path.parent / part, destination.parent / part, made)
 
 
 def external_files(model: Model, folder: Path) -> set[Path]:
@@ -77,7 +77,7 @@ def _shares_folder(model: Path, destination: Path) -> bool:
     return destination.parent.resolve() in {model.parent.resolve(), model.resolve().parent}
 
 
-def _bring(source: Path, target: Path, made: Provisional) -> None:
+def _copy_beside(source: Path, target: Path, made: Provisional) -> None:
     if not source.is_file():
         raise ModelExportError(f"{source}: external data of the model is missing")
     if target.exists() or target.is_symlink():

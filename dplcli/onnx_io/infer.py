@@ -62,10 +62,10 @@ if TYPE_CHECKING:
 
     Types = dict[Value, TensorType]
 
-    Place = tuple[tuple[int, str], ...]
+    BodyPath = tuple[tuple[int, str], ...]
     """A graph: the bodies to go through on the way from the main one, by node and attribute."""
 
-    Name = tuple[Place, str]
+    ScopedName = tuple[BodyPath, str]
     """A value: its graph and its name."""
 
 
@@ -441,10 +441,10 @@ class _Budget:
 def _infer_body(function: Function, calls: Sequence[Node], types: Types, budget: _Budget) -> Types:
     """Infer the body of *function*, all of whose calls are typed as far as they will be."""
     symbols = _Symbols(function)
-    given = [_site(function, node, types, symbols) for node in calls]
+    given = [_arguments_of(function, node, types, symbols) for node in calls]
     sites = [*{site.key: site for site in given}.values()]
-    if len(sites) > _MOST_SITES:
-        sites = [_common_site(function, sites, symbols)]
+    if len(sites) > _MOST_KINDS_OF_CALLS:
+        sites = [_common_arguments(function, sites, symbols)]
     protos = budget.called_by(function, len(sites))
     found = [_types_at(function, site, protos) for site in sites]
     types.update(_join(found, symbols))
@@ -507,7 +507,7 @@ class _Symbols:
 
 
 @dataclass
-class _Site:
+class _Arguments:
     """What a function is given by calls that are alike.
 
     Attributes:
@@ -532,17 +532,19 @@ class _Site:
         return (*self.types, *map(_data_key, self.constants), *attributes, self.unknown)
 
 
-def _site(function: Function, call: Node, types: Types, symbols: _Symbols) -> _Site:
+def _arguments_of(function: Function, call: Node, types: Types, symbols: _Symbols) -> _Arguments:
     missing = len(function.body.inputs) - len(call.inputs)
     given = [*call.inputs, *[None] * missing][: len(function.body.inputs)]
     stated = {**function.defaults, **call.attributes}
     attributes = {name: item for name, item in stated.items() if not item.ref}
     known = [symbols.brought(_type_of(value, types)) for value in given]
     constants = [_short_constant(value) for value in given]
-    return _Site(known, constants, attributes, frozenset(stated.keys() - attributes.keys()))
+    return _Arguments(known, constants, attributes, frozenset(stated.keys() - attributes.keys()))
 
 
-def _common_site(function: Function, sites: Sequence[_Site], symbols: _Symbols) -> _Site:
+def _common_arguments(
+    function: Function, sites: Sequence[_Arguments], symbols: _Symbols
+) -> _Arguments:
     """Return what many calls that differ have in common."""
     formals = function.body.inputs
     given = [
@@ -556,7 +558,7 @@ def _common_site(function: Function, sites: Sequence[_Site], symbols: _Symbols) 
         if item.kind in _PLAIN_KINDS and all(site.attributes.get(name) == item for site in sites)
     }
     given_somewhere = frozenset().union(*(site.attributes.keys() | site.unknown for site in sites))
-    return _Site(
+    return _Arguments(
         [known.get(formal) for formal in formals],
         [None] * len(formals),
         attributes,
@@ -599,7 +601,7 @@ def _join(found: Sequence[Types], symbols: _Symbols) -> Types:
     return joined
 
 
-def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) -> Types:
+def _types_at(function: Function, site: _Arguments, called: Iterable[FunctionProto]) -> Types:
     """Infer the body of *function* as *site* calls it."""
     formals = zip(function.body.inputs, site.types, strict=True)
     types = {formal: known for formal, known in formals if known is not None}
@@ -613,7 +615,7 @@ def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) 
 
 
 def _model_at(
-    function: Function, site: _Site, called: Iterable[FunctionProto]
+    function: Function, site: _Arguments, called: Iterable[FunctionProto]
 ) -> tuple[ModelProto, list[Node]]:
     """Write the body as a model of its own; return it with the nodes that are in it."""
     body = function.body
@@ -637,7 +639,7 @@ def _model_at(
     return model, _add_nodes(graph, body, site)
 
 
-_MOST_SITES = 32
+_MOST_KINDS_OF_CALLS = 32
 """Calls that differ, up to which each is looked at by itself."""
 
 _PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
@@ -681,7 +683,7 @@ def _short_constant(value: Value | None) -> NDArray[Any] | None:
         return None  # it cannot be read, so no shape follows from it
 
 
-def _add_nodes(graph: GraphProto, body: Graph, site: _Site) -> list[Node]:
+def _add_nodes(graph: GraphProto, body: Graph, site: _Arguments) -> list[Node]:
     """Add the nodes of *body* all attributes of which are known; return them."""
     added = []
     for node in body:
@@ -695,7 +697,7 @@ def _add_nodes(graph: GraphProto, body: Graph, site: _Site) -> list[Node]:
     return added
 
 
-def _drop_absent(proto: NodeProto, called: Function, site: _Site) -> None:
+def _drop_absent(proto: NodeProto, called: Function, site: _Arguments) -> None:
     """Leave out of a call what refers to attributes that are not given, and has no default."""
     given = site.attributes.keys() | site.unknown
     kept = [
@@ -935,7 +937,9 @@ class _Statements:
         """Whether anything was stated."""
         return bool(self.types) or any(body.is_any for body in self.bodies.values())
 
-    def beyond(self, found: GraphProto, without: Container[str], place: Place = ()) -> set[Name]:
+    def beyond(
+        self, found: GraphProto, without: Container[str], place: BodyPath = ()
+    ) -> set[ScopedName]:
         """Return the values of which more was stated than *found*, and nothing else."""
         types = {info.name: info.type for info in (*found.input, *found.value_info, *found.output)}
         stored = {tensor.name for tensor in self.graph.initializer}
@@ -948,7 +952,7 @@ class _Statements:
             names |= body.beyond(_body(found, step), without, (*place, step))
         return names
 
-    def read(self) -> Iterator[Name]:
+    def read(self) -> Iterator[ScopedName]:
         """Iterate over what is read; of a body anything may be."""
         for node in self.graph.node:
             for name in node.input:
@@ -958,7 +962,7 @@ class _Statements:
                 yield (), name
                 yield (step, *place), name
 
-    def put_back(self, names: AbstractSet[Name], place: Place = ()) -> bool:
+    def put_back(self, names: AbstractSet[ScopedName], place: BodyPath = ()) -> bool:
         """State again what was stated of *names*, numbers only; tell whether there is anything.
 
         A symbol is what an exporter saw once. What follows from those of the inputs is found.
@@ -975,7 +979,7 @@ class _Statements:
             body.put_back(names, (*place, step))
         return bool(names)
 
-    def complete(self, found: GraphProto, names: AbstractSet[Name]) -> None:
+    def complete(self, found: GraphProto, names: AbstractSet[ScopedName]) -> None:
         """Add to the outputs of the main graph in *names* what is stated; nothing reads them."""
         for info in found.output:
             stated = self.types.get(info.name)
@@ -1032,7 +1036,7 @@ _MADE_UP = "unk__"
 """How the symbols begin that onnx's inference makes up."""
 
 
-def settle(model: Model, types: Types, believed: Container[str]) -> None:
+def settle_contradictions(model: Model, types: Types, believed: Container[str]) -> None:
     """Settle which of the statements to believe that contradict each other: the earlier ones.
 
     onnx says nothing of them where a model has operators that it does not know.
@@ -1188,7 +1192,7 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
         reason = found.problem
         _collect(model.graph, found.graph, types)
         if found.believed:
-            settle(model, types, found.believed)
+            settle_contradictions(model, types, found.believed)
         _refute(model, types)
     refuted, in_functions = infer_in_functions(model, types)
     for value, stated in refuted.items():
@@ -1298,7 +1302,7 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> Types | Non
             if len(found) != len(node.outputs):
                 return None
             for value, output in zip(node.outputs, found, strict=True):
-                if value is not None and not _is_settled(output, value.declared_type):
+                if value is not None and not _is_certain(output, value.declared_type):
                     return None
                 if value is not None and output is not None:
                     known[value] = made[value] = output
@@ -1320,7 +1324,7 @@ def _is_typed(value: Value, known: Types) -> bool:
     return True
 
 
-def _is_settled(found: TensorType | None, declared: TensorType | None) -> bool:
+def _is_certain(found: TensorType | None, declared: TensorType | None) -> bool:
     """Tell whether a type is known to the last number, and not what a file contradicts."""
     if found is None or found.dtype is None or not is_exact(found):
         return False

@@ -348,7 +348,7 @@ def _names_captured(graph: GraphProto) -> set[str]:
 # Read an ONNX file into the IR.
 
 
-Scope = dict[str, Value]
+ValuesByName = dict[str, Value]
 
 _EXTERNAL_MARK = b"location"
 """The key that every reference to external data has; where it is missing nobody needs to look."""
@@ -568,7 +568,7 @@ class _GraphReader:
         self._read_body(body, proto.node, proto.output, [])
         self._declare(body.values, proto.value_info)
 
-    def _read_graph(self, graph: Graph, proto: GraphProto, scopes: Sequence[Scope]) -> None:
+    def _read_graph(self, graph: Graph, proto: GraphProto, scopes: Sequence[ValuesByName]) -> None:
         graph.name = proto.name
         graph.source = proto
         values = graph.values
@@ -613,7 +613,7 @@ class _GraphReader:
             known = self.types[key] = TensorType(dtype_name(key[0]), key[1:])
         return known
 
-    def _declare(self, values: Scope, infos: MutableSequence[ValueInfoProto]) -> None:
+    def _declare(self, values: ValuesByName, infos: MutableSequence[ValueInfoProto]) -> None:
         """Note what the file states of values beside the interface of their graph."""
         statements = self.statements
         slices = (infos[i : i + _SLICE] for i in range(0, len(infos), _SLICE))
@@ -636,7 +636,7 @@ class _GraphReader:
         graph: Graph,
         protos: RepeatedNodes,
         outputs: Iterable[str],
-        scopes: Sequence[Scope],
+        scopes: Sequence[ValuesByName],
     ) -> None:
         if self.sorting:
             self._sort(graph, protos)
@@ -649,7 +649,7 @@ class _GraphReader:
                 raise self._invalid(graph, f"its output {name!r} is never made")
             graph.add_output(value)
 
-    def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[Scope]) -> None:
+    def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[ValuesByName]) -> None:
         domain, op_type = proto.domain, proto.op_type
         op_type = self.op_types.setdefault(op_type, op_type)
         node = Node(graph, op_type, domain and _domain(domain), proto.name, proto)
@@ -695,7 +695,7 @@ class _GraphReader:
                 self.with_bodies[op_type] = known
         return known
 
-    def _read_bodies(self, node: Node, proto: NodeProto, scopes: Sequence[Scope]) -> None:
+    def _read_bodies(self, node: Node, proto: NodeProto, scopes: Sequence[ValuesByName]) -> None:
         bodies = {}
         for name, source in graphs_of(proto):
             body = bodies[name] = Graph(self.model, node.graph.opset_imports, owner=node)
@@ -722,7 +722,7 @@ class _GraphReader:
         return InvalidModelError(f"{self.label}: invalid model: {where}{what}")
 
 
-def _find(name: str, scopes: Sequence[Scope]) -> Value | None:
+def _find(name: str, scopes: Sequence[ValuesByName]) -> Value | None:
     for scope in reversed(scopes):
         value = scope.get(name)
         if value is not None:

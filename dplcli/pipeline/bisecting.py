@@ -22,7 +22,7 @@ from dplcli.dpl import PatternRule, RewriteRule
 from dplcli.errors import DplError, InvalidGraphError, UsageError, VerificationError, did_you_mean
 from dplcli.files import provisional, put_folder, temporary_folder
 from dplcli.ir.model import scope_of
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import (
     check_external_data,
     check_imports,
@@ -208,7 +208,7 @@ def run_reproducer(folder: Path, spec: Reproducer) -> Reproduced:
     if len(applied) < len(steps):
         return Reproduced(folder.name, fitted=False)
     try:
-        verify_model(model)
+        check_structure(model)
     except InvalidGraphError as error:
         return Reproduced(folder.name, f"the graph is broken: {error.message}")
     with (
@@ -596,7 +596,7 @@ class _Search:
         if not applied:
             return BisectTrial(())
         try:
-            verify_model(model)
+            check_structure(model)
         except InvalidGraphError as error:
             return BisectTrial(applied, f"the graph is broken: {error.message}", settings.levels)
         with staged(model, self.folder / "candidate.onnx") as written:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import InvalidGraphError, UsageError, VerificationError
 from dplcli.files import encoded, write_file
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import (
     check_destination,
     check_external_data,
@@ -304,7 +304,7 @@ class StepVerifier(RewriteObserver):
 
     def _objection(self) -> str:
         try:
-            verify_model(self.model)
+            check_structure(self.model)
         except InvalidGraphError as error:
             return f"the graph is broken: {error.message}"
         with staged(self.model, self.output) as written:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplcli.ir import ArrayTensor, TensorType
-from dplcli.ir.model import is_exact, is_settled
+from dplcli.ir.model import is_exact
 from dplcli.ir.operators import (
     EXPLOSIVE,
     FOLDABLE,
@@ -112,7 +112,7 @@ class Knowledge:
         assert self._bound is not None  # noqa: S101  # nobody asks for it else
         for value in (value for node in nodes for value in node.outputs if value is not None):
             known = self._known_type(value)
-            if is_settled(known):
+            if is_exact(known):
                 continue
             try:
                 fact = self.fact(value)
@@ -142,7 +142,7 @@ class Knowledge:
     def _needed(self, value: Value) -> list[Value]:
         """List what must be known first."""
         node = value.producer
-        if node is None or value.is_constant or self._is_settled(value):
+        if node is None or value.is_constant or self._is_told_by_type(value):
             return []
         return [
             item
@@ -150,7 +150,7 @@ class Knowledge:
             if item is not None and item not in self._facts and item is not value
         ]
 
-    def _is_settled(self, value: Value) -> bool:
+    def _is_told_by_type(self, value: Value) -> bool:
         """Tell whether the type says all: a static shape, and more elements than are computed."""
         known = self._known_type(value)
         if known is None or known.dtype is None:
@@ -164,7 +164,7 @@ class Knowledge:
         if tensor is not None:
             self._facts[value] = Fact(tensor.dtype, tensor.shape, _elements(tensor))
             return
-        if node is None or self._is_settled(value):
+        if node is None or self._is_told_by_type(value):
             self._facts[value] = self._declared(value)
             return
         view = View(node, self.algebra, self._known)

@@ -16,7 +16,7 @@ from dplcli.errors import DplError, InvalidModelError, ModelLoadError
 from dplcli.ir import Model
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.printer import print_graph
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
 from tests.models import ir_of, parse
 
@@ -46,7 +46,7 @@ def load_bytes(folder: Path, data: bytes) -> Model:
 
 def use_everything(model: Model) -> None:
     """Look at each part that is decoded late, and write the model."""
-    verify_model(model)
+    check_structure(model)
     for graph in model.graphs():
         graph.modified = True
         print_graph(graph)
