@@ -32,7 +32,7 @@ _GAP = 1 << 40
 _FILLED = 1.4
 """How many more positions may be taken in a range that is twice as wide."""
 _SHARE = 8
-"""What is put in takes the first eighth of a gap: mostly more comes between it and what follows."""
+"""A new node takes the first eighth of a gap; mostly further ones follow it."""
 
 
 class Graph:
@@ -209,7 +209,7 @@ class Graph:
             current = current.next
 
 
-# Keys of metadata by which dpl knows again what it wrote, and from what.
+# Keys of metadata that say what dpl wrote, and from what.
 #
 # Models are exchanged as files, so these are a format: other modules, and other tools, read them.
 
@@ -221,7 +221,7 @@ ORIGIN_KEY = "dpl.replaces"
 """Of a node that a rule has made: the names of the nodes it was made from."""
 
 NODES_KEY = "dpl.nodes"
-"""Of a call: the nodes it stands for (:func:`dplcli.passes.origin.describe_nodes`)."""
+"""Of a call: the nodes it stands for."""
 
 
 # Where graphs are: their names for readers.
@@ -259,10 +259,10 @@ def _outermost_name(graph: Graph) -> str:
 Memory = TypeVar("Memory")
 
 _QUICKLY_CHECKED = 10_000
-"""Nodes whose types onnx infers in a fraction of what a command takes to start."""
+"""For so many nodes onnx infers types in a fraction of the time that a command takes to start."""
 
 _MOST_REFUTATIONS = 5
-"""Values named whose stated types are wrong: where a size was changed, all are."""
+"""So many values with wrong types are named; where one size was changed, all types are wrong."""
 
 
 @dataclass(eq=False, repr=False)
@@ -367,9 +367,9 @@ class Model:
         return self._inferred
 
     def check_statements(self) -> None:
-        """See to it, once, that no type is believed that the file states and the graph contradicts.
+        """Stop believing stated types that the graph contradicts; the first call alone does it.
 
-        Reading a type does it.
+        Reading a type calls this.
         """
         if not self.is_checked:
             self.is_checked = True
@@ -377,12 +377,12 @@ class Model:
                 self.inferred_types()
 
     def note_refutations(self) -> None:
-        """As :meth:`check_statements`, to say so even if nobody reads a type; if it is cheap."""
+        """Do :meth:`check_statements` if it is cheap, to note wrong types that nobody reads."""
         if sum(graph.node_count for graph in self.graphs()) <= _QUICKLY_CHECKED:
             self.check_statements()
 
     def refute(self, value: Value, stated: TensorType, found: TensorType | None) -> None:
-        """Let *found*, which the graph makes of *value*, count, and not what the file states."""
+        """Replace the type that the file states of *value* by *found*, as the graph makes it."""
         self.refuted.setdefault(value, stated)
         value.note_type(found or TensorType(None, None))
 
@@ -407,9 +407,10 @@ class Model:
         return lines
 
     def infer_outputs(self, node: Node) -> None:
-        """Infer the types of what a node made by a pass makes, and note them as declared.
+        """Infer and note the types of the outputs of a node that a pass has made.
 
-        So are those that it needs for that. What fails is not tried again before the next edit.
+        The same is done for nodes that it needs for that. What fails is tried again after the next
+        edit, not before.
         """
         pending = [node]
         opened: set[Node] = set()
@@ -452,9 +453,9 @@ class Model:
         return list(more)
 
     def _is_typed(self, inferred: Mapping[Value, TensorType]) -> bool:
-        """Tell whether something is known of all that the file says how to make.
+        """Tell whether something is known of all outputs of loaded nodes.
 
-        What passes have made is inferred node by node; of what functions make nothing is known.
+        Nodes made by passes are inferred one by one; nothing is known of the values in functions.
         """
         return all(
             output is None or output in inferred or output.type_source is not None
@@ -493,11 +494,11 @@ def says_more(found: TensorType, known: TensorType | None) -> bool:
     )
 
 
-# What the IR asks of whoever read the file: to decode a part when it is first looked at.
+# What the IR asks of the loader: to decode a part when it is first looked at.
 #
-# The IR keeps each node, tensor and type as the opaque object that the loader found
-# (*source*) and never looks inside; so a weight that no rule reads is never decoded or copied,
-# and what nobody touched can be written back as it came.
+# The IR keeps each node, tensor and type as the opaque object that the loader found (*source*) and
+# never looks inside. So a weight that no rule reads is never decoded or copied, and untouched parts
+# are written back as they came.
 
 
 class Remarks(NamedTuple):

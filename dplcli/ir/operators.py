@@ -1,4 +1,4 @@
-"""Facts about operators: one table, whoever asks, asks here; and what nodes make of them."""
+"""Facts about operators, all in one place, and what follows from them for a node."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ def kind_of(op_type: str) -> str | None:
     return _KIND_OF.get(op_type)
 
 
-# Facts by operator. Names are those of the standard domain; what is onnxruntime's is said.
+# Facts by operator. Names are those of the standard domain, unless a table says otherwise.
 #
 # Whatever the library asks of an operator by its name stands here, so that one who adds an operator
-# reads one file. What its schema says is read from there (:func:`schema_of`).
+# edits one file. What its schema says is read from there (:func:`schema_of`).
 #
 # Sources: the operator pages https://onnx.ai/onnx/operators/.
 
@@ -381,9 +381,9 @@ INDEXED: Mapping[tuple[str, int], tuple[int, int | tuple[str, int]]] = {
     ("EmbedLayerNormalization", 1): (4, 0),
     ("EmbedLayerNormalization", 8): (3, 0),
 }
-"""The input with indices: the one with the data, and the axis (or its attribute, with a default).
+"""By input with indices: the input with the data, and the axis (or its attribute and default).
 
-onnxruntime's operators are among them.
+Operators of onnxruntime are among them.
 """
 
 LENGTHS: Mapping[tuple[str, int], tuple[int, str, tuple[int, int]]] = {
@@ -391,9 +391,9 @@ LENGTHS: Mapping[tuple[str, int], tuple[int, str, tuple[int, int]]] = {
     ("ReverseSequence", 1): (0, "time_axis", (0, 1)),
     ("Attention", 6): (1, "", (-2, -2)),
 }
-"""The input with lengths, 1 to the size of an axis: the one with the data, and the axes.
+"""By input with lengths, each 1 to the size of an axis: the input with the data, and the axis.
 
-Between those the attribute decides that is named.
+The attribute chooses one of two axes.
 """
 
 AXIS_SLOTS = frozenset({("CumProd", 1), ("CumSum", 1)})
@@ -422,7 +422,7 @@ _LATER = {
     ("MaxPool", "ceil_mode"): 0,
     ("Reshape", "allowzero"): 0,
 }
-"""Attributes that later opsets have, and what they would be in those that have none."""
+"""Attributes of later opsets, and the value that earlier opsets imply."""
 
 
 def schema_of(node: Node) -> OpSchema | None:
@@ -541,7 +541,7 @@ def _shape_at(node: Node, slot: int) -> Shape | None:
 
 
 class Parameter(NamedTuple):
-    """One thing that moved.
+    """An attribute that became an input.
 
     Attributes:
         slot: The input it is in the newest opset.
@@ -665,7 +665,7 @@ def parameter_of(node: Node, name: str) -> Attribute | None:
     return Attribute(f"{kind}s", tuple(data.tolist()))
 
 
-# Nodes that compute something else each time: two of them are not one.
+# Nodes that compute something else each time; two equal ones must not be merged.
 
 
 _TRAINING_SLOT = 2
@@ -709,17 +709,19 @@ def _drops_out(node: Node) -> bool:
 
 # Weights that were left out of a file: ``ConstantOfShape`` in the place of a trained tensor.
 #
-# So are the ``light_*`` nets of the onnx package made. Two of them with equal shapes stand for two
-# different weights, and one that is folded puts into the file what was left out of it.
+# The ``light_*`` nets of the onnx package are made like this. Two placeholders with equal shapes
+# stand for two different weights, so they must not be merged. Nor must one be folded: that would put
+# back what was left out.
 #
-# A placeholder is a float tensor of a constant shape, with two elements or more, whose every use is
-# one as a weight:
+# A placeholder is a float tensor of a constant shape, with two elements or more, that is only used
+# as a weight:
 #
 # - an operand that only holds weights (the kernel of a Conv, the scale of a BatchNormalization …),
 #     directly or through a reshape;
 # - an operand of Add, Sub, Mul or Div, if the fill value is neither 0 nor 1.
 #
-# So a causal mask, an initial state or a neutral element is none, nor is what has a dynamic shape.
+# So a causal mask, an initial state or a neutral element is no placeholder, nor is a tensor of a
+# dynamic shape.
 
 
 WEIGHT_DTYPES = ("float16", "float32", "float64")
@@ -785,9 +787,9 @@ def _fill_of(node: Node) -> float | None:
 
 
 def _uses(value: Value) -> Iterator[tuple[Node | None, int]]:
-    """Yield who computes with *value*, beyond reshapes, and in which slot; None if it is returned.
+    """Yield who computes with *value*, also behind reshapes, and in which slot; None if returned.
 
-    Each node that moves it has one input, so that none is met twice.
+    Each node that moves it reads it once, so no node is met twice.
     """
     pending = [value]
     while pending:
@@ -806,8 +808,8 @@ def _uses(value: Value) -> Iterator[tuple[Node | None, int]]:
 #
 # A multiplication and an addition are two operations, so a matrix product of M x K by K x N is
 # 2 M N K. Whatever works element by element (an activation, too) is one operation for each element
-# it makes; moving, gathering and converting data is none. Integers count like other numbers. Bodies
-# of Loop, Scan and If count once, node by node.
+# it makes; moving, gathering and converting data counts as none. Integers count like other
+# numbers. Bodies of Loop, Scan and If count once, node by node.
 
 
 class UnknownCostError(Exception):
@@ -893,7 +895,7 @@ class Operation:
 
 
 _LARGEST = 10**24
-"""Beyond any computer: sizes that give more are slips, or malice."""
+"""No computer does more; sizes that give more are mistakes or malice."""
 
 _SOFTMAX = 5
 """For each element: largest, difference, exponential, sum, quotient."""

@@ -96,7 +96,7 @@ def path_through_outside(
     leaving: Iterable[Value],
     contracted: Mapping[Node, Sequence[Value]] | None = None,
 ) -> Node | None:
-    """Tell whether contracting *nodes* of one graph to a single node would make a cycle.
+    """Find a node in the way of contracting *nodes* of one graph to a single one without a cycle.
 
     Args:
         nodes: The nodes to contract.
@@ -174,7 +174,7 @@ def check_structure(model: Model) -> None:
 
 
 def check_graph_structure(graph: Graph) -> None:
-    """Check one graph: order, registration, use-lists and outputs.
+    """Check one graph: order of nodes, names of values, use-lists and outputs.
 
     Raises:
         InvalidGraphError: As :func:`check_structure`.

@@ -51,7 +51,7 @@ UNREADABLE = (
     RuntimeError,
     onnx.checker.ValidationError,
 )
-"""What onnx raises where the data of a tensor cannot be had."""
+"""What onnx raises where the data of a tensor cannot be read."""
 
 
 class Home(NamedTuple):
@@ -219,12 +219,12 @@ def decode_attribute(
 ) -> Attribute:
     """Read one attribute.
 
-    Outside of functions there is nothing to refer to: there the value counts that stands beside
-    the reference, as it does for onnx.checker and onnxruntime.
+    Outside of functions there is nothing to refer to. There the value beside the reference counts,
+    as it does for onnx.checker and onnxruntime.
 
     Args:
         proto: The message.
-        subgraphs: What a graph attribute becomes, by name.
+        subgraphs: The graph that stands for each graph attribute, by name.
         home: The model, beside which a tensor's external data lies.
         in_function: Whether the node is in a function's body.
     """
@@ -261,7 +261,7 @@ def graphs_of(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
 
 
 def _holds_value(proto: AttributeProto) -> bool:
-    """Tell whether *proto* holds more than what it is called, and what it refers to."""
+    """Tell whether *proto* holds a value, and not a name and a reference alone."""
     return any(field.name not in _HEAD for field, _ in proto.ListFields())
 
 
@@ -349,7 +349,7 @@ def _all_schemas() -> dict[tuple[str, str], list[OnnxSchema]]:
 
 
 def convert_schema(schema: OnnxSchema) -> OpSchema:
-    """Say the same as *schema* in the IR's words."""
+    """Return *schema* as the IR has it."""
     defaults: dict[str, Attribute] = {
         name: decode_attribute(attribute.default_value, {})
         for name, attribute in schema.attributes.items()
@@ -492,8 +492,8 @@ _BITS |= {"float4e2m1": 4, "float6e2m3": 6, "float6e3m2": 6}
 # Serialise a message part by part, so that parts can be left out or replaced.
 #
 # The encoding is protobuf's own (https://protobuf.dev/programming-guides/encoding/): a message is
-# the concatenation of its fields, each with a header. Whole parts are encoded by protobuf; only the
-# headers between them are made here. Fields that protobuf does not know are kept.
+# the concatenation of its fields, each with a header. protobuf encodes whole parts; this module
+# makes only the headers between them. Fields that protobuf does not know are kept.
 
 
 _TEXT_TYPES = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})

@@ -1,4 +1,4 @@
-"""Tensor data in files beside the model: found, checked, and brought along, never read."""
+"""Tensor data in files beside the model: found, checked and copied, never read."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _WITHOUT_TENSORS = frozenset(
 def copy_external_data(model: Model, destination: Path, made: Provisional) -> None:
     """Make the model's external data reachable from *destination*'s folder.
 
-    In the model's own folder nothing needs doing: data is by reference. Elsewhere the files are
-    copied: onnx refuses to follow links, hard ones included.
+    In the model's own folder the data is there already. To other folders the files are copied, as
+    onnx refuses to follow links, hard ones included.
 
     Args:
         model: The model.

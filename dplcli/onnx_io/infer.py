@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     Types = dict[Value, TensorType]
 
     BodyPath = tuple[tuple[int, str], ...]
-    """A graph: the bodies to go through on the way from the main one, by node and attribute."""
+    """Which graph: the bodies on the way from the main graph, each by node number and attribute."""
 
     ScopedName = tuple[BodyPath, str]
     """A value: its graph and its name."""
@@ -112,11 +112,11 @@ def evaluate(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray
 
 # onnx's shape inference within bounds of time and memory.
 #
-# It runs in C++ without letting go of Python, so nothing stops it: neither a signal nor a clock.
-# It looks into a function once for each call, calls in calls included, so thirty functions of two
-# calls each take hours. It also keeps a message for each element of a vector that it takes for a
-# shape, so a constant of eight bytes can ask for all memory. Calls are therefore counted
-# beforehand, and memory is limited while it runs.
+# It runs in C++ and holds Python's lock, so neither a signal nor a timer can stop it. It looks into
+# a function once for each call, so thirty functions that each call the next one twice take hours.
+# It also keeps a message for each element of a vector that it takes for a shape, so a constant of
+# eight bytes can ask for all memory. Therefore we count calls beforehand, and limit memory while it
+# runs.
 
 
 INFERENCE_ERRORS = (
@@ -142,8 +142,8 @@ _LENGTH = "dpl length "
 def most_nodes(stated: int) -> int:
     """Return how many nodes inference may look at in a model whose file states so many.
 
-    What a file states is worth some time for each node. Where functions call functions, the rest
-    is out of proportion to what anybody wrote; a second or two are given to it.
+    Each node in the file may take its time. Where functions call functions, they stand for far
+    more nodes than anybody wrote; the limit gives those a second or two.
     """
     return max(_MOST_NODES, _MOST_TIMES * stated)
 
@@ -177,11 +177,11 @@ class Expansion:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether that is in proportion to the file."""
+        """Whether inference may look at all of them."""
         return self.total <= most_nodes(self.stated)
 
     def too_large(self) -> set[FunctionKey]:
-        """Choose functions not to look into, largest first, so that the rest is in proportion."""
+        """Choose functions to leave out, largest first, until the rest is within the limit."""
         left_out: set[FunctionKey] = set()
         total, most = self.total, most_nodes(self.stated)
         for key in sorted(self.sizes, key=self.sizes.__getitem__, reverse=True):
@@ -216,7 +216,7 @@ def _count(
 
 
 def infer_shapes(model: ModelProto, *, data_prop: bool = False) -> tuple[ModelProto, str]:
-    """Infer types with onnx; of what would take too long or too much memory less is found.
+    """Infer types with onnx; leave out what would take too long or too much memory.
 
     Args:
         model: The model; its large weights should be gone.
@@ -250,8 +250,8 @@ def infer_shapes(model: ModelProto, *, data_prop: bool = False) -> tuple[ModelPr
 def without_length(shape: Sequence[Dim]) -> Sequence[Dim]:
     """Name the length of a long vector by a symbol; :func:`with_length` undoes that.
 
-    Data propagation, and what is read as a shape, take a message for each element of a vector
-    whose length is a number.
+    Where onnx knows the length of a vector, it makes a message for each element that it follows or
+    reads as a shape.
     """
     if len(shape) != 1 or not isinstance(shape[0], int) or shape[0] <= _LONG_VECTOR:
         return shape
@@ -267,7 +267,7 @@ def with_length(found: TensorType) -> TensorType:
 
 
 def _is_length(dim: Dim) -> bool:
-    """Tell our symbols from those that a file may have by chance or malice."""
+    """Tell whether a dimension is a symbol of ours; a file may have similar ones by malice."""
     return isinstance(dim, str) and dim.startswith(_LENGTH) and dim[len(_LENGTH) :].isdecimal()
 
 
@@ -296,9 +296,9 @@ def _megabytes(size: int) -> int:
 
 @contextmanager
 def limited_memory(size: int) -> Iterator[None]:
-    """Let C++ raise MemoryError where it takes far more than a message of *size* bytes needs.
+    """Limit memory: C++ raises MemoryError if it takes far more than *size* bytes need.
 
-    Linux alone can do that; elsewhere nothing is limited.
+    Only Linux can do that; elsewhere nothing is limited.
     """
     used = _address_space()
     if used is None:
@@ -329,14 +329,14 @@ def _address_space() -> int | None:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-# onnx's own checker, as a question with an answer.
+# onnx's own checker.
 
 
 def check_model(path: Path) -> str:
     """Run the full check of onnx on the file at *path*.
 
-    The check of types, which infers them, is left out where that would take too long or too much
-    memory (:mod:`dplcli.onnx_io.infer`).
+    The check of types infers them. It is left out where that would take too long or too much
+    memory.
 
     Returns:
         What the checker objects to, in one line; "" if nothing.
@@ -376,14 +376,14 @@ def _is_bounded(path: Path) -> bool:
 
 # Types inside model-local functions, from their calls.
 #
-# A function of a model is called by that model alone. So its body is inferred like a graph of its
-# own, for each of its calls that differ, and what they agree on holds inside: an element type, a
-# rank, a dimension, or that two dimensions are equal. Callers come before what they call.
+# Only the model itself calls its functions. So we infer a body as a graph of its own, once for each
+# kind of call. What all results agree on holds inside: an element type, a rank, a dimension, or
+# that two dimensions are equal. Callers come before the functions that they call.
 
 
 _SHORT = 1024
 _SCALES = 8
-"""Most elements of a constant that inference may look at: of whole numbers, and of others."""
+"""Most elements of a constant that inference may look at: whole numbers, and other numbers."""
 
 
 def infer_in_functions(model: Model, types: Types) -> tuple[Types, str]:
@@ -394,8 +394,8 @@ def infer_in_functions(model: Model, types: Types) -> tuple[Types, str]:
         types: What is known of values outside functions beyond what the model states.
 
     Returns:
-        What functions state of values inside them and is not so at some call, and a clause that
-        says what was given up, or "".
+        What functions state of values inside them though a call contradicts it, and a clause
+        that says what was given up, or "".
     """
     refuted: Types = {}
     if not model.functions:
@@ -439,7 +439,7 @@ class _Budget:
 
 
 def _infer_body(function: Function, calls: Sequence[Node], types: Types, budget: _Budget) -> Types:
-    """Infer the body of *function*, all of whose calls are typed as far as they will be."""
+    """Infer the body of *function*; *types* knows by now what its calls are given."""
     symbols = _Symbols(function)
     given = [_arguments_of(function, node, types, symbols) for node in calls]
     sites = [*{site.key: site for site in given}.values()]
@@ -459,8 +459,8 @@ def _infer_body(function: Function, calls: Sequence[Node], types: Types, budget:
 class _Symbols:
     """Names of dimensions inside a function: its own, those that calls bring, and new ones.
 
-    What the function declares is a name for itself at each call, so a symbol that a call brings
-    goes by another name where they would be one.
+    A symbol that the function declares may mean another size at each call. A call may bring the
+    same symbol with a meaning of its own; inside, that one gets a new name.
 
     Args:
         function: The function.
@@ -477,7 +477,7 @@ class _Symbols:
         self._brought: dict[str, str] = {}
 
     def brought(self, known: TensorType | None) -> TensorType | None:
-        """Return a type that a call brings, in names that mean nothing else inside."""
+        """Return a type that a call brings, with new names for symbols that the function has."""
         if known is None or known.shape is None:
             return known
         return TensorType(known.dtype, tuple(map(self._inside, known.shape)))
@@ -493,7 +493,7 @@ class _Symbols:
         return dim
 
     def take(self, types: Types) -> None:
-        """Let no new symbol be one of those in *types*."""
+        """Reserve the symbols in *types*, so that no new symbol is one of them."""
         self._taken.update(
             dim for known in types.values() for dim in known.shape or () if isinstance(dim, str)
         )
@@ -514,7 +514,7 @@ class _Arguments:
         types: By input, its type.
         constants: By input, its data, if it is short.
         attributes: The attributes whose value is known.
-        unknown: The attributes that are given, though not known here.
+        unknown: The attributes that are given, but whose value is not known here.
     """
 
     types: Sequence[TensorType | None]
@@ -640,7 +640,7 @@ def _model_at(
 
 
 _MOST_KINDS_OF_CALLS = 32
-"""Calls that differ, up to which each is looked at by itself."""
+"""Kinds of calls that are inferred one by one; of more, what they have in common is inferred."""
 
 _PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
 
@@ -660,7 +660,7 @@ def _reached(function: Function) -> list[Function]:
 
 
 def _type_of(value: Value | None, types: Types) -> TensorType | None:
-    """Return what is known of what a call gives: numbers rather than symbols."""
+    """Return the type of what a call gives; numbers come before symbols."""
     if value is None:
         return None
     declared, found = value.declared_type, types.get(value)
@@ -684,7 +684,7 @@ def _short_constant(value: Value | None) -> NDArray[Any] | None:
 
 
 def _add_nodes(graph: GraphProto, body: Graph, site: _Arguments) -> list[Node]:
-    """Add the nodes of *body* all attributes of which are known; return them."""
+    """Add those nodes of *body* whose attributes are all known; return them."""
     added = []
     for node in body:
         proto = NodeProto.FromString(encode_node(node))
@@ -698,7 +698,7 @@ def _add_nodes(graph: GraphProto, body: Graph, site: _Arguments) -> list[Node]:
 
 
 def _drop_absent(proto: NodeProto, called: Function, site: _Arguments) -> None:
-    """Leave out of a call what refers to attributes that are not given, and has no default."""
+    """Drop from a call the references to attributes that nobody gives and that have no default."""
     given = site.attributes.keys() | site.unknown
     kept = [
         item
@@ -849,9 +849,9 @@ def _input_types(node: Node, known_types: Mapping[Value, TensorType]) -> dict[st
 
 # What a file states of types, against what its graph computes.
 #
-# A statement that says more than inference finds is believed; one that contradicts it is not, and
-# neither is what would follow from it. onnx's own inference believes every statement and infers on
-# from it, so here it is asked without them first, and then with those that are left.
+# We believe a statement that says more than inference finds. We do not believe one that contradicts
+# it, nor what follows from that. onnx's own inference believes every statement and builds on it. So
+# we ask it first without any, and then with those that nothing contradicts.
 
 
 IN_MEMORY_LIMIT = 1 << 30
@@ -908,12 +908,12 @@ def _infer(model: ModelProto) -> tuple[GraphProto, str]:
 
 
 class _Statements:
-    """What was stated in a graph, from which it is taken out.
+    """What a graph states of its values; it is taken out of the graph.
 
     Args:
         graph: The graph.
         has_bodies: Whether to look for bodies of its nodes.
-        is_body: Whether it is one; what the inputs of a main graph are stated to be is given.
+        is_body: Whether the graph is a body. The inputs of a main graph keep their types.
     """
 
     def __init__(self, graph: GraphProto, *, has_bodies: bool, is_body: bool = False) -> None:
@@ -940,7 +940,7 @@ class _Statements:
     def beyond(
         self, found: GraphProto, without: Container[str], place: BodyPath = ()
     ) -> set[ScopedName]:
-        """Return the values of which more was stated than *found*, and nothing else."""
+        """Return the values of which more was stated than *found*, without a contradiction."""
         types = {info.name: info.type for info in (*found.input, *found.value_info, *found.output)}
         stored = {tensor.name for tensor in self.graph.initializer}
         names = {
@@ -953,7 +953,7 @@ class _Statements:
         return names
 
     def read(self) -> Iterator[ScopedName]:
-        """Iterate over what is read; of a body anything may be."""
+        """Iterate over what is read. A name in a body may be one of a graph round it, too."""
         for node in self.graph.node:
             for name in node.input:
                 yield (), name
@@ -963,9 +963,9 @@ class _Statements:
                 yield (step, *place), name
 
     def put_back(self, names: AbstractSet[ScopedName], place: BodyPath = ()) -> bool:
-        """State again what was stated of *names*, numbers only; tell whether there is anything.
+        """State again what was stated of *names*, without symbols; tell whether there is anything.
 
-        A symbol is what an exporter saw once. What follows from those of the inputs is found.
+        Stated symbols are the exporter's; inference derives its own from those of the inputs.
         """
         kept = {name for where, name in names if where == place}
         self.graph.value_info.extend(info for info in self.beside if info.name in kept)
@@ -980,7 +980,7 @@ class _Statements:
         return bool(names)
 
     def complete(self, found: GraphProto, names: AbstractSet[ScopedName]) -> None:
-        """Add to the outputs of the main graph in *names* what is stated; nothing reads them."""
+        """Add what is stated to those outputs of the main graph in *names*; nothing reads them."""
         for info in found.output:
             stated = self.types.get(info.name)
             if stated is None or ((), info.name) not in names:
@@ -1037,9 +1037,9 @@ _MADE_UP = "unk__"
 
 
 def settle_contradictions(model: Model, types: Types, believed: Container[str]) -> None:
-    """Settle which of the statements to believe that contradict each other: the earlier ones.
+    """Believe the earlier one of two statements that contradict each other.
 
-    onnx says nothing of them where a model has operators that it does not know.
+    onnx does not find such a pair where a model has operators that it does not know.
 
     Args:
         model: The model.
@@ -1160,7 +1160,7 @@ def _makes_what_is_stated(node: Node) -> bool:
     return [found.get(value) for value in made] == stated
 
 
-# Types by onnx's shape inference, without dragging the weights along.
+# Types of whole models by onnx's shape inference, without the weights.
 
 
 _SMALL_TENSOR_BYTES = 1024
@@ -1201,7 +1201,7 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
 
 
 def _refute(model: Model, types: Mapping[Value, TensorType]) -> None:
-    """Note what the model states of its values and is not so."""
+    """Note where the model states a wrong type of a value."""
     for graph in model.graph.and_inner():
         for value in graph.values.values():
             if value.type_source is None:
@@ -1286,8 +1286,8 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> Types | Non
         given: Types of inputs that replace what is declared.
 
     Returns:
-        What nodes make; None at the first output whose type does not follow, for which whoever
-        sees the whole model may know more.
+        What nodes make; None if the type of an output does not follow, as inference of the whole
+        model may know more.
     """
     if model.functions or model.graph.inner:
         return None
@@ -1325,7 +1325,7 @@ def _is_typed(value: Value, known: Types) -> bool:
 
 
 def _is_certain(found: TensorType | None, declared: TensorType | None) -> bool:
-    """Tell whether a type is known to the last number, and not what a file contradicts."""
+    """Tell whether a type is known, all sizes are numbers, and the file does not contradict it."""
     if found is None or found.dtype is None or not is_exact(found):
         return False
     return declared is None or not contradicts(declared, found)
@@ -1428,7 +1428,7 @@ def _explain(error: Exception) -> str:
     return f"onnx shape inference failed, only declared types are known: {reason}"
 
 
-# Sizes that a model leaves open, and its types where they are numbers.
+# Sizes that a model leaves open.
 
 
 def open_sizes(model: Model) -> list[str]:
@@ -1443,7 +1443,7 @@ def open_sizes(model: Model) -> list[str]:
 
 
 def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
-    """Refuse sizes of what no input has.
+    """Refuse a size for a dimension that no input has.
 
     Raises:
         UsageError: No input has such a dimension.

@@ -8,8 +8,8 @@ the meaning, it stays; otherwise an adapter says what takes its place, which kee
 outputs, its own name and its metadata; otherwise the model is refused, and is as it was.
 
 onnx has a converter of its own, which is right about most operators but not about all of them. It
-takes attributes that are a function's for absent, and drops functions, sparse initializers and
-metadata without a word. ``benchmarks/opset_raising.py`` compares the two.
+takes an attribute that refers to a function's for absent, and silently drops functions, sparse
+initializers and metadata. ``benchmarks/opset_raising.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Scope:
 
     Attributes:
         proto: As given.
-        names: Free names, here and in whatever shares names with it.
+        names: Gives out names that are free here and in all graphs that share names with it.
         function: The function that it is, or lies in, if any.
         path: The bodies to go through on the way from the main graph or the function.
         where: What to put behind a node's name in messages: "", or " in ...".
@@ -316,7 +316,7 @@ def _constant(node: NodeProto) -> TensorProto | None:
     return tensor
 
 
-# What an adapter sees of the node that it adapts, and says about what is to take its place.
+# What an adapter sees of a node, and how it says what takes the node's place.
 
 
 Setting = TypeVar("Setting", int, str)
@@ -797,15 +797,15 @@ def _split_18(site: Site) -> None:
 # or it keeps the meaning of every node that was valid before: it brings more types, optional inputs
 # and attributes whose default is the old way. A bump of an onnx yet to come is refused as unknown.
 #
-# In a few the wording changed as well, to what onnxruntime and onnx's reference evaluator had been
-# computing for the older version all along, which is how models use it: where ConvTranspose 11 puts
+# A few changed the wording as well, to what onnxruntime and onnx's reference evaluator had computed
+# for the older version all along, and what models therefore expect: where ConvTranspose 11 puts
 # the odd element of the padding, what OneHot 11 makes of negative indices, that AveragePool 22 and
 # MaxPool 22 drop windows that begin in the padding, and how Cast 24 and CastLike 24 round infinity
 # to the finite eight-bit floats.
 
 
 Adapter: TypeAlias = Callable[[Site], object]
-"""Hands what a node becomes to its site; nothing if the node may stay as it is."""
+"""Tells a site what takes the node's place; tells nothing if the node may stay."""
 
 OLDEST_COVERED, NEWEST_COVERED = 7, 28
 

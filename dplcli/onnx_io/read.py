@@ -230,8 +230,8 @@ def _what_is_wrong(data: bytes) -> str:
 def _holds_only_text(proto: ModelProto, data: bytes) -> bool:
     """Tell whether every string in an encoded model is UTF-8.
 
-    ONNX is declared in proto2, where protobuf does not look, and hands out bytes instead of text.
-    Declared in proto3 the same message is refused; so protobuf looks at all fields at its speed.
+    ONNX is declared in proto2, where protobuf accepts any bytes as text. In proto3 it refuses what
+    is no text. So we declare the same messages in proto3, and protobuf looks at all fields in C.
     """
     try:
         _strict_class()().ParseFromString(_without_bulk(proto) if len(data) > _SMALL else data)
@@ -270,7 +270,7 @@ def _without_bulk(proto: ModelProto) -> bytes:
 
 
 def _mended(proto: ModelProto, path: Path) -> list[str]:
-    """Spell out the bytes in prose that is not UTF-8, and refuse names that are not.
+    """Spell out the bytes of prose that is not UTF-8, and refuse such names.
 
     Raises:
         InvalidModelError: A name in it is not UTF-8.
@@ -288,7 +288,7 @@ def _mended(proto: ModelProto, path: Path) -> list[str]:
             )
         setattr(message, field.name, wrong[0].decode(errors="backslashreplace"))
         places.append(f"{where}.{field.name}")
-    if not places:  # what is not text was replaced later in the file
+    if not places:  # a later field of the file replaced what is not text
         return []
     more = f" and {len(places) - 1} more" if len(places) > 1 else ""
     return [f"{path}: is not UTF-8 text: {places[0]}{more}; the bytes are spelled out"]
@@ -351,10 +351,10 @@ def _names_captured(graph: GraphProto) -> set[str]:
 ValuesByName = dict[str, Value]
 
 _EXTERNAL_MARK = b"location"
-"""The key that every reference to external data has; where it is missing nobody needs to look."""
+"""The key in every reference to external data; a file without it has no such data."""
 
 _SLICE = 512
-"""How many messages to hold at a time where they are looked at once."""
+"""How many messages to take at a time where each is needed once."""
 
 
 def load_model(path: Path, *, opset: int | None = None) -> Model:
@@ -383,7 +383,7 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
 
 
 def _raised(model: Model, proto: ModelProto, opset: int, path: Path) -> Model:
-    """Raise *proto*, over which *model* was built and so found to be whole, and build it anew."""
+    """Raise *proto*, of which *model* was built without an error, and build a model anew."""
     from dplcli.onnx_io.opset import raise_opset  # noqa: PLC0415  # rarely needed
 
     check_imports(model)
@@ -402,7 +402,7 @@ def paused_gc() -> Iterator[None]:
     """Suspend cyclic garbage collection while many long-lived objects are made.
 
     At 100,000 nodes the collector would otherwise walk the growing graph again and again, which
-    costs as much as building it. Afterwards what was made counts as old, unwalked.
+    costs as much as building it. Afterwards the new objects count as old, without a walk.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -449,11 +449,11 @@ def built_again(model: Model) -> Model:
 def check_imports(model: Model) -> None:
     """Refuse to change a model that imports a domain in two versions.
 
-    What its nodes mean depends on who reads it: of `""` and `ai.onnx` onnxruntime takes what comes
-    last, onnx what `""` says. So no edit of it is right for all, and none is checked by both.
+    Tools disagree on what its nodes mean: of `""` and `ai.onnx` onnxruntime takes the last one,
+    onnx takes `""`. So no edit is right for both.
 
     Raises:
-        InvalidModelError: It does.
+        InvalidModelError: The model does so.
     """
     if model.conflicts:
         raise InvalidModelError(
@@ -480,8 +480,8 @@ class _GraphReader:
     """Builds the graphs of one model.
 
     Nodes are linked in a single pass, which needs them in topological order. A graph that turns
-    out not to be (files of some converters are not) is read once more, sorted, and noted. What
-    repeats is taken as a slice, which costs half of what protobuf takes to iterate.
+    out not to be (files of some converters are not) is read once more, sorted, and noted. Repeated
+    fields are read as slices, which takes half the time of protobuf's iterators.
     """
 
     def __init__(self, model: Model, label: str) -> None:

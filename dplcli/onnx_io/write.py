@@ -1,4 +1,4 @@
-"""Write a model back: what was not touched as it came, what was changed anew, all or nothing."""
+"""Write a model: untouched parts as they came, changed ones encoded anew, all or nothing."""
 
 from __future__ import annotations
 

@@ -46,10 +46,7 @@ if TYPE_CHECKING:
     from dplcli.shapes.terms import Number
 
 
-# Facts about the values of a model: computed when first asked for, and kept.
-#
-# What a value means stays as it is while equivalent nodes take the place of those round it, so a
-# fact found once is a fact for the rest of a run.
+# Passes replace nodes by equivalent ones, so what is true of a value stays true for a whole run.
 
 
 _RULES = {**SHAPE_RULES, **WINDOW_RULES, **ATTENTION_RULES}
@@ -57,7 +54,7 @@ MOST_COMPUTED = 1024
 """Larger tensors are not computed to learn about shapes."""
 
 _MOST_WORK = 1_000_000
-"""Most operations for a value that is computed: a window may be huge, and a sum run forever."""
+"""Most operations to spend on computing a value; a window may be huge, and a sum may not end."""
 
 _PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynamic"})
 """Symbols that some tools write for every dimension they do not know."""
@@ -183,7 +180,7 @@ class Knowledge:
     def _known_type(self, value: Value) -> TensorType | None:
         """Return what the type says, without sizes that follow from data that callers give.
 
-        Of those nobody can know; what a file states is what they were once.
+        Such a size may differ at each run; the file states what it was once.
         """
         if self._bound is not None:
             return self._bound.get(value) or value.declared_type
@@ -347,10 +344,10 @@ class Knowledge:
 
 
 def sized_by_data(model: Model) -> set[Value]:
-    """Return the values of the main graph, and of bodies in it, whose sizes data decide.
+    """Return the values of the main graph, and of bodies in it, whose sizes depend on data.
 
-    Data are the elements of what the graph is given, and all that is computed from them. What is
-    computed from the shapes of values is none.
+    Data are the elements of the inputs, and all that is computed from them. What is computed from
+    the shapes of values is no data.
     """
     if not any(node.op_type in SIZED_BY for graph in model.graph.and_inner() for node in graph):
         return set()

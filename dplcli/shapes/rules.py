@@ -56,7 +56,7 @@ class Fact(NamedTuple):
 
 
 NOTHING = Fact()
-"""What is known of a value that nobody described."""
+"""What is known of a value of which no rule or type says anything."""
 
 WHOLE = frozenset(
     {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"}
@@ -179,7 +179,7 @@ class View:
 
     @property
     def fill(self) -> int:
-        """The whole number that a ConstantOfShape repeats; 0.0 is one, too, but of no use."""
+        """The whole number that a ConstantOfShape repeats."""
         attribute = attribute_of(self.node, "value")
         tensor = None if attribute is None or attribute.ref else attribute.value
         if not isinstance(tensor, Tensor) or tensor.dtype not in WHOLE or tensor.size != 1:
@@ -224,7 +224,7 @@ def broadcast(algebra: Algebra, shapes: Sequence[Dims]) -> Dims:
 
 def _broadcast_dim(algebra: Algebra, dims: Sequence[Number]) -> Number:
     distinct = {dim for dim in dims if dim != 1}
-    # a table cut to length is as long as what it meets, else the model does not run
+    # a table that is cut to length is as long as what it is added to, else the model cannot run
     distinct -= {cut for cut in distinct for dim in distinct if algebra.is_cut_from(cut, dim)}
     if len(distinct) <= 1:
         return next(iter(distinct), 1)
@@ -252,7 +252,7 @@ def slice_length(
 
 
 def _python_bounds(start: int, end: int, step: int) -> tuple[int, int | None]:
-    """Say in Python's words that a backward slice goes to the very beginning."""
+    """Return bounds for Python, where None ends a backward slice at the very beginning."""
     return start, (None if step < 0 and end <= -FAR else end)
 
 
@@ -300,8 +300,8 @@ def quotient(algebra: Algebra, total: Number, part: Number) -> Number:
 
 # Shapes of what attention and its companions make, onnxruntime's own operators among them.
 #
-# The standard's inference calls the last dimension of Attention 0 where it is unknown, and knows
-# nothing of onnxruntime's operators.
+# onnx infers 0 for the last dimension of Attention where it is unknown, and knows nothing of
+# onnxruntime's operators.
 
 
 _HEADS_RANK = 4
@@ -602,7 +602,7 @@ CONTENT_RULES: dict[str, Content] = {
 # Shapes of what a node makes, from those of what it reads, for any values of the atoms.
 #
 # A rule gets the view of a node and returns the shapes of its outputs; None stands for a shape, or
-# a dimension, that the rule cannot tell. What is not here is left to the schemas' own inference.
+# a dimension, that the rule cannot tell. The schemas' own inference does operators without a rule.
 
 
 _MATRIX = 2

@@ -1,4 +1,4 @@
-"""What whoever supplies a kernel for a function has to know: the contract, as frozen values."""
+"""The contract of a function: all that one who supplies a kernel for it has to know."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class PortContract:
         name: Its name in the function.
         dtypes: The element types it has in the calls; those allowed, where there are no calls.
         ranks: Its ranks, likewise.
-        unknown: Of how many values that it gets its type or its rank is not known.
+        unknown: How many of the values that it gets have no known type or rank.
         is_constant: Whether it is constant in every call; None if that is not known.
         values: The numbers that it is, each once, if it is a constant of one element in every call;
             at most sixteen.
@@ -167,7 +167,7 @@ class BodyNode:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a function has that not every function of its rule has.
+    """The parts of a function that some other function of its rule lacks.
 
     Attributes:
         operators: Operators of its body.
@@ -447,7 +447,7 @@ def possible_function(rule: PatternRule, function: Function, call: Node) -> Func
 
 
 def _body_node(node: Node, pattern: DFPattern) -> BodyNode:
-    """Describe a node; of a constant that was made up, too, nothing is known."""
+    """Describe a node; the data of a constant counts only if the pattern asks for it."""
     found = body_node(node)
     if node.op_type != "Constant" or node.domain:
         return found
@@ -569,7 +569,7 @@ def _certain_parts(pattern: DFPattern) -> set[int]:
 
 
 def _agreed(said: Sequence[tuple[tuple[Allowed, ...], bool]]) -> tuple[Allowed, ...]:
-    """Return what a certain place allows, else what all places together do; () is everything."""
+    """Return what a certain place allows, else what all places allow together; () is everything."""
     certain = next((allowed for allowed, is_certain in said if allowed and is_certain), ())
     if certain or not all(allowed for allowed, _ in said):
         return certain
