@@ -455,7 +455,7 @@ def attribute_of(node: Node, name: str) -> Attribute | None:
 
 
 def _implied_attribute(node: Node, name: str) -> Attribute | None:
-    """Say in an attribute of a later opset what an earlier one says in another way."""
+    """Return an attribute of a later opset for what an earlier one says in another way."""
     if node.op_type == "BatchNormalization" and name == "training_mode":
         used = sum(output is not None for output in node.outputs)
         return Attribute("int", int(used > 1))
@@ -562,7 +562,7 @@ class Parameter(NamedTuple):
 
 
 def _moved(kind: str, *names: str) -> tuple[Parameter, ...]:
-    """Return parameters of one kind that are called alike and come behind the first input."""
+    """Return parameters of one kind, in slots from 1 on, whose name did not change."""
     return tuple(Parameter(slot, name, name, kind) for slot, name in enumerate(names, 1))
 
 
@@ -710,8 +710,8 @@ def _drops_out(node: Node) -> bool:
 # Weights that were left out of a file: ``ConstantOfShape`` in the place of a trained tensor.
 #
 # The ``light_*`` nets of the onnx package are made like this. Two placeholders with equal shapes
-# stand for two different weights, so they must not be merged. Nor must one be folded: that would put
-# back what was left out.
+# stand for two different weights, so they must not be merged. Nor must one be folded: that would
+# put back what was left out.
 #
 # A placeholder is a float tensor of a constant shape, with two elements or more, that is only used
 # as a weight:
@@ -776,7 +776,7 @@ def _element_count(shape: Value | None) -> int | None:
 
 
 def _fill_of(node: Node) -> float | None:
-    """Return the number that a ConstantOfShape repeats; None if it is no weight's."""
+    """Return the number that a ConstantOfShape repeats; None if no weight holds such a number."""
     attribute = node.attributes.get("value")
     if attribute is None:
         return 0.0

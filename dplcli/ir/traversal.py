@@ -96,7 +96,7 @@ def path_through_outside(
     leaving: Iterable[Value],
     contracted: Mapping[Node, Sequence[Value]] | None = None,
 ) -> Node | None:
-    """Find a node in the way of contracting *nodes* of one graph to a single one without a cycle.
+    """Find a node that keeps *nodes* of one graph from becoming a single one without a cycle.
 
     Args:
         nodes: The nodes to contract.

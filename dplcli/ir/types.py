@@ -71,6 +71,10 @@ def shared_type(dtype: str | None, shape: Shape | None) -> TensorType:
     return TensorType(dtype, shape)
 
 
+PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
+"""The kinds of attributes that hold numbers or texts, and no tensors, graphs or types."""
+
+
 class Attribute(NamedTuple):
     """One attribute of a node.
 

@@ -125,7 +125,7 @@ class ProtoTensor(Tensor):
 
 
 class SparseTensor(ProtoTensor):
-    """A sparse initializer: the values' element type, the dense shape.
+    """A sparse initializer, which reads as a dense tensor.
 
     Args:
         proto: The message; its indices are linear or one row of coordinates per value.
@@ -445,7 +445,7 @@ def decode_statement(encoded: bytes) -> tuple[TensorType | None, StatedType]:
 
 
 def encode_statement(name: str, stated: StatedType) -> ValueInfoProto | None:
-    """Write what is stated of the value *name*; None if it is not ours and does not read."""
+    """Write what is stated of the value *name*; None if it came encoded and cannot be read."""
     if stated.encoded:
         proto = ValueInfoProto()
         try:

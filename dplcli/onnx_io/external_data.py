@@ -13,28 +13,20 @@ from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
 from dplcli.files import path_of
+from dplcli.ir.types import PLAIN_KINDS
 from dplcli.onnx_io.convert import dtype_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from onnx import NodeProto
+    from onnx import NodeProto, SparseTensorProto
 
     from dplcli.files import Provisional
     from dplcli.ir import Model
 
 
-_WITHOUT_TENSORS = frozenset(
-    {
-        AttributeProto.FLOAT,
-        AttributeProto.FLOATS,
-        AttributeProto.INT,
-        AttributeProto.INTS,
-        AttributeProto.STRING,
-        AttributeProto.STRINGS,
-    }
-)
+_WITHOUT_TENSORS = {AttributeProto.AttributeType.Value(kind.upper()) for kind in PLAIN_KINDS}
 
 
 def copy_external_data(model: Model, destination: Path, made: Provisional) -> None:
@@ -190,10 +182,14 @@ def _tensors(proto: ModelProto) -> Iterator[TensorProto]:
 
 def _tensors_of_graph(graph: GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield sparse.values
-        yield sparse.indices
+    yield from _tensors_of_sparse(graph.sparse_initializer)
     yield from _tensors_of_nodes(graph.node)
+
+
+def _tensors_of_sparse(sparse: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
+    for item in sparse:
+        yield item.values
+        yield item.indices
 
 
 def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
@@ -208,8 +204,6 @@ def _tensors_of_attributes(attributes: Iterable[AttributeProto]) -> Iterator[Ten
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
-        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-            yield sparse.values
-            yield sparse.indices
+        yield from _tensors_of_sparse([attribute.sparse_tensor, *attribute.sparse_tensors])
         for graph in (attribute.g, *attribute.graphs):
             yield from _tensors_of_graph(graph)

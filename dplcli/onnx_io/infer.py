@@ -41,7 +41,7 @@ from dplcli.ir.model import (
     nodes_stood_for,
 )
 from dplcli.ir.operators import TYPED_BY_TYPES
-from dplcli.ir.types import DTYPE_CODES, contradicts
+from dplcli.ir.types import DTYPE_CODES, PLAIN_KINDS, contradicts
 from dplcli.onnx_io.convert import (
     decode_type,
     encode_attribute,
@@ -356,15 +356,11 @@ def check_model(path: Path) -> str:
 
 def _check(path: Path) -> None:
     with text_path(path) as name:
-        if _is_bounded(path):
-            try:
-                with limited_memory(path.stat().st_size):
-                    onnx.checker.check_model(name, full_check=True)
-            except MemoryError:
-                pass
-            else:
-                return
-        onnx.checker.check_model(name)
+        try:
+            with limited_memory(path.stat().st_size):
+                onnx.checker.check_model(name, full_check=_is_bounded(path))
+        except MemoryError:
+            onnx.checker.check_model(name)
 
 
 def _is_bounded(path: Path) -> bool:
@@ -526,7 +522,7 @@ class _Arguments:
     def key(self) -> Hashable:
         """Equal for calls that are alike."""
         attributes = [
-            (name, item.kind, item.value if item.kind in _PLAIN_KINDS else id(item.value))
+            (name, item.kind, item.value if item.kind in PLAIN_KINDS else id(item.value))
             for name, item in self.attributes.items()
         ]
         return (*self.types, *map(_data_key, self.constants), *attributes, self.unknown)
@@ -555,7 +551,7 @@ def _common_arguments(
     attributes = {
         name: item
         for name, item in sites[0].attributes.items()
-        if item.kind in _PLAIN_KINDS and all(site.attributes.get(name) == item for site in sites)
+        if item.kind in PLAIN_KINDS and all(site.attributes.get(name) == item for site in sites)
     }
     given_somewhere = frozenset().union(*(site.attributes.keys() | site.unknown for site in sites))
     return _Arguments(
@@ -641,8 +637,6 @@ def _model_at(
 
 _MOST_KINDS_OF_CALLS = 32
 """Kinds of calls that are inferred one by one; of more, what they have in common is inferred."""
-
-_PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
 
 _FIRST_IR_WITH_FUNCTIONS = 8
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from onnx import ModelProto, OperatorSetIdProto
+    from onnx import ModelProto, OperatorSetIdProto, ValueInfoProto
 
     from dplcli.ir import Dim
 
@@ -139,10 +139,9 @@ class ValueNames:
 
 def _all_names(root: GraphProto | FunctionProto) -> Iterator[str]:
     for scope in all_scopes(root):
-        if isinstance(scope, FunctionProto):
-            yield from (*scope.input, *scope.output)
-        else:
-            yield from (info.name for info in (*scope.input, *scope.output))
+        yield from _interface(scope.input)
+        yield from _interface(scope.output)
+        if isinstance(scope, GraphProto):
             yield from (tensor.name for tensor in scope.initializer)
             yield from (sparse.values.name for sparse in scope.sparse_initializer)
         for node in scope.node:
@@ -151,12 +150,14 @@ def _all_names(root: GraphProto | FunctionProto) -> Iterator[str]:
 
 def _read_names(root: GraphProto | FunctionProto) -> Iterator[str]:
     for scope in all_scopes(root):
-        if isinstance(scope, FunctionProto):
-            yield from scope.output
-        else:
-            yield from (info.name for info in scope.output)
+        yield from _interface(scope.output)
         for node in scope.node:
             yield from node.input
+
+
+def _interface(values: Iterable[str | ValueInfoProto]) -> Iterator[str]:
+    """Return the names of inputs or outputs; a function has names alone."""
+    return (value if isinstance(value, str) else value.name for value in values)
 
 
 def all_scopes(root: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
@@ -267,7 +268,7 @@ class Scope:
         return name
 
     def apply(self) -> None:
-        """Edit the message; bodies are edited before what is round them."""
+        """Edit the message; the caller edits bodies before the graphs round them."""
         nodes = self.proto.node
         if self._first or any(len(new) != 1 for new in self.replaced.values()):
             kept = list(nodes)
@@ -298,9 +299,7 @@ def _definitions(
     if isinstance(proto, GraphProto):
         yield from ((tensor.name, tensor) for tensor in proto.initializer)
         yield from ((sparse.values.name, None) for sparse in proto.sparse_initializer)
-        yield from ((info.name, None) for info in proto.input)
-    else:
-        yield from ((name, None) for name in proto.input)
+    yield from ((name, None) for name in _interface(proto.input))
     for node in proto.node:
         constant = _constant(node)
         yield from ((name, constant) for name in node.output)
@@ -413,7 +412,7 @@ class Site:
         )
 
     def as_input(self, name: str, dtype: str = "") -> str:
-        """Return the name of a value that holds an attribute's, "" if the attribute is not there.
+        """Make a value of an attribute and return its name, "" if the attribute is not there.
 
         An empty list counts as not there: so the older operators treat it.
 
@@ -448,7 +447,7 @@ class Site:
         return self._scope.add_constant(reference, name)
 
     def scalar_like_input(self, name: str) -> str:
-        """Return the name of a scalar of the first input's type that holds a float attribute's.
+        """Make a scalar of a float attribute, with the first input's type, and return its name.
 
         Returns:
             "" if the attribute is not there.
@@ -482,7 +481,7 @@ class Site:
         *,
         version: int = 0,
     ) -> str:
-        """Put a new node here, before or behind the adapted one in the order of the calls.
+        """Add a new node; nodes stand in the order of the calls.
 
         Args:
             op_type: The operator, of the standard.
@@ -512,7 +511,7 @@ class Site:
         attributes: Mapping[str, int | str | list[int]] = MappingProxyType({}),
         version: int = 0,
     ) -> str:
-        """Put the node itself here, changed; whatever is not named stays, as unknown fields do.
+        """Add the node itself, changed; whatever is not named stays, unknown fields included.
 
         Args:
             op_type: The new operator.
@@ -565,7 +564,7 @@ def _to_inputs(site: Site) -> None:
 
 
 def _unsqueeze_13(site: Site) -> None:
-    """Move the axes, which must be there, even where the list of them is empty."""
+    """Move the axes; the input must be there even for an empty list."""
     axes = site.as_input("axes") or site.constant(_NONE, "axes")
     site.replace(inputs=[site.input(0), axes], without=["axes"])
 
@@ -591,7 +590,7 @@ def _clip_11(site: Site) -> None:
 
 
 def _pad_11(site: Site) -> None:
-    """Move the widths, and the value where it is used and not the default."""
+    """Move the widths, and the value unless it is the default."""
     value = ""
     found = site.attribute("value")
     if found is not None and (found.ref_attr_name or found.f):
@@ -609,7 +608,7 @@ _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64
 
 
 def _softmax_13(site: Site) -> None:
-    """Keep normalising over all dimensions from the axis on; since 13 it is over one only.
+    """Keep normalising over all dimensions from the axis on; since 13 it is one alone.
 
     Where the dimensions behind the axis are all 1 that is the same. Elsewhere the input is made a
     matrix for the time being, which is how the older schema described it.
@@ -643,7 +642,7 @@ def _ends_at(site: Site, axis: int) -> bool:
 
 
 def _resize_11(site: Site) -> None:
-    """Say how coordinates are computed, whose default became another.
+    """State how coordinates are computed, as the default changed.
 
     Before 11 the nearest element was the one before it where an axis grows and the one behind it
     where it shrinks: that is what onnxruntime does, the schema does not say.
@@ -700,7 +699,7 @@ def _resize_13(site: Site) -> None:
 
 
 def _dropout_10(site: Site) -> None:
-    """Leave the mask out, whose type changed, and in opset 12 its value."""
+    """Drop the mask: opset 10 changed its type, and opset 12 its value."""
     if site.is_output_read(1):
         raise NotRaisableError(
             "its output 'mask' is read, which became another in opsets 10 and 12"
@@ -733,13 +732,13 @@ def _batch_normalization_14(site: Site) -> None:
 
 
 def _mean_variance_normalization_13(site: Site) -> None:
-    """State the default of the axes, without which onnx.checker stumbles over the newer schema."""
+    """State the default of the axes; without them onnx.checker fails on the newer schema."""
     if site.attribute("axes") is None:
         site.replace(attributes={"axes": [0, 2, 3]})
 
 
 def _grid_sample_20(site: Site) -> None:
-    """Rename the modes; the default is the same by its new name."""
+    """Rename the modes; the default mode is the same under its new name."""
     renamed = {"bilinear": "linear", "bicubic": "cubic"}
     mode = site.setting("mode", "")
     if mode in renamed:
@@ -1002,7 +1001,7 @@ class OpsetPlan:
         return None
 
     def _adapted(self, node: NodeProto, step: int, scope: Scope) -> Sequence[tuple[NodeProto, int]]:
-        """Return what fits the schema of *step* in a node's place, nothing if it fits itself.
+        """Return nodes that fit the schema of *step* in a node's place; none if it fits itself.
 
         Raises:
             NotRaisableError: Nothing does, as far as dpl knows.
@@ -1048,7 +1047,7 @@ class _Calls:
         return not passed_on or (caller is not None and self.always_give(caller, passed_on))
 
     def _of(self, key: Key) -> list[tuple[FunctionProto | None, dict[str, str]]]:
-        """Return for each call who calls, and which attributes, referring to which of its own."""
+        """Return, for each call, the caller and the attributes given, with what they refer to."""
         if self._known is None:
             self._known = {}
             for caller in (None, *self._functions.values()):
@@ -1067,7 +1066,7 @@ def imported_standard(imports: Iterable[OperatorSetIdProto]) -> int | None:
 
 
 def _key(of: FunctionProto | NodeProto) -> Key:
-    """Return by what a function is called: of the function, or of a node that calls it."""
+    """Return the key of a function, from the function or from a node that calls it."""
     domain = "" if of.domain in STANDARD_DOMAINS else of.domain
     return (domain, of.name if isinstance(of, FunctionProto) else of.op_type, of.overload)
 

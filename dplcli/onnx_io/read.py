@@ -270,7 +270,7 @@ def _without_bulk(proto: ModelProto) -> bytes:
 
 
 def _mended(proto: ModelProto, path: Path) -> list[str]:
-    """Spell out the bytes of prose that is not UTF-8, and refuse such names.
+    """Spell out the bytes of prose that is not UTF-8; refuse names that are not.
 
     Raises:
         InvalidModelError: A name in it is not UTF-8.

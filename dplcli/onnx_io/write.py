@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def encode_interface(function: Function) -> FunctionProto:
-    """Encode everything of a function made by a pass but its nodes."""
+    """Encode a function made by a pass, without its nodes."""
     proto = FunctionProto(domain=function.domain, name=function.name)
     proto.input.extend(value.name for value in function.body.inputs)
     proto.output.extend(value.name for value in function.body.outputs)

@@ -105,7 +105,7 @@ class Knowledge:
         return self.fact(value).content
 
     def complete(self, nodes: Iterable[Node]) -> None:
-        """Add the types of what *nodes* make, as far as they follow, to those that are bound."""
+        """Add the types of what *nodes* make, as far as they follow, to the bound types."""
         assert self._bound is not None  # noqa: S101  # nobody asks for it else
         for value in (value for node in nodes for value in node.outputs if value is not None):
             known = self._known_type(value)
@@ -148,7 +148,7 @@ class Knowledge:
         ]
 
     def _is_told_by_type(self, value: Value) -> bool:
-        """Tell whether the type says all: a static shape, and more elements than are computed."""
+        """Tell whether the type says all: sizes as numbers, and too many elements to compute."""
         known = self._known_type(value)
         if known is None or known.dtype is None:
             return False
@@ -309,7 +309,7 @@ class Knowledge:
         return self.array(value) if value in self._facts or value.is_constant else None
 
     def _stays_small(self, node: Node) -> bool:
-        """Tell whether a node that makes much of little makes little."""
+        """Tell whether a node that can make much of little makes little here."""
         shapes = self._shapes(View(node, self.algebra, self._known))
         size = _size(shapes[0]) if shapes else None
         return size is not None and size <= MOST_COMPUTED
@@ -478,22 +478,13 @@ def items_of(value: Value) -> NDArray[Any] | None:
     if array is not None:
         if array.dtype.name == "bfloat16":
             array = array.astype(np.float32)
-        return _objects(array.tolist(), array.shape) if array.dtype.kind in "biuf" else None
+        return array.astype(object) if array.dtype.kind in "biuf" else None
     fact = knowledge.fact(value)
     if fact.content is None or fact.shape is None:
         return None
-    return _objects(list(fact.content), (len(fact.content),) if fact.shape else ())
+    return np.array(fact.content, dtype=object).reshape((-1,) if fact.shape else ())
 
 
 def described(value: Value, number: Number) -> str:
     """Write a dimension of a value for a reader: ``2*batch*seq``."""
     return value.graph.model.memory(Knowledge).describe(number)
-
-
-def _objects(items: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401  # nested lists
-    made = np.empty(shape, dtype=object)
-    if shape:
-        made[...] = np.array(items, dtype=object).reshape(shape)
-    else:
-        made[()] = items[0] if isinstance(items, list) else items
-    return made

@@ -281,10 +281,9 @@ def reshaped(
     for axis, wanted in enumerate(target):
         if wanted == 0 and copies:
             dims.append(shape[axis] if shape is not None and axis < len(shape) else None)
-        elif isinstance(wanted, int):
-            dims.append(wanted)
         else:
-            dims.append(wanted if algebra.is_at_least(wanted, 0) else None)
+            is_size = isinstance(wanted, int) or algebra.is_at_least(wanted, 0)
+            dims.append(wanted if is_size else None)
     rest = [dim for dim in dims if dim is not None and dim != -1]
     if dims.count(-1) != 1 or len(rest) < len(dims) - 1 or shape is None:
         return [None if dim == -1 else dim for dim in dims]

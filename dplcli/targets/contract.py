@@ -25,6 +25,7 @@ from dplcli.ir import Tensor
 from dplcli.ir.model import calls_in
 from dplcli.ir.operators import COMMUTATIVE, schema_of
 from dplcli.ir.printer import print_attribute
+from dplcli.ir.types import PLAIN_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +76,7 @@ class CallSites:
         return list(found)
 
     def _formal(self, value: Value) -> tuple[Function, int] | None:
-        """Return the function and the number of the input that *value* is, if it is one."""
+        """Return which input of which function *value* is; None if it is none."""
         function = self._functions.get(value.graph)
         if function is None or not value.is_graph_input:
             return None
@@ -87,7 +88,6 @@ TARGET_KEY = "Codegen"
 """Metadata keys of a function that a partition wrote."""
 
 _MOST_VALUES = 16
-_PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
 
 
 @dataclass(frozen=True)
@@ -393,7 +393,7 @@ def _fixed(attribute: Attribute) -> str:
 
 def plain(attribute: Attribute) -> Plain:
     """Return the value of an attribute as JSON can say it; of a tensor or graph, its text."""
-    if attribute.kind not in _PLAIN_KINDS:
+    if attribute.kind not in PLAIN_KINDS:
         return print_attribute(attribute)
     return _plain(attribute.value)
 
@@ -459,7 +459,7 @@ def _body_node(node: Node, pattern: DFPattern) -> BodyNode:
 
 
 def _is_fixed(tensor: Tensor, pattern: DFPattern) -> bool:
-    """Tell whether the pattern asks for the number, or for the very data."""
+    """Tell whether the pattern asks for this number, or for these very data."""
     data = tensor.numpy()
     for part in all_parts(pattern):
         if not isinstance(part, ConstantPattern):
@@ -622,7 +622,7 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 def _fixed_attributes(pattern: DFPattern) -> set[tuple[str, str]]:
-    """Return the attributes that the pattern asks to be something wherever it has the operator."""
+    """Return the attributes that the pattern states wherever it has their operator."""
     stated: dict[str, list[set[str]]] = {}
     for part in all_parts(pattern):
         for choice in part.op.choices if isinstance(part, CallPattern) else ():
