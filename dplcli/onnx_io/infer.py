@@ -791,8 +791,7 @@ def _key(
     node: Node, types: Mapping[Value, TensorType], data: Mapping[Value, NDArray[Any]]
 ) -> Hashable:
     """Return what the types of the outputs depend on; None if it cannot be told."""
-    source = node.source
-    if not isinstance(source, NodeProto):
+    if not isinstance(node.source, NodeProto):
         return None
     read: list[Hashable] = [
         None if value is None else types.get(value) or value.settled_type() or "unknown"
@@ -805,7 +804,7 @@ def _key(
         node.op_type,
         node.domain,
         node.graph.opset_imports.get(node.domain),
-        tuple([attribute.SerializeToString() for attribute in source.attribute]),
+        id(node.attributes),  # nodes with the same attributes share them
         tuple(read),
         tuple([value is None for value in node.outputs]),
     )
