@@ -18,7 +18,7 @@ import pytest
 from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.dpl import Condition, Matcher, PatternRule, parse_pattern
 from dplcli.ir.printer import print_graph
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import OnnxSchemas, model_from_proto, to_proto
 from dplcli.passes.partition import partition
 from dplcli.passes.select import select_matches
@@ -220,7 +220,7 @@ def partitioned(rules: Rules, before: str | bytes) -> tuple[Model, Selection, by
     model = model_from_bytes(data)
     selection = select_matches(model, rules_of(rules))
     partition(model, selection)
-    verify_model(model)
+    check_structure(model)
     return model, selection, to_proto(model).SerializeToString(deterministic=True)
 
 

@@ -32,7 +32,7 @@ _GAP = 1 << 40
 _FILLED = 1.4
 """How many more positions may be taken in a range that is twice as wide."""
 _SHARE = 8
-"""What is put in takes the first eighth of a gap: mostly more comes between it and what follows."""
+"""A new node takes the first eighth of a gap; mostly further ones follow it."""
 
 
 class Graph:
@@ -56,25 +56,6 @@ class Graph:
         stated_types: Types to state in the file for values that passes have made.
         opset_imports: Domain to version, as in force here (shared with the enclosing graph).
     """
-
-    __slots__ = (
-        "_first",
-        "_last",
-        "dropped",
-        "erased",
-        "inner",
-        "inputs",
-        "model",
-        "modified",
-        "name",
-        "node_count",
-        "opset_imports",
-        "outputs",
-        "owner",
-        "source",
-        "stated_types",
-        "values",
-    )
 
     def __init__(
         self, model: Model, opset_imports: dict[str, int], *, owner: Node | None = None
@@ -228,7 +209,7 @@ class Graph:
             current = current.next
 
 
-# Keys of metadata by which dpl knows again what it wrote, and from what.
+# Keys of metadata that say what dpl wrote, and from what.
 #
 # Models are exchanged as files, so these are a format: other modules, and other tools, read them.
 
@@ -240,7 +221,7 @@ ORIGIN_KEY = "dpl.replaces"
 """Of a node that a rule has made: the names of the nodes it was made from."""
 
 NODES_KEY = "dpl.nodes"
-"""Of a call: the nodes it stands for (:func:`dplcli.passes.origin.describe_nodes`)."""
+"""Of a call: the nodes it stands for."""
 
 
 # Where graphs are: their names for readers.
@@ -278,12 +259,13 @@ def _outermost_name(graph: Graph) -> str:
 Memory = TypeVar("Memory")
 
 _QUICKLY_CHECKED = 10_000
-"""Nodes whose types onnx infers in a fraction of what a command takes to start."""
+"""For so many nodes onnx infers types in a fraction of the time that a command takes to start."""
 
 _MOST_REFUTATIONS = 5
-"""Values named whose stated types are wrong: where a size was changed, all are."""
+"""So many values with wrong types are named; where one size was changed, all types are wrong."""
 
 
+@dataclass(eq=False, repr=False)
 class Function:
     """A model-local function.
 
@@ -298,26 +280,14 @@ class Function:
         source: The opaque function it was loaded from; None if made by a pass.
     """
 
-    __slots__ = (
-        "attributes",
-        "body",
-        "defaults",
-        "domain",
-        "metadata",
-        "name",
-        "overload",
-        "source",
-    )
-
-    def __init__(self, domain: str, name: str, body: Graph) -> None:
-        self.domain = domain
-        self.name = name
-        self.overload = ""
-        self.body = body
-        self.attributes: tuple[str, ...] = ()
-        self.defaults: Mapping[str, Attribute] = {}
-        self.metadata: Mapping[str, str] = {}
-        self.source: object = None
+    domain: str
+    name: str
+    body: Graph
+    overload: str = ""
+    attributes: tuple[str, ...] = ()
+    defaults: Mapping[str, Attribute] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    source: object = None
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -397,9 +367,9 @@ class Model:
         return self._inferred
 
     def check_statements(self) -> None:
-        """See to it, once, that no type is believed that the file states and the graph contradicts.
+        """Stop believing stated types that the graph contradicts; the first call alone does it.
 
-        Reading a type does it.
+        Reading a type calls this.
         """
         if not self.is_checked:
             self.is_checked = True
@@ -407,12 +377,12 @@ class Model:
                 self.inferred_types()
 
     def note_refutations(self) -> None:
-        """As :meth:`check_statements`, to say so even if nobody reads a type; if it is cheap."""
+        """Do :meth:`check_statements` if it is cheap, to note wrong types that nobody reads."""
         if sum(graph.node_count for graph in self.graphs()) <= _QUICKLY_CHECKED:
             self.check_statements()
 
     def refute(self, value: Value, stated: TensorType, found: TensorType | None) -> None:
-        """Let *found*, which the graph makes of *value*, count, and not what the file states."""
+        """Replace the type that the file states of *value* by *found*, as the graph makes it."""
         self.refuted.setdefault(value, stated)
         value.note_type(found or TensorType(None, None))
 
@@ -437,9 +407,10 @@ class Model:
         return lines
 
     def infer_outputs(self, node: Node) -> None:
-        """Infer the types of what a node made by a pass makes, and note them as declared.
+        """Infer and note the types of the outputs of a node that a pass has made.
 
-        So are those that it needs for that. What fails is not tried again before the next edit.
+        The same is done for nodes that it needs for that. What fails is tried again after the next
+        edit, not before.
         """
         pending = [node]
         opened: set[Node] = set()
@@ -482,9 +453,9 @@ class Model:
         return list(more)
 
     def _is_typed(self, inferred: Mapping[Value, TensorType]) -> bool:
-        """Tell whether something is known of all that the file says how to make.
+        """Tell whether something is known of all outputs of loaded nodes.
 
-        What passes have made is inferred node by node; of what functions make nothing is known.
+        Nodes made by passes are inferred one by one; nothing is known of the values in functions.
         """
         return all(
             output is None or output in inferred or output.type_source is not None
@@ -502,14 +473,13 @@ def _unknown_makers(node: Node, opened: Container[Node]) -> list[Node]:
     return [m for m in makers if m is not None and m.source is None and m not in opened]
 
 
-def is_exact(known: TensorType) -> bool:
-    """Tell whether every dimension is a number."""
-    return known.shape is not None and all(type(dim) is int for dim in known.shape)
-
-
-def is_settled(known: TensorType | None) -> bool:
+def is_exact(known: TensorType | None) -> bool:
     """Tell whether a type is known, and every dimension is a number."""
-    return known is not None and is_exact(known)
+    return (
+        known is not None
+        and known.shape is not None
+        and all(type(dim) is int for dim in known.shape)
+    )
 
 
 def says_more(found: TensorType, known: TensorType | None) -> bool:
@@ -524,11 +494,11 @@ def says_more(found: TensorType, known: TensorType | None) -> bool:
     )
 
 
-# What the IR asks of whoever read the file: to decode a part when it is first looked at.
+# What the IR asks of the loader: to decode a part when it is first looked at.
 #
-# The IR keeps each node, tensor and type as the opaque object that the loader found
-# (*source*) and never looks inside; so a weight that no rule reads is never decoded or copied,
-# and what nobody touched can be written back as it came.
+# The IR keeps each node, tensor and type as the opaque object that the loader found (*source*) and
+# never looks inside. So a weight that no rule reads is never decoded or copied, and untouched parts
+# are written back as they came.
 
 
 class Remarks(NamedTuple):
@@ -1046,17 +1016,25 @@ def callers_first(calls: Mapping[Function, Sequence[Node]]) -> list[Function]:
     Args:
         calls: The functions, with their calls (:func:`calls_in`).
     """
-    called = {function: callees(function) for function in calls}
-    waiting = dict.fromkeys(calls, 0)
-    for functions in called.values():
-        for function in functions:
-            waiting[function] += 1
-    ready = [function for function, count in waiting.items() if not count]
-    for caller in ready:
-        for function in called[caller]:
-            waiting[function] -= 1
-            if not waiting[function]:
-                ready.append(function)
+    return in_order({function: callees(function) for function in calls})
+
+
+def in_order(followers: Mapping[Key, Sequence[Key]]) -> list[Key]:
+    """Sort so that each comes before those that follow it (Kahn's algorithm).
+
+    What lies on a cycle, or behind one, is left out. Where the order is free, it is that of
+    *followers*, which lists everything.
+    """
+    waiting = dict.fromkeys(followers, 0)
+    for following in followers.values():
+        for key in following:
+            waiting[key] += 1
+    ready = [key for key, count in waiting.items() if not count]
+    for key in ready:
+        for follower in followers[key]:
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                ready.append(follower)
     return ready
 
 
@@ -1078,16 +1056,10 @@ def expanded_sizes(
     for key, called in calls.items():
         for inner in called:
             callers[inner].append(key)
-    waiting = {key: len(calls.get(key, ())) for key in own}
-    ready = [key for key, count in waiting.items() if not count]
     sizes = dict.fromkeys(own, MANY)
-    for key in ready:
+    for key in in_order(callers):
         inside = sum(count * sizes[inner] for inner, count in calls.get(key, {}).items())
         sizes[key] = min(own[key] + inside, MANY)
-        for caller in callers[key]:
-            waiting[caller] -= 1
-            if not waiting[caller]:
-                ready.append(caller)
     return sizes
 
 

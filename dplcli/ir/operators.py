@@ -1,4 +1,4 @@
-"""Facts about operators: one table, whoever asks, asks here; and what nodes make of them."""
+"""Facts about operators, all in one place, and what follows from them for a node."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ def kind_of(op_type: str) -> str | None:
     return _KIND_OF.get(op_type)
 
 
-# Facts by operator. Names are those of the standard domain; what is onnxruntime's is said.
+# Facts by operator. Names are those of the standard domain, unless a table says otherwise.
 #
 # Whatever the library asks of an operator by its name stands here, so that one who adds an operator
-# reads one file. What its schema says is read from there (:func:`schema_of`).
+# edits one file. What its schema says is read from there (:func:`schema_of`).
 #
 # Sources: the operator pages https://onnx.ai/onnx/operators/.
 
@@ -325,14 +325,14 @@ RANKED_SLOTS = {op: (slot, 0) for op, slot in KERNEL_SLOT.items()} | dict.fromke
 )
 """The inputs that show over how many dimensions a window runs."""
 
-_WEIGHT_SLOTS: dict[str, frozenset[int]] = {
-    **dict.fromkeys(_ops("Conv ConvTranspose InstanceNormalization"), frozenset({1, 2})),
-    **dict.fromkeys(_ops("GroupNormalization LayerNormalization"), frozenset({1, 2})),
-    **dict.fromkeys(_ops("GRU LSTM RNN"), frozenset({1, 2, 3})),
-    **dict.fromkeys(_ops("PRelu RMSNormalization"), frozenset({1})),
-    "Gemm": frozenset({0, 1, 2}),
-    "MatMul": frozenset({0, 1}),
-    "BatchNormalization": frozenset({1, 2, 3, 4}),
+_WEIGHT_SLOTS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(_ops("Conv ConvTranspose InstanceNormalization"), (1, 2)),
+    **dict.fromkeys(_ops("GroupNormalization LayerNormalization"), (1, 2)),
+    **dict.fromkeys(_ops("GRU LSTM RNN"), (1, 2, 3)),
+    **dict.fromkeys(_ops("PRelu RMSNormalization"), (1,)),
+    "Gemm": (0, 1, 2),
+    "MatMul": (0, 1),
+    "BatchNormalization": (1, 2, 3, 4),
 }
 """The inputs that only hold weights."""
 
@@ -381,9 +381,9 @@ INDEXED: Mapping[tuple[str, int], tuple[int, int | tuple[str, int]]] = {
     ("EmbedLayerNormalization", 1): (4, 0),
     ("EmbedLayerNormalization", 8): (3, 0),
 }
-"""The input with indices: the one with the data, and the axis (or its attribute, with a default).
+"""By input with indices: the input with the data, and the axis (or its attribute and default).
 
-onnxruntime's operators are among them.
+Operators of onnxruntime are among them.
 """
 
 LENGTHS: Mapping[tuple[str, int], tuple[int, str, tuple[int, int]]] = {
@@ -391,9 +391,9 @@ LENGTHS: Mapping[tuple[str, int], tuple[int, str, tuple[int, int]]] = {
     ("ReverseSequence", 1): (0, "time_axis", (0, 1)),
     ("Attention", 6): (1, "", (-2, -2)),
 }
-"""The input with lengths, 1 to the size of an axis: the one with the data, and the axes.
+"""By input with lengths, each 1 to the size of an axis: the input with the data, and the axis.
 
-Between those the attribute decides that is named.
+The attribute chooses one of two axes.
 """
 
 AXIS_SLOTS = frozenset({("CumProd", 1), ("CumSum", 1)})
@@ -422,7 +422,7 @@ _LATER = {
     ("MaxPool", "ceil_mode"): 0,
     ("Reshape", "allowzero"): 0,
 }
-"""Attributes that later opsets have, and what they would be in those that have none."""
+"""Attributes of later opsets, and the value that earlier opsets imply."""
 
 
 def schema_of(node: Node) -> OpSchema | None:
@@ -455,7 +455,7 @@ def attribute_of(node: Node, name: str) -> Attribute | None:
 
 
 def _implied_attribute(node: Node, name: str) -> Attribute | None:
-    """Say in an attribute of a later opset what an earlier one says in another way."""
+    """Return an attribute of a later opset for what an earlier one says in another way."""
     if node.op_type == "BatchNormalization" and name == "training_mode":
         used = sum(output is not None for output in node.outputs)
         return Attribute("int", int(used > 1))
@@ -491,12 +491,9 @@ def _pads_are_explicit(node: Node) -> bool:
 
 def _kernel_shape(node: Node) -> Attribute | None:
     slot = KERNEL_SLOT.get(node.op_type)
-    weight = None if slot is None or slot >= len(node.inputs) else node.inputs[slot]
-    known = None if weight is None else weight.known_type()
-    if known is None or known.shape is None:
-        return None
-    kernel = known.shape[2:]
-    if not all(isinstance(dim, int) for dim in kernel):
+    shape = None if slot is None else _shape_at(node, slot)
+    kernel = None if shape is None else shape[2:]
+    if kernel is None or not all(isinstance(dim, int) for dim in kernel):
         return None
     return Attribute("ints", kernel)
 
@@ -518,17 +515,20 @@ def _spatial_rank(node: Node) -> int | None:
 
 def _length(node: Node, slot: int) -> int | None:
     """Return the extent of a vector input."""
-    value = node.inputs[slot] if slot < len(node.inputs) else None
-    known = None if value is None else value.known_type()
-    if known is None or known.shape is None or len(known.shape) != 1:
-        return None
-    return known.shape[0] if isinstance(known.shape[0], int) else None
+    shape = _shape_at(node, slot)
+    return shape[0] if shape and len(shape) == 1 and isinstance(shape[0], int) else None
 
 
 def _rank(node: Node, slot: int) -> int | None:
+    shape = _shape_at(node, slot)
+    return None if shape is None else len(shape)
+
+
+def _shape_at(node: Node, slot: int) -> Shape | None:
+    """Return what is known of the shape of an input."""
     value = node.inputs[slot] if slot < len(node.inputs) else None
     known = None if value is None else value.known_type()
-    return None if known is None or known.shape is None else len(known.shape)
+    return None if known is None else known.shape
 
 
 # One accessor for what some opsets keep in an attribute and others in an input.
@@ -541,46 +541,42 @@ def _rank(node: Node, slot: int) -> int | None:
 
 
 class Parameter(NamedTuple):
-    """One thing that moved.
+    """An attribute that became an input.
 
     Attributes:
         slot: The input it is in the newest opset.
         name: The input's name there.
         attribute: The attribute's name in the opsets that have one.
         kind: The attribute's kind.
-        dtype: Element type of the input.
     """
 
     slot: int
     name: str
     attribute: str
     kind: str
-    dtype: str
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the input."""
+        return "float32" if self.kind in {"float", "floats"} else "int64"
 
 
-_AXES = (Parameter(1, "axes", "axes", "ints", "int64"),)
+def _moved(kind: str, *names: str) -> tuple[Parameter, ...]:
+    """Return parameters of one kind, in slots from 1 on, whose name did not change."""
+    return tuple(Parameter(slot, name, name, kind) for slot, name in enumerate(names, 1))
+
 
 MOVED: dict[str, tuple[Parameter, ...]] = {
-    **dict.fromkeys(REDUCTIONS | {"Squeeze", "Unsqueeze"}, _AXES),
-    "Clip": (
-        Parameter(1, "min", "min", "float", "float32"),
-        Parameter(2, "max", "max", "float", "float32"),
-    ),
-    "DFT": (Parameter(2, "axis", "axis", "int", "int64"),),
-    "Dropout": (Parameter(1, "ratio", "ratio", "float", "float32"),),
-    "Pad": (
-        Parameter(1, "pads", "pads", "ints", "int64"),
-        Parameter(2, "constant_value", "value", "float", "float32"),
-    ),
-    "Reshape": (Parameter(1, "shape", "shape", "ints", "int64"),),
-    "Slice": (
-        Parameter(1, "starts", "starts", "ints", "int64"),
-        Parameter(2, "ends", "ends", "ints", "int64"),
-        Parameter(3, "axes", "axes", "ints", "int64"),
-    ),
-    "Split": (Parameter(1, "split", "split", "ints", "int64"),),
-    "TopK": (Parameter(1, "K", "k", "int", "int64"),),
-    "Upsample": (Parameter(1, "scales", "scales", "floats", "float32"),),
+    **dict.fromkeys(REDUCTIONS | {"Squeeze", "Unsqueeze"}, _moved("ints", "axes")),
+    "Clip": _moved("float", "min", "max"),
+    "DFT": (Parameter(2, "axis", "axis", "int"),),
+    "Dropout": _moved("float", "ratio"),
+    "Pad": (*_moved("ints", "pads"), Parameter(2, "constant_value", "value", "float")),
+    "Reshape": _moved("ints", "shape"),
+    "Slice": _moved("ints", "starts", "ends", "axes"),
+    "Split": _moved("ints", "split"),
+    "TopK": (Parameter(1, "K", "k", "int"),),
+    "Upsample": _moved("floats", "scales"),
 }
 """By operator of the standard domain, in order of slots."""
 
@@ -593,17 +589,13 @@ def inputs_of(node: Node) -> Sequence[Value | None]:
     inputs = list(node.inputs)
     if not node.domain:
         for parameter in MOVED.get(node.op_type, ()):
-            if parameter.slot >= len(node.inputs):
-                _fill(inputs, parameter.slot, _implied_input(node, parameter))
+            slot = parameter.slot
+            if slot >= len(node.inputs) and (implied := _implied_input(node, parameter)):
+                inputs += [None] * (slot + 1 - len(inputs))
+                inputs[slot] = implied
     while inputs and inputs[-1] is None:
         inputs.pop()
     return inputs
-
-
-def _fill(inputs: list[Value | None], slot: int, value: Value | None) -> None:
-    if value is not None:
-        inputs += [None] * (slot + 1 - len(inputs))
-        inputs[slot] = value
 
 
 def _implied_input(node: Node, parameter: Parameter) -> Value | None:
@@ -624,11 +616,11 @@ def _implied_input(node: Node, parameter: Parameter) -> Value | None:
 
 def _dtype_of(node: Node, parameter: Parameter) -> str:
     """Return the element type; a bound has that of the data it bounds."""
-    if parameter.kind != "float" or node.inputs[0] is None:
-        return parameter.dtype
-    known = node.inputs[0].known_type()
-    is_numeric = known is not None and known.dtype in {"float16", "float64"}
-    return str(known.dtype) if known is not None and is_numeric else parameter.dtype
+    data = node.inputs[0] if parameter.kind == "float" else None
+    known = None if data is None else data.known_type()
+    if known is not None and known.dtype in {"float16", "float64"}:
+        return known.dtype
+    return parameter.dtype
 
 
 def slot_of(node: Node, name: str) -> int | None:
@@ -673,7 +665,7 @@ def parameter_of(node: Node, name: str) -> Attribute | None:
     return Attribute(f"{kind}s", tuple(data.tolist()))
 
 
-# Nodes that compute something else each time: two of them are not one.
+# Nodes that compute something else each time; two equal ones must not be merged.
 
 
 _TRAINING_SLOT = 2
@@ -717,17 +709,19 @@ def _drops_out(node: Node) -> bool:
 
 # Weights that were left out of a file: ``ConstantOfShape`` in the place of a trained tensor.
 #
-# So are the ``light_*`` nets of the onnx package made. Two of them with equal shapes stand for two
-# different weights, and one that is folded puts into the file what was left out of it.
+# The ``light_*`` nets of the onnx package are made like this. Two placeholders with equal shapes
+# stand for two different weights, so they must not be merged. Nor must one be folded: that would
+# put back what was left out.
 #
-# A placeholder is a float tensor of a constant shape, with two elements or more, whose every use is
-# one as a weight:
+# A placeholder is a float tensor of a constant shape, with two elements or more, that is only used
+# as a weight:
 #
 # - an operand that only holds weights (the kernel of a Conv, the scale of a BatchNormalization …),
 #     directly or through a reshape;
 # - an operand of Add, Sub, Mul or Div, if the fill value is neither 0 nor 1.
 #
-# So a causal mask, an initial state or a neutral element is none, nor is what has a dynamic shape.
+# So a causal mask, an initial state or a neutral element is no placeholder, nor is a tensor of a
+# dynamic shape.
 
 
 WEIGHT_DTYPES = ("float16", "float32", "float64")
@@ -763,7 +757,7 @@ def is_placeholder(node: Node) -> bool:
     count = _element_count(node.inputs[0] if node.inputs else None)
     if count is None:
         return False
-    fill = _repeated(node)
+    fill = _fill_of(node)
     if fill is None or not can_stand_for_weight(count, fill):
         return False
     uses = list(_uses(node.outputs[0]))
@@ -781,8 +775,8 @@ def _element_count(shape: Value | None) -> int | None:
     return prod(int(dim) for dim in tensor.numpy().reshape(-1))
 
 
-def _repeated(node: Node) -> float | None:
-    """Return the number that a ConstantOfShape repeats; None if it is no weight's."""
+def _fill_of(node: Node) -> float | None:
+    """Return the number that a ConstantOfShape repeats; None if no weight holds such a number."""
     attribute = node.attributes.get("value")
     if attribute is None:
         return 0.0
@@ -793,9 +787,9 @@ def _repeated(node: Node) -> float | None:
 
 
 def _uses(value: Value) -> Iterator[tuple[Node | None, int]]:
-    """Yield who computes with *value*, beyond reshapes, and in which slot; None if it is returned.
+    """Yield who computes with *value*, also behind reshapes, and in which slot; None if returned.
 
-    Each node that moves it has one input, so that none is met twice.
+    Each node that moves it reads it once, so no node is met twice.
     """
     pending = [value]
     while pending:
@@ -814,8 +808,8 @@ def _uses(value: Value) -> Iterator[tuple[Node | None, int]]:
 #
 # A multiplication and an addition are two operations, so a matrix product of M x K by K x N is
 # 2 M N K. Whatever works element by element (an activation, too) is one operation for each element
-# it makes; moving, gathering and converting data is none. Integers count like other numbers. Bodies
-# of Loop, Scan and If count once, node by node.
+# it makes; moving, gathering and converting data counts as none. Integers count like other
+# numbers. Bodies of Loop, Scan and If count once, node by node.
 
 
 class UnknownCostError(Exception):
@@ -901,7 +895,7 @@ class Operation:
 
 
 _LARGEST = 10**24
-"""Beyond any computer: sizes that give more are slips, or malice."""
+"""No computer does more; sizes that give more are mistakes or malice."""
 
 _SOFTMAX = 5
 """For each element: largest, difference, exponential, sum, quotient."""
@@ -1022,16 +1016,12 @@ def _pool(op: Operation, per_element: int = 1) -> int:
     return op.size_made() * prod(op.numbers("kernel_shape")) * per_element
 
 
-def _per_read(op: Operation, per_element: int = 1) -> int:
-    return op.size_read(0) * per_element
+def _per_read(per_element: int = 1) -> Formula:
+    return lambda op: op.size_read() * per_element
 
 
-def _per_made(op: Operation, per_element: int = 1) -> int:
-    return op.size_made() * per_element
-
-
-def _local_response(op: Operation) -> int:
-    return op.size_made() * (op.number("size") + 5)
+def _per_made(per_element: int = 1) -> Formula:
+    return lambda op: op.size_made() * per_element
 
 
 def _layer_norm(op: Operation, per_element: int) -> int:
@@ -1045,23 +1035,7 @@ def _skip_layer_norm(op: Operation, per_element: int, bias: int) -> int:
     return op.size_read(0) * (1 + op.has(bias) + per_element + scale)
 
 
-def _lp_norm(op: Operation) -> int:
-    return 3 * op.size_made()
-
-
-# -- element by element ----------------------------------------------------------------------------
-
-
-def _variadic(op: Operation) -> int:
-    return op.size_made() * max(op.arity - 1, 0)
-
-
-def _mean(op: Operation) -> int:
-    return op.size_made() * op.arity
-
-
-def _bias_gelu(op: Operation) -> int:
-    return op.size_made() * (1 + op.has(1))
+# -- resampling ------------------------------------------------------------------------------------
 
 
 def _resize(op: Operation) -> int:
@@ -1079,11 +1053,6 @@ def _grid_sample(op: Operation) -> int:
     mode = op.text("mode", "linear")
     per_axis = {"nearest": 0, "cubic": 4, "bicubic": 4}.get(mode, 2)
     return 2 * op.size_made() * prod([per_axis] * (len(op.made()) - 2))
-
-
-def _nothing(op: Operation) -> int:
-    del op
-    return 0
 
 
 # -- recurrent nets --------------------------------------------------------------------------------
@@ -1132,89 +1101,66 @@ _FREE = (
 )
 """Operators that move, make or convert data."""
 
-STANDARD: Mapping[str, Formula] = {
-    **dict.fromkeys(OP_KINDS["elementwise"] | OP_KINDS["broadcast"], _per_made),
-    **dict.fromkeys(_FREE, _nothing),
-    **dict.fromkeys(REDUCTIONS, _per_read),
-    **dict.fromkeys(
-        _ops("ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare"), partial(_per_read, per_element=2)
-    ),
-    **dict.fromkeys(("Max", "Min", "Sum"), _variadic),
-    "Mean": _mean,
-    "QuantizeLinear": partial(_per_made, per_element=2),
-    "DequantizeLinear": partial(_per_made, per_element=2),
-    "DynamicQuantizeLinear": partial(_per_made, per_element=4),
-    "ArgMax": _per_read,
-    "ArgMin": _per_read,
-    "TopK": _per_read,
+FORMULAS: Mapping[str, Formula] = {
+    **dict.fromkeys(OP_KINDS["elementwise"] | OP_KINDS["broadcast"], _per_made()),
+    **dict.fromkeys(_ops("CumProd CumSum Hardmax"), _per_made()),
+    **dict.fromkeys(_ops("BatchNormalization DequantizeLinear QuantizeLinear"), _per_made(2)),
+    "LpNormalization": _per_made(3),
+    "DynamicQuantizeLinear": _per_made(4),
+    **dict.fromkeys(_ops("LogSoftmax Softmax"), _per_made(_SOFTMAX)),
+    **dict.fromkeys(_FREE, lambda _: 0),
+    **dict.fromkeys(REDUCTIONS, _per_read()),
+    **dict.fromkeys(_ops("ArgMax ArgMin GlobalAveragePool GlobalMaxPool TopK"), _per_read()),
+    **dict.fromkeys(_ops("ReduceL1 ReduceL2 ReduceLogSumExp ReduceSumSquare"), _per_read(2)),
+    "GlobalLpPool": _per_read(2),
+    "RotaryEmbedding": _per_read(3),
+    "MeanVarianceNormalization": _per_read(_STANDARDISE),
+    **dict.fromkeys(_ops("Max Min Sum"), lambda op: op.size_made() * max(op.arity - 1, 0)),
+    "Mean": lambda op: op.size_made() * op.arity,
     "Conv": _convolution,
     "ConvInteger": partial(_convolution, bias=4),
     "QLinearConv": partial(_convolution, weight=3, bias=8),
     "DeformConv": partial(_convolution, bias=3),
     "ConvTranspose": _transposed_convolution,
     "Gemm": _gemm,
-    "MatMul": _matmul,
-    "MatMulInteger": _matmul,
-    "QLinearMatMul": _matmul,
+    **dict.fromkeys(_ops("MatMul MatMulInteger QLinearMatMul"), _matmul),
     "Einsum": _einsum,
     "Attention": _attention,
-    "AveragePool": _pool,
-    "MaxPool": _pool,
+    **dict.fromkeys(_ops("AveragePool MaxPool"), _pool),
     "LpPool": partial(_pool, per_element=2),
-    "GlobalAveragePool": _per_read,
-    "GlobalMaxPool": _per_read,
-    "GlobalLpPool": partial(_per_read, per_element=2),
-    "BatchNormalization": partial(_per_made, per_element=2),
-    "InstanceNormalization": partial(_layer_norm, per_element=_STANDARDISE),
-    "GroupNormalization": partial(_layer_norm, per_element=_STANDARDISE),
-    "LayerNormalization": partial(_layer_norm, per_element=_STANDARDISE),
+    **dict.fromkeys(
+        _ops("GroupNormalization InstanceNormalization LayerNormalization"),
+        partial(_layer_norm, per_element=_STANDARDISE),
+    ),
     "RMSNormalization": partial(_layer_norm, per_element=3),
-    "MeanVarianceNormalization": partial(_per_read, per_element=_STANDARDISE),
-    "LpNormalization": _lp_norm,
-    "LRN": _local_response,
-    "Softmax": partial(_per_made, per_element=_SOFTMAX),
-    "LogSoftmax": partial(_per_made, per_element=_SOFTMAX),
-    "Hardmax": _per_made,
-    "CumSum": _per_made,
-    "CumProd": _per_made,
-    "RotaryEmbedding": partial(_per_read, per_element=3),
-    "Resize": _resize,
-    "Upsample": _resize,
+    "LRN": lambda op: op.size_made() * (op.number("size") + 5),
+    **dict.fromkeys(_ops("Resize Upsample"), _resize),
     "GridSample": _grid_sample,
-    "LSTM": _recurrent,
-    "GRU": _recurrent,
-    "RNN": _recurrent,
+    **dict.fromkeys(_GATES, _recurrent),
     "DFT": _transform,
 }
 """The formula of each standard operator that has one."""
 
 _MICROSOFT: Mapping[str, Formula] = {
-    "FusedConv": _convolution,
-    "NhwcFusedConv": _convolution,
+    **dict.fromkeys(
+        _ops("Gelu QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid"), _per_made()
+    ),
+    "QuickGelu": _per_made(),
+    **dict.fromkeys(_ops("BiasGelu FastGelu"), lambda op: op.size_made() * (1 + op.has(1))),
+    "BiasSoftmax": _per_made(1 + _SOFTMAX),
+    **dict.fromkeys(_ops("DequantizeLinear QuantizeLinear"), _per_made(2)),
+    "RotaryEmbedding": _per_read(3),
+    **dict.fromkeys(_ops("FusedConv NhwcFusedConv"), _convolution),
     "FusedGemm": _gemm,
-    "FusedMatMul": _fused_matmul,
-    "TransposeMatMul": _fused_matmul,
+    **dict.fromkeys(_ops("FusedMatMul TransposeMatMul"), _fused_matmul),
+    **dict.fromkeys(_ops("DynamicQuantizeMatMul MatMulIntegerToFloat"), _matmul),
     "MatMulNBits": _matmul_n_bits,
-    "MatMulIntegerToFloat": _matmul,
-    "DynamicQuantizeMatMul": _matmul,
     "Attention": _projected_attention,
     "MultiHeadAttention": _multi_head_attention,
     "LayerNormalization": partial(_layer_norm, per_element=_STANDARDISE),
     "SimplifiedLayerNormalization": partial(_layer_norm, per_element=3),
     "SkipLayerNormalization": partial(_skip_layer_norm, per_element=_STANDARDISE, bias=4),
     "SkipSimplifiedLayerNormalization": partial(_skip_layer_norm, per_element=3, bias=3),
-    "Gelu": _per_made,
-    "FastGelu": _bias_gelu,
-    "BiasGelu": _bias_gelu,
-    "QuickGelu": _per_made,
-    "BiasSoftmax": partial(_per_made, per_element=1 + _SOFTMAX),
-    "RotaryEmbedding": partial(_per_read, per_element=3),
-    "QuantizeLinear": partial(_per_made, per_element=2),
-    "DequantizeLinear": partial(_per_made, per_element=2),
-    "QLinearAdd": _per_made,
-    "QLinearMul": _per_made,
-    "QLinearSigmoid": _per_made,
-    "QLinearLeakyRelu": _per_made,
 }
 
 
@@ -1225,7 +1171,10 @@ def flops(node: Node, shapes: Shapes) -> int | None:
         node: The node.
         shapes: Tells the shape of a value.
     """
-    formula = _formula_of(node)
+    if node.domain == "com.microsoft":
+        formula = _MICROSOFT.get(node.op_type)
+    else:
+        formula = None if node.domain else FORMULAS.get(node.op_type)
     if formula is None:
         return None
     try:
@@ -1233,9 +1182,3 @@ def flops(node: Node, shapes: Shapes) -> int | None:
     except (UnknownCostError, ArithmeticError, LookupError, TypeError, ValueError, DplError):
         return None  # a shape is not known, or does not fit the operator
     return found if 0 <= found <= _LARGEST else None
-
-
-def _formula_of(node: Node) -> Formula | None:
-    if node.domain == "com.microsoft":
-        return _MICROSOFT.get(node.op_type)
-    return None if node.domain else STANDARD.get(node.op_type)

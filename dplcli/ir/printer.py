@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
 
 from dplcli.ir.types import Tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dplcli.ir.model import Graph, Node
     from dplcli.ir.types import Attribute
 
@@ -31,20 +34,18 @@ def print_node(node: Node) -> str:
 
 def node_window(node: Node, *, radius: int = 3) -> list[str]:
     """Return the lines of *radius* nodes before and after *node*, which is marked ``>``."""
-    before: list[Node] = []
-    current = node.prev
-    while current is not None and len(before) < radius:
-        before.append(current)
-        current = current.prev
-    after: list[Node] = []
-    current = node.next
-    while current is not None and len(after) < radius:
-        after.append(current)
-        current = current.next
+    before, after = ([*islice(_run(node, step), radius)] for step in ("prev", "next"))
     lines = [f"  {print_node(other)}" for other in reversed(before)]
     lines.append(f"> {print_node(node)}")
-    lines += [f"  {print_node(other)}" for other in after]
-    return lines
+    return [*lines, *(f"  {print_node(other)}" for other in after)]
+
+
+def _run(node: Node, step: Literal["prev", "next"]) -> Iterator[Node]:
+    """Iterate over the nodes before *node*, or behind it, nearest first."""
+    current = getattr(node, step)
+    while current is not None:
+        yield current
+        current = getattr(current, step)
 
 
 def print_graph(graph: Graph) -> str:

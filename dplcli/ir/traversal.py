@@ -96,7 +96,7 @@ def path_through_outside(
     leaving: Iterable[Value],
     contracted: Mapping[Node, Sequence[Value]] | None = None,
 ) -> Node | None:
-    """Tell whether contracting *nodes* of one graph to a single node would make a cycle.
+    """Find a node that keeps *nodes* of one graph from becoming a single one without a cycle.
 
     Args:
         nodes: The nodes to contract.
@@ -159,25 +159,25 @@ def needed_within(members: Collection[Node], values: Iterable[Value]) -> set[Nod
 # Check the invariants that every pass may rely on and must leave intact.
 
 
-def verify_model(model: Model) -> None:
+def check_structure(model: Model) -> None:
     """Check every graph of *model*, and that the domains of called functions are imported.
 
     Raises:
         InvalidGraphError: An invariant is broken; the message names graph, node and value.
     """
     for graph in model.graphs():
-        verify_graph(graph)
+        check_graph_structure(graph)
         for node in graph:
             is_call = (node.domain, node.op_type, node.overload) in model.functions
             if is_call and node.domain not in graph.opset_imports:
                 raise InvalidGraphError(f"{graph!r}: {node!r} calls into a domain not imported")
 
 
-def verify_graph(graph: Graph) -> None:
-    """Check one graph: order, registration, use-lists and outputs.
+def check_graph_structure(graph: Graph) -> None:
+    """Check one graph: order of nodes, names of values, use-lists and outputs.
 
     Raises:
-        InvalidGraphError: As :func:`verify_model`.
+        InvalidGraphError: As :func:`check_structure`.
     """
     nodes = _check_list(graph)
     members = set(nodes)

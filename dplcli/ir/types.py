@@ -12,37 +12,12 @@ from numpy.typing import NDArray
 # Element types, shapes and attribute values, in the words of ONNX and numpy.
 
 
-DTYPE_NAMES = (
-    "undefined",
-    "float32",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "int32",
-    "int64",
-    "string",
-    "bool",
-    "float16",
-    "float64",
-    "uint32",
-    "uint64",
-    "complex64",
-    "complex128",
-    "bfloat16",
-    "float8e4m3fn",
-    "float8e4m3fnuz",
-    "float8e5m2",
-    "float8e5m2fnuz",
-    "uint4",
-    "int4",
-    "float4e2m1",
-    "float8e8m0",
-    "uint2",
-    "int2",
-    "float6e2m3",
-    "float6e3m2",
-)
+_DTYPES = """
+    undefined float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64
+    complex64 complex128 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz uint4 int4
+    float4e2m1 float8e8m0 uint2 int2 float6e2m3 float6e3m2
+"""
+DTYPE_NAMES = tuple(_DTYPES.split())
 """Name of each element type; the index is ONNX's ``TensorProto.DataType`` code."""
 
 DTYPE_CODES = {name: code for code, name in enumerate(DTYPE_NAMES)}
@@ -94,6 +69,10 @@ def contradicts(first: TensorType, second: TensorType) -> bool:
 def shared_type(dtype: str | None, shape: Shape | None) -> TensorType:
     """Return a type; most values of a model share a few, so they share the object, too."""
     return TensorType(dtype, shape)
+
+
+PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
+"""The kinds of attributes that hold numbers or texts, and no tensors, graphs or types."""
 
 
 class Attribute(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -28,13 +29,13 @@ from dplcli.ir.model import NO_REMARKS
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from google.protobuf.message import Message
     from numpy.typing import NDArray
     from onnx.defs import OpSchema as OnnxSchema
 
-    Part: TypeAlias = "bytes | Later"
+    Part: TypeAlias = "bytes | LazyField"
     """Encoded already, or to be encoded when it is written."""
 
 
@@ -50,7 +51,7 @@ UNREADABLE = (
     RuntimeError,
     onnx.checker.ValidationError,
 )
-"""What onnx raises where the data of a tensor cannot be had."""
+"""What onnx raises where the data of a tensor cannot be read."""
 
 
 class Home(NamedTuple):
@@ -124,7 +125,7 @@ class ProtoTensor(Tensor):
 
 
 class SparseTensor(ProtoTensor):
-    """A sparse initializer: the values' element type, the dense shape.
+    """A sparse initializer, which reads as a dense tensor.
 
     Args:
         proto: The message; its indices are linear or one row of coordinates per value.
@@ -188,24 +189,23 @@ def _text(data: bytes) -> str | bytes:
         return data
 
 
-_READERS: dict[str, Callable[[AttributeProto], object]] = {
-    "float": lambda proto: proto.f,
-    "int": lambda proto: proto.i,
-    "string": lambda proto: _text(proto.s),
-    "floats": lambda proto: tuple(proto.floats),
-    "ints": lambda proto: tuple(proto.ints),
-    "strings": lambda proto: tuple(_text(item) for item in proto.strings),
-    "sparse_tensor": lambda proto: proto.sparse_tensor,
-    "sparse_tensors": lambda proto: tuple(proto.sparse_tensors),
-    "type_proto": lambda proto: proto.tp,
-    "type_protos": lambda proto: tuple(proto.type_protos),
+_FIELDS = {
+    "float": "f",
+    "int": "i",
+    "string": "s",
+    "tensor": "t",
+    "graph": "g",
+    "sparse_tensor": "sparse_tensor",
+    "type_proto": "tp",
 }
+"""The field that holds the value, by kind, where it is not a list."""
+
 _WITHOUT_GRAPHS = frozenset(_KIND_NAMES) - {
     AttributeProto.UNDEFINED,
     AttributeProto.GRAPH,
     AttributeProto.GRAPHS,
 }
-_GUESSED_KINDS = (("t", "tensor"), ("g", "graph"), ("f", "float"), ("i", "int"), ("s", "string"))
+_GUESSED_KINDS = ("tensor", "graph", "float", "int", "string")
 _HEAD = frozenset({"name", "type", "ref_attr_name", "doc_string"})
 _GUESSED_LISTS = ("floats", "ints", "strings", "tensors", "graphs")
 
@@ -219,12 +219,12 @@ def decode_attribute(
 ) -> Attribute:
     """Read one attribute.
 
-    Outside of functions there is nothing to refer to: there the value counts that stands beside
-    the reference, as it does for onnx.checker and onnxruntime.
+    Outside of functions there is nothing to refer to. There the value beside the reference counts,
+    as it does for onnx.checker and onnxruntime.
 
     Args:
         proto: The message.
-        subgraphs: What a graph attribute becomes, by name.
+        subgraphs: The graph that stands for each graph attribute, by name.
         home: The model, beside which a tensor's external data lies.
         in_function: Whether the node is in a function's body.
     """
@@ -236,11 +236,17 @@ def decode_attribute(
     if kind == "graphs":
         names = (f"{proto.name}[{number}]" for number in range(len(proto.graphs)))
         return Attribute(kind, tuple(subgraphs.get(name) for name in names))
-    if kind == "tensor":
-        return Attribute(kind, ProtoTensor(proto.t, home))
-    if kind == "tensors":
-        return Attribute(kind, tuple(ProtoTensor(item, home) for item in proto.tensors))
-    return Attribute(kind, _READERS[kind](proto))
+    value: Any = getattr(proto, _FIELDS.get(kind, kind))
+    if kind in _FIELDS:
+        return Attribute(kind, _decoded(kind, value, home))
+    return Attribute(kind, tuple([_decoded(kind, item, home) for item in value]))
+
+
+def _decoded(kind: str, item: Any, home: Home | None) -> object:  # noqa: ANN401  # a field's value
+    """Read what an attribute holds, or one item of its list."""
+    if kind.startswith("tensor"):
+        return ProtoTensor(item, home)
+    return _text(item) if kind.startswith("string") else item
 
 
 def graphs_of(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
@@ -255,7 +261,7 @@ def graphs_of(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
 
 
 def _holds_value(proto: AttributeProto) -> bool:
-    """Tell whether *proto* holds more than what it is called, and what it refers to."""
+    """Tell whether *proto* holds a value, and not a name and a reference alone."""
     return any(field.name not in _HEAD for field, _ in proto.ListFields())
 
 
@@ -264,19 +270,7 @@ def _guess_kind(proto: AttributeProto) -> str:
     for kind in _GUESSED_LISTS:
         if len(getattr(proto, kind)):
             return kind
-    return next((kind for field, kind in _GUESSED_KINDS if proto.HasField(field)), "ints")
-
-
-_FIELDS = {
-    "float": "f",
-    "int": "i",
-    "string": "s",
-    "tensor": "t",
-    "graph": "g",
-    "sparse_tensor": "sparse_tensor",
-    "type_proto": "tp",
-}
-"""The field that holds a kind's value, where it is not named like the kind."""
+    return next((kind for kind in _GUESSED_KINDS if proto.HasField(_FIELDS[kind])), "ints")
 
 
 def encode_attribute(name: str, attribute: Attribute) -> AttributeProto:
@@ -321,46 +315,41 @@ class OnnxSchemas:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, int], OpSchema | None] = {}
-        self._by_name: dict[tuple[str, str], list[OnnxSchema]] | None = None
         self._versions: dict[tuple[str, str], tuple[OpSchema, ...]] = {}
 
     def find(self, op_type: str, domain: str, version: int) -> OpSchema | None:
         """Return the schema in force at opset *version*, or None if there is none."""
         key = (op_type, domain, version)
         if key not in self._found:
-            self._found[key] = self._look_up(*key)
+            try:
+                self._found[key] = convert_schema(onnx.defs.get_schema(op_type, version, domain))
+            except (onnx.defs.SchemaError, TypeError):
+                self._found[key] = None  # TypeError: a version beyond 32 bits
         return self._found[key]
 
     def versions(self, op_type: str, domain: str) -> Iterable[OpSchema]:
         """Return every version of an operator's schema, oldest first; none if unknown."""
         key = (op_type, domain)
         if key not in self._versions:
-            self._versions[key] = tuple(map(convert_schema, self._all().get(key, ())))
+            schemas = sorted(_all_schemas().get(key, ()), key=lambda found: found.since_version)
+            self._versions[key] = tuple(map(convert_schema, schemas))
         return self._versions[key]
 
     def op_types(self, domain: str) -> Iterable[str]:
         """Return the operators known in *domain*; none for a domain onnx does not define."""
-        return sorted(name for name, of_domain in self._all() if of_domain == domain)
+        return sorted(name for name, of_domain in _all_schemas() if of_domain == domain)
 
-    def _look_up(self, op_type: str, domain: str, version: int) -> OpSchema | None:
-        try:
-            schema = onnx.defs.get_schema(op_type, version, domain)
-        except (onnx.defs.SchemaError, TypeError):
-            return None  # TypeError: a version beyond 32 bits
-        return convert_schema(schema)
 
-    def _all(self) -> dict[tuple[str, str], list[OnnxSchema]]:
-        if self._by_name is None:
-            self._by_name = {}
-            for schema in onnx.defs.get_all_schemas_with_history():
-                self._by_name.setdefault((schema.name, schema.domain), []).append(schema)
-            for schemas in self._by_name.values():
-                schemas.sort(key=lambda schema: schema.since_version)
-        return self._by_name
+@cache
+def _all_schemas() -> dict[tuple[str, str], list[OnnxSchema]]:
+    schemas: dict[tuple[str, str], list[OnnxSchema]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        schemas.setdefault((schema.name, schema.domain), []).append(schema)
+    return schemas
 
 
 def convert_schema(schema: OnnxSchema) -> OpSchema:
-    """Say the same as *schema* in the IR's words."""
+    """Return *schema* as the IR has it."""
     defaults: dict[str, Attribute] = {
         name: decode_attribute(attribute.default_value, {})
         for name, attribute in schema.attributes.items()
@@ -456,7 +445,7 @@ def decode_statement(encoded: bytes) -> tuple[TensorType | None, StatedType]:
 
 
 def encode_statement(name: str, stated: StatedType) -> ValueInfoProto | None:
-    """Write what is stated of the value *name*; None if it is not ours and does not read."""
+    """Write what is stated of the value *name*; None if it came encoded and cannot be read."""
     if stated.encoded:
         proto = ValueInfoProto()
         try:
@@ -503,8 +492,8 @@ _BITS |= {"float4e2m1": 4, "float6e2m3": 6, "float6e3m2": 6}
 # Serialise a message part by part, so that parts can be left out or replaced.
 #
 # The encoding is protobuf's own (https://protobuf.dev/programming-guides/encoding/): a message is
-# the concatenation of its fields, each with a header. Whole parts are encoded by protobuf; only the
-# headers between them are made here. Fields that protobuf does not know are kept.
+# the concatenation of its fields, each with a header. protobuf encodes whole parts; this module
+# makes only the headers between them. Fields that protobuf does not know are kept.
 
 
 _TEXT_TYPES = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
@@ -546,7 +535,7 @@ def embedded(field_number: int, payloads: Iterable[bytes]) -> Iterator[bytes]:
         yield payload
 
 
-class Later:
+class LazyField:
     """The items of a repeated message field, each encoded when it is written.
 
     Weights are most of a model; so at most one of them is in memory a second time.
@@ -591,9 +580,11 @@ def encode(parts: Iterable[Part]) -> Iterator[bytes]:
 
 def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes]:
     """Encode every field of *message* but those named, unknown fields included."""
-    for descriptor, value in message.ListFields():
-        if descriptor.name in without:
-            continue
+    for descriptor in sorted(message.DESCRIPTOR.fields, key=lambda field: field.number):
+        name = descriptor.name
+        if name in without or not (descriptor.is_repeated or message.HasField(name)):
+            continue  # data that is left out is not even copied
+        value = getattr(message, name)
         if descriptor.message_type is not None and descriptor.is_repeated:
             yield from embedded(descriptor.number, (item.SerializeToString() for item in value))
             continue
@@ -603,11 +594,11 @@ def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes
             continue
         part = type(message)()
         if descriptor.is_repeated:
-            getattr(part, descriptor.name).extend(value)
+            getattr(part, name).extend(value)
         elif descriptor.message_type is not None:
-            getattr(part, descriptor.name).CopyFrom(value)
+            getattr(part, name).CopyFrom(value)
         else:
-            setattr(part, descriptor.name, value)
+            setattr(part, name, value)
         yield part.SerializeToString()
     yield from unknown_fields(message)
 

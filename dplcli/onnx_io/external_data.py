@@ -1,4 +1,4 @@
-"""Tensor data in files beside the model: found, checked, and brought along, never read."""
+"""Tensor data in files beside the model: found, checked and copied, never read."""
 
 from __future__ import annotations
 
@@ -13,35 +13,27 @@ from onnx import AttributeProto, GraphProto, ModelProto, TensorProto
 
 from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
 from dplcli.files import path_of
+from dplcli.ir.types import PLAIN_KINDS
 from dplcli.onnx_io.convert import dtype_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from onnx import NodeProto
+    from onnx import NodeProto, SparseTensorProto
 
     from dplcli.files import Provisional
     from dplcli.ir import Model
 
 
-_WITHOUT_TENSORS = frozenset(
-    {
-        AttributeProto.FLOAT,
-        AttributeProto.FLOATS,
-        AttributeProto.INT,
-        AttributeProto.INTS,
-        AttributeProto.STRING,
-        AttributeProto.STRINGS,
-    }
-)
+_WITHOUT_TENSORS = {AttributeProto.AttributeType.Value(kind.upper()) for kind in PLAIN_KINDS}
 
 
-def bring_data(model: Model, destination: Path, made: Provisional) -> None:
+def copy_external_data(model: Model, destination: Path, made: Provisional) -> None:
     """Make the model's external data reachable from *destination*'s folder.
 
-    In the model's own folder nothing needs doing: data is by reference. Elsewhere the files are
-    copied: onnx refuses to follow links, hard ones included.
+    In the model's own folder the data is there already. To other folders the files are copied, as
+    onnx refuses to follow links, hard ones included.
 
     Args:
         model: The model.
@@ -54,7 +46,7 @@ def bring_data(model: Model, destination: Path, made: Provisional) -> None:
     if model.path is not None and not _shares_folder(model.path, destination):
         for location in locations_of(model):
             part = path_of(location)
-            _bring(model.path.parent / part, destination.parent / part, made)
+            _copy_beside(model.path.parent / part, destination.parent / part, made)
 
 
 def external_files(model: Model, folder: Path) -> set[Path]:
@@ -77,7 +69,7 @@ def _shares_folder(model: Path, destination: Path) -> bool:
     return destination.parent.resolve() in {model.parent.resolve(), model.resolve().parent}
 
 
-def _bring(source: Path, target: Path, made: Provisional) -> None:
+def _copy_beside(source: Path, target: Path, made: Provisional) -> None:
     if not source.is_file():
         raise ModelExportError(f"{source}: external data of the model is missing")
     if target.exists() or target.is_symlink():
@@ -190,10 +182,14 @@ def _tensors(proto: ModelProto) -> Iterator[TensorProto]:
 
 def _tensors_of_graph(graph: GraphProto) -> Iterator[TensorProto]:
     yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield sparse.values
-        yield sparse.indices
+    yield from _tensors_of_sparse(graph.sparse_initializer)
     yield from _tensors_of_nodes(graph.node)
+
+
+def _tensors_of_sparse(sparse: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
+    for item in sparse:
+        yield item.values
+        yield item.indices
 
 
 def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
@@ -208,8 +204,6 @@ def _tensors_of_attributes(attributes: Iterable[AttributeProto]) -> Iterator[Ten
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
-        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-            yield sparse.values
-            yield sparse.indices
+        yield from _tensors_of_sparse([attribute.sparse_tensor, *attribute.sparse_tensors])
         for graph in (attribute.g, *attribute.graphs):
             yield from _tensors_of_graph(graph)

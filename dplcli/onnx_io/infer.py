@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
+from itertools import count, zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,7 +29,7 @@ from onnx import (
 
 from dplcli.errors import DplError, UsageError
 from dplcli.files import temporary_folder, text_path
-from dplcli.ir import ArrayTensor, TensorType
+from dplcli.ir import TensorType
 from dplcli.ir.model import (
     MANY,
     called_function,
@@ -39,13 +41,12 @@ from dplcli.ir.model import (
     nodes_stood_for,
 )
 from dplcli.ir.operators import TYPED_BY_TYPES
-from dplcli.ir.types import DTYPE_CODES, contradicts
+from dplcli.ir.types import DTYPE_CODES, PLAIN_KINDS, contradicts
 from dplcli.onnx_io.convert import (
     decode_type,
     encode_attribute,
     encode_type,
     graphs_of,
-    tensor_to_proto,
 )
 from dplcli.onnx_io.write import encode_function, encode_node, to_proto
 
@@ -55,16 +56,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dplcli.ir import Attribute, Dim, Function, Graph, Model, Node, Tensor, Value
+    from dplcli.ir import Attribute, Dim, Function, Graph, Model, Node, Value
 
     FunctionKey = tuple[str, str, str]
 
     Types = dict[Value, TensorType]
 
-    Place = tuple[tuple[int, str], ...]
-    """A graph: the bodies to go through on the way from the main one, by node and attribute."""
+    BodyPath = tuple[tuple[int, str], ...]
+    """Which graph: the bodies on the way from the main graph, each by node number and attribute."""
 
-    Name = tuple[Place, str]
+    ScopedName = tuple[BodyPath, str]
     """A value: its graph and its name."""
 
 
@@ -111,11 +112,11 @@ def evaluate(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray
 
 # onnx's shape inference within bounds of time and memory.
 #
-# It runs in C++ without letting go of Python, so nothing stops it: neither a signal nor a clock.
-# It looks into a function once for each call, calls in calls included, so thirty functions of two
-# calls each take hours. It also keeps a message for each element of a vector that it takes for a
-# shape, so a constant of eight bytes can ask for all memory. Calls are therefore counted
-# beforehand, and memory is limited while it runs.
+# It runs in C++ and holds Python's lock, so neither a signal nor a timer can stop it. It looks into
+# a function once for each call, so thirty functions that each call the next one twice take hours.
+# It also keeps a message for each element of a vector that it takes for a shape, so a constant of
+# eight bytes can ask for all memory. Therefore we count calls beforehand, and limit memory while it
+# runs.
 
 
 INFERENCE_ERRORS = (
@@ -141,8 +142,8 @@ _LENGTH = "dpl length "
 def most_nodes(stated: int) -> int:
     """Return how many nodes inference may look at in a model whose file states so many.
 
-    What a file states is worth some time for each node. Where functions call functions, the rest
-    is out of proportion to what anybody wrote; a second or two are given to it.
+    Each node in the file may take its time. Where functions call functions, they stand for far
+    more nodes than anybody wrote; the limit gives those a second or two.
     """
     return max(_MOST_NODES, _MOST_TIMES * stated)
 
@@ -176,11 +177,11 @@ class Expansion:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether that is in proportion to the file."""
+        """Whether inference may look at all of them."""
         return self.total <= most_nodes(self.stated)
 
     def too_large(self) -> set[FunctionKey]:
-        """Choose functions not to look into, largest first, so that the rest is in proportion."""
+        """Choose functions to leave out, largest first, until the rest is within the limit."""
         left_out: set[FunctionKey] = set()
         total, most = self.total, most_nodes(self.stated)
         for key in sorted(self.sizes, key=self.sizes.__getitem__, reverse=True):
@@ -215,7 +216,7 @@ def _count(
 
 
 def infer_shapes(model: ModelProto, *, data_prop: bool = False) -> tuple[ModelProto, str]:
-    """Infer types with onnx; of what would take too long or too much memory less is found.
+    """Infer types with onnx; leave out what would take too long or too much memory.
 
     Args:
         model: The model; its large weights should be gone.
@@ -249,8 +250,8 @@ def infer_shapes(model: ModelProto, *, data_prop: bool = False) -> tuple[ModelPr
 def without_length(shape: Sequence[Dim]) -> Sequence[Dim]:
     """Name the length of a long vector by a symbol; :func:`with_length` undoes that.
 
-    Data propagation, and what is read as a shape, take a message for each element of a vector
-    whose length is a number.
+    Where onnx knows the length of a vector, it makes a message for each element that it follows or
+    reads as a shape.
     """
     if len(shape) != 1 or not isinstance(shape[0], int) or shape[0] <= _LONG_VECTOR:
         return shape
@@ -266,7 +267,7 @@ def with_length(found: TensorType) -> TensorType:
 
 
 def _is_length(dim: Dim) -> bool:
-    """Tell our symbols from those that a file may have by chance or malice."""
+    """Tell whether a dimension is a symbol of ours; a file may have similar ones by malice."""
     return isinstance(dim, str) and dim.startswith(_LENGTH) and dim[len(_LENGTH) :].isdecimal()
 
 
@@ -295,9 +296,9 @@ def _megabytes(size: int) -> int:
 
 @contextmanager
 def limited_memory(size: int) -> Iterator[None]:
-    """Let C++ raise MemoryError where it takes far more than a message of *size* bytes needs.
+    """Limit memory: C++ raises MemoryError if it takes far more than *size* bytes need.
 
-    Linux alone can do that; elsewhere nothing is limited.
+    Only Linux can do that; elsewhere nothing is limited.
     """
     used = _address_space()
     if used is None:
@@ -325,24 +326,17 @@ def _address_space() -> int | None:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
         return None
-    return pages * _page_size()
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@lru_cache(maxsize=1)
-def _page_size() -> int:
-    import resource  # noqa: PLC0415  # not on Windows
-
-    return resource.getpagesize()
-
-
-# onnx's own checker, as a question with an answer.
+# onnx's own checker.
 
 
 def check_model(path: Path) -> str:
     """Run the full check of onnx on the file at *path*.
 
-    The check of types, which infers them, is left out where that would take too long or too much
-    memory (:mod:`dplcli.onnx_io.infer`).
+    The check of types infers them. It is left out where that would take too long or too much
+    memory.
 
     Returns:
         What the checker objects to, in one line; "" if nothing.
@@ -362,15 +356,11 @@ def check_model(path: Path) -> str:
 
 def _check(path: Path) -> None:
     with text_path(path) as name:
-        if _is_bounded(path):
-            try:
-                with limited_memory(path.stat().st_size):
-                    onnx.checker.check_model(name, full_check=True)
-            except MemoryError:
-                pass
-            else:
-                return
-        onnx.checker.check_model(name)
+        try:
+            with limited_memory(path.stat().st_size):
+                onnx.checker.check_model(name, full_check=_is_bounded(path))
+        except MemoryError:
+            onnx.checker.check_model(name)
 
 
 def _is_bounded(path: Path) -> bool:
@@ -382,14 +372,14 @@ def _is_bounded(path: Path) -> bool:
 
 # Types inside model-local functions, from their calls.
 #
-# A function of a model is called by that model alone. So its body is inferred like a graph of its
-# own, for each of its calls that differ, and what they agree on holds inside: an element type, a
-# rank, a dimension, or that two dimensions are equal. Callers come before what they call.
+# Only the model itself calls its functions. So we infer a body as a graph of its own, once for each
+# kind of call. What all results agree on holds inside: an element type, a rank, a dimension, or
+# that two dimensions are equal. Callers come before the functions that they call.
 
 
 _SHORT = 1024
 _SCALES = 8
-"""Most elements of a constant that inference may look at: of whole numbers, and of others."""
+"""Most elements of a constant that inference may look at: whole numbers, and other numbers."""
 
 
 def infer_in_functions(model: Model, types: Types) -> tuple[Types, str]:
@@ -400,8 +390,8 @@ def infer_in_functions(model: Model, types: Types) -> tuple[Types, str]:
         types: What is known of values outside functions beyond what the model states.
 
     Returns:
-        What functions state of values inside them and is not so at some call, and a clause that
-        says what was given up, or "".
+        What functions state of values inside them though a call contradicts it, and a clause
+        that says what was given up, or "".
     """
     refuted: Types = {}
     if not model.functions:
@@ -445,12 +435,12 @@ class _Budget:
 
 
 def _infer_body(function: Function, calls: Sequence[Node], types: Types, budget: _Budget) -> Types:
-    """Infer the body of *function*, all of whose calls are typed as far as they will be."""
+    """Infer the body of *function*; *types* knows by now what its calls are given."""
     symbols = _Symbols(function)
-    given = [_site(function, node, types, symbols) for node in calls]
+    given = [_arguments_of(function, node, types, symbols) for node in calls]
     sites = [*{site.key: site for site in given}.values()]
-    if len(sites) > _MOST_SITES:
-        sites = [_common_site(function, sites, symbols)]
+    if len(sites) > _MOST_KINDS_OF_CALLS:
+        sites = [_common_arguments(function, sites, symbols)]
     protos = budget.called_by(function, len(sites))
     found = [_types_at(function, site, protos) for site in sites]
     types.update(_join(found, symbols))
@@ -465,8 +455,8 @@ def _infer_body(function: Function, calls: Sequence[Node], types: Types, budget:
 class _Symbols:
     """Names of dimensions inside a function: its own, those that calls bring, and new ones.
 
-    What the function declares is a name for itself at each call, so a symbol that a call brings
-    goes by another name where they would be one.
+    A symbol that the function declares may mean another size at each call. A call may bring the
+    same symbol with a meaning of its own; inside, that one gets a new name.
 
     Args:
         function: The function.
@@ -483,7 +473,7 @@ class _Symbols:
         self._brought: dict[str, str] = {}
 
     def brought(self, known: TensorType | None) -> TensorType | None:
-        """Return a type that a call brings, in names that mean nothing else inside."""
+        """Return a type that a call brings, with new names for symbols that the function has."""
         if known is None or known.shape is None:
             return known
         return TensorType(known.dtype, tuple(map(self._inside, known.shape)))
@@ -499,7 +489,7 @@ class _Symbols:
         return dim
 
     def take(self, types: Types) -> None:
-        """Let no new symbol be one of those in *types*."""
+        """Reserve the symbols in *types*, so that no new symbol is one of them."""
         self._taken.update(
             dim for known in types.values() for dim in known.shape or () if isinstance(dim, str)
         )
@@ -513,18 +503,18 @@ class _Symbols:
 
 
 @dataclass
-class _Site:
+class _Arguments:
     """What a function is given by calls that are alike.
 
     Attributes:
         types: By input, its type.
         constants: By input, its data, if it is short.
         attributes: The attributes whose value is known.
-        unknown: The attributes that are given, though not known here.
+        unknown: The attributes that are given, but whose value is not known here.
     """
 
     types: Sequence[TensorType | None]
-    constants: Sequence[Tensor | None]
+    constants: Sequence[NDArray[Any] | None]
     attributes: dict[str, Attribute]
     unknown: frozenset[str]
 
@@ -532,23 +522,25 @@ class _Site:
     def key(self) -> Hashable:
         """Equal for calls that are alike."""
         attributes = [
-            (name, item.kind, item.value if item.kind in _PLAIN_KINDS else id(item.value))
+            (name, item.kind, item.value if item.kind in PLAIN_KINDS else id(item.value))
             for name, item in self.attributes.items()
         ]
         return (*self.types, *map(_data_key, self.constants), *attributes, self.unknown)
 
 
-def _site(function: Function, call: Node, types: Types, symbols: _Symbols) -> _Site:
+def _arguments_of(function: Function, call: Node, types: Types, symbols: _Symbols) -> _Arguments:
     missing = len(function.body.inputs) - len(call.inputs)
     given = [*call.inputs, *[None] * missing][: len(function.body.inputs)]
     stated = {**function.defaults, **call.attributes}
     attributes = {name: item for name, item in stated.items() if not item.ref}
     known = [symbols.brought(_type_of(value, types)) for value in given]
     constants = [_short_constant(value) for value in given]
-    return _Site(known, constants, attributes, frozenset(stated.keys() - attributes.keys()))
+    return _Arguments(known, constants, attributes, frozenset(stated.keys() - attributes.keys()))
 
 
-def _common_site(function: Function, sites: Sequence[_Site], symbols: _Symbols) -> _Site:
+def _common_arguments(
+    function: Function, sites: Sequence[_Arguments], symbols: _Symbols
+) -> _Arguments:
     """Return what many calls that differ have in common."""
     formals = function.body.inputs
     given = [
@@ -559,10 +551,10 @@ def _common_site(function: Function, sites: Sequence[_Site], symbols: _Symbols) 
     attributes = {
         name: item
         for name, item in sites[0].attributes.items()
-        if item.kind in _PLAIN_KINDS and all(site.attributes.get(name) == item for site in sites)
+        if item.kind in PLAIN_KINDS and all(site.attributes.get(name) == item for site in sites)
     }
     given_somewhere = frozenset().union(*(site.attributes.keys() | site.unknown for site in sites))
-    return _Site(
+    return _Arguments(
         [known.get(formal) for formal in formals],
         [None] * len(formals),
         attributes,
@@ -605,7 +597,7 @@ def _join(found: Sequence[Types], symbols: _Symbols) -> Types:
     return joined
 
 
-def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) -> Types:
+def _types_at(function: Function, site: _Arguments, called: Iterable[FunctionProto]) -> Types:
     """Infer the body of *function* as *site* calls it."""
     formals = zip(function.body.inputs, site.types, strict=True)
     types = {formal: known for formal, known in formals if known is not None}
@@ -614,12 +606,12 @@ def _types_at(function: Function, site: _Site, called: Iterable[FunctionProto]) 
         inferred = infer_soundly(model).graph
     except INFERENCE_ERRORS:
         return types
-    _collect_body(function.body, inferred, nodes, types)
+    _collect_nodes(function.body, nodes, inferred, types)
     return types
 
 
 def _model_at(
-    function: Function, site: _Site, called: Iterable[FunctionProto]
+    function: Function, site: _Arguments, called: Iterable[FunctionProto]
 ) -> tuple[ModelProto, list[Node]]:
     """Write the body as a model of its own; return it with the nodes that are in it."""
     body = function.body
@@ -632,7 +624,7 @@ def _model_at(
     graph.name = function.name
     for formal, known, constant in zip(body.inputs, site.types, site.constants, strict=True):
         if constant is not None:
-            graph.initializer.append(tensor_to_proto(constant, formal.name))
+            graph.initializer.append(numpy_helper.from_array(constant, formal.name))
         elif known is not None:
             graph.input.append(encode_type(formal.name, known))
         else:
@@ -643,10 +635,8 @@ def _model_at(
     return model, _add_nodes(graph, body, site)
 
 
-_MOST_SITES = 32
-"""Calls that differ, up to which each is looked at by itself."""
-
-_PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
+_MOST_KINDS_OF_CALLS = 32
+"""Kinds of calls that are inferred one by one; of more, what they have in common is inferred."""
 
 _FIRST_IR_WITH_FUNCTIONS = 8
 
@@ -664,7 +654,7 @@ def _reached(function: Function) -> list[Function]:
 
 
 def _type_of(value: Value | None, types: Types) -> TensorType | None:
-    """Return what is known of what a call gives: numbers rather than symbols."""
+    """Return the type of what a call gives; numbers come before symbols."""
     if value is None:
         return None
     declared, found = value.declared_type, types.get(value)
@@ -675,24 +665,20 @@ def _type_of(value: Value | None, types: Types) -> TensorType | None:
     return found or declared
 
 
-def _short_constant(value: Value | None) -> ArrayTensor | None:
+def _short_constant(value: Value | None) -> NDArray[Any] | None:
     """Read data that shapes may be computed from: whole numbers, or the scales of a Resize."""
     tensor = None if value is None else value.constant
     if tensor is None or tensor.is_external or tensor.dtype == "string":
         return None
     most = _SHORT if tensor.dtype in {"int64", "int32"} else _SCALES
     try:
-        return ArrayTensor(np.asarray(tensor.numpy())) if tensor.size <= most else None
+        return np.asarray(tensor.numpy()) if tensor.size <= most else None
     except DplError:
         return None  # it cannot be read, so no shape follows from it
 
 
-def _data_key(tensor: Tensor | None) -> Hashable:
-    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.numpy().tobytes())
-
-
-def _add_nodes(graph: GraphProto, body: Graph, site: _Site) -> list[Node]:
-    """Add the nodes of *body* all attributes of which are known; return them."""
+def _add_nodes(graph: GraphProto, body: Graph, site: _Arguments) -> list[Node]:
+    """Add those nodes of *body* whose attributes are all known; return them."""
     added = []
     for node in body:
         proto = NodeProto.FromString(encode_node(node))
@@ -705,8 +691,8 @@ def _add_nodes(graph: GraphProto, body: Graph, site: _Site) -> list[Node]:
     return added
 
 
-def _drop_absent(proto: NodeProto, called: Function, site: _Site) -> None:
-    """Leave out of a call what refers to attributes that are not given, and has no default."""
+def _drop_absent(proto: NodeProto, called: Function, site: _Arguments) -> None:
+    """Drop from a call the references to attributes that nobody gives and that have no default."""
     given = site.attributes.keys() | site.unknown
     kept = [
         item
@@ -727,20 +713,6 @@ def _resolve(proto: NodeProto, known: Mapping[str, Attribute]) -> bool:
         if name:
             proto.attribute[position].CopyFrom(encode_attribute(item.name, known[name]))
     return all(_resolve(inner, known) for _, graph in graphs_of(proto) for inner in graph.node)
-
-
-def _collect_body(graph: Graph, inferred: GraphProto, nodes: Iterable[Node], types: Types) -> None:
-    """Note the types of what *nodes* make, whose messages *inferred* holds in the same order."""
-    for info in (*inferred.value_info, *inferred.output):
-        value = graph.values.get(info.name)
-        found = decode_type(info.type)
-        if value is not None and found is not None:
-            types[value] = found
-    for node, proto in zip(nodes, inferred.node, strict=True):
-        for name, inner in graphs_of(proto):
-            body = node.subgraphs.get(name)  # none where the caller gives it
-            if body is not None:
-                _collect_body(body, inner, body, types)
 
 
 # Types of what one node makes, by the inference of its schema.
@@ -774,7 +746,10 @@ def infer_node(
             schema,
             proto,
             _input_types(node, types or {}),
-            _input_data(node, data or {}),
+            {
+                value.name: numpy_helper.from_array(array, value.name)
+                for value, array in _arrays_read(node, data or {}).items()
+            },
             opset_imports=[helper.make_opsetid(*item) for item in node.graph.opset_imports.items()],
             ir_version=max(node.graph.model.ir_version, 8),
         )
@@ -816,31 +791,40 @@ def _key(
     node: Node, types: Mapping[Value, TensorType], data: Mapping[Value, NDArray[Any]]
 ) -> Hashable:
     """Return what the types of the outputs depend on; None if it cannot be told."""
-    source = node.source
-    if not isinstance(source, NodeProto):
+    if not isinstance(node.source, NodeProto):
         return None
-    read: list[Hashable] = []
-    looks_at_data = bool(node.domain) or node.op_type not in TYPED_BY_TYPES
-    for value in node.inputs:
-        if value is None:
-            read.append(None)
-            continue
-        read.append(types.get(value) or value.settled_type() or "unknown")
-        if not looks_at_data:
-            continue
-        tensor = value.constant if value.is_constant else None
-        if value in data:
-            read.append((data[value].dtype.str, data[value].shape, data[value].tobytes()))
-        elif tensor is not None and tensor.size <= _SHORT:
-            read.append((tensor.dtype, tensor.shape, tensor.numpy().tobytes()))
+    read: list[Hashable] = [
+        None if value is None else types.get(value) or value.settled_type() or "unknown"
+        for value in node.inputs
+    ]
+    if node.domain or node.op_type not in TYPED_BY_TYPES:
+        arrays = _arrays_read(node, data)
+        read += [_data_key(None if value is None else arrays.get(value)) for value in node.inputs]
     return (
         node.op_type,
         node.domain,
         node.graph.opset_imports.get(node.domain),
-        tuple([attribute.SerializeToString() for attribute in source.attribute]),
+        id(node.attributes),  # nodes with the same attributes share them
         tuple(read),
         tuple([value is None for value in node.outputs]),
     )
+
+
+def _arrays_read(node: Node, known: Mapping[Value, NDArray[Any]]) -> dict[Value, NDArray[Any]]:
+    """Return the data of inputs that inference may look at: short constants, and what is known."""
+    arrays = {}
+    for value in node.inputs:
+        if value is not None and value in known:
+            arrays[value] = known[value]
+        elif value is not None and value.is_constant:
+            tensor = value.constant
+            if tensor is not None and tensor.size <= _SHORT:
+                arrays[value] = np.asarray(tensor.numpy())
+    return arrays
+
+
+def _data_key(array: NDArray[Any] | None) -> Hashable:
+    return None if array is None else (array.dtype.str, array.shape, array.tobytes())
 
 
 def _input_types(node: Node, known_types: Mapping[Value, TensorType]) -> dict[str, TypeProto]:
@@ -856,23 +840,11 @@ def _input_types(node: Node, known_types: Mapping[Value, TensorType]) -> dict[st
     return types
 
 
-def _input_data(node: Node, known: Mapping[Value, NDArray[Any]]) -> dict[str, onnx.TensorProto]:
-    data = {}
-    for value in node.inputs:
-        if value is not None and value in known:
-            data[value.name] = numpy_helper.from_array(known[value], value.name)
-            continue
-        tensor = None if value is None else value.constant
-        if value is not None and tensor is not None and tensor.size <= _SHORT:
-            data[value.name] = numpy_helper.from_array(np.asarray(tensor.numpy()), value.name)
-    return data
-
-
 # What a file states of types, against what its graph computes.
 #
-# A statement that says more than inference finds is believed; one that contradicts it is not, and
-# neither is what would follow from it. onnx's own inference believes every statement and infers on
-# from it, so here it is asked without them first, and then with those that are left.
+# We believe a statement that says more than inference finds. We do not believe one that contradicts
+# it, nor what follows from that. onnx's own inference believes every statement and builds on it. So
+# we ask it first without any, and then with those that nothing contradicts.
 
 
 IN_MEMORY_LIMIT = 1 << 30
@@ -929,12 +901,12 @@ def _infer(model: ModelProto) -> tuple[GraphProto, str]:
 
 
 class _Statements:
-    """What was stated in a graph, from which it is taken out.
+    """What a graph states of its values; it is taken out of the graph.
 
     Args:
         graph: The graph.
         has_bodies: Whether to look for bodies of its nodes.
-        is_body: Whether it is one; what the inputs of a main graph are stated to be is given.
+        is_body: Whether the graph is a body. The inputs of a main graph keep their types.
     """
 
     def __init__(self, graph: GraphProto, *, has_bodies: bool, is_body: bool = False) -> None:
@@ -958,8 +930,10 @@ class _Statements:
         """Whether anything was stated."""
         return bool(self.types) or any(body.is_any for body in self.bodies.values())
 
-    def beyond(self, found: GraphProto, without: Container[str], place: Place = ()) -> set[Name]:
-        """Return the values of which more was stated than *found*, and nothing else."""
+    def beyond(
+        self, found: GraphProto, without: Container[str], place: BodyPath = ()
+    ) -> set[ScopedName]:
+        """Return the values of which more was stated than *found*, without a contradiction."""
         types = {info.name: info.type for info in (*found.input, *found.value_info, *found.output)}
         stored = {tensor.name for tensor in self.graph.initializer}
         names = {
@@ -971,8 +945,8 @@ class _Statements:
             names |= body.beyond(_body(found, step), without, (*place, step))
         return names
 
-    def read(self) -> Iterator[Name]:
-        """Iterate over what is read; of a body anything may be."""
+    def read(self) -> Iterator[ScopedName]:
+        """Iterate over what is read. A name in a body may be one of a graph round it, too."""
         for node in self.graph.node:
             for name in node.input:
                 yield (), name
@@ -981,10 +955,10 @@ class _Statements:
                 yield (), name
                 yield (step, *place), name
 
-    def put_back(self, names: AbstractSet[Name], place: Place = ()) -> bool:
-        """State again what was stated of *names*, numbers only; tell whether there is anything.
+    def put_back(self, names: AbstractSet[ScopedName], place: BodyPath = ()) -> bool:
+        """State again what was stated of *names*, without symbols; tell whether there is anything.
 
-        A symbol is what an exporter saw once. What follows from those of the inputs is found.
+        Stated symbols are the exporter's; inference derives its own from those of the inputs.
         """
         kept = {name for where, name in names if where == place}
         self.graph.value_info.extend(info for info in self.beside if info.name in kept)
@@ -998,13 +972,16 @@ class _Statements:
             body.put_back(names, (*place, step))
         return bool(names)
 
-    def complete(self, found: GraphProto, names: AbstractSet[Name]) -> None:
-        """Add to the outputs of the main graph in *names* what is stated; nothing reads them."""
+    def complete(self, found: GraphProto, names: AbstractSet[ScopedName]) -> None:
+        """Add what is stated to those outputs of the main graph in *names*; nothing reads them."""
         for info in found.output:
             stated = self.types.get(info.name)
             if stated is None or ((), info.name) not in names:
                 continue
-            said, known = _decoded_statement(stated), _decoded_statement(info.type)
+            said, known = (
+                _decoded(stated.SerializeToString()),
+                _decoded(info.type.SerializeToString()),
+            )
             if said is None or known is None:
                 info.type.CopyFrom(stated)
             else:
@@ -1020,20 +997,18 @@ def _says_more(stated: TypeProto, found: TypeProto | None) -> bool:
     """Tell whether a statement adds more than symbols to what is found, and does not contradict."""
     if found is None or found.WhichOneof("value") is None:
         return True
-    said, known = _decoded_statement(stated), _decoded_statement(found)
+    said, known = _decoded(stated.SerializeToString()), _decoded(found.SerializeToString())
     if said is None or known is None or contradicts(said, known):
         return False
     numbers = said.shape and tuple([dim if isinstance(dim, int) else None for dim in said.shape])
     return _joined(TensorType(said.dtype, numbers), known) != known
 
 
-def _decoded_statement(proto: TypeProto) -> TensorType | None:
-    return _read_type(proto.SerializeToString())
-
-
 @lru_cache(maxsize=1024)
-def _read_type(encoded: bytes) -> TensorType | None:
-    return decode_type(TypeProto.FromString(encoded))
+def _decoded(encoded: bytes) -> TensorType | None:
+    """Read a type; a long vector's length is a number again."""
+    found = decode_type(TypeProto.FromString(encoded))
+    return None if found is None else with_length(found)
 
 
 def _joined(said: TensorType, known: TensorType) -> TensorType:
@@ -1054,10 +1029,10 @@ _MADE_UP = "unk__"
 """How the symbols begin that onnx's inference makes up."""
 
 
-def settle(model: Model, types: dict[Value, TensorType], believed: Container[str]) -> None:
-    """Settle which of the statements to believe that contradict each other: the earlier ones.
+def settle_contradictions(model: Model, types: Types, believed: Container[str]) -> None:
+    """Believe the earlier one of two statements that contradict each other.
 
-    onnx says nothing of them where a model has operators that it does not know.
+    onnx does not find such a pair where a model has operators that it does not know.
 
     Args:
         model: The model.
@@ -1079,19 +1054,21 @@ class _Settling:
         believed: Names of the values of which more is stated than follows from the inputs.
     """
 
-    def __init__(self, types: dict[Value, TensorType], believed: Container[str]) -> None:
+    def __init__(self, types: Types, believed: Container[str]) -> None:
         self.types = types
         self.believed = believed
         self.changed: set[Value] = set()
-        self.made: dict[Hashable, Sequence[TensorType | None]] = {}
+        self.nodes = NodeInference()
 
     def look_at(self, node: Node) -> None:
         """Correct what *node* makes, if it contradicts what is known of what it reads."""
         follows = any(value in self.changed for value in node.inputs)
-        inferred = self._found(node, follows=follows)
-        for value, found in zip(node.outputs, inferred, strict=False):
+        if not follows and all(v is None or v.name not in self.believed for v in node.outputs):
+            return  # it is not in question
+        found = self.nodes.infer(node, self.types, {})
+        for value, known in zip_longest(node.outputs, found):
             if value is not None:
-                self._learn(value, found, follows=follows)
+                self._learn(value, known, follows=follows)
 
     def _learn(self, value: Value, found: TensorType | None, *, follows: bool) -> None:
         before, stated = self.types.get(value), value.declared_type
@@ -1107,17 +1084,6 @@ class _Settling:
         else:
             return
         self.changed.add(value)
-
-    def _found(self, node: Node, *, follows: bool) -> Sequence[TensorType | None]:
-        """Infer what *node* makes, if it may be in question; nodes that are alike once."""
-        if not follows and all(v is None or v.name not in self.believed for v in node.outputs):
-            return ()
-        read = [v if v is None or v.is_constant else self.types.get(v, v) for v in node.inputs]
-        key = (node.op_type, node.domain, id(node.attributes), len(node.outputs), *read)
-        if key not in self.made:
-            found = infer_node(node, self.types)
-            self.made[key] = [*found, *[None] * (len(node.outputs) - len(found))]
-        return self.made[key]
 
 
 def statements_hold(model: Model) -> bool:
@@ -1187,7 +1153,7 @@ def _makes_what_is_stated(node: Node) -> bool:
     return [found.get(value) for value in made] == stated
 
 
-# Types by onnx's shape inference, without dragging the weights along.
+# Types of whole models by onnx's shape inference, without the weights.
 
 
 _SMALL_TENSOR_BYTES = 1024
@@ -1210,16 +1176,16 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     exact = _exact_types(model, {})
     if exact is not None:
         return exact, ""
-    types: dict[Value, TensorType] = {}
+    types: Types = {}
     try:
         found = infer_soundly(_without_weights(source), has_bodies=bool(model.graph.inner))
     except INFERENCE_ERRORS as error:
         reason = _explain(error)
     else:
         reason = found.problem
-        _collect(model.graph, source.graph, found.graph, types)
+        _collect(model.graph, found.graph, types)
         if found.believed:
-            settle(model, types, found.believed)
+            settle_contradictions(model, types, found.believed)
         _refute(model, types)
     refuted, in_functions = infer_in_functions(model, types)
     for value, stated in refuted.items():
@@ -1228,7 +1194,7 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
 
 
 def _refute(model: Model, types: Mapping[Value, TensorType]) -> None:
-    """Note what the model states of its values and is not so."""
+    """Note where the model states a wrong type of a value."""
     for graph in model.graph.and_inner():
         for value in graph.values.values():
             if value.type_source is None:
@@ -1246,22 +1212,25 @@ def _refute(model: Model, types: Mapping[Value, TensorType]) -> None:
 
 
 def inferred_graph(
-    source: ModelProto, sizes: Mapping[str, int] | None = None, without: Container[str] = ()
+    source: ModelProto,
+    inputs: Mapping[str, TensorType] = MappingProxyType({}),
+    without: Container[str] = (),
 ) -> tuple[GraphProto | None, str]:
     """Infer the types of a model's values.
 
     Args:
         source: The model.
-        sizes: Numbers for symbolic dimensions of the inputs, and for ``input:axis``.
+        inputs: By name, types that replace those declared of inputs.
         without: Names of values of which nothing that is stated is believed.
 
     Returns:
         The main graph with its types and without its weights, None if there is none, and why
-        there is not more in it, or "". A long vector's length is a symbol in it.
+        there is not more in it, or "". A long vector's length may be a symbol in it.
     """
     skeleton = _without_weights(source)
-    if sizes:
-        _set_sizes(skeleton.graph, sizes)
+    for info in skeleton.graph.input:
+        if info.name in inputs:
+            info.type.CopyFrom(encode_type(info.name, inputs[info.name]).type)
     try:
         found = infer_soundly(skeleton, without)
     except INFERENCE_ERRORS as error:
@@ -1269,9 +1238,7 @@ def inferred_graph(
     return found.graph, found.problem
 
 
-def infer_types_for_sizes(
-    model: Model, sizes: Mapping[str, int]
-) -> tuple[dict[Value, TensorType], str]:
+def infer_types_for_sizes(model: Model, sizes: Mapping[str, int]) -> tuple[Types, str]:
     """Infer the types of a loaded model's values, with numbers for symbolic dimensions.
 
     Inside functions nothing is inferred (:func:`infer_in_functions`).
@@ -1287,21 +1254,22 @@ def infer_types_for_sizes(
         UsageError: No input has such a dimension.
     """
     check_sizes(model, sizes)
-    types: dict[Value, TensorType] = {}
+    types: Types = {}
     if not isinstance(model.source, ModelProto):
         return types, ""
     given = _inputs_of_sizes(model, sizes)
     exact = _exact_types(model, given)
     if exact is not None:
         return {**given, **exact}, ""
-    inferred, reason = inferred_graph(model.source, sizes, _refuted_names(model))
+    inputs = {value.name: known for value, known in given.items()}
+    inferred, reason = inferred_graph(model.source, inputs, _refuted_names(model))
     if inferred is not None:
-        _collect(model.graph, model.source.graph, inferred, types)
+        _collect(model.graph, inferred, types)
         _collect_values(model.graph, inferred.input, types)
     return types, reason
 
 
-def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value, TensorType] | None:
+def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> Types | None:
     """Infer a model node by node, each kind once, where all sizes are numbers.
 
     That takes a third of the time of onnx's inference of a whole model, which copies it twice.
@@ -1311,13 +1279,13 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value,
         given: Types of inputs that replace what is declared.
 
     Returns:
-        What nodes make; None at the first output whose type does not follow, for which whoever
-        sees the whole model may know more.
+        What nodes make; None if the type of an output does not follow, as inference of the whole
+        model may know more.
     """
     if model.functions or model.graph.inner:
         return None
     known = {value: found for value, found in given.items() if is_exact(found)}
-    made: dict[Value, TensorType] = {}
+    made: Types = {}
     nodes = NodeInference()
     try:
         for node in model.graph:
@@ -1327,7 +1295,7 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value,
             if len(found) != len(node.outputs):
                 return None
             for value, output in zip(node.outputs, found, strict=True):
-                if value is not None and not _is_settled(output, value.declared_type):
+                if value is not None and not _is_certain(output, value.declared_type):
                     return None
                 if value is not None and output is not None:
                     known[value] = made[value] = output
@@ -1336,7 +1304,7 @@ def _exact_types(model: Model, given: Mapping[Value, TensorType]) -> dict[Value,
     return made
 
 
-def _is_typed(value: Value, known: dict[Value, TensorType]) -> bool:
+def _is_typed(value: Value, known: Types) -> bool:
     """Tell whether the type of an input is known to the last number; add what is declared."""
     if value in known:
         return True
@@ -1349,24 +1317,16 @@ def _is_typed(value: Value, known: dict[Value, TensorType]) -> bool:
     return True
 
 
-def _is_settled(found: TensorType | None, declared: TensorType | None) -> bool:
-    """Tell whether a type is known to the last number, and not what a file contradicts."""
-    if found is None or found.dtype is None or found.shape is None or not is_exact(found):
+def _is_certain(found: TensorType | None, declared: TensorType | None) -> bool:
+    """Tell whether a type is known, all sizes are numbers, and the file does not contradict it."""
+    if found is None or found.dtype is None or not is_exact(found):
         return False
-    if declared is None or found == declared:
-        return True
-    if declared.dtype not in {None, found.dtype}:
-        return False
-    stated = found.shape if declared.shape is None else declared.shape
-    return len(stated) == len(found.shape) and all(
-        not isinstance(dim, int) or dim == size
-        for dim, size in zip(stated, found.shape, strict=True)
-    )
+    return declared is None or not contradicts(declared, found)
 
 
-def _inputs_of_sizes(model: Model, sizes: Mapping[str, int]) -> dict[Value, TensorType]:
+def _inputs_of_sizes(model: Model, sizes: Mapping[str, int]) -> Types:
     """Return the types of the inputs with *sizes* in the place of their symbols."""
-    types: dict[Value, TensorType] = {}
+    types: Types = {}
     for value in model.graph.inputs:
         declared = value.declared_type
         if declared is None or declared.shape is None or is_exact(declared):
@@ -1379,15 +1339,6 @@ def _inputs_of_sizes(model: Model, sizes: Mapping[str, int]) -> dict[Value, Tens
     return types
 
 
-def _set_sizes(graph: GraphProto, sizes: Mapping[str, int]) -> None:
-    """Put numbers in the place of the inputs' symbols; what else is declared stays."""
-    for value in graph.input:
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            size = sizes.get(dim.dim_param or f"{value.name}:{axis}")
-            if size is not None and dim.WhichOneof("value") != "dim_value":
-                dim.dim_value = size
-
-
 def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     """Infer the types of a model's values as it is now, edits included.
 
@@ -1397,9 +1348,9 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     if not isinstance(model.source, ModelProto) or model.source.ByteSize() > IN_MEMORY_LIMIT:
         return {}, ""
     inferred, reason = inferred_graph(to_proto(model), without=_refuted_names(model))
-    types: dict[Value, TensorType] = {}
+    types: Types = {}
     if inferred is not None:
-        _collect_edited(model.graph, inferred, types)
+        _collect_nodes(model.graph, model.graph, inferred, types)
     _, in_functions = infer_in_functions(model, types)
     return types, reason or in_functions
 
@@ -1420,13 +1371,13 @@ def _without_weights(source: ModelProto) -> ModelProto:
     graph.output.extend(source.graph.output)
     graph.input.extend(source.graph.input)
     declared = {value.name for value in source.graph.input}
-    large = [tensor for tensor in source.graph.initializer if not _is_small(tensor)]
     graph.initializer.extend(tensor for tensor in source.graph.initializer if _is_small(tensor))
-    graph.input.extend(_declare(tensor for tensor in large if tensor.name not in declared))
+    large = [(t.name, t.data_type, t.dims) for t in source.graph.initializer if not _is_small(t)]
+    sparse = [(s.values.name, s.values.data_type, s.dims) for s in source.graph.sparse_initializer]
     graph.input.extend(
-        _declaration(s.values.name, s.values.data_type, s.dims)
-        for s in source.graph.sparse_initializer
-        if s.values.name not in declared
+        helper.make_tensor_value_info(name, dtype, without_length(dims))
+        for name, dtype, dims in large + sparse
+        if name not in declared
     )
     return skeleton
 
@@ -1435,50 +1386,29 @@ def _is_small(tensor: TensorProto) -> bool:
     return tensor.data_location != TensorProto.EXTERNAL and tensor.ByteSize() <= _SMALL_TENSOR_BYTES
 
 
-def _declare(tensors: Iterable[TensorProto]) -> Iterable[ValueInfoProto]:
-    for tensor in tensors:
-        yield _declaration(tensor.name, tensor.data_type, tensor.dims)
-
-
-def _declaration(name: str, dtype: int, dims: Sequence[int]) -> ValueInfoProto:
-    """Declare a tensor, a long vector by a symbol for its length."""
-    return onnx.helper.make_tensor_value_info(name, dtype, without_length(dims))
-
-
-@lru_cache(maxsize=1024)
-def _decoded(encoded: bytes) -> TensorType | None:
-    """Read a type; a long vector's length is a number again."""
-    found = decode_type(TypeProto.FromString(encoded))
-    return None if found is None else with_length(found)
-
-
-def _collect(
-    graph: Graph, source: GraphProto, inferred: GraphProto, types: dict[Value, TensorType]
-) -> None:
+def _collect(graph: Graph, inferred: GraphProto, types: Types) -> None:
+    """Note the types of a graph that was inferred as it was loaded, whatever it is now."""
     _collect_values(graph, (*inferred.value_info, *inferred.output), types)
     by_source = {id(inner.source): inner for node in graph for inner in node.subgraphs.values()}
-    if not by_source:
+    if not by_source or not isinstance(graph.source, GraphProto):
         return
-    for before, after in zip(source.node, inferred.node, strict=True):
-        for old, new in zip(before.attribute, after.attribute, strict=True):
-            inner = by_source.get(id(old.g)) if old.HasField("g") else None
-            if inner is not None:
-                _collect(inner, old.g, new.g, types)
+    for before, after in zip(graph.source.node, inferred.node, strict=True):
+        for (_, old), (_, new) in zip(graphs_of(before), graphs_of(after), strict=True):
+            if id(old) in by_source:
+                _collect(by_source[id(old)], new, types)
 
 
-def _collect_edited(graph: Graph, inferred: GraphProto, types: dict[Value, TensorType]) -> None:
-    """Collect types from the graph as it was exported: its nodes are in the same order."""
+def _collect_nodes(graph: Graph, nodes: Iterable[Node], inferred: GraphProto, types: Types) -> None:
+    """Note the types of what *nodes* make, whose messages *inferred* holds in the same order."""
     _collect_values(graph, (*inferred.value_info, *inferred.output), types)
-    if not graph.inner:
-        return
-    for node, proto in zip(graph, inferred.node, strict=True):
-        for name, body in graphs_of(proto) if node.subgraphs else ():
-            _collect_edited(node.subgraphs[name], body, types)
+    for node, proto in zip(nodes, inferred.node, strict=True) if graph.inner else ():
+        for name, inner in graphs_of(proto):
+            body = node.subgraphs.get(name)  # none where the caller gives it
+            if body is not None:
+                _collect_nodes(body, body, inner, types)
 
 
-def _collect_values(
-    graph: Graph, infos: Iterable[ValueInfoProto], types: dict[Value, TensorType]
-) -> None:
+def _collect_values(graph: Graph, infos: Iterable[ValueInfoProto], types: Types) -> None:
     for info in infos:
         value = graph.values.get(info.name)
         found = None if value is None else _decoded(info.type.SerializeToString())
@@ -1491,7 +1421,7 @@ def _explain(error: Exception) -> str:
     return f"onnx shape inference failed, only declared types are known: {reason}"
 
 
-# Sizes that a model leaves open, and its types where they are numbers.
+# Sizes that a model leaves open.
 
 
 def open_sizes(model: Model) -> list[str]:
@@ -1506,7 +1436,7 @@ def open_sizes(model: Model) -> list[str]:
 
 
 def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
-    """Refuse sizes of what no input has.
+    """Refuse a size for a dimension that no input has.
 
     Raises:
         UsageError: No input has such a dimension.

@@ -8,8 +8,8 @@ the meaning, it stays; otherwise an adapter says what takes its place, which kee
 outputs, its own name and its metadata; otherwise the model is refused, and is as it was.
 
 onnx has a converter of its own, which is right about most operators but not about all of them. It
-takes attributes that are a function's for absent, and drops functions, sparse initializers and
-metadata without a word. ``benchmarks/opset_raising.py`` compares the two.
+takes an attribute that refers to a function's for absent, and silently drops functions, sparse
+initializers and metadata. ``benchmarks/opset_raising.py`` compares the two.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from onnx.helper import make_attribute
 from dplcli.errors import OpsetError, UsageError
 from dplcli.ir import TensorType
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
+from dplcli.ir.operators import MOVED, REDUCTIONS
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io.convert import (
     UNREADABLE,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from onnx import ModelProto, OperatorSetIdProto
+    from onnx import ModelProto, OperatorSetIdProto, ValueInfoProto
 
     from dplcli.ir import Dim
 
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
 # Graphs and function bodies as their nodes see them, and the edits that are to come.
 
 
-STANDARD = ("", "ai.onnx")
-"""The names of the standard's domain."""
+STANDARD_DOMAINS = ("", "ai.onnx")
+"""The names that the standard's domain goes by."""
 
 Body: TypeAlias = tuple[int, str]
 """Which body of which node: the node's index, the attribute's name."""
@@ -138,10 +139,9 @@ class ValueNames:
 
 def _all_names(root: GraphProto | FunctionProto) -> Iterator[str]:
     for scope in all_scopes(root):
-        if isinstance(scope, FunctionProto):
-            yield from (*scope.input, *scope.output)
-        else:
-            yield from (info.name for info in (*scope.input, *scope.output))
+        yield from _interface(scope.input)
+        yield from _interface(scope.output)
+        if isinstance(scope, GraphProto):
             yield from (tensor.name for tensor in scope.initializer)
             yield from (sparse.values.name for sparse in scope.sparse_initializer)
         for node in scope.node:
@@ -150,12 +150,14 @@ def _all_names(root: GraphProto | FunctionProto) -> Iterator[str]:
 
 def _read_names(root: GraphProto | FunctionProto) -> Iterator[str]:
     for scope in all_scopes(root):
-        if isinstance(scope, FunctionProto):
-            yield from scope.output
-        else:
-            yield from (info.name for info in scope.output)
+        yield from _interface(scope.output)
         for node in scope.node:
             yield from node.input
+
+
+def _interface(values: Iterable[str | ValueInfoProto]) -> Iterator[str]:
+    """Return the names of inputs or outputs; a function has names alone."""
+    return (value if isinstance(value, str) else value.name for value in values)
 
 
 def all_scopes(root: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
@@ -185,7 +187,7 @@ class Scope:
 
     Attributes:
         proto: As given.
-        names: Free names, here and in whatever shares names with it.
+        names: Gives out names that are free here and in all graphs that share names with it.
         function: The function that it is, or lies in, if any.
         path: The bodies to go through on the way from the main graph or the function.
         where: What to put behind a node's name in messages: "", or " in ...".
@@ -266,7 +268,7 @@ class Scope:
         return name
 
     def apply(self) -> None:
-        """Edit the message; bodies are edited before what is round them."""
+        """Edit the message; the caller edits bodies before the graphs round them."""
         nodes = self.proto.node
         if self._first or any(len(new) != 1 for new in self.replaced.values()):
             kept = list(nodes)
@@ -283,7 +285,12 @@ class Scope:
 
 def node_label(node: NodeProto) -> str:
     """Return how messages call a node: its operator, and its name or its first output."""
-    return f"{node.op_type} {node.name or next(filter(None, node.output), '')!r}"
+    return f"{node.op_type} {_name_of(node)!r}"
+
+
+def _name_of(node: NodeProto) -> str:
+    """Return the name of a node, or of its first output where it has none."""
+    return node.name or next(filter(None, node.output), "")
 
 
 def _definitions(
@@ -292,16 +299,14 @@ def _definitions(
     if isinstance(proto, GraphProto):
         yield from ((tensor.name, tensor) for tensor in proto.initializer)
         yield from ((sparse.values.name, None) for sparse in proto.sparse_initializer)
-        yield from ((info.name, None) for info in proto.input)
-    else:
-        yield from ((name, None) for name in proto.input)
+    yield from ((name, None) for name in _interface(proto.input))
     for node in proto.node:
         constant = _constant(node)
         yield from ((name, constant) for name in node.output)
 
 
 def _constant(node: NodeProto) -> TensorProto | None:
-    if node.op_type != "Constant" or node.domain not in STANDARD:
+    if node.op_type != "Constant" or node.domain not in STANDARD_DOMAINS:
         return None
     attribute = next(iter(node.attribute), None)
     if attribute is None or attribute.name != "value" or attribute.ref_attr_name:
@@ -310,7 +315,7 @@ def _constant(node: NodeProto) -> TensorProto | None:
     return tensor
 
 
-# What an adapter sees of the node that it adapts, and says about what is to take its place.
+# What an adapter sees of a node, and how it says what takes the node's place.
 
 
 Setting = TypeVar("Setting", int, str)
@@ -407,7 +412,7 @@ class Site:
         )
 
     def as_input(self, name: str, dtype: str = "") -> str:
-        """Return the name of a value that holds an attribute's, "" if the attribute is not there.
+        """Make a value of an attribute and return its name, "" if the attribute is not there.
 
         An empty list counts as not there: so the older operators treat it.
 
@@ -442,7 +447,7 @@ class Site:
         return self._scope.add_constant(reference, name)
 
     def scalar_like_input(self, name: str) -> str:
-        """Return the name of a scalar of the first input's type that holds a float attribute's.
+        """Make a scalar of a float attribute, with the first input's type, and return its name.
 
         Returns:
             "" if the attribute is not there.
@@ -476,7 +481,7 @@ class Site:
         *,
         version: int = 0,
     ) -> str:
-        """Put a new node here, before or behind the adapted one in the order of the calls.
+        """Add a new node; nodes stand in the order of the calls.
 
         Args:
             op_type: The operator, of the standard.
@@ -506,7 +511,7 @@ class Site:
         attributes: Mapping[str, int | str | list[int]] = MappingProxyType({}),
         version: int = 0,
     ) -> str:
-        """Put the node itself here, changed; whatever is not named stays, as unknown fields do.
+        """Add the node itself, changed; whatever is not named stays, unknown fields included.
 
         Args:
             op_type: The new operator.
@@ -548,39 +553,20 @@ def _trimmed(names: Sequence[str]) -> Sequence[str]:
 
 
 _NONE = np.array([], np.int64)
-_REDUCTIONS = (
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSumSquare",
-)
 
 
-def _lists_to_inputs(*names: str) -> Callable[[Site], None]:
-    """Return an adapter that moves lists of integers behind the first input, in this order."""
-
-    def adapt(site: Site) -> None:
-        if any(site.attribute(name) is not None for name in names):
-            moved = [site.as_input(name) for name in names]
-            site.replace(inputs=[site.input(0), *moved], without=names)
-
-    return adapt
+def _to_inputs(site: Site) -> None:
+    """Move what became inputs behind the first one, in the order of :data:`MOVED`."""
+    names = [parameter.attribute for parameter in MOVED[site.node.op_type]]
+    if any(site.attribute(name) is not None for name in names):
+        moved = [site.as_input(name) for name in names]
+        site.replace(inputs=[site.input(0), *moved], without=names)
 
 
 def _unsqueeze_13(site: Site) -> None:
-    """Move the axes, which must be there, even where the list of them is empty."""
+    """Move the axes; the input must be there even for an empty list."""
     axes = site.as_input("axes") or site.constant(_NONE, "axes")
     site.replace(inputs=[site.input(0), axes], without=["axes"])
-
-
-def _upsample_9(site: Site) -> None:
-    scales = site.as_input("scales")
-    site.replace(inputs=[site.input(0), scales], without=["scales"])
 
 
 def _top_k_10(site: Site) -> None:
@@ -604,7 +590,7 @@ def _clip_11(site: Site) -> None:
 
 
 def _pad_11(site: Site) -> None:
-    """Move the widths, and the value where it is used and not the default."""
+    """Move the widths, and the value unless it is the default."""
     value = ""
     found = site.attribute("value")
     if found is not None and (found.ref_attr_name or found.f):
@@ -622,7 +608,7 @@ _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64
 
 
 def _softmax_13(site: Site) -> None:
-    """Keep normalising over all dimensions from the axis on; since 13 it is over one only.
+    """Keep normalising over all dimensions from the axis on; since 13 it is one alone.
 
     Where the dimensions behind the axis are all 1 that is the same. Elsewhere the input is made a
     matrix for the time being, which is how the older schema described it.
@@ -656,7 +642,7 @@ def _ends_at(site: Site, axis: int) -> bool:
 
 
 def _resize_11(site: Site) -> None:
-    """Say how coordinates are computed, whose default became another.
+    """State how coordinates are computed, as the default changed.
 
     Before 11 the nearest element was the one before it where an axis grows and the one behind it
     where it shrinks: that is what onnxruntime does, the schema does not say.
@@ -713,7 +699,7 @@ def _resize_13(site: Site) -> None:
 
 
 def _dropout_10(site: Site) -> None:
-    """Leave the mask out, whose type changed, and in opset 12 its value."""
+    """Drop the mask: opset 10 changed its type, and opset 12 its value."""
     if site.is_output_read(1):
         raise NotRaisableError(
             "its output 'mask' is read, which became another in opsets 10 and 12"
@@ -746,13 +732,13 @@ def _batch_normalization_14(site: Site) -> None:
 
 
 def _mean_variance_normalization_13(site: Site) -> None:
-    """State the default of the axes, without which onnx.checker stumbles over the newer schema."""
+    """State the default of the axes; without them onnx.checker fails on the newer schema."""
     if site.attribute("axes") is None:
         site.replace(attributes={"axes": [0, 2, 3]})
 
 
 def _grid_sample_20(site: Site) -> None:
-    """Rename the modes; the default is the same by its new name."""
+    """Rename the modes; the default mode is the same under its new name."""
     renamed = {"bilinear": "linear", "bicubic": "cubic"}
     mode = site.setting("mode", "")
     if mode in renamed:
@@ -797,16 +783,6 @@ def _without_integers(site: Site) -> None:
         raise NotRaisableError(f"it takes no {dtype} since opset {site.version}")
 
 
-def _roi_align_16(site: Site) -> None:
-    """Say that coordinates are not shifted, whose default became another."""
-    site.replace(attributes={"coordinate_transformation_mode": "output_half_pixel"})
-
-
-def _scatter_11(site: Site) -> None:
-    """Give it the name that it has since."""
-    site.replace(op_type="ScatterElements")
-
-
 def _split_18(site: Site) -> None:
     """Say into how many parts to split where the lengths are not given."""
     if not site.input(1):
@@ -820,15 +796,15 @@ def _split_18(site: Site) -> None:
 # or it keeps the meaning of every node that was valid before: it brings more types, optional inputs
 # and attributes whose default is the old way. A bump of an onnx yet to come is refused as unknown.
 #
-# In a few the wording changed as well, to what onnxruntime and onnx's reference evaluator had been
-# computing for the older version all along, which is how models use it: where ConvTranspose 11 puts
+# A few changed the wording as well, to what onnxruntime and onnx's reference evaluator had computed
+# for the older version all along, and what models therefore expect: where ConvTranspose 11 puts
 # the odd element of the padding, what OneHot 11 makes of negative indices, that AveragePool 22 and
 # MaxPool 22 drop windows that begin in the padding, and how Cast 24 and CastLike 24 round infinity
 # to the finite eight-bit floats.
 
 
-Adapter: TypeAlias = Callable[[Site], None]
-"""Hands what a node becomes to its site; nothing if the node may stay as it is."""
+Adapter: TypeAlias = Callable[[Site], object]
+"""Tells a site what takes the node's place; tells nothing if the node may stay."""
 
 OLDEST_COVERED, NEWEST_COVERED = 7, 28
 
@@ -837,36 +813,34 @@ REFUSED = {
 }
 
 ADAPTERS: dict[tuple[str, int], Adapter] = {
-    ("BatchNormalization", 14): _batch_normalization_14,
     ("BatchNormalization", 9): _batch_normalization_9,
+    ("BatchNormalization", 14): _batch_normalization_14,
     ("Clip", 11): _clip_11,
     ("DFT", 20): _dft_20,
     ("Dropout", 10): _dropout_10,
     ("Dropout", 12): _dropout_12,
-    ("Erf", 13): _without_integers,
     ("GridSample", 20): _grid_sample_20,
     ("GroupNormalization", 21): _group_normalization_21,
-    ("Hardmax", 13): _softmax_13,
-    ("LogSoftmax", 13): _softmax_13,
     ("MeanVarianceNormalization", 13): _mean_variance_normalization_13,
     ("Pad", 11): _pad_11,
-    ("ReduceLogSum", 28): _without_integers,
-    ("ReduceLogSumExp", 28): _without_integers,
-    ("ReduceSum", 13): _lists_to_inputs("axes"),
     ("Resize", 11): _resize_11,
     ("Resize", 13): _resize_13,
-    ("RoiAlign", 16): _roi_align_16,
-    ("Scatter", 11): _scatter_11,
-    ("Slice", 10): _lists_to_inputs("starts", "ends", "axes"),
-    ("Softmax", 13): _softmax_13,
-    ("Split", 13): _lists_to_inputs("split"),
+    ("Scatter", 11): lambda site: site.replace(op_type="ScatterElements"),
     ("Split", 18): _split_18,
-    ("Squeeze", 13): _lists_to_inputs("axes"),
     ("TopK", 10): _top_k_10,
     ("Unsqueeze", 13): _unsqueeze_13,
     ("Upsample", 10): _upsample_10,
-    ("Upsample", 9): _upsample_9,
-    **{(op_type, 18): _lists_to_inputs("axes") for op_type in _REDUCTIONS},
+    # the default became another
+    ("RoiAlign", 16): lambda site: site.replace(
+        attributes={"coordinate_transformation_mode": "output_half_pixel"}
+    ),
+    **dict.fromkeys([("Slice", 10), ("Upsample", 9)], _to_inputs),
+    **dict.fromkeys([("ReduceSum", 13), ("Split", 13), ("Squeeze", 13)], _to_inputs),
+    **{(op_type, 18): _to_inputs for op_type in REDUCTIONS - {"ReduceSum"}},
+    **{(op_type, 13): _softmax_13 for op_type in ("Hardmax", "LogSoftmax", "Softmax")},
+    ("Erf", 13): _without_integers,
+    ("ReduceLogSum", 28): _without_integers,
+    ("ReduceLogSumExp", 28): _without_integers,
 }
 
 
@@ -925,20 +899,6 @@ class AdaptedNode(NamedTuple):
     where: str
 
 
-class RefusedNode(NamedTuple):
-    """One node that cannot be raised.
-
-    Attributes:
-        what: What it is and where.
-        version: The opset that it cannot be raised to, though to the one before.
-        reason: Why not.
-    """
-
-    what: str
-    version: int
-    reason: str
-
-
 class OpsetPlan:
     """The changes that raise a model to another opset.
 
@@ -950,13 +910,14 @@ class OpsetPlan:
     Attributes:
         target: As given.
         adapted: The nodes to change.
-        refused: The nodes that cannot be raised; if there are any, the plan is void.
+        refused: The nodes that cannot be raised: what each is and where, and why not. If there
+            are any, the plan is void.
         raised_functions: The functions that import the standard at an older opset.
     """
 
     def __init__(self, model: ModelProto, target: int, types: InferredTypes) -> None:
         self.adapted: list[AdaptedNode] = []
-        self.refused: list[RefusedNode] = []
+        self.refused: list[tuple[str, NotRaisableError]] = []
         self._model = model
         self.target = target
         self._types = types
@@ -984,7 +945,7 @@ class OpsetPlan:
             self._model.opset_import, *(item.opset_import for item in self.raised_functions)
         )
         for entry in imports:
-            if entry.domain in STANDARD:
+            if entry.domain in STANDARD_DOMAINS:
                 entry.version = self.target
 
     def _visit(self, root: Scope, version: int | None) -> None:
@@ -994,7 +955,7 @@ class OpsetPlan:
             scope = pending.popleft()
             self._scopes.append(scope)
             for number, node in enumerate(scope.proto.node):
-                if node.domain in STANDARD:
+                if node.domain in STANDARD_DOMAINS:
                     self._visit_node(node, version, scope, number)
                 pending.extend(
                     Scope(body, self._types, scope, (number, name))
@@ -1005,13 +966,11 @@ class OpsetPlan:
         try:
             new = self._raised(node, version, scope)
         except NotRaisableError as refusal:
-            what = f"{node_label(node)}{scope.where}"
-            self.refused.append(RefusedNode(what, refusal.version, str(refusal)))
+            self.refused.append((f"{node_label(node)}{scope.where}", refusal.with_traceback(None)))
             return
         if new is not None:
             scope.replaced[number] = new
-            name = node.name or next(filter(None, node.output), "")
-            self.adapted.append(AdaptedNode(node.op_type, name, scope.where))
+            self.adapted.append(AdaptedNode(node.op_type, _name_of(node), scope.where))
 
     def _raised(self, node: NodeProto, version: int | None, scope: Scope) -> list[NodeProto] | None:
         """Return what takes a node's place, None if it stays.
@@ -1042,7 +1001,7 @@ class OpsetPlan:
         return None
 
     def _adapted(self, node: NodeProto, step: int, scope: Scope) -> Sequence[tuple[NodeProto, int]]:
-        """Return what fits the schema of *step* in a node's place, nothing if it fits itself.
+        """Return nodes that fit the schema of *step* in a node's place; none if it fits itself.
 
         Raises:
             NotRaisableError: Nothing does, as far as dpl knows.
@@ -1088,7 +1047,7 @@ class _Calls:
         return not passed_on or (caller is not None and self.always_give(caller, passed_on))
 
     def _of(self, key: Key) -> list[tuple[FunctionProto | None, dict[str, str]]]:
-        """Return for each call who calls, and which attributes, referring to which of its own."""
+        """Return, for each call, the caller and the attributes given, with what they refer to."""
         if self._known is None:
             self._known = {}
             for caller in (None, *self._functions.values()):
@@ -1102,13 +1061,13 @@ class _Calls:
 
 def imported_standard(imports: Iterable[OperatorSetIdProto]) -> int | None:
     """Return the version of the standard that is imported, the last one if there are several."""
-    versions = [entry.version for entry in imports if entry.domain in STANDARD]
+    versions = [entry.version for entry in imports if entry.domain in STANDARD_DOMAINS]
     return versions[-1] if versions else None
 
 
 def _key(of: FunctionProto | NodeProto) -> Key:
-    """Return by what a function is called: of the function, or of a node that calls it."""
-    domain = "" if of.domain in STANDARD else of.domain
+    """Return the key of a function, from the function or from a node that calls it."""
+    domain = "" if of.domain in STANDARD_DOMAINS else of.domain
     return (domain, of.name if isinstance(of, FunctionProto) else of.op_type, of.overload)
 
 
@@ -1193,7 +1152,7 @@ def _checked_opset(proto: ModelProto, version: int, label: str) -> int | None:
             f"there is no opset {version} in the installed onnx {onnx.__version__}",
             hint=f"ask for {newest} at most, or install a newer onnx",
         )
-    if len({entry.version for entry in proto.opset_import if entry.domain in STANDARD}) > 1:
+    if len({entry.version for entry in proto.opset_import if entry.domain in STANDARD_DOMAINS}) > 1:
         raise OpsetError(f"{label}: imports the standard more than once, in different versions")
     if proto.training_info:
         raise OpsetError(f"{label}: holds training graphs, which cannot be raised")
@@ -1209,18 +1168,18 @@ def _checked_opset(proto: ModelProto, version: int, label: str) -> int | None:
 def _refusal(plan: OpsetPlan, proto: ModelProto, label: str, types: InferredTypes) -> OpsetError:
     """Say which nodes stand in the way, and how far the model can be raised."""
     before = imported_standard(proto.opset_import) or 0
-    first = plan.refused[0]
+    what, why = plan.refused[0]
     others = len(plan.refused) - 1
     more = f"; {others} more such node{'s' * (others > 1)}" if others else ""
     possible = before
     refused = plan.refused
     while refused:
-        possible = min(node.version for node in refused) - 1
+        possible = min(refusal.version for _, refusal in refused) - 1
         refused = OpsetPlan(proto, possible, types).refused if possible > before else []
     stay = f"raise it to {possible}" if possible > before else f"keep it at opset {before}"
     return OpsetError(
-        f"{label}: cannot be raised from opset {before or 'none'} to {plan.target}: {first.what}: "
-        f"{first.reason}{more}",
+        f"{label}: cannot be raised from opset {before or 'none'} to {plan.target}: {what}: "
+        f"{why}{more}",
         hint=f"{stay}, or export it anew at opset {plan.target}" if before else None,
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import stat
-from collections import deque
 from contextlib import contextmanager
 from functools import cache
 from itertools import chain
@@ -43,10 +42,10 @@ from dplcli.ir import (
     TypeStatement,
     Value,
 )
-from dplcli.ir.model import NO_ATTRIBUTES, is_in_function, record_uses
+from dplcli.ir.model import NO_ATTRIBUTES, in_order, is_in_function, record_uses
 from dplcli.ir.operators import schema_of
 from dplcli.ir.types import DTYPE_CODES, dtype_name
-from dplcli.onnx_io import convert
+from dplcli.onnx_io import infer
 from dplcli.onnx_io.convert import (
     Home,
     OnnxSchemas,
@@ -55,11 +54,13 @@ from dplcli.onnx_io.convert import (
     decode_attribute,
     decode_statement,
     decode_type,
+    embedded,
+    fields,
     graphs_of,
     header,
     remarks_of,
+    text_field_size,
 )
-from dplcli.onnx_io.infer import infer_node, infer_types, infer_types_anew, statements_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
@@ -147,28 +148,11 @@ class ProtoCodec:
         self, model: Model, *, anew: bool = False
     ) -> tuple[Mapping[Value, TensorType], str]:
         """Run onnx's shape inference over the model as it was loaded, or as it is now."""
-        return infer_types_anew(model) if anew else infer_types(model)
+        return infer.infer_types_anew(model) if anew else infer.infer_types(model)
 
-    def statements_hold(self, model: Model) -> bool:
-        """Compare what is stated of each value with what its node makes of what is stated."""
-        return statements_hold(model)
-
-    def infer_node(
-        self,
-        node: Node,
-        types: Mapping[Value, TensorType] | None = None,
-        data: Mapping[Value, NDArray[Any]] | None = None,
-    ) -> list[TensorType | None]:
-        """Run the schema's inference for one node."""
-        return infer_node(node, types, data)
-
-    def evaluate(
-        self, node: Node, inputs: Sequence[NDArray[Any] | None]
-    ) -> tuple[NDArray[Any], ...] | None:
-        """Compute one node with onnx's reference evaluator, which is slow to import."""
-        from dplcli.onnx_io.infer import evaluate  # noqa: PLC0415  # rarely needed
-
-        return evaluate(node, inputs)
+    statements_hold = staticmethod(infer.statements_hold)
+    infer_node = staticmethod(infer.infer_node)
+    evaluate = staticmethod(infer.evaluate)
 
 
 # Get the message out of a file, or say what the file is instead.
@@ -178,13 +162,9 @@ _LFS_MARK = b"version https://git-lfs"
 _TEXT_PROBE = 512
 _LARGEST_MESSAGE = 2**31 - 1
 _SMALL = 1 << 24
-_VARINT, _BYTES, _GROUP = 0, 2, 3
-_FIXED = {1: 8, 5: 4}
 _TENSOR_DATA = frozenset(
-    field.number
-    for field in TensorProto.DESCRIPTOR.fields
-    if field.name == "raw_data" or (field.name.endswith("_data") and field.name != "external_data")
-)
+    field.name for field in TensorProto.DESCRIPTOR.fields if field.name.endswith("_data")
+) - {"external_data"}
 _PROSE = frozenset({"doc_string", "producer_name", "producer_version"})
 
 
@@ -237,7 +217,7 @@ def parse_model(data: bytes, path: Path) -> tuple[ModelProto, list[str]]:
         raise ModelLoadError(f"{path}: {_what_is_wrong(data)}") from error
     if not proto.HasField("graph"):
         raise ModelLoadError(f"{path}: {_what_is_wrong(data)}: it holds no graph")
-    return proto, [] if _holds_only_text(data) else _mended(proto, path)
+    return proto, [] if _holds_only_text(proto, data) else _mended(proto, path)
 
 
 def _what_is_wrong(data: bytes) -> str:
@@ -247,14 +227,14 @@ def _what_is_wrong(data: bytes) -> str:
     return "is not an ONNX model, or was cut off"
 
 
-def _holds_only_text(data: bytes) -> bool:
+def _holds_only_text(proto: ModelProto, data: bytes) -> bool:
     """Tell whether every string in an encoded model is UTF-8.
 
-    ONNX is declared in proto2, where protobuf does not look, and hands out bytes instead of text.
-    Declared in proto3 the same message is refused; so protobuf looks at all fields at its speed.
+    ONNX is declared in proto2, where protobuf accepts any bytes as text. In proto3 it refuses what
+    is no text. So we declare the same messages in proto3, and protobuf looks at all fields in C.
     """
     try:
-        _strict_class()().ParseFromString(_without_bulk(data))
+        _strict_class()().ParseFromString(_without_bulk(proto) if len(data) > _SMALL else data)
     except DecodeError:
         return False
     return True
@@ -273,60 +253,24 @@ def _strict_class() -> type[Message]:
     return strict
 
 
-def _without_bulk(data: bytes) -> bytes:
-    """Leave the data of initializers out of a large model, so that it is not in memory twice."""
-    if len(data) <= _SMALL:
-        return data
-    graph, initializer = ModelProto.GRAPH_FIELD_NUMBER, GraphProto.INITIALIZER_FIELD_NUMBER
-    return b"".join(_lean(memoryview(data), (graph, initializer)))
-
-
-def _lean(data: memoryview, path: tuple[int, ...]) -> list[bytes | memoryview]:
-    """Return the parts of a message that parses.
-
-    Args:
-        data: The message; a tensor, if *path* is empty.
-        path: The fields below which the data of tensors is left out.
-    """
-    parts: list[bytes | memoryview] = []
-    start = at = groups = 0
-    while at < len(data):
-        begin = at
-        tag, at = _varint(data, at)
-        field, kind = tag >> 3, tag & 7
-        if kind == _VARINT:
-            _, at = _varint(data, at)
-        elif kind in _FIXED:
-            at += _FIXED[kind]
-        elif kind != _BYTES:
-            groups += 1 if kind == _GROUP else -1
-        else:
-            length, at = _varint(data, at)
-            at += length
-            if groups or field not in (path[:1] or _TENSOR_DATA):
-                continue
-            parts.append(data[start:begin])
-            start = at
-            if path:
-                inner = _lean(data[at - length : at], path[1:])
-                parts += [header(field, sum(map(len, inner))), *inner]
-    return [*parts, data[start:]]
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return the number at a place, and where it ends."""
-    number = shift = 0
-    while True:
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:  # noqa: PLR2004  # the last one
-            return number, at
-        shift += 7
+def _without_bulk(proto: ModelProto) -> bytes:
+    """Encode a model without the data of initializers, which need not be in memory twice."""
+    tensors = (b"".join(fields(t, without=_TENSOR_DATA)) for t in proto.graph.initializer)
+    graph = [
+        *fields(proto.graph, without={"initializer"}),
+        *embedded(GraphProto.INITIALIZER_FIELD_NUMBER, tensors),
+    ]
+    return b"".join(
+        [
+            *fields(proto, without={"graph"}),
+            header(ModelProto.GRAPH_FIELD_NUMBER, sum(map(len, graph))),
+            *graph,
+        ]
+    )
 
 
 def _mended(proto: ModelProto, path: Path) -> list[str]:
-    """Spell out the bytes in prose that is not UTF-8, and refuse names that are not.
+    """Spell out the bytes of prose that is not UTF-8; refuse names that are not.
 
     Raises:
         InvalidModelError: A name in it is not UTF-8.
@@ -344,7 +288,7 @@ def _mended(proto: ModelProto, path: Path) -> list[str]:
             )
         setattr(message, field.name, wrong[0].decode(errors="backslashreplace"))
         places.append(f"{where}.{field.name}")
-    if not places:  # what is not text was replaced later in the file
+    if not places:  # a later field of the file replaced what is not text
         return []
     more = f" and {len(places) - 1} more" if len(places) > 1 else ""
     return [f"{path}: is not UTF-8 text: {places[0]}{more}; the bytes are spelled out"]
@@ -372,29 +316,17 @@ def _label(item: Any) -> str:  # noqa: ANN401  # any message
 
 
 def sort_nodes(protos: Sequence[NodeProto]) -> list[NodeProto]:
-    """Sort *protos* so that producers come first; stable (Kahn's algorithm).
+    """Sort *protos* so that producers come first; stable.
 
     Names that none of *protos* makes are taken as defined elsewhere. Nodes on a cycle, and those
     that depend on one, are left out.
     """
     maker = {name: index for index, proto in enumerate(protos) for name in proto.output if name}
-    consumers: dict[int, list[int]] = {}
-    waiting = []
+    consumers: dict[int, list[int]] = {index: [] for index in range(len(protos))}
     for index, proto in enumerate(protos):
-        makers = {maker[name] for name in _names_read(proto) if name in maker}
-        waiting.append(len(makers))
-        for made_by in makers:
-            consumers.setdefault(made_by, []).append(index)
-    ready = deque(index for index, count in enumerate(waiting) if not count)
-    ordered = []
-    while ready:
-        index = ready.popleft()
-        ordered.append(protos[index])
-        for consumer in consumers.get(index, ()):
-            waiting[consumer] -= 1
-            if not waiting[consumer]:
-                ready.append(consumer)
-    return ordered
+        for made_by in {maker[name] for name in _names_read(proto) if name in maker}:
+            consumers[made_by].append(index)
+    return [protos[index] for index in in_order(consumers)]
 
 
 def _names_read(proto: NodeProto) -> Iterator[str]:
@@ -416,13 +348,13 @@ def _names_captured(graph: GraphProto) -> set[str]:
 # Read an ONNX file into the IR.
 
 
-Scope = dict[str, Value]
+ValuesByName = dict[str, Value]
 
 _EXTERNAL_MARK = b"location"
-"""The key that every reference to external data has; where it is missing nobody needs to look."""
+"""The key in every reference to external data; a file without it has no such data."""
 
 _SLICE = 512
-"""How many messages to hold at a time where they are looked at once."""
+"""How many messages to take at a time where each is needed once."""
 
 
 def load_model(path: Path, *, opset: int | None = None) -> Model:
@@ -451,7 +383,7 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
 
 
 def _raised(model: Model, proto: ModelProto, opset: int, path: Path) -> Model:
-    """Raise *proto*, over which *model* was built and so found to be whole, and build it anew."""
+    """Raise *proto*, of which *model* was built without an error, and build a model anew."""
     from dplcli.onnx_io.opset import raise_opset  # noqa: PLC0415  # rarely needed
 
     check_imports(model)
@@ -470,7 +402,7 @@ def paused_gc() -> Iterator[None]:
     """Suspend cyclic garbage collection while many long-lived objects are made.
 
     At 100,000 nodes the collector would otherwise walk the growing graph again and again, which
-    costs as much as building it. Afterwards what was made counts as old, unwalked.
+    costs as much as building it. Afterwards the new objects count as old, without a walk.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -517,11 +449,11 @@ def built_again(model: Model) -> Model:
 def check_imports(model: Model) -> None:
     """Refuse to change a model that imports a domain in two versions.
 
-    What its nodes mean depends on who reads it: of `""` and `ai.onnx` onnxruntime takes what comes
-    last, onnx what `""` says. So no edit of it is right for all, and none is checked by both.
+    Tools disagree on what its nodes mean: of `""` and `ai.onnx` onnxruntime takes the last one,
+    onnx takes `""`. So no edit is right for both.
 
     Raises:
-        InvalidModelError: It does.
+        InvalidModelError: The model does so.
     """
     if model.conflicts:
         raise InvalidModelError(
@@ -548,8 +480,8 @@ class _GraphReader:
     """Builds the graphs of one model.
 
     Nodes are linked in a single pass, which needs them in topological order. A graph that turns
-    out not to be (files of some converters are not) is read once more, sorted, and noted. What
-    repeats is taken as a slice, which costs half of what protobuf takes to iterate.
+    out not to be (files of some converters are not) is read once more, sorted, and noted. Repeated
+    fields are read as slices, which takes half the time of protobuf's iterators.
     """
 
     def __init__(self, model: Model, label: str) -> None:
@@ -632,27 +564,16 @@ class _GraphReader:
         body.name = proto.name
         body.source = proto
         for name in proto.input:
-            if name in body.values:
-                raise self._invalid(body, f"two inputs are named {name!r}")
-            value = Value(name, body)
-            value.is_graph_input = True
-            body.values[name] = value
-            body.inputs.append(value)
+            self._add_input(body, name, None)
         self._read_body(body, proto.node, proto.output, [])
         self._declare(body.values, proto.value_info)
 
-    def _read_graph(self, graph: Graph, proto: GraphProto, scopes: Sequence[Scope]) -> None:
+    def _read_graph(self, graph: Graph, proto: GraphProto, scopes: Sequence[ValuesByName]) -> None:
         graph.name = proto.name
         graph.source = proto
         values = graph.values
         for info in proto.input:
-            if info.name in values:
-                raise self._invalid(graph, f"two inputs are named {info.name!r}")
-            value = Value(info.name, graph)
-            value.is_graph_input = True
-            value.type_source = info
-            values[info.name] = value
-            graph.inputs.append(value)
+            self._add_input(graph, info.name, info)
         for tensor in proto.initializer[:]:
             constant = self._store(graph, tensor.name, tensor)
             if constant.type_source is None:
@@ -665,6 +586,14 @@ class _GraphReader:
             declared = values.get(info.name)
             if declared is not None and declared.type_source is None:
                 declared.type_source = info
+
+    def _add_input(self, graph: Graph, name: str, stated: ValueInfoProto | None) -> None:
+        if name in graph.values:
+            raise self._invalid(graph, f"two inputs are named {name!r}")
+        value = graph.values[name] = Value(name, graph)
+        value.is_graph_input = True
+        value.type_source = stated
+        graph.inputs.append(value)
 
     def _store(self, graph: Graph, name: str, source: object) -> Value:
         """Let the value *name* be an initializer."""
@@ -684,7 +613,7 @@ class _GraphReader:
             known = self.types[key] = TensorType(dtype_name(key[0]), key[1:])
         return known
 
-    def _declare(self, values: Scope, infos: MutableSequence[ValueInfoProto]) -> None:
+    def _declare(self, values: ValuesByName, infos: MutableSequence[ValueInfoProto]) -> None:
         """Note what the file states of values beside the interface of their graph."""
         statements = self.statements
         slices = (infos[i : i + _SLICE] for i in range(0, len(infos), _SLICE))
@@ -696,7 +625,7 @@ class _GraphReader:
             known = declared.type_source
             if known is not None and type(known) is not TensorType:
                 continue
-            encoded = info.SerializeToString()[convert.text_field_size(name) :]
+            encoded = info.SerializeToString()[text_field_size(name) :]
             statement = statements.get(encoded)
             if statement is None:
                 statement = statements[encoded] = TypeStatement(encoded, decode_statement)
@@ -707,7 +636,7 @@ class _GraphReader:
         graph: Graph,
         protos: RepeatedNodes,
         outputs: Iterable[str],
-        scopes: Sequence[Scope],
+        scopes: Sequence[ValuesByName],
     ) -> None:
         if self.sorting:
             self._sort(graph, protos)
@@ -720,7 +649,7 @@ class _GraphReader:
                 raise self._invalid(graph, f"its output {name!r} is never made")
             graph.add_output(value)
 
-    def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[Scope]) -> None:
+    def _read_node(self, graph: Graph, proto: NodeProto, scopes: Sequence[ValuesByName]) -> None:
         domain, op_type = proto.domain, proto.op_type
         op_type = self.op_types.setdefault(op_type, op_type)
         node = Node(graph, op_type, domain and _domain(domain), proto.name, proto)
@@ -766,7 +695,7 @@ class _GraphReader:
                 self.with_bodies[op_type] = known
         return known
 
-    def _read_bodies(self, node: Node, proto: NodeProto, scopes: Sequence[Scope]) -> None:
+    def _read_bodies(self, node: Node, proto: NodeProto, scopes: Sequence[ValuesByName]) -> None:
         bodies = {}
         for name, source in graphs_of(proto):
             body = bodies[name] = Graph(self.model, node.graph.opset_imports, owner=node)
@@ -793,7 +722,7 @@ class _GraphReader:
         return InvalidModelError(f"{self.label}: invalid model: {where}{what}")
 
 
-def _find(name: str, scopes: Sequence[Scope]) -> Value | None:
+def _find(name: str, scopes: Sequence[ValuesByName]) -> Value | None:
     for scope in reversed(scopes):
         value = scope.get(name)
         if value is not None:
@@ -816,13 +745,7 @@ def model_from_text(text: str, label: str) -> Model:
         InvalidModelError: It is no model; says why.
     """
     header = "" if text.lstrip().startswith("<") else _DEFAULT_HEADER
-    try:
-        proto = onnx.parser.parse_model(header + text)
-        onnx.checker.check_model(proto)
-    except (onnx.parser.ParseError, onnx.checker.ValidationError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidModelError(f"{label}: is not a model in ONNX text: {reason}") from error
-    return model_from_proto(proto, Path(), label)
+    return _from_text(header + text, label, "is not a model in ONNX text", is_checked=True)
 
 
 def functions_from_text(text: str, label: str) -> Model:
@@ -832,52 +755,34 @@ def functions_from_text(text: str, label: str) -> Model:
         InvalidModelError: They are no functions; says why.
     """
     whole = text if text.lstrip().startswith("<ir_version") else _NO_GRAPH + text
+    return _from_text(whole, label, "is not ONNX text", is_checked=False)
+
+
+def _from_text(text: str, label: str, wrong: str, *, is_checked: bool) -> Model:
     try:
-        proto = onnx.parser.parse_model(whole)
-    except (onnx.parser.ParseError, ValueError) as error:
+        proto = onnx.parser.parse_model(text)
+        if is_checked:
+            onnx.checker.check_model(proto)
+    except (onnx.parser.ParseError, onnx.checker.ValidationError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise InvalidModelError(f"{label}: is not ONNX text: {reason}") from error
+        raise InvalidModelError(f"{label}: {wrong}: {reason}") from error
     return model_from_proto(proto, Path(), label)
 
 
-class NodeSpec(Protocol):
-    """One node, by names."""
-
-    @property
-    def op_type(self) -> str:
-        """Its operator."""
-
-    @property
-    def inputs(self) -> Sequence[str]:
-        """Names of what it reads."""
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """Names of what it makes."""
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """Its attributes."""
-
-
 class MadeUpGraph(Protocol):
-    """A graph, by names."""
+    """A graph, by names.
 
-    @property
-    def nodes(self) -> Sequence[NodeSpec]:
-        """Its nodes, in topological order."""
+    Attributes:
+        nodes: Its nodes in topological order, each with an operator, inputs, outputs, attributes.
+        inputs: Element type and shape of each input.
+        constants: Its initializers.
+        outputs: Names of what it returns.
+    """
 
-    @property
-    def inputs(self) -> Mapping[str, tuple[str, tuple[int, ...]]]:
-        """Element type and shape of each input."""
-
-    @property
-    def constants(self) -> Mapping[str, NDArray[Any]]:
-        """Its initializers."""
-
-    @property
-    def outputs(self) -> Sequence[str]:
-        """Names of what it returns."""
+    nodes: list[Any]
+    inputs: dict[str, tuple[str, tuple[int, ...]]]
+    constants: dict[str, NDArray[Any]]
+    outputs: list[str]
 
 
 def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
@@ -925,14 +830,15 @@ def statements_of(model: Model) -> dict[tuple[str, str], str]:
     proto = model.source
     if not isinstance(proto, ModelProto):
         return found
-    found["doc", "model"] = proto.doc_string
-    found["doc", "graph"] = proto.graph.doc_string
-    found["names", "graph"] = proto.graph.name
-    found["metadata", "producer"] = f"{proto.producer_name} {proto.producer_version}".strip()
-    found["metadata", "domain"] = proto.domain
-    found["metadata", "model version"] = str(proto.model_version or "")
-    for entry in proto.metadata_props:
-        found["metadata", f"model: {entry.key}"] = entry.value
-    for entry in proto.graph.metadata_props:
-        found["metadata", f"graph: {entry.key}"] = entry.value
+    found |= {
+        ("doc", "model"): proto.doc_string,
+        ("doc", "graph"): proto.graph.doc_string,
+        ("names", "graph"): proto.graph.name,
+        ("metadata", "producer"): f"{proto.producer_name} {proto.producer_version}".strip(),
+        ("metadata", "domain"): proto.domain,
+        ("metadata", "model version"): str(proto.model_version or ""),
+    }
+    for what, message in (("model", proto), ("graph", proto.graph)):
+        for entry in message.metadata_props:
+            found["metadata", f"{what}: {entry.key}"] = entry.value
     return {key: text for key, text in found.items() if text}

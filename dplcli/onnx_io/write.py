@@ -1,4 +1,4 @@
-"""Write a model back: what was not touched as it came, what was changed anew, all or nothing."""
+"""Write a model: untouched parts as they came, changed ones encoded anew, all or nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dplcli.onnx_io.convert import (
     graphs_of,
     tensor_to_proto,
 )
-from dplcli.onnx_io.external_data import bring_data
+from dplcli.onnx_io.external_data import copy_external_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 # Messages for what passes have made: functions, bodies, initializers, types.
 
 
-def new_function(function: Function) -> FunctionProto:
-    """Encode everything of a function made by a pass but its nodes."""
+def encode_interface(function: Function) -> FunctionProto:
+    """Encode a function made by a pass, without its nodes."""
     proto = FunctionProto(domain=function.domain, name=function.name)
     proto.input.extend(value.name for value in function.body.inputs)
     proto.output.extend(value.name for value in function.body.outputs)
@@ -58,7 +58,7 @@ def new_function(function: Function) -> FunctionProto:
     return proto
 
 
-def new_body(graph: Graph) -> GraphProto:
+def encode_body(graph: Graph) -> GraphProto:
     """Encode the interface of a body made by a pass, and the types of what is made in it."""
     proto = GraphProto(name=graph.name)
     proto.input.extend(map(_value_info, graph.inputs))
@@ -99,12 +99,7 @@ def made_initializers(graph: Graph) -> dict[str, Tensor]:
     return found
 
 
-def new_initializers(made: Mapping[str, Tensor]) -> list[TensorProto]:
-    """Encode the initializers that passes have made, which :func:`made_initializers` lists."""
-    return [tensor_to_proto(data, name) for name, data in made.items()]
-
-
-def new_types(graph: Graph) -> list[ValueInfoProto]:
+def encode_stated_types(graph: Graph) -> list[ValueInfoProto]:
     """Encode the types that passes state of what they have made."""
     stated = (
         encode_statement(name, known)
@@ -191,7 +186,7 @@ def staged(model: Model, destination: Path) -> Iterator[StagedModel]:
             path = stack.enter_context(temporary_file(destination.parent, ".onnx"))
         except OSError as error:
             raise _cannot_write(destination, error) from error
-        bring_data(model, destination, made)
+        copy_external_data(model, destination, made)
         try:
             _write(model, path)
             path.chmod(mode_for(destination))
@@ -298,7 +293,7 @@ class _Writer:
     def graph(self, graph: Graph) -> list[convert.Part]:
         source = graph.source
         if not isinstance(source, GraphProto):
-            source = new_body(graph)
+            source = encode_body(graph)
         parts: list[convert.Part] = list(convert.embedded(_GRAPH_NODE, map(self.node, graph)))
         made = made_initializers(graph) if graph.modified else {}
         stored = graph.dropped - graph.values.keys() | made.keys()
@@ -312,24 +307,30 @@ class _Writer:
         }
         parts += convert.fields(source, without={"node", *narrowed})
         for name, items in narrowed.items():
-            parts.append(convert.Later(GraphProto.DESCRIPTOR.fields_by_name[name].number, items))
-        parts.append(convert.Later(_GRAPH_INITIALIZER, new_initializers(made)))
+            parts.append(
+                convert.LazyField(GraphProto.DESCRIPTOR.fields_by_name[name].number, items)
+            )
+        parts.append(
+            convert.LazyField(
+                _GRAPH_INITIALIZER, [tensor_to_proto(data, name) for name, data in made.items()]
+            )
+        )
         if graph.modified:
-            parts.append(convert.Later(_GRAPH_VALUE_INFO, new_types(graph)))
+            parts.append(convert.LazyField(_GRAPH_VALUE_INFO, encode_stated_types(graph)))
         return parts
 
     def function(self, function: Function) -> list[bytes]:
         source = function.source
         body = function.body
         if not isinstance(source, FunctionProto):
-            source = new_function(function)
+            source = encode_interface(function)
         elif not any(inner.modified for inner in body.and_inner()):
             return [source.SerializeToString()]
         changed = FunctionProto()
         _add_opsets(changed, source.opset_import, body.opset_imports)
         gone = (body.erased - body.values.keys()) | body.stated_types.keys()
         changed.value_info.extend(info for info in source.value_info if info.name not in gone)
-        changed.value_info.extend(new_types(body))
+        changed.value_info.extend(encode_stated_types(body))
         return [
             *convert.embedded(_FUNCTION_NODE, map(self.node, body)),
             *convert.fields(source, without={"node", "opset_import", "value_info"}),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.dpl.rule import Policies, parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean
-from dplcli.ir.model import is_settled
+from dplcli.ir.model import is_exact
 from dplcli.onnx_io import built_again, check_sizes, load_model, open_sizes, paused_gc
 from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
@@ -205,7 +205,7 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
 
 def _is_stated(graph: Graph) -> bool:
     made = (value for node in graph for value in node.outputs if value is not None)
-    return all(is_settled(value.declared_type) for value in made)
+    return all(is_exact(value.declared_type) for value in made)
 
 
 def given_sizes(model: Model, settings: VerifySettings | None) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dplcli.errors import InvalidGraphError, UsageError, VerificationError
 from dplcli.files import encoded, write_file
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import (
     check_destination,
     check_external_data,
@@ -168,7 +168,7 @@ def load_editable(path: Path, opset: int | None = None) -> Model:
 def graph_objection(model: Model) -> str:
     """Say how the graph of an edited model is broken; "" if it is not."""
     try:
-        verify_model(model)
+        check_structure(model)
     except InvalidGraphError as error:
         return f"the graph is broken: {error.message}"
     return ""

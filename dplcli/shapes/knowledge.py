@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dplcli.ir import ArrayTensor, TensorType
-from dplcli.ir.model import is_exact, is_settled
-from dplcli.ir.operators import EXPLOSIVE, FOLDABLE, MEASURING, SIZED_BY, flops, kind_of, schema_of
+from dplcli.ir.model import is_exact
+from dplcli.ir.operators import (
+    EXPLOSIVE,
+    FOLDABLE,
+    MEASURING,
+    SIZED_BY,
+    attribute_of,
+    flops,
+    kind_of,
+    schema_of,
+)
 from dplcli.ir.types import dtype_name
 from dplcli.shapes.rules import (
     ATTENTION_RULES,
@@ -21,6 +31,7 @@ from dplcli.shapes.rules import (
     WHOLE,
     WINDOW_RULES,
     Fact,
+    UnknownError,
     View,
 )
 from dplcli.shapes.terms import Algebra, Term, is_small
@@ -35,10 +46,7 @@ if TYPE_CHECKING:
     from dplcli.shapes.terms import Number
 
 
-# Facts about the values of a model: computed when first asked for, and kept.
-#
-# What a value means stays as it is while equivalent nodes take the place of those round it, so a
-# fact found once is a fact for the rest of a run.
+# Passes replace nodes by equivalent ones, so what is true of a value stays true for a whole run.
 
 
 _RULES = {**SHAPE_RULES, **WINDOW_RULES, **ATTENTION_RULES}
@@ -46,7 +54,7 @@ MOST_COMPUTED = 1024
 """Larger tensors are not computed to learn about shapes."""
 
 _MOST_WORK = 1_000_000
-"""Most operations for a value that is computed: a window may be huge, and a sum run forever."""
+"""Most operations to spend on computing a value; a window may be huge, and a sum may not end."""
 
 _PLACEHOLDERS = frozenset({"", "?", "*", "-1", "None", "none", "unknown", "dynamic"})
 """Symbols that some tools write for every dimension they do not know."""
@@ -97,11 +105,11 @@ class Knowledge:
         return self.fact(value).content
 
     def complete(self, nodes: Iterable[Node]) -> None:
-        """Add the types of what *nodes* make, as far as they follow, to those that are bound."""
+        """Add the types of what *nodes* make, as far as they follow, to the bound types."""
         assert self._bound is not None  # noqa: S101  # nobody asks for it else
         for value in (value for node in nodes for value in node.outputs if value is not None):
             known = self._known_type(value)
-            if is_settled(known):
+            if is_exact(known):
                 continue
             try:
                 fact = self.fact(value)
@@ -131,7 +139,7 @@ class Knowledge:
     def _needed(self, value: Value) -> list[Value]:
         """List what must be known first."""
         node = value.producer
-        if node is None or value.is_constant or self._is_settled(value):
+        if node is None or value.is_constant or self._is_told_by_type(value):
             return []
         return [
             item
@@ -139,17 +147,13 @@ class Knowledge:
             if item is not None and item not in self._facts and item is not value
         ]
 
-    def _is_settled(self, value: Value) -> bool:
-        """Tell whether the type says all: a static shape, and more elements than are computed."""
+    def _is_told_by_type(self, value: Value) -> bool:
+        """Tell whether the type says all: sizes as numbers, and too many elements to compute."""
         known = self._known_type(value)
-        if known is None or known.shape is None or known.dtype is None:
+        if known is None or known.dtype is None:
             return False
-        size = 1
-        for dim in known.shape:
-            if not isinstance(dim, int):
-                return False
-            size *= dim
-        return size > MOST_COMPUTED
+        size = _size(known.shape)
+        return size is not None and size > MOST_COMPUTED
 
     def _learn(self, value: Value) -> None:
         node = value.producer
@@ -157,7 +161,7 @@ class Knowledge:
         if tensor is not None:
             self._facts[value] = Fact(tensor.dtype, tensor.shape, _elements(tensor))
             return
-        if node is None or self._is_settled(value):
+        if node is None or self._is_told_by_type(value):
             self._facts[value] = self._declared(value)
             return
         view = View(node, self.algebra, self._known)
@@ -176,7 +180,7 @@ class Knowledge:
     def _known_type(self, value: Value) -> TensorType | None:
         """Return what the type says, without sizes that follow from data that callers give.
 
-        Of those nobody can know; what a file states is what they were once.
+        Such a size may differ at each run; the file states what it was once.
         """
         if self._bound is not None:
             return self._bound.get(value) or value.declared_type
@@ -305,32 +309,32 @@ class Knowledge:
         return self.array(value) if value in self._facts or value.is_constant else None
 
     def _stays_small(self, node: Node) -> bool:
-        """Tell whether a node that makes much of little makes little."""
+        """Tell whether a node that can make much of little makes little here."""
         shapes = self._shapes(View(node, self.algebra, self._known))
-        if not shapes or shapes[0] is None:
-            return False
-        size = 1
-        for dim in shapes[0]:
-            if not isinstance(dim, int):
-                return False
-            size *= dim
-        return size <= MOST_COMPUTED
+        size = _size(shapes[0]) if shapes else None
+        return size is not None and size <= MOST_COMPUTED
 
     def _shapes(self, view: View) -> Shapes:
         node = view.node
         if node.domain:
-            own = ONNXRUNTIME_RULES if node.domain == "com.microsoft" else {}
-            return own[node.op_type](view) if node.op_type in own else []
-        rule = _RULES.get(node.op_type)
-        if rule is not None:
-            return rule(view)
-        return [view.shape()] if kind_of(node.op_type) == "elementwise" else []
+            rule = ONNXRUNTIME_RULES.get(node.op_type) if node.domain == "com.microsoft" else None
+        else:
+            rule = _RULES.get(node.op_type)
+            if rule is None and kind_of(node.op_type) == "elementwise":
+                return [view.fact().shape]
+        try:
+            return [] if rule is None else rule(view)
+        except UnknownError:
+            return []
 
     def _content(self, view: View, shape: Dims | None, dtype: str | None) -> Dims | None:
         if shape is None or len(shape) > 1 or dtype not in WHOLE or view.node.domain:
             return None
         rule = CONTENT_RULES.get(view.op_type)
-        content = None if rule is None else rule(view)
+        try:
+            content = None if rule is None else rule(view)
+        except UnknownError:
+            return None
         if content is None or len(content) > MOST_ELEMENTS:
             return None
         length = shape[0] if shape else 1
@@ -340,10 +344,10 @@ class Knowledge:
 
 
 def sized_by_data(model: Model) -> set[Value]:
-    """Return the values of the main graph, and of bodies in it, whose sizes data decide.
+    """Return the values of the main graph, and of bodies in it, whose sizes depend on data.
 
-    Data are the elements of what the graph is given, and all that is computed from them. What is
-    computed from the shapes of values is none.
+    Data are the elements of the inputs, and all that is computed from them. What is computed from
+    the shapes of values is no data.
     """
     if not any(node.op_type in SIZED_BY for graph in model.graph.and_inner() for node in graph):
         return set()
@@ -414,6 +418,12 @@ def _numbers(fact: Fact) -> Shape | None:
     return tuple(dim if isinstance(dim, int) else None for dim in fact.shape)
 
 
+def _size(shape: Sequence[Number | str | None] | None) -> int | None:
+    """Count the elements; None if a dimension is not a number."""
+    sizes = [dim for dim in shape or () if isinstance(dim, int)]
+    return None if shape is None or len(sizes) < len(shape) else prod(sizes)
+
+
 def _is_sized(fact: Fact) -> bool:
     return fact.dtype is not None and fact.shape is not None and _are_numbers(fact.shape)
 
@@ -442,12 +452,12 @@ def _elements(tensor: Tensor) -> Dims | None:
 def _dtype(view: View, index: int) -> str | None:
     """Return the element type of what a node makes, where no type says it."""
     if view.op_type == "Cast":
-        code = view.integer("to")
-        return None if code is None else dtype_name(code)
+        code = attribute_of(view.node, "to")
+        return dtype_name(code.value) if code and isinstance(code.value, int) else None
     schema = schema_of(view.node)
     made = () if schema is None else schema.typed_by
     known = made[min(index, len(made) - 1)] if made else None
-    return view.dtype(known) if isinstance(known, int) else known
+    return view.fact(known).dtype if isinstance(known, int) else known
 
 
 # Questions about one value, answered from what is known of its model.
@@ -468,22 +478,13 @@ def items_of(value: Value) -> NDArray[Any] | None:
     if array is not None:
         if array.dtype.name == "bfloat16":
             array = array.astype(np.float32)
-        return _objects(array.tolist(), array.shape) if array.dtype.kind in "biuf" else None
+        return array.astype(object) if array.dtype.kind in "biuf" else None
     fact = knowledge.fact(value)
     if fact.content is None or fact.shape is None:
         return None
-    return _objects(list(fact.content), (len(fact.content),) if fact.shape else ())
+    return np.array(fact.content, dtype=object).reshape((-1,) if fact.shape else ())
 
 
 def described(value: Value, number: Number) -> str:
     """Write a dimension of a value for a reader: ``2*batch*seq``."""
     return value.graph.model.memory(Knowledge).describe(number)
-
-
-def _objects(items: Any, shape: tuple[int, ...]) -> NDArray[Any]:  # noqa: ANN401  # nested lists
-    made = np.empty(shape, dtype=object)
-    if shape:
-        made[...] = np.array(items, dtype=object).reshape(shape)
-    else:
-        made[()] = items[0] if isinstance(items, list) else items
-    return made

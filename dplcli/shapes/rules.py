@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from dplcli.ir import Tensor
 from dplcli.ir.operators import (
@@ -12,6 +13,7 @@ from dplcli.ir.operators import (
     KEEPS_SHAPE,
     OP_KINDS,
     REDUCTIONS,
+    RESHAPING,
     attribute_of,
     inputs_of,
 )
@@ -54,7 +56,7 @@ class Fact(NamedTuple):
 
 
 NOTHING = Fact()
-"""What is known of a value that nobody described."""
+"""What is known of a value of which no rule or type says anything."""
 
 WHOLE = frozenset(
     {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"}
@@ -65,21 +67,39 @@ MOST_ELEMENTS = 64
 """Longer vectors are no shapes."""
 
 
+class UnknownError(Exception):  # an answer: rules and their caller do not let it out
+    """A rule asks for what is not known, and so says nothing."""
+
+
+Found = TypeVar("Found")
+
+
+def known(found: Found | None) -> Found:
+    """Return what is there.
+
+    Raises:
+        UnknownError: It is None.
+    """
+    if found is None:
+        raise UnknownError
+    return found
+
+
 class View:
     """A node with the facts about its inputs.
+
+    What a rule asks for and is not known raises :class:`UnknownError`.
 
     Attributes:
         node: The node.
         op_type: Its operator.
         algebra: What to compute with.
-        opset: Version of the standard operators in force.
     """
 
     def __init__(self, node: Node, algebra: Algebra, fact_of: Callable[[Value], Fact]) -> None:
         self.node = node
         self.op_type = node.op_type
         self.algebra = algebra
-        self.opset = node.graph.opset_imports.get("", 0)
         self._values = inputs_of(node)
         self._facts = [NOTHING if value is None else fact_of(value) for value in self._values]
 
@@ -92,29 +112,36 @@ class View:
         """Tell whether an input is present."""
         return slot < len(self._values) and self._values[slot] is not None
 
-    def dtype(self, slot: int = 0) -> str | None:
-        """Return the element type of an input."""
-        return self._facts[slot].dtype if slot < len(self._facts) else None
+    def fact(self, slot: int = 0) -> Fact:
+        """Return what is known of an input."""
+        return self._facts[slot] if slot < len(self._facts) else NOTHING
 
-    def shape(self, slot: int = 0) -> Dims | None:
+    def shape(self, slot: int = 0) -> Dims:
         """Return the dimensions of an input."""
-        return self._facts[slot].shape if slot < len(self._facts) else None
+        return known(self.fact(slot).shape)
 
-    def content(self, slot: int = 0) -> Dims | None:
+    def content(self, slot: int = 0) -> Dims:
         """Return the elements of an input."""
-        return self._facts[slot].content if slot < len(self._facts) else None
+        return known(self.fact(slot).content)
+
+    def vector(self, slot: int = 0) -> Dims:
+        """Return the elements of an input with one axis."""
+        if len(self.shape(slot)) != 1:
+            raise UnknownError
+        return self.content(slot)
 
     def scalar(self, slot: int) -> Number | None:
-        """Return the only element of an input."""
-        content = self.content(slot)
+        """Return the only element of an input; None if that is not known."""
+        content = self.fact(slot).content
         return content[0] if content is not None and len(content) == 1 else None
 
-    def numbers(self, slot: int) -> list[int] | None:
-        """Return the elements of an input if all are plain numbers."""
+    def numbers(self, slot: int) -> list[int]:
+        """Return the elements of an input, all of which are plain numbers."""
         content = self.content(slot)
-        if content is None or any(isinstance(item, Term) for item in content):
-            return None
-        return [item for item in content if isinstance(item, int)]
+        found = [item for item in content if isinstance(item, int)]
+        if len(found) < len(content):
+            raise UnknownError
+        return found
 
     def constant(self, slot: int) -> list[float] | None:
         """Return the elements of a small constant input of any number type."""
@@ -125,46 +152,45 @@ class View:
         data = tensor.numpy()
         return [float(item) for item in data.ravel()] if data.dtype.kind in "iufb" else None
 
-    def integer(self, name: str, default: int | None = None) -> int | None:
+    def integer(self, name: str, default: int | None = None) -> int:
         """Return a whole-number attribute."""
         attribute = attribute_of(self.node, name)
-        if attribute is None or attribute.ref:
-            return default if attribute is None else None
-        return attribute.value if isinstance(attribute.value, int) else None
+        value = default if attribute is None else None if attribute.ref else attribute.value
+        if not isinstance(value, int):
+            raise UnknownError
+        return value
 
     def integers(self, name: str) -> list[int] | None:
-        """Return an attribute that is a list of whole numbers."""
+        """Return an attribute that is a list of whole numbers; None if it is not known."""
         attribute = attribute_of(self.node, name)
         if attribute is None or attribute.ref or not isinstance(attribute.value, tuple):
             return None
         return [item for item in attribute.value if isinstance(item, int)]
 
     def text(self, name: str, default: str) -> str | None:
-        """Return an attribute that is a text."""
+        """Return an attribute that is a text; None if it is not known."""
         attribute = attribute_of(self.node, name)
         if attribute is None:
             return default
-        if attribute.ref or not isinstance(attribute.value, (str, bytes)):
-            return None
-        value = attribute.value
-        return value if isinstance(value, str) else value.decode(errors="replace")
+        value = None if attribute.ref else attribute.value
+        if isinstance(value, bytes):
+            return value.decode(errors="replace")
+        return value if isinstance(value, str) else None
 
     @property
-    def fill(self) -> int | None:
-        """The whole number that a ConstantOfShape repeats; 0.0 is one, too, but of no use."""
+    def fill(self) -> int:
+        """The whole number that a ConstantOfShape repeats."""
         attribute = attribute_of(self.node, "value")
-        if attribute is None or attribute.ref or not isinstance(attribute.value, Tensor):
-            return None
-        tensor = attribute.value
-        if tensor.dtype not in WHOLE or tensor.size != 1:
-            return None
+        tensor = None if attribute is None or attribute.ref else attribute.value
+        if not isinstance(tensor, Tensor) or tensor.dtype not in WHOLE or tensor.size != 1:
+            raise UnknownError
         return int(tensor.numpy().reshape(()).item())
 
-    def axes(self, slot: int, rank: int) -> list[int] | None:
-        """Return an input of axes, counted from the front; None if it is absent or unknown."""
+    def axes(self, slot: int, rank: int) -> list[int]:
+        """Return an input of axes, counted from the front."""
         numbers = self.numbers(slot)
-        if numbers is None or not all(-rank <= axis < rank for axis in numbers):
-            return None
+        if not all(-rank <= axis < rank for axis in numbers):
+            raise UnknownError
         return [axis % rank for axis in numbers]
 
 
@@ -177,10 +203,16 @@ FAR = 2**31 - 1
 
 def product(numbers: Iterable[Number]) -> Number:
     """Multiply numbers."""
-    total: Number = 1
-    for number in numbers:
-        total = multiply(total, number)
-    return total
+    return reduce(multiply, numbers, _ONE)
+
+
+def total(numbers: Iterable[Number]) -> Number:
+    """Add up numbers."""
+    return reduce(add, numbers, _NONE)
+
+
+_NONE: Number = 0
+_ONE: Number = 1
 
 
 def broadcast(algebra: Algebra, shapes: Sequence[Dims]) -> Dims:
@@ -192,7 +224,7 @@ def broadcast(algebra: Algebra, shapes: Sequence[Dims]) -> Dims:
 
 def _broadcast_dim(algebra: Algebra, dims: Sequence[Number]) -> Number:
     distinct = {dim for dim in dims if dim != 1}
-    # a table cut to length is as long as what it meets, else the model does not run
+    # a table that is cut to length is as long as what it is added to, else the model cannot run
     distinct -= {cut for cut in distinct for dim in distinct if algebra.is_cut_from(cut, dim)}
     if len(distinct) <= 1:
         return next(iter(distinct), 1)
@@ -220,7 +252,7 @@ def slice_length(
 
 
 def _python_bounds(start: int, end: int, step: int) -> tuple[int, int | None]:
-    """Say in Python's words that a backward slice goes to the very beginning."""
+    """Return bounds for Python, where None ends a backward slice at the very beginning."""
     return start, (None if step < 0 and end <= -FAR else end)
 
 
@@ -249,10 +281,9 @@ def reshaped(
     for axis, wanted in enumerate(target):
         if wanted == 0 and copies:
             dims.append(shape[axis] if shape is not None and axis < len(shape) else None)
-        elif isinstance(wanted, int):
-            dims.append(wanted)
         else:
-            dims.append(wanted if algebra.is_at_least(wanted, 0) else None)
+            is_size = isinstance(wanted, int) or algebra.is_at_least(wanted, 0)
+            dims.append(wanted if is_size else None)
     rest = [dim for dim in dims if dim is not None and dim != -1]
     if dims.count(-1) != 1 or len(rest) < len(dims) - 1 or shape is None:
         return [None if dim == -1 else dim for dim in dims]
@@ -268,8 +299,8 @@ def quotient(algebra: Algebra, total: Number, part: Number) -> Number:
 
 # Shapes of what attention and its companions make, onnxruntime's own operators among them.
 #
-# The standard's inference calls the last dimension of Attention 0 where it is unknown, and knows
-# nothing of onnxruntime's operators.
+# onnx infers 0 for the last dimension of Attention where it is unknown, and knows nothing of
+# onnxruntime's operators.
 
 
 _HEADS_RANK = 4
@@ -283,24 +314,19 @@ def _same(view: View) -> Shapes:
 def _attention(view: View) -> Shapes:
     """Attention: the result, and keys and values behind those of the cache."""
     query, key, value = (view.shape(slot) for slot in range(3))
-    if query is None or key is None or value is None:
-        return []
-    past = view.shape(_PAST)
+    past = view.fact(_PAST).shape
     kept: Number | None = 0 if not view.has(_PAST) else past[2] if past else None
     if len(query) == _HEADS_RANK:
         total = None if kept is None else add(kept, key[2])
         caches = [(*part[:2], total, part[3]) for part in (key, value)]
         return [(*query[:3], value[3]), *caches]
-    heads, of_keys = view.integer("q_num_heads"), view.integer("kv_num_heads")
-    size = None if of_keys is None else divide(value[-1], of_keys)
-    width = None if size is None or heads is None else multiply(size, heads)
+    size = divide(value[-1], view.integer("kv_num_heads", 0))
+    width = None if size is None else multiply(size, view.integer("q_num_heads"))
     return [(*query[:2], width)]
 
 
 def _multi_head_attention(view: View) -> Shapes:
     query, value = view.shape(0), view.shape(2)
-    if query is None or value is None:
-        return []
     is_split = len(value) == _HEADS_RANK
     return [(*query[:2], multiply(value[1], value[3]) if is_split else value[-1])]
 
@@ -308,7 +334,7 @@ def _multi_head_attention(view: View) -> Shapes:
 def _matmul_nbits(view: View) -> Shapes:
     """MatMulNBits: the columns of the packed weight are an attribute."""
     shape, columns = view.shape(), view.integer("N")
-    return [] if not shape or columns is None else [(*shape[:-1], columns)]
+    return [(*shape[:-1], columns)] if shape else []
 
 
 ATTENTION_RULES: dict[str, ShapeRule] = {"Attention": _attention, "RotaryEmbedding": _same}
@@ -328,20 +354,20 @@ ONNXRUNTIME_RULES: dict[str, ShapeRule] = {
 # and vectors only; every rule holds for any values of the atoms.
 
 
-def _shape(view: View) -> Dims | None:
+Content: TypeAlias = "Callable[[View], Dims | None]"
+
+
+def _shape(view: View) -> Dims:
     shape = view.shape()
-    if shape is None:
-        return None
-    start, end = view.integer("start", 0), view.integer("end", len(shape))
-    return None if start is None or end is None else shape[slice(start, end)]
+    return shape[view.integer("start", 0) : view.integer("end", len(shape))]
 
 
-def _size(view: View) -> Dims | None:
-    shape = view.shape()
-    return None if shape is None else (product(shape),)
+def _size(view: View) -> Dims:
+    return (product(view.shape()),)
 
 
-def _same_content(view: View) -> Dims | None:
+def _same_content(view: View) -> Dims:
+    """Pass the elements on; the shape rule sees to it that the result is no matrix."""
     return view.content()
 
 
@@ -353,96 +379,78 @@ _BOOL = 9
 
 def _cast(view: View) -> Dims | None:
     content, code = view.content(), view.integer("to")
-    if content is None or code is None:
-        return None
     if code == _BOOL:
-        answers = [_is_zero(view, item) for item in content]
-        known = [1 - answer for answer in answers if answer is not None]
-        return tuple(known) if len(known) == len(answers) else None
-    if code not in _CAST_TO or view.dtype() in {"uint64", None}:
+        return tuple(1 - known(_equal(view, item, 0)) for item in content)
+    if code not in _CAST_TO or view.fact().dtype in {"uint64", None}:
         return None
     limit = 2 ** (_CAST_TO[code] - 1)
     fits = all(isinstance(item, Term) or -limit <= item < limit for item in content)
     return content if fits else None
 
 
-def _is_zero(view: View, item: Number) -> int | None:
-    if isinstance(item, int):
-        return int(item == 0)
-    return 0 if view.algebra.differ(item, 0) else None
-
-
 def _gather_content(view: View) -> Dims | None:
-    content, indices = view.content(0), view.numbers(1)
-    if content is None or indices is None or len(view.shape(0) or ()) != 1:
-        return None
+    content, indices = view.vector(), view.numbers(1)
     if not all(-len(content) <= index < len(content) for index in indices):
         return None
     return tuple(content[index] for index in indices)
 
 
 def _slice_content(view: View) -> Dims | None:
-    content = view.content(0)
-    starts, ends = view.numbers(1), view.numbers(2)
+    content, starts, ends = view.vector(), view.numbers(1), view.numbers(2)
     steps = view.numbers(4) if view.has(4) else [1]
-    if content is None or starts is None or ends is None or steps is None:
+    if [len(starts), len(ends), len(steps)] != [1, 1, 1] or steps[0] == 0:
         return None
-    if len(view.shape(0) or ()) != 1 or [len(starts), len(ends), len(steps)] != [1, 1, 1]:
-        return None
-    if steps[0] == 0:
-        return None
-    last = None if steps[0] < 0 and ends[0] <= -FAR else ends[0]
-    return content[slice(starts[0], last, steps[0])]
+    start, last = _python_bounds(starts[0], ends[0], steps[0])
+    return content[start : last : steps[0]]
 
 
-def _concat_content(view: View) -> Dims | None:
-    parts = [view.content(slot) for slot in range(view.count)]
-    if any(part is None for part in parts) or any(
-        len(view.shape(slot) or ()) != 1 for slot in range(view.count)
-    ):
-        return None
-    return tuple(item for part in parts for item in part or ())
+def _concat_content(view: View) -> Dims:
+    return tuple(item for slot in range(view.count) for item in view.vector(slot))
 
 
 def _split_content(view: View) -> Dims | None:
     """Return what the first output gets; the others have no content here."""
-    content, lengths = view.content(0), view.numbers(1)
-    return None if content is None or not lengths else content[: lengths[0]]
+    content, lengths = view.content(), view.numbers(1)
+    return content[: lengths[0]] if lengths else None
 
 
-def _pairwise(
-    operation: Callable[[View, Number, Number], Number | None],
-) -> Callable[[View], Dims | None]:
+def _each(operation: Callable[[View, Number], Number | None]) -> Content:
+    """Apply *operation* to each element."""
+    return lambda view: _complete(operation(view, item) for item in view.content())
+
+
+def _pairwise(operation: Callable[[View, Number, Number], Number | None]) -> Content:
     """Apply *operation* to elements at the same place, a single one standing for all."""
 
     def apply(view: View) -> Dims | None:
         result = view.content(0)
         for slot in range(1, view.count):
-            other = view.content(slot)
-            if result is None or other is None:
-                return None
-            length = max(len(result), len(other)) if result and other else 0
-            if {len(result), len(other)} - {1, length}:
-                return None
-            pairs = zip(_stretched(result, length), _stretched(other, length), strict=True)
-            made = [operation(view, first, second) for first, second in pairs]
-            result = _complete(made)
+            pairs = _lined_up(result, view.content(slot))
+            result = _complete(operation(view, first, second) for first, second in pairs)
         return result
 
     return apply
+
+
+def _lined_up(*contents: Dims) -> Iterable[tuple[Number, ...]]:
+    """Pair elements at the same place; a single one stands for all."""
+    length = max(map(len, contents)) if all(contents) else 0
+    if any(len(content) not in {1, length} for content in contents):
+        raise UnknownError
+    return zip(*(_stretched(content, length) for content in contents), strict=True)
 
 
 def _stretched(content: Dims, length: int) -> Dims:
     return content * length if len(content) == 1 else content
 
 
-def _complete(items: list[Number | None]) -> Dims | None:
-    known = tuple(item for item in items if item is not None)
-    return known if len(known) == len(items) else None
-
-
-def _subtract(_view: View, first: Number, second: Number) -> Number:
-    return add(first, negative(second))
+def _complete(items: Iterable[Number | None]) -> Dims:
+    """Return elements all of which are known."""
+    items = tuple(items)
+    found = tuple(item for item in items if item is not None)
+    if len(found) < len(items):
+        raise UnknownError
+    return found
 
 
 def _divide(view: View, first: Number, second: Number) -> Number | None:
@@ -478,144 +486,92 @@ def _less_or_equal(view: View, first: Number, second: Number) -> int | None:
     return _less(view, first, add(second, 1))
 
 
-def _and(_view: View, first: Number, second: Number) -> Number | None:
-    known = [item for item in (first, second) if isinstance(item, int)]
-    if 0 in known:
-        return 0
-    return second if first == 1 else first if second == 1 else None
+def _logical(deciding: int) -> Content:
+    """Return And or Or: one operand that is *deciding* decides, else the other one does."""
+
+    def apply(_view: View, first: Number, second: Number) -> Number | None:
+        if deciding in (first, second):
+            return deciding
+        neutral = 1 - deciding
+        return second if first == neutral else first if second == neutral else None
+
+    return _pairwise(apply)
 
 
-def _or(_view: View, first: Number, second: Number) -> Number | None:
-    known = [item for item in (first, second) if isinstance(item, int)]
-    if 1 in known:
-        return 1
-    return second if first == 0 else first if second == 0 else None
+def _abs(view: View, item: Number) -> Number | None:
+    if isinstance(item, int):
+        return abs(item)
+    return item if view.algebra.is_at_least(item, 0) else None
 
 
-def _not(view: View) -> Dims | None:
-    content = view.content()
-    return None if content is None else tuple(add(1, negative(item)) for item in content)
-
-
-def _negative(view: View) -> Dims | None:
-    content = view.content()
-    return None if content is None else tuple(negative(item) for item in content)
-
-
-def _abs(view: View) -> Dims | None:
-    content = view.content()
-    if content is None:
-        return None
-    made = [
-        abs(item) if isinstance(item, int) else item if view.algebra.is_at_least(item, 0) else None
-        for item in content
-    ]
-    return _complete(made)
-
-
-def _where(view: View) -> Dims | None:
-    contents = [view.content(slot) for slot in range(3)]
-    if any(content is None for content in contents):
-        return None
-    known = [content or () for content in contents]
-    length = max(map(len, known)) if all(known) else 0
-    if any(len(content) not in {1, length} for content in known):
-        return None
-    chosen = [
+def _where(view: View) -> Dims:
+    return _complete(
         yes if condition == 1 or yes == no else no if condition == 0 else None
-        for condition, yes, no in zip(*(_stretched(c, length) for c in known), strict=True)
-    ]
-    return _complete(chosen)
+        for condition, yes, no in _lined_up(*(view.content(slot) for slot in range(3)))
+    )
 
 
 def _expand_content(view: View) -> Dims | None:
     content, target = view.content(0), view.numbers(1)
-    if content is None or target is None or len(target) > 1:
-        return None
     wanted = max([*target, len(content)])
-    if len(content) not in {1, wanted} or 0 in target or wanted > MOST_ELEMENTS:
+    if len(target) > 1 or len(content) not in {1, wanted} or 0 in target or wanted > MOST_ELEMENTS:
         return None
     return _stretched(content, wanted)
 
 
 def _constant_of_shape_content(view: View) -> Dims | None:
-    target, fill = view.numbers(0), view.fill
-    if target is None or fill is None or len(target) > 1 or max(target, default=1) > MOST_ELEMENTS:
+    target = view.numbers(0)
+    if len(target) > 1 or max(target, default=1) > MOST_ELEMENTS:
         return None
-    return (fill,) * (target[0] if target else 1)
+    return (view.fill,) * (target[0] if target else 1)
 
 
-def _reduced(
-    operation: Callable[[View, Dims], Number | None],
-) -> Callable[[View], Dims | None]:
+def _reduced(operation: Callable[[View, Dims], Number]) -> Content:
     """Apply *operation* to a whole vector."""
 
     def apply(view: View) -> Dims | None:
-        content = view.content(0)
-        if content is None or (view.has(1) and view.numbers(1) not in ([0], [-1])):
+        content = view.vector()
+        if view.has(1) and view.numbers(1) not in ([0], [-1]):
             return None
-        if len(view.shape(0) or ()) != 1 or view.integer("noop_with_empty_axes", 0):
+        if view.integer("noop_with_empty_axes", 0):
             return None
-        result = operation(view, content)
-        return None if result is None else (result,)
+        return (operation(view, content),)
 
     return apply
 
 
-def _total(_view: View, content: Dims) -> Number:
-    total: Number = 0
-    for item in content:
-        total = add(total, item)
-    return total
+def _chosen(choose: Callable[[Algebra], Callable[[Number, Number], Number]]) -> Content:
+    """Return the largest or the smallest element of a vector, which must have one."""
 
+    def fold(view: View, content: Dims) -> Number:
+        if not content:
+            raise UnknownError
+        return reduce(choose(view.algebra), content)
 
-def _largest(view: View, content: Dims) -> Number | None:
-    return _folded(view.algebra.larger, content)
-
-
-def _smallest(view: View, content: Dims) -> Number | None:
-    return _folded(view.algebra.smaller, content)
-
-
-def _folded(operation: Callable[[Number, Number], Number], content: Dims) -> Number | None:
-    if not content:
-        return None
-    result = content[0]
-    for item in content[1:]:
-        result = operation(result, item)
-    return result
+    return _reduced(fold)
 
 
 def _range_content(view: View) -> Dims | None:
     bounds = [view.numbers(slot) for slot in range(3)]
-    if any(bound is None or len(bound) != 1 for bound in bounds):
+    if any(len(bound) != 1 for bound in bounds):
         return None
-    start, limit, delta = (bound[0] for bound in bounds if bound)
+    start, limit, delta = (bound[0] for bound in bounds)
     if delta == 0 or len(range(start, limit, delta)) > MOST_ELEMENTS:
         return None
     return tuple(range(start, limit, delta))
 
 
-def _flattened(view: View) -> Dims | None:
-    """Pass the elements on; the shape rule sees to it that the result is no matrix."""
-    return view.content()
-
-
-CONTENT_RULES: dict[str, Callable[[View], Dims | None]] = {
+CONTENT_RULES: dict[str, Content] = {
+    **dict.fromkeys(RESHAPING | {"Identity"}, _same_content),
     "Shape": _shape,
     "Size": _size,
-    "Identity": _same_content,
     "Cast": _cast,
     "Gather": _gather_content,
     "Slice": _slice_content,
     "Concat": _concat_content,
     "Split": _split_content,
-    "Squeeze": _flattened,
-    "Unsqueeze": _flattened,
-    "Reshape": _flattened,
-    "Flatten": _flattened,
     "Add": _pairwise(lambda _, a, b: add(a, b)),
-    "Sub": _pairwise(_subtract),
+    "Sub": _pairwise(lambda _, a, b: add(a, negative(b))),
     "Mul": _pairwise(lambda _, a, b: multiply(a, b)),
     "Div": _pairwise(_divide),
     "Mod": _pairwise(_mod),
@@ -626,18 +582,18 @@ CONTENT_RULES: dict[str, Callable[[View], Dims | None]] = {
     "LessOrEqual": _pairwise(_less_or_equal),
     "Greater": _pairwise(lambda view, a, b: _less(view, b, a)),
     "GreaterOrEqual": _pairwise(lambda view, a, b: _less_or_equal(view, b, a)),
-    "And": _pairwise(_and),
-    "Or": _pairwise(_or),
-    "Not": _not,
-    "Neg": _negative,
-    "Abs": _abs,
+    "And": _logical(0),
+    "Or": _logical(1),
+    "Not": _each(lambda _, item: add(1, negative(item))),
+    "Neg": _each(lambda _, item: negative(item)),
+    "Abs": _each(_abs),
     "Where": _where,
     "Expand": _expand_content,
     "ConstantOfShape": _constant_of_shape_content,
     "ReduceProd": _reduced(lambda _, content: product(content)),
-    "ReduceSum": _reduced(_total),
-    "ReduceMax": _reduced(_largest),
-    "ReduceMin": _reduced(_smallest),
+    "ReduceSum": _reduced(lambda _, content: total(content)),
+    "ReduceMax": _chosen(lambda algebra: algebra.larger),
+    "ReduceMin": _chosen(lambda algebra: algebra.smaller),
     "Range": _range_content,
 }
 """By operator of the standard domain."""
@@ -645,7 +601,7 @@ CONTENT_RULES: dict[str, Callable[[View], Dims | None]] = {
 # Shapes of what a node makes, from those of what it reads, for any values of the atoms.
 #
 # A rule gets the view of a node and returns the shapes of its outputs; None stands for a shape, or
-# a dimension, that the rule cannot tell. What is not here is left to the schemas' own inference.
+# a dimension, that the rule cannot tell. The schemas' own inference does operators without a rule.
 
 
 _MATRIX = 2
@@ -656,8 +612,7 @@ def _same_for_all(view: View) -> Shapes:
 
 
 def _broadcast(view: View) -> Shapes:
-    shapes = [shape for slot in range(view.count) if (shape := view.shape(slot)) is not None]
-    return [broadcast(view.algebra, shapes)] if len(shapes) == view.count else []
+    return [broadcast(view.algebra, [view.shape(slot) for slot in range(view.count)])]
 
 
 def _matmul(view: View) -> Shapes:
@@ -672,91 +627,76 @@ def _matmul(view: View) -> Shapes:
 
 def _gemm(view: View) -> Shapes:
     a, b = view.shape(0), view.shape(1)
-    if a is None or b is None or len(a) != _MATRIX or len(b) != _MATRIX:
+    if len(a) != _MATRIX or len(b) != _MATRIX:
         return []
-    rows, columns = view.integer("transA", 0), view.integer("transB", 0)
-    if rows is None or columns is None:
-        return []
-    return [(a[1 if rows else 0], b[0 if columns else 1])]
+    return [(a[1 if view.integer("transA", 0) else 0], b[0 if view.integer("transB", 0) else 1])]
 
 
 def _transpose(view: View) -> Shapes:
     shape, perm = view.shape(), view.integers("perm")
-    if shape is None:
-        return []
     order = list(reversed(range(len(shape)))) if perm is None else perm
     return [[shape[axis] for axis in order]] if sorted(order) == [*range(len(shape))] else []
 
 
 def _reshape(view: View) -> Shapes:
-    target = view.content(1)
-    copies = view.integer("allowzero", 0) == 0
+    target = view.fact(1).content
     if target is None:
-        length = view.shape(1)
-        known = length is not None and len(length) == 1 and isinstance(length[0], int)
-        return [[None] * length[0]] if known and length and isinstance(length[0], int) else []
-    return [reshaped(view.algebra, view.shape(), target, copies=copies)]
+        (length,) = view.shape(1) if len(view.shape(1)) == 1 else (None,)
+        return [[None] * length] if isinstance(length, int) else []
+    copies = view.integer("allowzero", 0) == 0
+    return [reshaped(view.algebra, view.fact().shape, target, copies=copies)]
 
 
 def _flatten(view: View) -> Shapes:
     shape, axis = view.shape(), view.integer("axis", 1)
-    if shape is None or axis is None:
-        return []
     cut = axis + len(shape) if axis < 0 else axis
     return [(product(shape[:cut]), product(shape[cut:]))]
 
 
 def _squeeze(view: View) -> Shapes:
     shape = view.shape()
-    if shape is None:
-        return []
     if not view.has(1):
         return [[d for d in shape if d != 1]] if all(isinstance(d, int) for d in shape) else []
     axes = view.axes(1, len(shape))
-    return [] if axes is None else [[d for axis, d in enumerate(shape) if axis not in axes]]
+    return [[d for axis, d in enumerate(shape) if axis not in axes]]
 
 
 def _unsqueeze(view: View) -> Shapes:
-    shape, added = view.shape(), view.numbers(1)
-    if shape is None or added is None:
-        return []
-    axes = view.axes(1, len(shape) + len(added))
-    if axes is None or len(set(axes)) < len(axes):
+    shape = view.shape()
+    rank = len(shape) + len(view.numbers(1))
+    axes = view.axes(1, rank)
+    if len(set(axes)) < len(axes):
         return []
     rest = iter(shape)
-    return [[1 if axis in axes else next(rest) for axis in range(len(shape) + len(added))]]
+    return [[1 if axis in axes else next(rest) for axis in range(rank)]]
 
 
 def _concat_shape(view: View) -> Shapes:
-    shapes = [shape for slot in range(view.count) if (shape := view.shape(slot)) is not None]
+    shapes = [view.shape(slot) for slot in range(view.count)]
     axis = view.integer("axis")
-    if len(shapes) < view.count or axis is None or len({len(s) for s in shapes}) != 1:
+    if len({len(shape) for shape in shapes}) != 1 or not -len(shapes[0]) <= axis < len(shapes[0]):
         return []
-    rank = len(shapes[0])
-    if not -rank <= axis < rank:
-        return []
-    total: Number = 0
-    for shape in shapes:
-        total = add(total, shape[axis])
-    made = [_best(view, [shape[place] for shape in shapes]) for place in range(rank)]
-    made[axis % rank] = total
+    made = [_best(dims) for dims in zip(*shapes, strict=True)]
+    made[axis] = total(shape[axis] for shape in shapes)
     return [made]
 
 
-def _best(_view: View, dims: Sequence[Number]) -> Number:
+def _best(dims: Sequence[Number]) -> Number:
     """Return the one of several equal dimensions that says most."""
     return next((dim for dim in dims if isinstance(dim, int)), dims[0])
 
 
 def _slice_shape(view: View) -> Shapes:
-    shape, starts, ends = view.shape(), view.content(1), view.content(2)
-    if shape is None or starts is None or ends is None or len(starts) != len(ends):
-        return [None if shape is None else [None] * len(shape)]
-    axes = view.axes(3, len(shape)) if view.has(3) else list(range(len(starts)))
-    steps = view.content(4) if view.has(4) else (1,) * len(starts)
-    if axes is None or steps is None or len(axes) != len(starts) or len(steps) != len(starts):
-        return [[None] * len(shape)]
+    shape = view.shape()
     made: list[Number | None] = list(shape)
+    try:
+        starts, ends = view.content(1), view.content(2)
+        axes = view.axes(3, len(shape)) if view.has(3) else range(len(starts))
+        steps = view.content(4) if view.has(4) else (1,) * len(starts)
+    except UnknownError:
+        return [[None] * len(shape)]
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        return [[None] * len(shape)]
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         made[axis] = slice_length(view.algebra, shape[axis], start, end, step)
     return [made]
@@ -764,10 +704,13 @@ def _slice_shape(view: View) -> Shapes:
 
 def _gather_shape(view: View) -> Shapes:
     data, indices, axis = view.shape(0), view.shape(1), view.integer("axis", 0)
-    if not data or indices is None or axis is None:
-        return []
-    place = axis % len(data)
-    return [(*data[:place], *indices, *data[place + 1 :])]
+    return [_with(data, axis, *indices)] if data else []
+
+
+def _with(shape: Dims, axis: int, *dims: Number | None) -> PartlyKnown:
+    """Put *dims* in the place of one dimension."""
+    place = axis % len(shape)
+    return (*shape[:place], *dims, *shape[place + 1 :])
 
 
 def _gather_elements(view: View) -> Shapes:
@@ -776,18 +719,18 @@ def _gather_elements(view: View) -> Shapes:
 
 def _gather_nd(view: View) -> Shapes:
     data, indices, batch = view.shape(0), view.shape(1), view.integer("batch_dims", 0)
-    if data is None or not indices or batch is None or not isinstance(indices[-1], int):
+    if not indices or not isinstance(indices[-1], int):
         return []
     return [(*indices[:-1], *data[batch + indices[-1] :])]
 
 
 def _split_shape(view: View) -> Shapes:
-    shape, axis, lengths = view.shape(), view.integer("axis", 0), view.content(1)
+    shape, axis, lengths = view.shape(), view.integer("axis", 0), view.fact(1).content
     count = len(view.node.outputs)
-    if not shape or axis is None:
+    if not shape:
         return []
-    place, dim = axis % len(shape), shape[axis]
-    parts: Sequence[Number | None]
+    dim = shape[axis]
+    parts: PartlyKnown
     if lengths is not None and len(lengths) == count:
         parts = lengths
     elif view.has(1) or not isinstance(dim, int):
@@ -795,13 +738,11 @@ def _split_shape(view: View) -> Shapes:
     else:
         size = -(-dim // count)
         parts = [min(size, dim - size * number) for number in range(count)]
-    return [[*shape[:place], part, *shape[place + 1 :]] for part in parts]
+    return [_with(shape, axis, part) for part in parts]
 
 
 def _expand_shape(view: View) -> Shapes:
     shape, target = view.shape(0), view.content(1)
-    if shape is None or target is None:
-        return []
     if any(not view.algebra.is_at_least(dim, 0) for dim in target):
         return [[None] * max(len(shape), len(target))]
     return [broadcast(view.algebra, [shape, target])]
@@ -809,17 +750,17 @@ def _expand_shape(view: View) -> Shapes:
 
 def _tile(view: View) -> Shapes:
     shape, repeats = view.shape(0), view.content(1)
-    if shape is None or repeats is None or len(repeats) != len(shape):
+    if len(repeats) != len(shape):
         return []
     return [[multiply(dim, times) for dim, times in zip(shape, repeats, strict=True)]]
 
 
 def _pad(view: View) -> Shapes:
-    shape, pads = view.shape(0), view.content(1)
-    if shape is None or pads is None:
-        return [None if shape is None else [None] * len(shape)]
+    shape, pads = view.shape(0), view.fact(1).content
+    if pads is None:
+        return [[None] * len(shape)]
     axes = view.axes(3, len(shape)) if view.has(3) else list(range(len(shape)))
-    if axes is None or len(pads) != 2 * len(axes):
+    if len(pads) != 2 * len(axes):
         return []
     made = list(shape)
     for number, axis in enumerate(axes):
@@ -829,14 +770,10 @@ def _pad(view: View) -> Shapes:
 
 def _vector(view: View) -> Shapes:
     """Shape: a vector as long as the rank, or a part of that."""
-    shape = view.shape()
-    start, end = (
-        view.integer("start", 0),
-        view.integer("end", None if shape is None else len(shape)),
-    )
-    if shape is None or start is None or end is None:
+    try:
+        return [(len(_shape(view)),)]
+    except UnknownError:
         return [[None]]
-    return [(len(shape[start:end]),)]
 
 
 def _scalar(_view: View) -> Shapes:
@@ -844,10 +781,7 @@ def _scalar(_view: View) -> Shapes:
 
 
 def _constant_of_shape_shape(view: View) -> Shapes:
-    target = view.content(0)
-    if target is None:
-        return []
-    return [[dim if view.algebra.is_at_least(dim, 0) else None for dim in target]]
+    return [[dim if view.algebra.is_at_least(dim, 0) else None for dim in view.content(0)]]
 
 
 def _range_shape(view: View) -> Shapes:
@@ -860,63 +794,45 @@ def _range_shape(view: View) -> Shapes:
 
 def _reduce(view: View) -> Shapes:
     shape, keep = view.shape(), view.integer("keepdims", 1)
-    if shape is None or keep is None:
-        return []
-    if view.has(1):
-        axes = view.axes(1, len(shape))
-        if axes is None:
-            return []
-    else:
-        axes = []
-    if not axes:
-        if view.integer("noop_with_empty_axes", 0):
-            return [shape]
-        axes = list(range(len(shape)))
-    return [_without(shape, axes, keep=bool(keep))]
+    axes = view.axes(1, len(shape)) if view.has(1) else []
+    if not axes and view.integer("noop_with_empty_axes", 0):
+        return [shape]
+    return [_without(shape, axes or range(len(shape)), keep=bool(keep))]
 
 
 def _arg(view: View) -> Shapes:
     shape, axis, keep = view.shape(), view.integer("axis", 0), view.integer("keepdims", 1)
-    if not shape or axis is None or keep is None:
-        return []
-    return [_without(shape, [axis % len(shape)], keep=bool(keep))]
+    return [_without(shape, [axis % len(shape)], keep=bool(keep))] if shape else []
 
 
 def _without(shape: Dims, axes: Sequence[int], *, keep: bool) -> Dims:
-    kept = [
+    return tuple(
         1 if axis in axes else dim for axis, dim in enumerate(shape) if keep or axis not in axes
-    ]
-    return tuple(kept)
+    )
 
 
 def _non_zero(view: View) -> Shapes:
-    shape = view.shape()
-    return [] if shape is None else [(len(shape), None)]
+    return [(len(view.shape()), None)]
 
 
 def _one_hot(view: View) -> Shapes:
     indices, depth, axis = view.shape(0), view.scalar(1), view.integer("axis", -1)
-    if indices is None or axis is None:
-        return []
     place = axis + len(indices) + 1 if axis < 0 else axis
     return [(*indices[:place], depth, *indices[place:])]
 
 
 def _top_k(view: View) -> Shapes:
     shape, count, axis = view.shape(), view.scalar(1), view.integer("axis", -1)
-    if not shape or axis is None:
-        return []
-    place = axis % len(shape)
-    return [[*shape[:place], count, *shape[place + 1 :]]] * 2
+    return [_with(shape, axis, count)] * 2 if shape else []
 
 
 def _resize(view: View) -> Shapes:
     shape = view.shape()
-    if shape is None or view.integers("axes") is not None:
+    if view.integers("axes") is not None:
         return []
     is_old = view.op_type == "Upsample" or view.count == _MATRIX
-    if not is_old and view.content(3):
-        sizes = view.content(3)
+    sizes = None if is_old else view.fact(3).content
+    if sizes:
         is_stretched = view.text("keep_aspect_ratio_policy", "stretch") == "stretch"
         return [sizes] if is_stretched else []
     scales = view.constant(1 if is_old else 2)
@@ -939,10 +855,10 @@ def _einsum(view: View) -> Shapes:
     dims: dict[str, Number] = {}
     for slot, labels in enumerate(left.split(",")):
         shape = view.shape(slot)
-        if shape is None or len(shape) != len(labels):
+        if len(shape) != len(labels):
             return []
         for label, dim in zip(labels, shape, strict=True):
-            dims[label] = _best(view, [dim, dims.get(label, dim)])
+            dims[label] = _best([dim, dims.get(label, dim)])
     if not right or not set(right) <= dims.keys():
         return []
     return [[dims[label] for label in right]]
@@ -950,7 +866,7 @@ def _einsum(view: View) -> Shapes:
 
 def _depth_to_space(view: View) -> Shapes:
     shape, block = view.shape(), view.integer("blocksize")
-    if shape is None or block is None or len(shape) != 4:  # noqa: PLR2004  # images only
+    if len(shape) != 4:  # noqa: PLR2004  # images only
         return []
     n, c, h, w = shape
     area = block * block
@@ -958,8 +874,8 @@ def _depth_to_space(view: View) -> Shapes:
 
 
 def _recurrent(view: View) -> Shapes:
-    data, weights, layout = view.shape(0), view.shape(2), view.integer("layout", 0)
-    if data is None or weights is None or layout != 0 or len(data) != 3 or len(weights) != 3:  # noqa: PLR2004  # both have three axes
+    data, weights = view.shape(0), view.shape(2)
+    if view.integer("layout", 0) != 0 or len(data) != 3 or len(weights) != 3:  # noqa: PLR2004  # both have three axes
         return []
     state = (weights[0], data[1], weights[2])
     return [(data[0], weights[0], data[1], weights[2]), state, state]
@@ -970,8 +886,7 @@ SHAPE_RULES: dict[str, ShapeRule] = {
     **dict.fromkeys(BROADCASTING, _broadcast),
     **dict.fromkeys(REDUCTIONS, _reduce),
     "Dropout": _same_for_all,
-    "MatMul": _matmul,
-    "MatMulInteger": _matmul,
+    **dict.fromkeys(("MatMul", "MatMulInteger"), _matmul),
     "Gemm": _gemm,
     "Transpose": _transpose,
     "Reshape": _reshape,
@@ -991,18 +906,14 @@ SHAPE_RULES: dict[str, ShapeRule] = {
     "Size": _scalar,
     "ConstantOfShape": _constant_of_shape_shape,
     "Range": _range_shape,
-    "ArgMax": _arg,
-    "ArgMin": _arg,
+    **dict.fromkeys(("ArgMax", "ArgMin"), _arg),
     "NonZero": _non_zero,
     "OneHot": _one_hot,
     "TopK": _top_k,
-    "Resize": _resize,
-    "Upsample": _resize,
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
     "Einsum": _einsum,
     "DepthToSpace": _depth_to_space,
-    "LSTM": _recurrent,
-    "GRU": _recurrent,
-    "RNN": _recurrent,
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
 }
 """By operator of the standard domain; element-wise operators need none."""
 
@@ -1017,17 +928,15 @@ _SPATIAL = 2
 def conv(view: View) -> Shapes:
     """Conv and ConvInteger."""
     shape, weight = view.shape(0), view.shape(1)
-    if shape is None or weight is None or len(weight) != len(shape) or len(shape) < _SPATIAL:
+    if len(weight) != len(shape) or len(shape) < _SPATIAL:
         return []
     return [(shape[0], weight[0], *_moved(view, shape, weight[_SPATIAL:]))]
 
 
 def pool(view: View) -> Shapes:
     """MaxPool, AveragePool and LpPool, and the places of the maxima."""
-    shape, kernel = view.shape(0), view.integers("kernel_shape")
-    if shape is None or kernel is None or len(shape) != len(kernel) + _SPATIAL:
-        return []
-    if view.integer("ceil_mode", 0) != 0:
+    shape, kernel = view.shape(0), known(view.integers("kernel_shape"))
+    if len(shape) != len(kernel) + _SPATIAL or view.integer("ceil_mode", 0) != 0:
         return []
     made = (*shape[:_SPATIAL], *_moved(view, shape, kernel))
     return [made] * len(view.node.outputs)
@@ -1036,27 +945,23 @@ def pool(view: View) -> Shapes:
 def global_pool(view: View) -> Shapes:
     """The pools over all that there is."""
     shape = view.shape()
-    return [] if shape is None else [(*shape[:_SPATIAL], *(1 for _ in shape[_SPATIAL:]))]
+    return [(*shape[:_SPATIAL], *(1 for _ in shape[_SPATIAL:]))]
 
 
 def conv_transpose(view: View) -> Shapes:
     """ConvTranspose with pads that are stated."""
     shape, weight, group = view.shape(0), view.shape(1), view.integer("group", 1)
-    if shape is None or weight is None or group is None or len(weight) != len(shape):
+    if len(weight) != len(shape):
         return []
     count = len(shape) - _SPATIAL
     made: list[Number | None] = [None] * count
     if view.text("auto_pad", "NOTSET") == "NOTSET" and view.integers("output_shape") is None:
-        strides, dilations = (
-            _listed(view, "strides", count, 1),
-            _listed(view, "dilations", count, 1),
-        )
+        strides, dilations = _steps(view, count)
         more, paddings = _listed(view, "output_padding", count, 0), _paddings(view, count)
-        made = []
         for place, dim in enumerate(shape[_SPATIAL:]):
             span = _span(weight[_SPATIAL + place], dilations[place])
             last = multiply(add(dim, -1), strides[place])
-            made.append(add(add(last, span), more[place] - paddings[place]))
+            made[place] = add(add(last, span), more[place] - paddings[place])
     return [(shape[0], multiply(weight[1], group), *made)]
 
 
@@ -1067,13 +972,13 @@ def _span(kernel: Number, dilation: int) -> Number:
 
 def _moved(view: View, shape: Dims, kernel: Sequence[Number]) -> PartlyKnown:
     count = len(kernel)
-    strides, dilations = _listed(view, "strides", count, 1), _listed(view, "dilations", count, 1)
+    strides, dilations = _steps(view, count)
     mode = view.text("auto_pad", "NOTSET")
-    if mode not in {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"}:
-        return [None] * count
     if mode in {"SAME_UPPER", "SAME_LOWER"}:
         pairs = zip(shape[_SPATIAL:], strides, strict=True)
         return [view.algebra.floor_divide(add(dim, step - 1), step) for dim, step in pairs]
+    if mode not in {"NOTSET", "VALID"}:
+        return [None] * count
     paddings = _paddings(view, count) if mode == "NOTSET" else [0] * count
     made = []
     for place, dim in enumerate(shape[_SPATIAL:]):
@@ -1081,6 +986,11 @@ def _moved(view: View, shape: Dims, kernel: Sequence[Number]) -> PartlyKnown:
         room = add(add(dim, paddings[place]), negative(span))
         made.append(add(view.algebra.floor_divide(room, strides[place]), 1))
     return made
+
+
+def _steps(view: View, count: int) -> tuple[list[int], list[int]]:
+    """Return the strides and the dilations."""
+    return _listed(view, "strides", count, 1), _listed(view, "dilations", count, 1)
 
 
 def _listed(view: View, name: str, count: int, default: int) -> list[int]:
@@ -1094,12 +1004,9 @@ def _paddings(view: View, count: int) -> list[int]:
 
 
 WINDOW_RULES = {
-    "Conv": conv,
-    "ConvInteger": conv,
+    **dict.fromkeys(("Conv", "ConvInteger"), conv),
     "ConvTranspose": conv_transpose,
-    "MaxPool": pool,
-    "AveragePool": pool,
-    "LpPool": pool,
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), pool),
     **dict.fromkeys(GLOBAL_POOLS, global_pool),
 }
 """By operator of the standard domain."""

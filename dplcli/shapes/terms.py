@@ -218,7 +218,7 @@ def multiply(first: Number, second: Number) -> Number:
 
 
 def is_small(number: Number) -> bool:
-    """Tell whether a number is short enough to compute on with."""
+    """Tell whether a number is short enough to go on computing with."""
     return isinstance(number, int) or (
         len(number.products) <= _MOST_PRODUCTS
         and all(len(p) <= _MOST_PRODUCTS for p in number.products)
@@ -250,7 +250,7 @@ def divide(number: Number, divisor: Number) -> Number | None:
 
 
 def _degree(item: tuple[Product, int]) -> tuple[int, Product]:
-    """Order products so that the largest of a product of terms is that of the largest."""
+    """Order products: the largest one of a product of terms is the product of their largest."""
     product, _ = item
     return len(product), product
 

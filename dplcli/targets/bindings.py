@@ -31,7 +31,7 @@ _C_WORDS = """
     this thread_local throw true try typedef typeid typename typeof union unsigned using virtual
     void volatile wchar_t while xor xor_eq linux unix
 """
-_PYTHON_WORDS = frozenset([*keyword.kwlist, "self", "np", "npt"])
+_PYTHON_WORDS = (*keyword.kwlist, "self", "np", "npt")
 _OTHER = re.compile(r"[^0-9A-Za-z_]")
 
 
@@ -42,7 +42,7 @@ class Identifiers:
         reserved: What must not be used.
     """
 
-    def __init__(self, reserved: frozenset[str] = frozenset()) -> None:
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
         self._taken = {word.lower() for word in reserved}
 
     def take(self, name: str) -> str:
@@ -60,16 +60,6 @@ def identifier(name: str) -> str:
     """Return *name* with what identifiers cannot have replaced by underscores."""
     text = _OTHER.sub("_", name)
     return text if text and not text[0].isdigit() else f"n{text}"
-
-
-def c_scope() -> Identifiers:
-    """Return a scope for members or parameters that are valid in C and in C++."""
-    return Identifiers(frozenset(_C_WORDS.split()))
-
-
-def python_scope() -> Identifiers:
-    """Return a scope for the parameters of a Python function."""
-    return Identifiers(_PYTHON_WORDS)
 
 
 def camel(name: str) -> str:
@@ -166,9 +156,9 @@ class _Entry:
     contract: FunctionContract
     stem: str
     macro: str
-    inputs: tuple[_Field, ...]
-    outputs: tuple[_Field, ...]
-    attributes: tuple[_Field, ...]
+    inputs: Sequence[_Field]
+    outputs: Sequence[_Field]
+    attributes: Sequence[_Field]
     macros: dict[str, str]
 
 
@@ -192,8 +182,7 @@ def c_header(contract: Contract, guard: str) -> str:
 
 def python_stub(contract: Contract) -> str:
     """Return a module with one abstract class per function, typed for ``mypy --strict``."""
-    reserved = {"ABC", "ClassVar", "Sequence", "abstractmethod"}
-    names = Identifiers(frozenset(reserved))
+    names = Identifiers({"ABC", "ClassVar", "Sequence", "abstractmethod"})
     entries = [_python_entry(f, names.take(camel(stem))) for f, stem in _stems(contract)]
     return _render("contract.py.j2", contract=contract, entries=entries)
 
@@ -207,13 +196,12 @@ def _render(template: str, **values: object) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"comment": comment, "c_string": c_string, "literal": _literal}
+    environment.filters |= {
+        "comment": comment,
+        "c_string": c_string,
+        "literal": lambda text: ascii(str(text)),
+    }
     return environment.get_template(template).render(**values)
-
-
-def _literal(text: object) -> str:
-    """Return *text* as a Python string literal of ASCII."""
-    return ascii(str(text))
 
 
 def _stems(contract: Contract) -> list[tuple[FunctionContract, str]]:
@@ -255,19 +243,17 @@ def _c_entry(function: FunctionContract, stem: str, names: Identifiers) -> _Entr
     )
 
 
-def _c_ports(ports: Iterable[PortContract], prefix: str, names: Identifiers) -> tuple[_Field, ...]:
-    return tuple(
+def _c_ports(ports: Iterable[PortContract], prefix: str, names: Identifiers) -> list[_Field]:
+    return [
         _Field(port.name, "", names.take(prefix + port.name.upper()), "", _port_note(port))
         for port in ports
-    )
+    ]
 
 
-def _c_attributes(
-    function: FunctionContract, prefix: str, names: Identifiers
-) -> tuple[_Field, ...]:
-    scope = c_scope()
+def _c_attributes(function: FunctionContract, prefix: str, names: Identifiers) -> list[_Field]:
+    scope = Identifiers(_C_WORDS.split())
     words = [scope.take(attribute.name) for attribute in function.attributes]
-    return tuple(
+    return [
         _Field(
             attribute.name,
             word,
@@ -278,18 +264,18 @@ def _c_attributes(
             "" if attribute.is_given else scope.take(f"has_{word}"),
         )
         for attribute, word in zip(function.attributes, words, strict=True)
-    )
+    ]
 
 
 # -- Python ----------------------------------------------------------------------------------------
 
 
 def _python_entry(function: FunctionContract, name: str) -> _Entry:
-    scope = python_scope()
-    inputs = tuple(
+    scope = Identifiers(_PYTHON_WORDS)
+    inputs = [
         _Field(port.name, scope.take(port.name), "", _numpy(port), _port_note(port))
         for port in function.inputs
-    )
+    ]
     attributes = [
         _Field(
             attribute.name,
@@ -301,10 +287,10 @@ def _python_entry(function: FunctionContract, name: str) -> _Entry:
         )
         for attribute in function.attributes
     ]
-    outputs = tuple(
+    outputs = [
         _Field(port.name, "", "", _numpy(port), _port_note(port)) for port in function.outputs
-    )
-    return _Entry(function, name, "", inputs, outputs, tuple(attributes), {})
+    ]
+    return _Entry(function, name, "", inputs, outputs, attributes, {})
 
 
 def _numpy(port: PortContract) -> str:
@@ -320,7 +306,7 @@ def _numpy(port: PortContract) -> str:
 def _port_note(port: PortContract) -> str:
     words = [" or ".join(port.dtypes) or "any type"]
     if port.ranks:
-        words.append(f"rank {_either(port.ranks)}")
+        words.append(f"rank {' or '.join(map(str, port.ranks))}")
     if port.unknown:
         words.append("others not known")
     if port.is_constant:
@@ -339,7 +325,3 @@ def _attribute_note(function: FunctionContract, attribute: AttributeContract) ->
 
 def _text(value: object) -> str:
     return str(list(value)) if isinstance(value, tuple) else str(value)
-
-
-def _either(numbers: Sequence[int]) -> str:
-    return " or ".join(map(str, numbers))

@@ -1,4 +1,4 @@
-"""What whoever supplies a kernel for a function has to know: the contract, as frozen values."""
+"""The contract of a function: all that one who supplies a kernel for it has to know."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from dplcli.dpl.pattern import (
 )
 from dplcli.dpl.text import all_parts
 from dplcli.ir import Tensor
+from dplcli.ir.model import calls_in
 from dplcli.ir.operators import COMMUTATIVE, schema_of
 from dplcli.ir.printer import print_attribute
+from dplcli.ir.types import PLAIN_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from dplcli.dpl import PatternRule
     from dplcli.dpl.pattern import DFPattern
-    from dplcli.ir import Attribute, Function, Graph, Model, Node, OpSchema, TensorType, Value
-
-    Key: TypeAlias = tuple[str, str, str]
+    from dplcli.ir import Attribute, Function, Graph, Model, Node, TensorType, Value
 
     Plain: TypeAlias = "int | float | str | tuple[Plain, ...]"
     """What an attribute can hold, as JSON can say it."""
@@ -46,21 +46,14 @@ class CallSites:
 
     Args:
         model: The model.
+
+    Attributes:
+        calls: The nodes that call each function, in order of the file.
     """
 
     def __init__(self, model: Model) -> None:
-        """Look at every node of *model* once."""
-        self._calls: dict[Key, list[Node]] = {key: [] for key in model.functions}
-        self._functions: dict[Graph, Function] = {f.body: f for f in model.functions.values()}
-        for graph in model.graphs():
-            for node in graph:
-                calls = self._calls.get((node.domain, node.op_type, node.overload))
-                if calls is not None:
-                    calls.append(node)
-
-    def calls(self, key: Key) -> Sequence[Node]:
-        """Return the nodes that call a function, in order of the file."""
-        return self._calls[key]
+        self.calls = calls_in(model)
+        self._functions = {function.body: function for function in self.calls}
 
     def origins(self, call: Node, slot: int) -> list[Value | None]:
         """Return what may arrive in an input of *call*; None stands for an omitted one.
@@ -77,13 +70,13 @@ class CallSites:
             if outer is None:
                 found[value] = None
                 continue
-            further = [(again, outer[1]) for again in self._calls[outer[0].key]]
+            further = [(again, outer[1]) for again in self.calls[outer[0]]]
             pending += [place for place in further if place not in seen]
             seen.update(further)
         return list(found)
 
     def _formal(self, value: Value) -> tuple[Function, int] | None:
-        """Return the function and the number of the input that *value* is, if it is one."""
+        """Return which input of which function *value* is; None if it is none."""
         function = self._functions.get(value.graph)
         if function is None or not value.is_graph_input:
             return None
@@ -95,7 +88,6 @@ TARGET_KEY = "Codegen"
 """Metadata keys of a function that a partition wrote."""
 
 _MOST_VALUES = 16
-_PLAIN_KINDS = frozenset({"int", "ints", "float", "floats", "string", "strings"})
 
 
 @dataclass(frozen=True)
@@ -106,7 +98,7 @@ class PortContract:
         name: Its name in the function.
         dtypes: The element types it has in the calls; those allowed, where there are no calls.
         ranks: Its ranks, likewise.
-        unknown: Of how many values that it gets its type or its rank is not known.
+        unknown: How many of the values that it gets have no known type or rank.
         is_constant: Whether it is constant in every call; None if that is not known.
         values: The numbers that it is, each once, if it is a constant of one element in every call;
             at most sixteen.
@@ -175,7 +167,7 @@ class BodyNode:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a function has that not every function of its rule has.
+    """The parts of a function that some other function of its rule lacks.
 
     Attributes:
         operators: Operators of its body.
@@ -287,7 +279,7 @@ def _parts(function: FunctionContract, siblings: Sequence[FunctionContract]) -> 
 
 def _function(function: Function, sites: CallSites) -> FunctionContract:
     body = function.body
-    calls = sites.calls(function.key)
+    calls = sites.calls[function]
     return FunctionContract(
         function.domain,
         function.name,
@@ -401,7 +393,7 @@ def _fixed(attribute: Attribute) -> str:
 
 def plain(attribute: Attribute) -> Plain:
     """Return the value of an attribute as JSON can say it; of a tensor or graph, its text."""
-    if attribute.kind not in _PLAIN_KINDS:
+    if attribute.kind not in PLAIN_KINDS:
         return print_attribute(attribute)
     return _plain(attribute.value)
 
@@ -437,8 +429,6 @@ def possible_function(rule: PatternRule, function: Function, call: Node) -> Func
         call: The call of it there.
     """
     known = _known_ports(rule.pattern)
-    inputs = [value.name for value in function.body.inputs]
-    outputs = [value.name for value in function.body.outputs]
     return FunctionContract(
         function.domain,
         rule.name,
@@ -446,9 +436,9 @@ def possible_function(rule: PatternRule, function: Function, call: Node) -> Func
         rule.target,
         None,
         {},
-        tuple(known.get(name, PortContract(name)) for name in inputs),
+        tuple(known.get(value.name, PortContract(value.name)) for value in function.body.inputs),
         tuple(_possible_attributes(rule, function, call)),
-        tuple(PortContract(name) for name in outputs),
+        tuple(PortContract(value.name) for value in function.body.outputs),
         tuple(_body_node(node, rule.pattern) for node in function.body),
         conditions=tuple(_conditions(rule)),
         variations=tuple(dict.fromkeys(_variations(rule, function))),
@@ -457,7 +447,7 @@ def possible_function(rule: PatternRule, function: Function, call: Node) -> Func
 
 
 def _body_node(node: Node, pattern: DFPattern) -> BodyNode:
-    """Describe a node; of a constant that was made up, too, nothing is known."""
+    """Describe a node; the data of a constant counts only if the pattern asks for it."""
     found = body_node(node)
     if node.op_type != "Constant" or node.domain:
         return found
@@ -469,7 +459,7 @@ def _body_node(node: Node, pattern: DFPattern) -> BodyNode:
 
 
 def _is_fixed(tensor: Tensor, pattern: DFPattern) -> bool:
-    """Tell whether the pattern asks for the number, or for the very data."""
+    """Tell whether the pattern asks for this number, or for these very data."""
     data = tensor.numpy()
     for part in all_parts(pattern):
         if not isinstance(part, ConstantPattern):
@@ -484,11 +474,9 @@ def _is_fixed(tensor: Tensor, pattern: DFPattern) -> bool:
 def _conditions(rule: PatternRule) -> Iterable[str]:
     """Say what bounds the matches besides the pattern."""
     yield from (condition.text for condition in rule.where)
-    first, last = rule.opsets
-    if first is not None:
-        yield f"opset >= {first}"
-    if last is not None:
-        yield f"opset <= {last}"
+    for sign, opset in zip((">=", "<="), rule.opsets, strict=True):
+        if opset is not None:
+            yield f"opset {sign} {opset}"
     if rule.check is not None:
         yield "a Python function accepts it"
 
@@ -515,7 +503,7 @@ def _variations_of(part: DFPattern) -> Iterable[str]:
             kinds = [choice for choice in part.op.choices if isinstance(choice, OpKind)]
             yield from (f"any operator may stand for {kind.spelled()}" for kind in kinds)
         case _:
-            return
+            pass
 
 
 def _known_ports(pattern: DFPattern) -> Mapping[str, PortContract]:
@@ -581,15 +569,14 @@ def _certain_parts(pattern: DFPattern) -> set[int]:
 
 
 def _agreed(said: Sequence[tuple[tuple[Allowed, ...], bool]]) -> tuple[Allowed, ...]:
-    """Return what a certain place allows, else what all places together do; () is everything."""
+    """Return what a certain place allows, else what all places allow together; () is everything."""
     certain = next((allowed for allowed, is_certain in said if allowed and is_certain), ())
     if certain or not all(allowed for allowed, _ in said):
         return certain
     return tuple(dict.fromkeys(one for allowed, _ in said for one in allowed))
 
 
-def _is_constant(places: Iterable[_Occurrence]) -> bool:
-    places = list(places)
+def _is_constant(places: Sequence[_Occurrence]) -> bool:
     return any(place.is_constant and place.is_certain for place in places) or all(
         place.is_constant for place in places
     )
@@ -601,33 +588,27 @@ def _possible_attributes(
     """List every attribute that the operators of the body can have, under unique names."""
     fixed = _fixed_attributes(rule.pattern)
     taken: set[str] = set()
-    for number, node, schema in _known_operators(function):
+    for number, node in enumerate(function.body):
+        schema = None if node.op_type == "Constant" else schema_of(node)  # it is given none
+        if schema is None:
+            continue
         for reads, kind in sorted(schema.attributes.items()):
             if kind in _GRAPHS:
                 continue
-            name = _unique(reads, taken)
             stated = node.attributes.get(reads)
             given = None if stated is None else call.attributes.get(stated.ref)
-            is_fixed = given is not None and (node.op_type, reads) in fixed
+            fixing = given if (node.op_type, reads) in fixed else None
             default = schema.defaults.get(reads)
             yield AttributeContract(
-                name,
+                _unique(reads, taken),
                 kind,
                 number,
                 reads,
-                (plain(given),) if is_fixed and given is not None else (),
-                int(is_fixed),
+                () if fixing is None else (plain(fixing),),
+                int(fixing is not None),
                 None if default is None else plain(default),
                 is_given=reads in schema.required_attributes,
             )
-
-
-def _known_operators(function: Function) -> Iterable[tuple[int, Node, OpSchema]]:
-    """Return the operators of a body with their schemas; constants have no attributes to give."""
-    for number, node in enumerate(function.body):
-        schema = schema_of(node)
-        if schema is not None and node.op_type != "Constant":
-            yield number, node, schema
 
 
 def _unique(name: str, taken: set[str]) -> str:
@@ -641,7 +622,7 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 def _fixed_attributes(pattern: DFPattern) -> set[tuple[str, str]]:
-    """Return the attributes that the pattern asks to be something wherever it has the operator."""
+    """Return the attributes that the pattern states wherever it has their operator."""
     stated: dict[str, list[set[str]]] = {}
     for part in all_parts(pattern):
         for choice in part.op.choices if isinstance(part, CallPattern) else ():

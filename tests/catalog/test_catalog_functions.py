@@ -11,7 +11,7 @@ import pytest
 from dplcli.catalog import read_catalogs
 from dplcli.cli.main import dpl
 from dplcli.errors import CatalogError
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.rules import READERS
@@ -36,7 +36,7 @@ def apply(folder: Path, rules: str, graph: str) -> tuple[str, list[str]]:
     path.write_text(rules, encoding="utf-8")
     model = model_from_text(HEADER + graph)
     done = rewrite(model, read_catalogs([str(path)], SCHEMAS, readers=READERS).rewrites)
-    verify_model(model)
+    check_structure(model)
     onnx.checker.check_model(to_proto(model), full_check=True)
     return " ".join(print_model(model).split()), [item.reason for item in done.refused]
 

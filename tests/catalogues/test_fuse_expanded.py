@@ -20,7 +20,7 @@ from onnx.backend.test.case import node as node_cases
 from onnx.reference import ReferenceEvaluator
 
 from dplcli.catalog import read_catalogs
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import model_from_proto, to_proto
 from dplcli.passes.rewrite import rewrite
 from tests.helpers import SCHEMAS, one_in, with_long
@@ -139,7 +139,7 @@ def rewritten(proto: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto.FromString(proto.SerializeToString())
     model = model_from_proto(copy, Path(), "case")
     rewrite(model, rules())
-    verify_model(model)
+    check_structure(model)
     result: onnx.ModelProto = onnx.ModelProto.FromString(to_proto(model).SerializeToString())
     return result
 

@@ -16,7 +16,7 @@ from dplcli.catalog import read_catalogs
 from dplcli.dpl.replacement import RewriteRule, nodewise
 from dplcli.dpl.rule import PatternRule
 from dplcli.errors import PassError
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.onnx_io.read import model_from_text as example_model
 from dplcli.passes.partition import partition
@@ -87,7 +87,7 @@ def applied(rule: RewriteRule | PatternRule, proto: onnx.ModelProto) -> onnx.Mod
         changed = bool(partition(model, select_matches(model, [rule])))
     else:
         changed = bool(rewrite(model, [rule]).applications)
-    verify_model(model)
+    check_structure(model)
     if not changed:
         return None
     after = to_proto(model)

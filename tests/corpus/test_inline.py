@@ -9,7 +9,7 @@ import pytest
 from dplcli import pipeline
 from dplcli.dpl import PatternRule
 from dplcli.dpl.rule import ConstantsPolicy, EscapePolicy
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
 from dplcli.passes.inline import inline
 from dplcli.passes.merge import merge_partitions
@@ -62,7 +62,7 @@ def there_and_back(
     parts.write_bytes(to_proto(model).SerializeToString())
     again = load_model(parts)
     result = inline(again, written_functions(again))
-    verify_model(again)
+    check_structure(again)
     assert len(result.calls) == len(selection.matches) or merge
     assert all(item.is_restored for item in result.calls)
     assert not result.refused

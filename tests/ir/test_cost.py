@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from dplcli.ir.operators import OP_KINDS, STANDARD, flops
+from dplcli.ir.operators import FORMULAS, OP_KINDS, flops
 from dplcli.onnx_io import load_model, model_from_proto
 from dplcli.pipeline.matching import exact_types
 from tests.helpers import model_from_text
@@ -220,7 +220,7 @@ def test_a_size_beyond_all_bounds_is_unknown() -> None:
 def test_every_operator_that_fuses_or_reduces_has_a_formula() -> None:
     """What onnx's heavy classes hold is counted, but for three that nobody meets."""
     named = OP_KINDS["out-fusable"] | OP_KINDS["reduction"] | OP_KINDS["broadcast"]
-    assert named - STANDARD.keys() == {"MaxRoiPool", "RoiAlign", "NegativeLogLikelihoodLoss"}
+    assert named - FORMULAS.keys() == {"MaxRoiPool", "RoiAlign", "NegativeLogLikelihoodLoss"}
 
 
 # -- whole models ----------------------------------------------------------------------------------

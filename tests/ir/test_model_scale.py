@@ -8,7 +8,7 @@ import onnx.helper
 import pytest
 
 from dplcli.ir import Model
-from dplcli.ir.traversal import path_through_outside, verify_model
+from dplcli.ir.traversal import check_structure, path_through_outside
 from dplcli.onnx_io import staged, to_proto
 from tests.models import ir_of, node_making, parse, read_values
 
@@ -37,7 +37,7 @@ def chain(order: str) -> onnx.ModelProto:
 def test_a_long_chain_in_any_order(order: str, tmp_path: Path) -> None:
     """20,000 nodes in a row load, verify, are typed and written without recursion."""
     model = ir_of(chain(order))
-    verify_model(model)
+    check_structure(model)
     assert [node.outputs[0].name for node in model.graph if node.outputs[0]] == [
         f"v{index + 1}" for index in range(LENGTH)
     ]
@@ -89,7 +89,7 @@ def model_with_bodies(count: int) -> Model:
 def test_many_bodies() -> None:
     """Thousands of bodies load, verify and are written; captures keep their order."""
     model = model_with_bodies(3000)
-    verify_model(model)
+    check_structure(model)
     assert len(list(model.graphs())) == 3001
     last = node_making(model, "v3000")
     assert [value.name for value in read_values(last)] == ["c", "v2999"]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplcli.ir import Model, Node, Value
-from dplcli.ir.traversal import enclosing_node, path_through_outside, users, verify_model
+from dplcli.ir.traversal import check_structure, enclosing_node, path_through_outside, users
 from tests.models import ir_of, node_making, parse, read_values
 
 NESTED = """g (float[2] x, bool c) => (y, z) {
@@ -151,7 +151,7 @@ def reachable(starts: list[Node]) -> set[Node]:
 def test_convexity_agrees_with_brute_force(rng: random.Random, size: int, picked: int) -> None:
     """A set is convex exactly if no outside node both depends on it and is needed by it."""
     model = random_dag(rng, size)
-    verify_model(model)
+    check_structure(model)
     nodes = rng.sample(list(model.graph), min(picked, size))
     behind = [node for node in reachable(nodes) if node not in nodes]
     on_a_path = {node for node in behind if reachable([node]) & set(nodes)}

@@ -6,7 +6,7 @@ import pytest
 
 from dplcli.errors import InvalidGraphError
 from dplcli.ir import Model, Node, Value
-from dplcli.ir.traversal import verify_graph, verify_model
+from dplcli.ir.traversal import check_graph_structure, check_structure
 from tests.models import ir_of, node_making
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
@@ -224,7 +224,7 @@ CORRUPTIONS = [
 
 def test_a_sound_model_passes() -> None:
     """The verifier has nothing to say of a model as loaded."""
-    verify_model(ir_of(TEXT))
+    check_structure(ir_of(TEXT))
 
 
 @pytest.mark.parametrize("corrupt", CORRUPTIONS, ids=lambda change: change.__name__)
@@ -233,7 +233,7 @@ def test_every_corruption_is_caught(corrupt: Callable[[Model], None]) -> None:
     model = ir_of(TEXT)
     corrupt(model)
     with pytest.raises(InvalidGraphError) as caught:
-        verify_model(model)
+        check_structure(model)
     assert "\n" not in caught.value.message
 
 
@@ -242,6 +242,6 @@ def test_one_graph_alone_can_be_verified() -> None:
     model = ir_of(TEXT)
     broken_body(model)
     bodies = node(model, "m").subgraphs
-    verify_graph(bodies["then_branch"])
+    check_graph_structure(bodies["then_branch"])
     with pytest.raises(InvalidGraphError, match="'e'"):
-        verify_graph(bodies["else_branch"])
+        check_graph_structure(bodies["else_branch"])

@@ -16,7 +16,7 @@ import pytest
 
 from dplcli.errors import DplError, InvalidModelError, ModelExportError, ModelLoadError
 from dplcli.ir import Model
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import check_model, load_model, staged, to_proto
 from tests.models import parse
 
@@ -201,7 +201,7 @@ def test_data_stays_with_a_result_that_is_kept(source: Path, out: Path) -> None:
 def test_missing_data(tmp_path: Path, out: Path) -> None:
     """A model without its data loads; reading or moving the data is what fails."""
     model = load_model(write_model(tmp_path / "in"))
-    verify_model(model)
+    check_structure(model)
     weight = model.graph.values["w"]
     assert str(weight.known_type()) == "float32[2]"
     assert str(model.graph.values["t"].known_type()) == "float32[2]"

@@ -13,12 +13,9 @@ from onnx import ModelProto, helper
 
 from dplcli.ir import TensorType
 from dplcli.ir.model import MANY, expanded_sizes
-from dplcli.ir.operators import STANDARD, flops
+from dplcli.ir.operators import FORMULAS, flops
 from dplcli.onnx_io import check_model, load_model
-from dplcli.onnx_io import infer as bounded_inference
-from dplcli.onnx_io import infer as node_inference
-from dplcli.onnx_io import infer as shape_inference
-from dplcli.onnx_io import infer as sized_inference
+from dplcli.onnx_io import infer as inference
 from dplcli.onnx_io.infer import Expansion, NodeInference, infer_node, limited_memory
 from dplcli.pipeline.matching import exact_types
 from tests.helpers import model_from_bytes, model_from_text, proto_from_text
@@ -90,13 +87,13 @@ class Looked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Count from now on."""
         self.nodes = 0
-        infer = bounded_inference._infer_bounded  # noqa: SLF001  # the only door to onnx
+        infer = inference._infer_bounded  # noqa: SLF001  # the only door to onnx
 
         def counted(model: ModelProto, *, data_prop: bool) -> ModelProto:
             self.nodes += Expansion(model).total
             return infer(model, data_prop=data_prop)
 
-        monkeypatch.setattr(bounded_inference, "_infer_bounded", counted)
+        monkeypatch.setattr(inference, "_infer_bounded", counted)
 
 
 @pytest.mark.parametrize(("depth", "calls"), [(30, 2), (12, 3), (90, 1), (40, 9)])
@@ -104,12 +101,12 @@ def test_functions_in_functions_are_looked_into_within_bounds(
     monkeypatch: pytest.MonkeyPatch, depth: int, calls: int
 ) -> None:
     """However deep they are; what stands outside is known, what was given up is said once."""
-    monkeypatch.setattr(bounded_inference, "_MOST_NODES", 500)
+    monkeypatch.setattr(inference, "_MOST_NODES", 500)
     looked = Looked(monkeypatch)
     model = model_from_text(nested(depth, calls, "r = Relu (x) y = o.f{last} (r)"))
     known = model.graph.values["r"].known_type()
 
-    assert looked.nodes <= 3 * bounded_inference.most_nodes(depth * calls + 2) + 32 * depth * calls
+    assert looked.nodes <= 3 * inference.most_nodes(depth * calls + 2) + 32 * depth * calls
     assert str(known) == "float32[2,3]"
     problems = [note for note in model.notes if "does not look into functions" in note]
     assert len(problems) == 1
@@ -120,8 +117,8 @@ def test_at_the_bound_all_is_known(monkeypatch: pytest.MonkeyPatch, excess: int)
     """One node more, and the largest function is not looked into; nothing is guessed."""
     text = nested(10, 2)
     total = Expansion(proto_from_text(text)).total
-    monkeypatch.setattr(bounded_inference, "_MOST_NODES", total - excess)
-    monkeypatch.setattr(bounded_inference, "_MOST_TIMES", 1)
+    monkeypatch.setattr(inference, "_MOST_NODES", total - excess)
+    monkeypatch.setattr(inference, "_MOST_TIMES", 1)
     model = model_from_text(text)
 
     assert str(model.graph.values["y"].known_type()) == ("None" if excess else "float32[2,3]")
@@ -242,7 +239,7 @@ def test_what_a_broken_node_makes_is_unknown(
 ) -> None:
     """Inputs and outputs that are missing or too many, attributes of another kind."""
     nodes = [helper.make_node("Relu", ["x"], ["z"])]
-    for op_type in sorted({*STANDARD, "NoSuchOperator"} - {"If", "Loop", "Scan", "SequenceMap"}):
+    for op_type in sorted({*FORMULAS, "NoSuchOperator"} - {"If", "Loop", "Scan", "SequenceMap"}):
         names = [name and f"{name}_{op_type}" for name in outputs]
         nodes.append(helper.make_node(op_type, inputs, names, **attributes))
         if attributes:
@@ -264,7 +261,7 @@ def test_what_a_broken_node_makes_is_unknown(
 def test_work_for_a_short_result_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sum over 2 to the 30 points of one element is not computed; a small one is."""
     asked: list[str] = []
-    evaluate = sized_inference.evaluate
+    evaluate = inference.evaluate
 
     def spy(node: Node, inputs: Sequence[NDArray[Any] | None]) -> tuple[NDArray[Any], ...] | None:
         asked.append(node.op_type)
@@ -280,7 +277,7 @@ def test_work_for_a_short_result_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
             s = Einsum <equation = "{equation}"> (c, c, c)
             i = Constant <value_ints = [1]> () r = Reshape (s, i) w = Cast <to = 7> (r)
             y = ConstantOfShape (w) }}"""
-    monkeypatch.setattr(sized_inference, "evaluate", spy)
+    monkeypatch.setattr("dplcli.onnx_io.read.ProtoCodec.evaluate", staticmethod(spy))
     exact_types(model_from_text(text), {"n": 2})
     assert asked == ["ConstantOfShape"]
 
@@ -296,7 +293,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch, text: str) -> list[str]:
         asked.append(node.label)
         return infer_node(node, *known)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(node_inference, "infer_node", spy)
+    monkeypatch.setattr(inference, "infer_node", spy)
     model = model_from_text(text)
     assert model.graph.outputs[0].known_type() is not None
     return asked
@@ -341,9 +338,9 @@ def test_nodes_that_differ_are_asked_for_each(
 def test_both_ways_to_infer_a_model_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Node by node where all sizes are numbers, and onnx's own."""
     path = ROOT / "sample_models" / f"{name}.onnx"
-    sizes = dict.fromkeys(sized_inference.open_sizes(load_model(path)), 2)
+    sizes = dict.fromkeys(inference.open_sizes(load_model(path)), 2)
     ours, _ = exact_types(load_model(path), sizes)
-    monkeypatch.setattr(shape_inference, "_exact_types", lambda *_: None)
+    monkeypatch.setattr(inference, "_exact_types", lambda *_: None)
     theirs, _ = exact_types(load_model(path), sizes)
 
     ours_by_name = {value.name: known for value, known in ours.items()}
@@ -361,7 +358,7 @@ def test_what_a_file_states_counts_as_before(stated: str, monkeypatch: pytest.Mo
         model = model_from_text(text)
         types = {value.name: known for value, known in model.inferred_types().items()}
         found.append((types, model.notes))
-        monkeypatch.setattr(shape_inference, "_exact_types", lambda *_: None)
+        monkeypatch.setattr(inference, "_exact_types", lambda *_: None)
     assert found[0] == found[1]
 
 

@@ -10,7 +10,7 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.errors import InvalidModelError
-from dplcli.ir.traversal import users, verify_model
+from dplcli.ir.traversal import check_structure, users
 from dplcli.onnx_io import paused_gc, to_proto
 from tests.models import ir_of, node_making, parse, read_values
 
@@ -47,7 +47,7 @@ def old_model(ir_version: int) -> onnx.ModelProto:
 def test_initializer_that_is_an_input(ir_version: int, *, constant: bool) -> None:
     """Before IR 4 an initializer must be listed as an input; from IR 4 that makes it a default."""
     model = ir_of(old_model(ir_version))
-    verify_model(model)
+    check_structure(model)
     weight = model.graph.values["w"]
     assert [value.name for value in model.graph.inputs] == ["x", "w"]
     assert (weight.is_initializer, weight.is_graph_input) == (True, True)
@@ -69,7 +69,7 @@ def test_plain_initializer_is_constant(ir_version: int) -> None:
 def test_unsorted_capture() -> None:
     """A body may capture what the file makes later: the If is sorted behind it."""
     model = ir_of(UNSORTED_CAPTURE)
-    verify_model(model)
+    check_structure(model)
     assert [node.op_type for node in model.graph] == ["Relu", "If"]
     late = model.graph.values["late"]
     assert [node.op_type for node in users(late)] == ["If"]
@@ -78,7 +78,7 @@ def test_unsorted_capture() -> None:
 def test_unsorted_body_is_written_sorted() -> None:
     """A body whose nodes are out of order is noted and comes back sorted too."""
     model = ir_of(UNSORTED_BODY)
-    verify_model(model)
+    check_structure(model)
     assert len(model.notes) == 1
     body = to_proto(model).graph.node[0].attribute[0].g
     assert [node.op_type for node in body.node] == ["Relu", "Neg"]
@@ -89,7 +89,7 @@ def test_unsorted_function_is_written_sorted() -> None:
     model = ir_of("""<ir_version: 8, opset_import: ["" : 17, "o" : 1]>
         g (float[2] x) => (float[2] y) { y = o.f (x) }
         <domain: "o", opset_import: ["" : 17]> f (a) => (c) { c = Neg (b) b = Relu (a) }""")
-    verify_model(model)
+    check_structure(model)
     assert len(model.notes) == 1
     assert [node.op_type for node in to_proto(model).functions[0].node] == ["Relu", "Neg"]
 
@@ -97,7 +97,7 @@ def test_unsorted_function_is_written_sorted() -> None:
 def test_shadowed_name() -> None:
     """A name made again inside a body is another value, in the body only."""
     model = ir_of(SHADOWED)
-    verify_model(model)
+    check_structure(model)
     branch = node_making(model, "y").subgraphs
     inner, outer = branch["then_branch"].values["v"], model.graph.values["v"]
     assert inner is not outer
@@ -108,7 +108,7 @@ def test_shadowed_name() -> None:
 def test_body_returns_an_outer_value() -> None:
     """A body may return an outer value: it counts as read by the If and as returned."""
     model = ir_of(CAPTURED_OUTPUT)
-    verify_model(model)
+    check_structure(model)
     choice = node_making(model, "y")
     outer = model.graph.values["v"]
     assert choice.subgraphs["then_branch"].outputs == [outer]
@@ -125,7 +125,7 @@ def test_omitted_inputs_and_outputs() -> None:
     assert [value and value.name for value in node.inputs] == ["x", None, "m"]
     assert [value and value.name for value in node.outputs] == ["y", None, "z"]
     assert "" not in model.graph.values
-    verify_model(model)
+    check_structure(model)
 
 
 def test_omitted_stays_omitted_beside_an_unnamed_initializer() -> None:
@@ -148,7 +148,7 @@ def test_sparse_initializer() -> None:
             )
         )
         model = ir_of(proto)
-        verify_model(model)
+        check_structure(model)
         value = model.graph.values["s"]
         assert value.is_constant
         assert str(value.known_type()) == "float32[3,2]"
@@ -166,7 +166,7 @@ def test_functions_with_overloads_and_nested_calls() -> None:
     second.CopyFrom(proto.functions[1])
     second.overload = proto.graph.node[1].overload = "other"
     model = ir_of(proto)
-    verify_model(model)
+    check_structure(model)
     assert set(model.functions) == {("o", "outer", ""), ("o", "f", ""), ("o", "f", "other")}
     assert node_making(model, "y").overload == "other"
     body = model.functions["o", "outer", ""].body
@@ -214,7 +214,7 @@ def test_odd_but_sound_graphs_load(text: str) -> None:
     proto = parse(text)
     expected = proto.SerializeToString(deterministic=True)
     model = ir_of(proto)
-    verify_model(model)
+    check_structure(model)
     model.graph.modified = True
     assert to_proto(model).SerializeToString(deterministic=True) == expected
 
@@ -235,7 +235,7 @@ def test_a_sparse_initializer_of_a_body_shadows_too() -> None:
     sparse.values.CopyFrom(onnx.numpy_helper.from_array(np.array([1], np.float32), "z"))
     sparse.indices.CopyFrom(onnx.numpy_helper.from_array(np.array([1], np.int64), "i"))
     model = ir_of(proto)
-    verify_model(model)
+    check_structure(model)
     assert [node.op_type for node in model.graph] == ["If", "Abs"]
 
 

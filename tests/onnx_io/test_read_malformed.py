@@ -16,7 +16,7 @@ from dplcli.errors import DplError, InvalidModelError, ModelLoadError
 from dplcli.ir import Model
 from dplcli.ir.operators import attribute_of
 from dplcli.ir.printer import print_graph
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
 from tests.models import ir_of, parse
 
@@ -46,7 +46,7 @@ def load_bytes(folder: Path, data: bytes) -> Model:
 
 def use_everything(model: Model) -> None:
     """Look at each part that is decoded late, and write the model."""
-    verify_model(model)
+    check_structure(model)
     for graph in model.graphs():
         graph.modified = True
         print_graph(graph)
@@ -251,6 +251,30 @@ def test_any_flipped_bits(tmp_path: Path, flips: list[int]) -> None:
 def test_text_that_is_not_utf8(tmp_path: Path, word: bytes) -> None:
     """Names that are not UTF-8 are an error of dpl or are carried, but never crash."""
     try_to_use(tmp_path, BYTES.replace(word, b"\xff" * len(word)))
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("where", ["initializer", "node", "function", "metadata"])
+def test_text_is_looked_at_in_large_files_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, large: bool, where: str
+) -> None:
+    """Of a large file the data of weights alone is not looked at; all names are."""
+    if large:
+        monkeypatch.setattr("dplcli.onnx_io.read._SMALL", 0)
+    proto = parse(VICTIM)
+    proto.graph.initializer[0].raw_data = b"\xff" * 8
+    proto.graph.initializer[0].ClearField("float_data")
+    load_bytes(tmp_path, proto.SerializeToString())
+    named = {
+        "initializer": proto.graph.initializer[0],
+        "node": proto.graph.node[1],
+        "function": proto.functions[0],
+        "metadata": proto.graph.initializer[0].metadata_props.add(),
+    }[where]
+    setattr(named, "key" if where == "metadata" else "name", "unheard")
+    data = proto.SerializeToString().replace(b"unheard", b"\xff" * 7)
+    with pytest.raises(InvalidModelError, match="is not UTF-8 text"):
+        load_bytes(tmp_path, data)
 
 
 def field(number: int, data: bytes) -> bytes:

@@ -9,7 +9,7 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.ir import ArrayTensor, TensorType, Value
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.ir.types import DTYPE_CODES, dtype_name
 from dplcli.onnx_io import to_proto
 from tests.models import ir_of, parse
@@ -45,7 +45,7 @@ def test_every_element_type_loads_and_comes_back(code: int) -> None:
     """Inputs, initializers and Constants of any element type keep it, and decode."""
     expected = typed_model(code).SerializeToString(deterministic=True)
     model = ir_of(typed_model(code))
-    verify_model(model)
+    check_structure(model)
     values = model.graph.values
     assert [str(values[name].known_type()) for name in "xwc"] == [f"{dtype_name(code)}[3]"] * 3
     for name in "wc":
@@ -88,7 +88,7 @@ def test_other_types_are_carried_and_read_as_unknown(declared: str) -> None:
     proto = parse(f"g ({declared} x) => ({declared} y) {{ y = Identity (x) }}")
     expected = proto.SerializeToString(deterministic=True)
     model = ir_of(proto)
-    verify_model(model)
+    check_structure(model)
     assert [model.graph.values[name].known_type() for name in "xy"] == [None, None]
     model.graph.modified = True
     assert to_proto(model).SerializeToString(deterministic=True) == expected

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from dplcli.ir import Model
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import is_modified, load_model, staged, to_proto
 from tests.corpus.nets import listed_models, our_model
 from tests.models import ir_of, parse
@@ -81,7 +81,7 @@ def test_a_model_comes_back_equal(path: Path) -> None:
     data = path.read_bytes()
     original = serialized(onnx.ModelProto.FromString(data))
     model = load_model(path)
-    verify_model(model)
+    check_structure(model)
     if model.notes:
         assert all_nodes(to_proto(model)) == all_nodes(onnx.ModelProto.FromString(data))
         return
@@ -90,7 +90,7 @@ def test_a_model_comes_back_equal(path: Path) -> None:
     mark_modified(model)
     assert serialized(to_proto(model)) == original
     assert serialized(to_proto(model)) == original
-    verify_model(model)
+    check_structure(model)
 
 
 def test_the_corpora_are_found() -> None:
@@ -167,7 +167,7 @@ def test_unsorted_nodes_come_back_sorted(seed: int) -> None:
     del shuffled.graph.node[:]
     shuffled.graph.node.extend(nodes)
     model = ir_of(shuffled)
-    verify_model(model)
+    check_structure(model)
     assert [note for note in model.notes if "order" in note] == model.notes
     assert len(model.notes) == 1
     assert is_modified(model)

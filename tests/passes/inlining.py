@@ -6,7 +6,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from dplcli.ir.model import called_function
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
 from dplcli.passes.partition import partition
@@ -37,7 +37,7 @@ def partitioned(original: onnx.ModelProto, rules: Rules, *, matches: int) -> onn
     selection = select_matches(model, rules_of(rules))
     assert len(selection.matches) == matches
     partition(model, selection)
-    verify_model(model)
+    check_structure(model)
     return to_proto(model)
 
 
@@ -54,7 +54,7 @@ def inlined(
     functions = list(model.functions.values()) if everything else written_by_partition(model)
     only = None if calls is None else calls_of(model, calls)
     result = inline(model, functions, only)
-    verify_model(model)
+    check_structure(model)
     return to_proto(model), result
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 
-from dplcli.ir.traversal import captured_values, verify_model
+from dplcli.ir.traversal import captured_values, check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.merge import merge_partitions
 from dplcli.passes.partition import partition
@@ -39,7 +39,7 @@ def merged(rules: Rules, before: str | bytes) -> tuple[Model, list[Region], byte
     model = model_from_bytes(data)
     partition(model, select_matches(model, rules_of(rules)))
     regions = merge_partitions(model)
-    verify_model(model)
+    check_structure(model)
     return model, regions, to_proto(model).SerializeToString(deterministic=True)
 
 

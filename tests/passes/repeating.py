@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from tests.helpers import check_sound, model_from_bytes, print_model, proto_from_text
@@ -29,7 +29,7 @@ def repeated(
     data = proto_from_text(before).SerializeToString() if isinstance(before, str) else before
     model = model_from_bytes(data)
     result = outline_repeats(model, options)
-    verify_model(model)
+    check_structure(model)
     return model, result, to_proto(model).SerializeToString(deterministic=True)
 
 

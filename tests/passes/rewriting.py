@@ -11,7 +11,7 @@ from dplcli.dpl.replacement import Draft, draft_replacement, parse_replacement, 
 from dplcli.dpl.rule import read_match
 from dplcli.dpl.text import attribute_names, bound_names
 from dplcli.ir.model import RULE_KEY
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import (
     Change,
@@ -75,7 +75,7 @@ class Watched(RestrictingObserver):
         """Verify."""
         super().applied(application)
         try:
-            verify_model(self.model)
+            check_structure(self.model)
         except Exception as error:
             error.add_note(f"after {facts_of(application)}\n{print_model(self.model)}")
             raise
@@ -118,7 +118,7 @@ def rewritten(
     data = proto.SerializeToString(deterministic=True)
     model = model_from_bytes(data)
     done = rewrite(model, rules, Watched(model, **restrictions))
-    verify_model(model)
+    check_structure(model)
     after = to_proto(model)
     written = after.SerializeToString(deterministic=True)
     assert len(done.applications) == sum(done.counts.values())

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from dplcli.errors import PassError
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
 from tests.helpers import check_sound, model_from_bytes, print_model, proto_from_text, rule
@@ -137,7 +137,7 @@ def test_one_function_alone(chosen: str, left: list[str], ops: list[str]) -> Non
     """The outer one leaves calls of the inner one; the inner one goes from the outer's body."""
     model = model_from_bytes(proto_from_text(NESTED).SerializeToString())
     inline(model, [model.functions["f", chosen, ""]])
-    verify_model(model)
+    check_structure(model)
     written = to_proto(model)
     check_sound(proto_from_text(NESTED), written)
     assert [function.name for function in written.functions] == left

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplcli.dpl import PatternRule
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
 from dplcli.passes.merge import merge_partitions
@@ -51,7 +51,7 @@ def inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Inline all functions that dpl wrote."""
     model = model_from_bytes(proto.SerializeToString())
     result = inline(model, [f for f in model.functions.values() if is_written(f)])
-    verify_model(model)
+    check_structure(model)
     assert not result.refused
     assert all(item.is_restored for item in result.calls)
     return to_proto(model)
@@ -126,6 +126,6 @@ def test_call_by_call_in_any_order(data: st.DataObject) -> None:
         call = data.draw(st.sampled_from(calls))
         key = (call.domain, call.op_type, "")
         inline(model, [model.functions[key]], {call})
-        verify_model(model)
+        check_structure(model)
         proto = to_proto(model)
     assert differences(original, proto) == []

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dplcli.catalog import read_catalogs
 from dplcli.errors import CatalogError
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, Rewriting, rewrite
 from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
@@ -49,7 +49,7 @@ def apply(before: str, *entries: Entry, **more: object) -> tuple[str, onnx.Model
     """Rewrite; return the text afterwards, the model and what was done."""
     model = model_from_text(before)
     done = rewrite(model, rules(*entries, **more))
-    verify_model(model)
+    check_structure(model)
     result: onnx.ModelProto = onnx.ModelProto.FromString(to_proto(model).SerializeToString())
     return print_model(model), result, done
 
@@ -371,7 +371,7 @@ def test_a_matched_node_in_the_replacement(entry: Entry) -> None:
         rewrite(model, read)
     except RewriteLimitError:
         return
-    verify_model(model)
+    check_structure(model)
     check_sound(proto_from_text(before), to_proto(model))
 
 

@@ -17,7 +17,7 @@ import onnx.numpy_helper
 import pytest
 
 from dplcli.dpl.matcher import Matcher
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from tests.helpers import check_sound, model_from_bytes, model_from_text, one_in, with_long
@@ -175,7 +175,7 @@ def test_the_work_grows_with_the_model(
     for count in (200, 2000):
         model = model_from_bytes(write(count))
         calls, done = calls_of(lambda model=model: rewrite(model, rules))  # type: ignore[misc]
-        verify_model(model)
+        check_structure(model)
         found.append((calls, sum(done.counts.values())))
     (few, once), (many, often) = found
     assert often == 0 or 9 * once <= often <= 11 * once
@@ -242,7 +242,7 @@ def test_a_product_over_a_thousand_sums() -> None:
     model = model_from_bytes(products(1000))
     done = rewrite(model, [rule])
     assert (done.counts, done.rounds) == ({"r": 1000}, 1000)
-    verify_model(model)
+    check_structure(model)
     after = to_proto(model)
     assert [node.op_type for node in after.graph.node].count("Mul") == 1001
     check_sound(onnx.ModelProto.FromString(products(1000)), after)
@@ -288,7 +288,7 @@ def test_types_reach_through_a_thousand_new_nodes() -> None:
 
     model = model_from_text("g (float[2, 3] x) => (float[2, 3] y) { a = Neg (x) y = Exp (a) }")
     rewrite(model, [rewrite_rule("Neg(v)", long)])
-    verify_model(model)
+    check_structure(model)
     node = model.graph.values["a"].producer
     assert node is not None
     last = node.inputs[0]
@@ -400,7 +400,7 @@ def test_rules_without_an_end(rules: list[RewriteRule], names: set[str], where: 
     model = model_from_text(text)
     with within(20), pytest.raises(RewriteLimitError) as caught:
         rewrite(model, rules)
-    verify_model(model)
+    check_structure(model)
     assert set(re.findall(r"\b[a-z]+\b", caught.value.message)) & {r.name for r in rules} == names
     assert caught.value.hint is not None
     assert "once: true" in caught.value.hint

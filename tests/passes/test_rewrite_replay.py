@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dplcli.catalog import read_catalogs
 from dplcli.catalog.plan import PlanEntry
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import (
     Refusal,
@@ -101,7 +101,7 @@ def test_an_unedited_plan_does_the_same(text: str) -> None:
 
     again = replay(second, RULES, entries=entries_of(done.applications))
 
-    verify_model(second)
+    check_structure(second)
     assert again.missing == ()
     assert again.rewriting.counts == done.counts
     assert again.rewriting.rounds == done.rounds
@@ -120,7 +120,7 @@ def test_an_edited_plan_does_what_fits_of_it_in_its_order(text: str, chosen: st.
 
     again = replay(model, RULES, entries=entries, skip_missing=True)
 
-    verify_model(model)
+    check_structure(model)
     missing = [item.entry for item in again.missing]
     applied = entries_of(again.rewriting.applications)
     rest = iter(entries)

@@ -4,7 +4,7 @@ import pytest
 
 from dplcli.errors import InvalidGraphError
 from dplcli.ir import Node, Value
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.passes.rewriter import GraphRewriter
 from tests.helpers import model_from_text, print_model
 
@@ -54,7 +54,7 @@ def test_replace_a_node() -> None:
     new = rewriter.insert(old, "Tanh", old.inputs, name="n")
     rewriter.take_over_outputs(new, [model.graph.values["s"]])
     rewriter.erase([old])
-    verify_model(model)
+    check_structure(model)
     assert log.seen == ["+Tanh", "-Neg"]
     assert log.changed == {"s"}
     assert "[n] s = Tanh (r)" in print_model(model)
@@ -71,7 +71,7 @@ def test_erasing_what_is_read_changes_nothing() -> None:
         with pytest.raises(InvalidGraphError):
             GraphRewriter(model.graph).erase([node])
         assert print_model(model) == before
-        verify_model(model)
+        check_structure(model)
 
 
 def test_erasing_a_group_reads_within_it() -> None:
@@ -81,7 +81,7 @@ def test_erasing_a_group_reads_within_it() -> None:
     assert r is not None
     assert s is not None
     GraphRewriter(model.graph).erase([r, s])
-    verify_model(model)
+    check_structure(model)
     assert [node.op_type for node in model.graph] == ["Abs"]
     assert {"r", "s"}.isdisjoint(model.graph.values)
 
@@ -105,5 +105,5 @@ def test_many_insertions_keep_the_order() -> None:
     rewriter = GraphRewriter(model.graph)
     for _ in range(100):
         rewriter.insert(anchor, "Sink", [source])
-    verify_model(model)
+    check_structure(model)
     assert model.graph.node_count == 103

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
 from dplcli.passes.merge import merge_partitions
@@ -151,7 +151,7 @@ def taken(proto: onnx.ModelProto, step: Step) -> onnx.ModelProto:
     """Take a step, through a file."""
     model = model_from_bytes(proto.SerializeToString())
     step.run(model)
-    verify_model(model)
+    check_structure(model)
     return to_proto(model)
 
 
@@ -159,7 +159,7 @@ def restored(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Inline all that dpl wrote."""
     model = model_from_bytes(proto.SerializeToString())
     result = inline(model, written_functions(model))
-    verify_model(model)
+    check_structure(model)
     assert not result.refused
     assert all(item.is_restored for item in result.calls)
     return to_proto(model)

@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 from dplcli.catalog import read_catalogs
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, rewrite
 from dplcli.pipeline.catalogs import same_structure
@@ -48,7 +48,7 @@ def check_rewrite(
     """Check structure, how often each rule is applied, validity and numbers."""
     model, expected = model_from_text(before), model_from_text(after)
     outcome = rewrite(model, rules_from(rules))
-    verify_model(model)
+    check_structure(model)
     assert same_structure(model, expected), print_model(model)
     assert operators(model) == operators(expected), print_model(model)
     assert tuple(outcome.counts.values()) == times

@@ -25,7 +25,7 @@ from dplcli.catalog import read_catalogs
 from dplcli.dpl import RewriteRule, is_function, wildcard
 from dplcli.dpl.replacement import parse_replacement
 from dplcli.errors import DplError
-from dplcli.ir.traversal import verify_model
+from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import model_from_proto, to_proto
 from dplcli.passes.rewrite import rewrite
 from dplcli.pipeline.catalogs import same_structure
@@ -82,7 +82,7 @@ def check_rewrite(
     loaded = rules_from(rules) if isinstance(rules, str) else rules
     model = model_from_text(before)
     outcome = rewrite(model, loaded)
-    verify_model(model)
+    check_structure(model)
     expected = model_from_text(before if after is None else after)
     assert same_structure(model, expected), print_model(model)
     assert operators(model) == operators(expected), print_model(model)
@@ -141,7 +141,7 @@ def test_rewrite_func_with_attr() -> None:
     replacement = parse_replacement("Add(a, b)", {"a", "b"}, set(), SCHEMAS)
     model = model_from_proto(proto, Path(), "test")
     outcome = rewrite(model, [RewriteRule("inline_add", pattern, replacement)])
-    verify_model(model)
+    check_structure(model)
     assert outcome.counts == {"inline_add": 1}
     expected = model_from_text(f"{XY} {{ s = Add (x, y) o = Abs (s) }}")
     assert same_structure(model, expected), print_model(model)
@@ -380,7 +380,7 @@ def test_a_replacement_may_not_feed_on_itself() -> None:
     """
     with pytest.raises(DplError):
         rewrite(model, rules_from(rules))
-    verify_model(model)
+    check_structure(model)
 
 
 # -- Relax: rewrite_call and rewrite_bindings ------------------------------------------------------
