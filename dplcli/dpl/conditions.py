@@ -154,7 +154,7 @@ def claim(size: int) -> None:
 
 
 _FIRST_SPATIAL_AXIS = 2
-_CONVOLUTIONS = frozenset({"Conv", "ConvInteger"})
+_CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "ConvTranspose"})
 
 
 class UnknownFactError(Exception):
@@ -267,17 +267,16 @@ class ValueFacts:
     def channels_and_rank(self) -> tuple[object, int]:
         """Extent of axis 1, and the rank; for a convolution read off its weight."""
         node = self._value.producer
-        if node is not None and node.op_type in _CONVOLUTIONS and node.domain == "":
-            weight = node.inputs[1]
-            if weight is not None:
-                shape = ValueFacts(weight).shape
-                return shape[0], len(shape)
-        if node is not None and node.op_type == "ConvTranspose" and node.domain == "":
-            weight, group = node.inputs[1], parameter_of(node, "group")
-            if weight is not None and group is not None and isinstance(group.value, int):
-                shape = ValueFacts(weight).shape
-                if isinstance(shape[1], int):
-                    return shape[1] * group.value, len(shape)
+        op_type = node.op_type if node is not None and node.domain == "" else ""
+        weight = node.inputs[1] if node is not None and op_type in _CONVOLUTIONS else None
+        if weight is not None and op_type != "ConvTranspose":
+            shape = ValueFacts(weight).shape
+            return shape[0], len(shape)
+        group = None if node is None else parameter_of(node, "group")
+        if weight is not None and group is not None and isinstance(group.value, int):
+            shape = ValueFacts(weight).shape
+            if isinstance(shape[1], int):
+                return shape[1] * group.value, len(shape)
         shape = self.shape
         if len(shape) < _FIRST_SPATIAL_AXIS:
             raise UnknownFactError(f"{self.name!r} has no channel axis")
@@ -374,11 +373,6 @@ def _pointwise(function: Callable[[Array], Array]) -> Callable[[object], Array |
     return apply
 
 
-def _rsqrt(data: Array) -> Array:
-    """Return one over the square root."""
-    return np.asarray(1 / np.sqrt(data))
-
-
 # -- arrays ------------------------------------------------------------------------------------
 
 
@@ -390,7 +384,7 @@ def reshape(data: object, dims: object) -> Array:
 def expand(data: object, dims: object) -> Array:
     """Repeat an array along dimensions of 1 until it has the dimensions *dims*."""
     wanted = _dims(dims)
-    claim(_size_of(wanted))
+    claim(math.prod(wanted))
     return np.broadcast_to(_array(data), wanted).copy()
 
 
@@ -435,9 +429,13 @@ def cast(data: object, dtype: object) -> Array:
         raise ValueError(f"{dtype!r} is not an element type")
     source = _array(data)
     claim(source.size)
-    made = source.astype(np.dtype(_numpy_name(dtype)))
-    is_rounded = dtype.startswith(("float", "bfloat", "complex"))
-    fits = _same_infinities(source, made) if is_rounded else np.array_equal(made, source)
+    kind, exponent, rest = dtype.partition("e")  # numpy calls float8e4m3fn float8_e4m3fn
+    is_small = kind in {"float8", "float6", "float4"}
+    made = source.astype(np.dtype(f"{kind}_{exponent}{rest}" if is_small else dtype))
+    if dtype.startswith(("float", "bfloat", "complex")):
+        fits = np.array_equal(_finite(source, like=made), _finite(made, like=made))
+    else:
+        fits = np.array_equal(made, source)
     if not fits:
         raise ValueError(f"{dtype} cannot hold all numbers")
     return made
@@ -448,25 +446,16 @@ def double(data: object) -> Array:
     return cast(data, "float64")
 
 
-def _numpy_name(dtype: str) -> str:
-    """Return what numpy calls an element type: ``float8e4m3fn`` is ``float8_e4m3fn`` there."""
-    kind, exponent, rest = dtype.partition("e")
-    return f"{kind}_{exponent}{rest}" if kind in {"float8", "float6", "float4"} else dtype
-
-
-def _same_infinities(source: Array, made: Array) -> bool:
-    """Tell whether no number became infinite or not a number."""
-    wide = np.complex128 if made.dtype.kind == "c" else np.float64
-    before, after = np.isfinite(source.astype(wide)), np.isfinite(made.astype(wide))
-    return bool(np.array_equal(before, after))
+def _finite(numbers: Array, like: Array) -> NDArray[np.bool_]:
+    """Tell of each number whether it is neither infinite nor NaN; *like* says if it is complex."""
+    return np.isfinite(numbers.astype(np.complex128 if like.dtype.kind == "c" else np.float64))
 
 
 def is_finite(data: object) -> bool:
     """Tell whether no number is infinite or not a number."""
     source = _array(data)
     claim(source.size)
-    wide = np.complex128 if source.dtype.kind == "c" else np.float64
-    return bool(np.isfinite(source.astype(wide)).all())
+    return bool(_finite(source, like=source).all())
 
 
 def total(data: object, axes: object = None) -> object:
@@ -475,13 +464,6 @@ def total(data: object, axes: object = None) -> object:
         return builtins.sum(items_of(data))
     claim(data.size)
     return data.sum(axis=None if axes is None else _dims(axes), dtype=data.dtype)
-
-
-def _size_of(dims: Sequence[int]) -> int:
-    size = 1
-    for dim in dims:
-        size *= dim
-    return size
 
 
 def value_or(constant: object, other: object) -> object:
@@ -574,27 +556,19 @@ def joined(left: Iterable[object], right: Iterable[object]) -> object:
     return items if isinstance(left, builtins.list) else tuple(items)
 
 
+_AS_NAMED_HERE = (
+    *(reshape, expand, transpose, squeeze, unsqueeze, along, concat, cast, double, widens),
+    *(value_or, is_finite, is_number, is_perm, inverse),
+)
 ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "sqrt": _pointwise(np.sqrt),
-    "rsqrt": _pointwise(_rsqrt),
+    "rsqrt": _pointwise(lambda data: np.asarray(1 / np.sqrt(data))),
     "exp": _pointwise(np.exp),
     "log": _pointwise(np.log),
     "min": _or_reduced(min, np.min),
     "max": _or_reduced(max, np.max),
     "all": _or_reduced(all, np.all),
     "any": _or_reduced(any, np.any),
-    "reshape": reshape,
-    "expand": expand,
-    "transpose": transpose,
-    "squeeze": squeeze,
-    "unsqueeze": unsqueeze,
-    "along": along,
-    "concat": concat,
-    "cast": cast,
-    "double": double,
-    "widens": widens,
-    "value_or": value_or,
-    "is_finite": is_finite,
     "sum": total,
     "range": whole_numbers,
     "round": rounded,
@@ -604,9 +578,7 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "tuple": fixed,
     "int": _whole,
     "float": _number,
-    "is_number": is_number,
-    "is_perm": is_perm,
-    "inverse": inverse,
+    **{function.__name__: function for function in _AS_NAMED_HERE},
 }
 """The functions over arrays and lists, by the names that expressions use."""
 
@@ -666,8 +638,7 @@ def columns(product: ValueFacts) -> int:
 
 def batches_agree(product: ValueFacts) -> bool:
     """Tell whether both operands have the same leading extents, so that none is broadcast."""
-    left, right = _operands(product)
-    a, b = left[:-_MATRIX], right[:-_MATRIX]
+    a, b = (side[:-_MATRIX] for side in _operands(product))
     longest = max(len(a), len(b))
     return (1,) * (longest - len(a)) + a == (1,) * (longest - len(b)) + b
 
@@ -762,27 +733,19 @@ def only_output(result: ValueFacts) -> bool:
 
 def depends_on(value: ValueFacts, source: ValueFacts) -> bool:
     """Tell whether *value* is *source*, or computed from it through any number of nodes."""
-    end, origin = source.subject, source.subject.producer
-    if value.subject is end:
-        return True
-    if origin is None:
-        return _reaches(value.subject, end, 0)
-    return _reaches(value.subject, end, origin.position)
-
-
-def _reaches(value: Value, end: Value, first: int) -> bool:
-    """Walk upwards from *value* to *end*, no further than to the node at position *first*."""
-    pending = [value]
+    end = source.subject
+    first = 0 if end.producer is None else end.producer.position
+    pending = [value.subject]
     seen: set[Node] = set()
     while pending:
-        node = pending.pop().producer
+        current = pending.pop()
+        if current is end:
+            return True
+        node = current.producer
         if node is None or node in seen or node.graph is not end.graph or node.position < first:
             continue
         seen.add(node)
-        read = [*(item for item in node.inputs if item is not None), *captured_values(node)]
-        if any(item is end for item in read):
-            return True
-        pending += read
+        pending += [*(item for item in node.inputs if item is not None), *captured_values(node)]
     return False
 
 
@@ -1053,30 +1016,21 @@ def _on_values(function: Callable[..., object], count: int) -> Callable[..., obj
     return checked
 
 
+_OF_ONE_VALUE = (
+    *(is_close, per_tensor, is_static, depth, columns, batches_agree, left_is_matrix),
+    *(right_is_matrix, symmetric, transposes_last_two, only_output),
+)
+_OF_TWO_VALUES = (
+    *(same_shape, broadcasts_to, per_channel, shaped_like, per_column, scales_columns, depends_on),
+)
 FUNCTIONS: dict[str, Callable[..., object]] = {
     **ARRAY_FUNCTIONS,
     "len": len,
     "abs": abs,
     "prod": _product,
-    "same_shape": _on_values(same_shape, 2),
-    "broadcasts_to": _on_values(broadcasts_to, 2),
-    "per_channel": _on_values(per_channel, 2),
-    "is_close": _on_values(is_close, 1),
-    "per_tensor": _on_values(per_tensor, 1),
-    "shaped_like": _on_values(shaped_like, 2),
     "dims": dims,
-    "is_static": _on_values(is_static, 1),
-    "depth": _on_values(depth, 1),
-    "columns": _on_values(columns, 1),
-    "batches_agree": _on_values(batches_agree, 1),
-    "left_is_matrix": _on_values(left_is_matrix, 1),
-    "right_is_matrix": _on_values(right_is_matrix, 1),
-    "per_column": _on_values(per_column, 2),
-    "scales_columns": _on_values(scales_columns, 2),
-    "symmetric": _on_values(symmetric, 1),
-    "transposes_last_two": _on_values(transposes_last_two, 1),
-    "only_output": _on_values(only_output, 1),
-    "depends_on": _on_values(depends_on, 2),
+    **{function.__name__: _on_values(function, 1) for function in _OF_ONE_VALUE},
+    **{function.__name__: _on_values(function, 2) for function in _OF_TWO_VALUES},
 }
 """Every function an expression may call."""
 
@@ -1097,6 +1051,7 @@ _ALLOWED = (
 
 def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[object, object], object]:
     """Let *operation* work on numbers of ordinary size and arrays only."""
+    apply = _compared(operation)
 
     def checked(left: object, right: object) -> object:
         for operand in (left, right):
@@ -1104,26 +1059,20 @@ def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[object, object],
                 raise TypeError("arithmetic is for numbers")
             if isinstance(operand, int) and abs(operand) > LARGEST_NUMBER:
                 raise ValueError("a number is too large")
-        _claim_result(left, right)
-        return operation(left, right)
+        return apply(left, right)
 
     return checked
 
 
 def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object], object]:
-    """Let *operation* compare anything, arrays only if the result is not too large."""
+    """Let *operation* work on anything, arrays only if the result is not too large."""
 
     def checked(left: object, right: object) -> object:
-        _claim_result(left, right)
+        if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+            claim(math.prod(np.broadcast_shapes(_dims_of(left), _dims_of(right))))
         return operation(left, right)
 
     return checked
-
-
-def _claim_result(left: object, right: object) -> None:
-    """Claim the elements of what two operands broadcast to, if one is an array."""
-    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-        claim(math.prod(np.broadcast_shapes(_dims_of(left), _dims_of(right))))
 
 
 def _dims_of(operand: object) -> tuple[int, ...]:
@@ -1203,7 +1152,7 @@ class Expression:
         self._local = _local_names(self._tree)
         used = names_in(self._tree)
         self._used = {node.id for node in used} - self._local
-        optional = {id(node) for node in optional_names(self._tree)}
+        optional = {id(node) for node in _optional_names(self._tree)}
         self._needed = {node.id for node in used if id(node) not in optional} - self._local
         self._helper = _helper_call(self._tree) or _comparison_of_names(self._tree)
         self._asked = _type_facts(self._tree, self._used)
@@ -1342,30 +1291,30 @@ def names_in(tree: ast.expr) -> list[ast.Name]:
 
 def _type_facts(tree: ast.expr, used: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
     """Return each name of *used* with what is asked of its type; none if more is asked."""
-    mentions = [node for node in names_in(tree) if node.id in used]
-    facts = {
-        id(part.value): (part.value.id, part.attr)
-        for part in ast.walk(tree)
-        if isinstance(part, ast.Attribute)
-        and isinstance(part.value, ast.Name)
-        and part.attr in _TYPE_FACTS
-    }
-    if any(id(node) not in facts for node in mentions):
-        return ()
-    return tuple(sorted({facts[id(node)] for node in mentions}))
+    facts = {}
+    for part in ast.walk(tree):
+        match part:
+            case ast.Attribute(value=ast.Name(id=name) as mention, attr=fact) if (
+                fact in _TYPE_FACTS
+            ):
+                facts[id(mention)] = (name, fact)
+            case _:
+                pass
+    mentions = [id(node) for node in names_in(tree) if node.id in used]
+    known = all(mention in facts for mention in mentions)
+    return tuple(sorted({facts[mention] for mention in mentions})) if known else ()
 
 
-def optional_names(tree: ast.expr) -> list[ast.Name]:
+def _optional_names(tree: ast.expr) -> list[ast.Name]:
     """Return the names that :func:`value_or` may find absent: its first arguments."""
-    return [
-        node.args[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "value_or"
-        and node.args
-        and isinstance(node.args[0], ast.Name)
-    ]
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="value_or"), args=[ast.Name() as name, *_]):
+                found.append(name)
+            case _:
+                pass
+    return found
 
 
 def _local_names(tree: ast.expr) -> set[str]:
@@ -1395,26 +1344,16 @@ def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | No
 
 def _comparison_of_names(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | None:
     """Take apart ``a.name != b.name``, which comes second and needs none either."""
-    if not isinstance(tree, ast.Compare) or len(tree.ops) > 1:
-        return None
-    sides = [tree.left, *tree.comparators]
-    owners = [
-        side.value.id
-        for side in sides
-        if isinstance(side, ast.Attribute)
-        and isinstance(side.value, ast.Name)
-        and side.attr == "name"
-    ]
-    compare = {ast.Eq: _have_one_name, ast.NotEq: _have_two_names}.get(type(tree.ops[0]))
-    return None if compare is None or len(owners) < len(sides) else (compare, owners)
-
-
-def _have_one_name(first: ValueFacts, second: ValueFacts) -> bool:
-    return first.name == second.name
-
-
-def _have_two_names(first: ValueFacts, second: ValueFacts) -> bool:
-    return first.name != second.name
+    match tree:
+        case ast.Compare(
+            left=ast.Attribute(value=ast.Name(id=first), attr="name"),
+            ops=[ast.Eq() | ast.NotEq() as sign],
+            comparators=[ast.Attribute(value=ast.Name(id=second), attr="name")],
+        ):
+            are_equal = isinstance(sign, ast.Eq)
+            return lambda a, b: (a.name == b.name) is are_equal, [first, second]
+        case _:
+            return None
 
 
 def _syntax_message(error: Exception) -> str:

@@ -15,9 +15,7 @@ from dplcli.dpl.matcher import (
     DEFAULT_BUDGET,
     Matcher,
     OpIndex,
-    State,
     StepBudgetExceededError,
-    compile_pattern,
     describe,
 )
 from dplcli.dpl.pattern import CallPattern, RepeatPattern, WildcardPattern
@@ -28,7 +26,7 @@ from dplcli.ir.traversal import users
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dplcli.dpl.matcher import Goals, Ops, Program, Step
+    from dplcli.dpl.matcher import Ops, State, Step
     from dplcli.dpl.pattern import DFPattern
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import Match, Rejection, Rule
@@ -109,8 +107,7 @@ class Tracer:
 
     def __init__(self, rule: Rule, *, budget: int = TRACE_BUDGET) -> None:
         self.rule = rule
-        self.budget = budget
-        self.program = compile_pattern(rule.pattern, prune=False)
+        self.matcher = Matcher(rule.pattern, budget=budget, prune=False)
         parts = visible_parts(rule.pattern)
         self.size = sum(isinstance(part, (CallPattern, RepeatPattern)) for part in parts)
 
@@ -118,28 +115,22 @@ class Tracer:
         """Match at *root*, and report."""
         best = _Best()
         given_up = False
-        for subject in root.outputs:
-            if subject is None:
-                continue
-            state = State(root.graph, self.program.slot_count, self.budget, subject)
-            try:
-                fits = _search(state, self.program, best, root)
-            except StepBudgetExceededError:
-                given_up = True
-                break
-            if fits:
-                lines = tuple(self._lines(state.slots, None))
-                return MatchTrace(root, len(state.claimed), self.size, None, lines, fits=True)
+        try:
+            for state in self.matcher.solutions(root, on_failure=best.offer):
+                if root in state.claimed:
+                    lines = tuple(self._lines(state.slots, None))
+                    return MatchTrace(root, len(state.claimed), self.size, None, lines, fits=True)
+        except StepBudgetExceededError:
+            given_up = True
         mismatch = None
-        if best.step is None and not given_up:
+        if best.step is not None:
+            part = self._part_of(best.step)
+            mismatch = Mismatch(part, self.rule.place(part), best.value, best.expected, best.found)
+        elif not given_up:
             pattern = self.rule.pattern
             expected = f"a node that is {headline(pattern)}"
             found = f"{root.qualified_op} {root.label!r}, which the pattern does not bind"
             mismatch = Mismatch(pattern, self.rule.place(pattern), None, expected, found)
-        if best.step is not None:
-            part = self._part_of(best.step)
-            place = self.rule.place(part)
-            mismatch = Mismatch(part, place, best.value, best.expected, best.found)
         lines = tuple(self._lines(best.slots, mismatch))
         return MatchTrace(root, best.matched, self.size, mismatch, lines, given_up=given_up)
 
@@ -158,32 +149,20 @@ class Tracer:
         pending: list[tuple[DFPattern, int]] = [(self.rule.pattern, 0)]
         while pending:
             part, depth = pending.pop()
-            if id(part) in seen or _is_anything(part):
+            if id(part) in seen or (isinstance(part, WildcardPattern) and not part.name):
                 continue
             seen.add(id(part))
-            lines.append(self._line(part, depth, slots, mismatch, is_open=id(part) in around))
+            status, found = "not reached", ""
+            step = self.matcher.program.steps[id(part)]
+            if mismatch is not None and part is mismatch.part:
+                status, found = "failed", f"expected {mismatch.expected}, found {mismatch.found}"
+            elif slots and id(part) not in around and (bound := step.bound_values_in(slots)):
+                status, found = "matched", describe(bound[0])
+            place = self.rule.place(part) if part.place is not None else ""
+            lines.append(TraceLine(depth, headline(part), place, status, found))
             hidden = {id(inner) for inner in hidden_parts(part)}
             pending += [(p, depth + 1) for p in reversed(part.parts) if id(p) not in hidden]
         return lines
-
-    def _line(
-        self,
-        part: DFPattern,
-        depth: int,
-        slots: list[object],
-        mismatch: Mismatch | None,
-        *,
-        is_open: bool,
-    ) -> TraceLine:
-        status, found = "not reached", ""
-        if mismatch is not None and part is mismatch.part:
-            status, found = "failed", f"expected {mismatch.expected}, found {mismatch.found}"
-        elif (
-            slots and not is_open and (bound := self.program.steps[id(part)].bound_values_in(slots))
-        ):
-            status, found = "matched", describe(bound[0])
-        place = self.rule.place(part) if part.place is not None else ""
-        return TraceLine(depth, headline(part), place, status, found)
 
 
 def _around(part: DFPattern, pattern: DFPattern) -> set[int]:
@@ -207,36 +186,13 @@ class _Best:
         self.slots: list[object] = []
 
     def offer(self, step: Step, value: Value | None, state: State) -> None:
+        """Keep the failure of *step* if no attempt got further; failing is good inside ``~``."""
         if not state.negations and len(state.trail) > self.score:
             self.score = len(state.trail)
             self.matched = len(state.claimed)
             self.step, self.value = step, value
             self.expected, self.found = step.mismatch(state, value)
             self.slots = list(state.slots)
-
-
-def _search(state: State, program: Program, best: _Best, root: Node) -> bool:
-    """Run like the matcher until *root* itself is matched, and offer every failure to *best*."""
-    goals: Goals = program.start(state.subject)
-    while True:
-        while goals is not None:
-            state.charge(1)
-            step, subject, rest = goals
-            following = step.run(state, subject, rest)
-            if following is not False:
-                goals = following
-                continue
-            best.offer(step, subject, state)
-            if not state.choices:
-                return False
-            goals, mark = state.choices.pop()
-            state.undo(mark)
-        if root in state.claimed:
-            return True
-        if not state.choices:
-            return False
-        goals, mark = state.choices.pop()
-        state.undo(mark)
 
 
 def headline(part: DFPattern) -> str:
@@ -247,10 +203,6 @@ def headline(part: DFPattern) -> str:
         text = write_part(part, lambda _: "…")
     line = own_line(part)
     return f"{line} = {text}" if line else text
-
-
-def _is_anything(part: DFPattern) -> bool:
-    return isinstance(part, WildcardPattern) and not part.name
 
 
 # What became of each rule of a run, and what it says of each node.

@@ -187,7 +187,12 @@ class OpPattern:
         Raises:
             TypeError: An argument is none of these.
         """
-        return call_pattern(self, args, attributes)
+        rest = bool(args) and args[-1] is ...
+        given = args[:-1] if rest else args
+        is_unordered = len(given) == 1 and isinstance(given[0], Unordered)
+        patterns = tuple(as_pattern(arg) for arg in (given[0] if is_unordered else given))
+        call = CallPattern(self, patterns, rest=rest, is_unordered=is_unordered)
+        return call.has_attr(attributes) if attributes else call
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -366,7 +371,7 @@ def repeat(  # as the text form
     if min < 0 or (max is not None and max < min):
         raise ValueError(f"no chain has at least {min} and at most {max} nodes")
     callee = is_op(op) if isinstance(op, str) else op
-    step = call_pattern(callee, (WildcardPattern(), *args), attributes)
+    step = callee(WildcardPattern(), *args, **attributes)
     return RepeatPattern(step, as_pattern(base), min, max)
 
 
@@ -376,18 +381,6 @@ def dominates(parent: DFPattern, path: DFPattern | None, child: DFPattern) -> Do
     Without a *path* any node may lie between them.
     """
     return DominatorPattern(parent, WildcardPattern() if path is None else path, child)
-
-
-def call_pattern(
-    op: OpPattern, args: Sequence[Any], attributes: Mapping[str, object]
-) -> CallPattern:
-    """Make a node pattern; see :meth:`OpPattern.__call__`."""
-    rest = bool(args) and args[-1] is ...
-    given = args[:-1] if rest else args
-    is_unordered = len(given) == 1 and isinstance(given[0], Unordered)
-    patterns = tuple(as_pattern(arg) for arg in (given[0] if is_unordered else given))
-    call = CallPattern(op, patterns, rest=rest, is_unordered=is_unordered)
-    return call.has_attr(attributes) if attributes else call
 
 
 def as_pattern(arg: Any) -> DFPattern:  # noqa: ANN401  # see Raises
@@ -435,7 +428,7 @@ class DFPattern:
     @property
     def parts(self) -> tuple[DFPattern, ...]:
         """The patterns it is directly made of, left to right, each as often as it occurs."""
-        return ()
+        return tuple(part for part in vars(self).values() if isinstance(part, DFPattern))
 
     def __repr__(self) -> str:
         """Read as the text form."""
@@ -686,11 +679,6 @@ class OutputPattern(DFPattern):
     node: CallPattern
     index: int
 
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """The node."""
-        return (self.node,)
-
 
 # Patterns of values that nothing is said of but what they are: the leaves of a pattern.
 
@@ -746,11 +734,6 @@ class _PairPattern(DFPattern):
     left: DFPattern
     right: DFPattern
 
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """Both."""
-        return (self.left, self.right)
-
 
 class OrPattern(_PairPattern):
     """The left pattern or else the right one."""
@@ -766,11 +749,6 @@ class NotPattern(DFPattern):
 
     pattern: DFPattern
 
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """What must not match."""
-        return (self.pattern,)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TypedPattern(DFPattern):
@@ -781,11 +759,6 @@ class TypedPattern(DFPattern):
     ranks: tuple[int, ...] | None = None
     shape: tuple[Dim, ...] | None = None
 
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """What the value must match besides."""
-        return (self.pattern,)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SameShapePattern(DFPattern):
@@ -793,11 +766,6 @@ class SameShapePattern(DFPattern):
 
     pattern: DFPattern
     other: DFPattern
-
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """What the value must match, and what it is compared with."""
-        return (self.pattern, self.other)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -817,11 +785,6 @@ class EdgePattern(DFPattern):
     consumer: DFPattern
     only: bool = False
     index: int | None = None
-
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """Both ends."""
-        return (self.producer, self.consumer)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -860,11 +823,6 @@ class DominatorPattern(DFPattern):
     parent: DFPattern
     path: DFPattern
     child: DFPattern
-
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """All three."""
-        return (self.parent, self.path, self.child)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

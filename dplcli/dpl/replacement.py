@@ -30,9 +30,12 @@ from dplcli.dpl.text import (
     BINARY_OPS,
     all_parts,
     parse_lines,
+    read_dotted,
+    read_lines,
     read_word,
     visible_parts,
     wrong,
+    wrong_part,
 )
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
 from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
@@ -42,7 +45,7 @@ from dplcli.ir.traversal import is_read
 from dplcli.ir.types import dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
@@ -80,10 +83,9 @@ def fit_attributes(
         return attributes
     fitting = {}
     for name, attribute in attributes.items():
-        wanted = known.get(name)
-        if wanted is None:
+        if name not in known:
             raise BuildError(f"{op_type}-{schema.since} has no {name!r}")
-        fitting[name] = _of_kind(attribute, wanted, f"{op_type}: {name}")
+        fitting[name] = _of_kind(attribute, known[name], f"{op_type}: {name}")
     return fitting
 
 
@@ -173,6 +175,7 @@ def _is_encodable(attribute: Attribute) -> bool:
 _MOST_OUTPUTS = 1000
 
 
+@dataclass(eq=False, slots=True)
 class DraftNode:
     """A node to make; one object is one node.
 
@@ -186,63 +189,39 @@ class DraftNode:
         function: The function that it calls, which the model gets; None if it is an operator.
     """
 
-    __slots__ = (
-        "attributes",
-        "domain",
-        "function",
-        "inputs",
-        "op_type",
-        "output_count",
-        "version",
-    )
-
-    def __init__(  # noqa: PLR0913  # these are the parts of a node
-        self,
-        op_type: str,
-        domain: str,
-        inputs: tuple[Operand | None, ...],
-        attributes: Mapping[str, Attribute],
-        *,
-        output_count: int = 1,
-        version: int = 1,
-        function: Function | None = None,
-    ) -> None:
-        self.op_type = op_type
-        self.domain = domain
-        self.inputs = inputs
-        self.attributes = attributes
-        self.output_count = output_count
-        self.version = version
-        self.function = function
+    op_type: str
+    domain: str
+    inputs: tuple[Operand | None, ...]
+    attributes: Mapping[str, Attribute]
+    output_count: int = 1
+    version: int = 1
+    function: Function | None = None
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class DraftOutput:
     """One output of a node to make."""
 
-    __slots__ = ("index", "node")
-
-    def __init__(self, node: DraftNode, index: int = 0) -> None:
-        self.node = node
-        self.index = index
+    node: DraftNode
+    index: int = 0
 
     def __repr__(self) -> str:
         """Name the operator."""
         return f"<output {self.index} of a new {self.node.op_type}>"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class DraftConstant:
     """A constant to make; one object is one constant."""
 
-    __slots__ = ("tensor",)
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+    tensor: Tensor
 
     def __repr__(self) -> str:
         """Show the type."""
         return f"<a new constant {self.tensor.dtype}{list(self.tensor.shape)}>"
 
 
+SomePart = TypeVar("SomePart", DraftNode, DraftConstant)
 NewValue: TypeAlias = DraftOutput | DraftConstant
 Operand: TypeAlias = Value | NewValue
 
@@ -350,9 +329,7 @@ class GraphBuilder:
         if not 1 <= outputs <= (_MOST_OUTPUTS if schema is None else schema.max_outputs):
             raise BuildError(f"{op_type} has no {outputs} outputs")
         version = 1 if schema is None else schema.since
-        return self._keep(
-            DraftNode(op_type, domain, read, given, output_count=outputs, version=version)
-        )
+        return self._keep(DraftNode(op_type, domain, read, given, outputs, version))
 
     def call(
         self,
@@ -366,26 +343,18 @@ class GraphBuilder:
             BuildError: It takes other inputs or attributes, or means something else in this opset.
             TypeError: An input is no value, or was described for another match.
         """
-        body, label = function.body, f"{function.domain}::{function.name}"
-        if len(inputs) != len(body.inputs):
+        label = f"{function.domain}::{function.name}"
+        if len(inputs) != len(function.body.inputs):
             raise BuildError(f"{label} takes no {len(inputs)} inputs")
         given = self._known_attributes(attributes, {})
         if sorted(given) != sorted(function.attributes):
             wanted = ", ".join(function.attributes) or "none"
             raise BuildError(f"{label} has other attributes: {wanted}")
         self._check_versions(function)
-        read = tuple(inputs)
+        read, count = tuple(inputs), len(function.body.outputs)
         self._check_owned(read, label)
-        count = len(body.outputs)
         return self._keep(
-            DraftNode(
-                function.name,
-                function.domain,
-                read,
-                given,
-                output_count=count,
-                function=function,
-            )
+            DraftNode(function.name, function.domain, read, given, count, function=function)
         )
 
     def _check_versions(self, function: Function) -> None:
@@ -410,10 +379,10 @@ class GraphBuilder:
                         f"the model has {since}"
                     )
 
-    def _keep(self, node: DraftNode) -> DraftNode:
-        self.draft.parts.append(node)
-        self._own.add(node)
-        return node
+    def _keep(self, part: SomePart) -> SomePart:
+        self.draft.parts.append(part)
+        self._own.add(part)
+        return part
 
     def _check_owned(self, inputs: Iterable[Operand | None], label: str) -> None:
         for item in inputs:
@@ -456,10 +425,7 @@ class GraphBuilder:
         Raises:
             TypeError: No tensor can hold it.
         """
-        constant = DraftConstant(data if isinstance(data, Tensor) else as_tensor(data))
-        self.draft.parts.append(constant)
-        self._own.add(constant)
-        return constant
+        return self._keep(DraftConstant(data if isinstance(data, Tensor) else as_tensor(data)))
 
     def evaluate(self, node: Node) -> tuple[NDArray[Any], ...] | None:
         """Compute a node whose inputs are all constant; None if that cannot be done.
@@ -598,10 +564,7 @@ def parse_replacement(
 
 class _Reader:
     def __init__(
-        self,
-        names: AbstractSet[str],
-        attribute_names: AbstractSet[str],
-        schemas: SchemaLibrary,
+        self, names: AbstractSet[str], attribute_names: AbstractSet[str], schemas: SchemaLibrary
     ) -> None:
         self.names = names
         self.attribute_names = attribute_names
@@ -612,29 +575,20 @@ class _Reader:
         self.carried: set[str] = set()
 
     def read(self, module: ast.Module) -> tuple[Part, ...]:
-        if not module.body:
-            raise PatternSyntaxError("the replacement is empty")
-        *assignments, last = module.body
-        for statement in assignments:
-            self._assign(statement)
-        if not isinstance(last, ast.Expr):
-            raise wrong(last, "the last line must be an expression: what takes the match's place")
-        items = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
-        return tuple(self._part(item) for item in items)
+        result = "what takes the match's place"
+        last = read_lines(module, "replacement", "expression", result, self._assign)
+        return tuple(map(self._part, last.elts if isinstance(last, ast.Tuple) else [last]))
 
-    def _assign(self, statement: ast.stmt) -> None:
-        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            raise wrong(statement, "expected a line: name = expression")
-        target = statement.targets[0]
-        part = self._part(statement.value)
-        if isinstance(target, ast.Tuple):
-            if not isinstance(part, NodeCall):
-                raise wrong(statement, "only a new node has several outputs to name")
-            for index, item in enumerate(target.elts):
-                if read_word(item):
-                    self._define(item, self._output_of(part, index, item))
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        part = self._part(value)
+        if not isinstance(target, ast.Tuple):
+            self._define(target, part)
             return
-        self._define(target, part)
+        if not isinstance(part, NodeCall):
+            raise wrong(target, "only a new node has several outputs to name")
+        for index, item in enumerate(target.elts):
+            if read_word(item):
+                self._define(item, self._output_of(part, index, item))
 
     def _define(self, target: ast.expr, part: Part) -> None:
         name = read_word(target)
@@ -689,17 +643,13 @@ class _Reader:
         return CallOutput(node, index)
 
     def _op(self, node: ast.expr) -> tuple[str, str]:
-        if isinstance(node, ast.Name):
-            if node.id not in self.op_types:
-                hint = did_you_mean(node.id, [*self.op_types, "const"])
-                raise wrong(node, f"unknown operator {node.id!r}", hint)
-            return "", node.id
-        domain, _, op_type = ast.unparse(node).rpartition(".")
-        if not isinstance(node, ast.Attribute) or not all(
-            part.isidentifier() for part in domain.split(".")
-        ):
-            raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
-        return ("" if domain == "ai.onnx" else domain), op_type
+        if not isinstance(node, ast.Name):
+            domain, op_type = read_dotted(node)
+            return ("" if domain == "ai.onnx" else domain), op_type
+        if node.id not in self.op_types:
+            hint = did_you_mean(node.id, [*self.op_types, "const"])
+            raise wrong(node, f"unknown operator {node.id!r}", hint)
+        return "", node.id
 
     def _node(
         self,
@@ -819,17 +769,13 @@ class _Caller:
         """
         if node is None:
             return None
-        version = self.builder.graph.opset_imports.get(node.domain, 0)
-        schemas = self.builder.graph.model.codec.schemas
-        schema = schemas.find(node.op_type, node.domain, version)
+        graph = self.builder.graph
+        version = graph.opset_imports.get(node.domain, 0)
+        schema = graph.model.codec.schemas.find(node.op_type, node.domain, version)
         if schema is not None and slot in schema.integer_inputs:
             return "int64"
-        for arg in node.args:
-            found = self._dtype_of_part(arg)
-            if found is not None:
-                return found
-        known = self.match.outputs[0].known_type()
-        return None if known is None else known.dtype
+        beside = (self._dtype_of_part(arg) for arg in node.args)
+        return next(filter(None, beside), None) or _known_dtype(self.match.outputs[0])
 
     def _dtype_of_part(self, part: Part | None) -> str | None:
         """Return the element type of a part; of a new node mostly that of its first operand."""
@@ -844,8 +790,7 @@ class _Caller:
             operands = node.args[1:] if node.op_type == "Where" else node.args
             part = next((arg for arg in operands if not isinstance(arg, Expression)), None)
         value = self.match.bindings.get(part) if isinstance(part, str) else None
-        known = None if value is None else value.known_type()
-        return None if known is None else known.dtype
+        return _known_dtype(value)
 
     def _array(self, part: Expression, reader: NodeCall | None, slot: int) -> NDArray[Any]:
         text = part.text
@@ -862,11 +807,8 @@ class _Caller:
 
     def _folded(self, array: NDArray[Any], part: Expression) -> NDArray[Any]:
         """Take an array that was computed from constants, if it has the type of one of them."""
-        bindings = self.match.bindings
-        values = (bindings[name] for name in part.names if name in bindings)
-        types = {known.dtype for value in values if (known := value.known_type()) is not None}
         found = ArrayTensor(array).dtype
-        if found not in types:
+        if found not in {_known_dtype(self.match.bindings.get(name)) for name in part.names}:
             raise BuildError(f"{part.text!r} comes to {found}, which nothing is")
         return array
 
@@ -875,6 +817,11 @@ class _Caller:
             return expression.value(self.match.bindings)
         except (UnknownFactError, ValueError) as error:
             raise BuildError(f"{expression.text!r} cannot be computed: {error}") from error
+
+
+def _known_dtype(value: Value | None) -> str | None:
+    known = None if value is None else value.known_type()
+    return None if known is None else known.dtype
 
 
 def _numbers(text: str, value: object, dtype: str) -> NDArray[Any]:
@@ -920,38 +867,26 @@ def draft_replacement(match: Match, function: RewriteFunction) -> Draft | Reject
 def _ask(
     match: Match, function: RewriteFunction, builder: GraphBuilder
 ) -> tuple[Operand, ...] | Rejection | None:
+    label = f"the function of the rule {match.rule.qualified_name!r}"
+    where = f"at {match.root.op_type} {match.root.label!r}"
     try:
         answer = function(match, builder)
     except (DplError, BuildError):
         raise
     except (Exception, SystemExit) as error:
-        label, where = _names_of(match)
         reason = " ".join(str(error).split())
         raise PassError(f"{label} failed {where} with {type(error).__name__}: {reason}") from error
     if answer is None or isinstance(answer, Rejection):
         return answer
-    outputs = _operands(answer, builder)
-    if outputs is None or len(outputs) != len(match.outputs):
-        label, where = _names_of(match)
+    items: Sequence[object] = answer if isinstance(answer, (list, tuple)) else [answer]
+    kinds = (Value, DraftOutput, DraftConstant)
+    operands = tuple(item for item in items if isinstance(item, kinds) and builder.owns(item))
+    if len(operands) != len(items) or len(operands) != len(match.outputs):
         raise PassError(
             f"{label} answered {answer!r} {where}",
             hint=f"return {len(match.outputs)} value(s), None, or match.reject(reason)",
         )
-    return outputs
-
-
-def _names_of(match: Match) -> tuple[str, str]:
-    """Say for a message which function looked at what."""
-    label = f"the function of the rule {match.rule.qualified_name!r}"
-    return label, f"at {match.root.op_type} {match.root.label!r}"
-
-
-def _operands(answer: object, builder: GraphBuilder) -> tuple[Operand, ...] | None:
-    """Read values of the graph and what was described for this match; None for anything else."""
-    items: Sequence[object] = answer if isinstance(answer, (list, tuple)) else [answer]
-    kinds = (Value, DraftOutput, DraftConstant)
-    operands = tuple(item for item in items if isinstance(item, kinds) and builder.owns(item))
-    return operands if len(operands) == len(items) else None
+    return operands
 
 
 def operands_of(draft: Draft) -> Sequence[Value]:
@@ -966,10 +901,24 @@ def operands_of(draft: Draft) -> Sequence[Value]:
 
 AnyFunction = TypeVar("AnyFunction")
 
-_OPERATORS = "dpl_operators"
-_REACH = "dpl_reach"
+
+@dataclass(frozen=True)
+class Nodewise:
+    """What a function without a pattern looks at.
+
+    Attributes:
+        operators: The operators (domain, type) of its nodes; None for all.
+        reach: How many nodes above the one it looks at it may depend on.
+        unread: Whether it looks at nodes that nobody reads, too.
+    """
+
+    operators: frozenset[tuple[str, str]] | None
+    reach: int
+    unread: bool
+
+
+_NODEWISE = "dpl_nodewise"
 _FAR = "dpl_far_sighted"
-_UNREAD = "dpl_takes_unread"
 
 
 def nodewise(
@@ -985,46 +934,24 @@ def nodewise(
             that all it can answer is to take the node out. Most functions have nothing to say
             of such a node.
     """
+    operators = frozenset((domain, name) for name in op_types)
 
     def mark(function: AnyFunction) -> AnyFunction:
-        setattr(function, _OPERATORS, frozenset((domain, name) for name in op_types))
-        setattr(function, _REACH, reach)
-        setattr(function, _UNREAD, unread)
+        setattr(function, _NODEWISE, Nodewise(operators or None, reach, unread))
         return function
 
     return mark
 
 
-def is_nodewise(function: object) -> bool:
-    """Tell whether *function* looks at nodes one by one."""
-    return hasattr(function, _OPERATORS)
-
-
-def operators_of(function: object) -> frozenset[tuple[str, str]] | None:
-    """Return the operators (domain, type) it looks at; None for all."""
-    return getattr(function, _OPERATORS) or None
-
-
-def nodewise_reach(function: object) -> int:
-    """Return how many nodes above the one it looks at it may depend on."""
-    reach: int = getattr(function, _REACH)
-    return reach
-
-
-def takes_unread(function: object) -> bool:
-    """Tell whether *function* looks at nodes that nobody reads, too."""
-    return getattr(function, _UNREAD, False)
+def nodewise_of(function: object) -> Nodewise | None:
+    """Return how *function* was marked by :func:`nodewise`; None if it was not."""
+    return getattr(function, _NODEWISE, None)
 
 
 def far_sighted(function: AnyFunction) -> AnyFunction:
     """Mark a rewrite function that may look at anything above the root, however far away."""
     setattr(function, _FAR, True)
     return function
-
-
-def is_far_sighted(function: object) -> bool:
-    """Tell whether *function* may look at anything above the root."""
-    return hasattr(function, _FAR)
 
 
 def whole_node(rule: RewriteRule, node: Node) -> Match | None:
@@ -1034,7 +961,7 @@ def whole_node(rule: RewriteRule, node: Node) -> Match | None:
     of what nobody reads.
     """
     read = tuple(output for output in node.outputs if output is not None and is_read(output))
-    if not read and not takes_unread(rule.replacement):
+    if not read and not (rule.nodewise is not None and rule.nodewise.unread):
         return None
     return Match(rule, node, (node,), {}, (), {}, read)
 
@@ -1052,44 +979,33 @@ def check_attributes(pattern: DFPattern, carried: AbstractSet[str], schemas: Sch
     Raises:
         PatternSyntaxError: Names operator and attributes, and what to write.
     """
-    for call in _calls(pattern):
-        if call.attributes_name == WAIVED:
+    parts = visible_parts(pattern)
+    for part in parts + [part.step for part in parts if isinstance(part, RepeatPattern)]:
+        if not isinstance(part, CallPattern) or part.attributes_name == WAIVED:
             continue
-        if call.attributes_name:
-            if call.attributes_name not in carried:
-                raise _wrong(
-                    call,
-                    f"**{call.attributes_name} is bound and not carried into the replacement",
-                    "write **_ if those attributes may be lost",
-                )
-            continue
-        _check_call(call, schemas)
-
-
-def _calls(pattern: DFPattern) -> Iterator[CallPattern]:
-    for part in visible_parts(pattern):
-        if isinstance(part, CallPattern):
-            yield part
-        if isinstance(part, RepeatPattern):
-            yield part.step
+        if not part.attributes_name:
+            _check_call(part, schemas)
+        elif part.attributes_name not in carried:
+            raise wrong_part(
+                part,
+                f"**{part.attributes_name} is bound and not carried into the replacement",
+                "write **_ if those attributes may be lost",
+            )
 
 
 def _check_call(call: CallPattern, schemas: SchemaLibrary) -> None:
     named = {name for name, _ in (*call.attributes, *call.bodies)}
     for choice in call.op.choices:
-        if isinstance(choice, OpKind):
-            raise _wrong(
-                call, f"{choice.spelled()} may have attributes, which would be lost", _ADVICE
+        lost = {"attributes"} if isinstance(choice, OpKind) else set()
+        if isinstance(choice, OpName):
+            lost = _attributes_of(choice, schemas) - named
+        if lost and isinstance(choice, (OpName, OpKind)):
+            names = ", ".join(sorted(lost))
+            raise wrong_part(
+                call,
+                f"{choice.spelled()} may have {names}, which would be lost",
+                "name them, bind them with **attrs and carry them, or waive them with **_",
             )
-        if not isinstance(choice, OpName):
-            continue
-        lost = sorted(_attributes_of(choice, schemas) - named)
-        if lost:
-            names = lost[0] if lost[0] == "attributes of its own" else ", ".join(lost)
-            raise _wrong(call, f"{choice.spelled()} may have {names}, which would be lost", _ADVICE)
-
-
-_ADVICE = "name them, bind them with **attrs and carry them, or waive them with **_"
 
 
 def _attributes_of(op: OpName, schemas: SchemaLibrary) -> set[str]:
@@ -1100,12 +1016,6 @@ def _attributes_of(op: OpName, schemas: SchemaLibrary) -> set[str]:
         older = [schema for schema in versions if schema.since <= FIRST_OPSET]
         versions = older[-1:] + [schema for schema in versions if schema.since > FIRST_OPSET]
     return {name for schema in versions for name in schema.attributes}
-
-
-def _wrong(call: CallPattern, message: str, hint: str) -> PatternSyntaxError:
-    if call.place is None:
-        return PatternSyntaxError(message, hint=hint)
-    return PatternSyntaxError(message, line=call.place.line, column=call.place.column, hint=hint)
 
 
 # Rewrite rules.
@@ -1173,9 +1083,14 @@ class RewriteRule(Rule):
         return f"what {getattr(self.replacement, '__name__', 'a function')} makes"
 
     @cached_property
+    def nodewise(self) -> Nodewise | None:
+        """What its function looks at one by one; the pattern is not asked then."""
+        return None if self.text is not None else nodewise_of(self.replacement)
+
+    @property
     def is_nodewise(self) -> bool:
-        """Whether a function looks at nodes one by one; the pattern is not asked then."""
-        return self.text is None and is_nodewise(self.replacement)
+        """Whether a function looks at nodes one by one."""
+        return self.nodewise is not None
 
     @property
     def producers_first(self) -> bool:
@@ -1185,18 +1100,14 @@ class RewriteRule(Rule):
     @property
     def heads(self) -> frozenset[tuple[str, str]] | None:
         """The operators (domain, type) that its matches are rooted in; None for all."""
-        if self.is_nodewise:
-            return operators_of(self.replacement)
-        return self.matcher.program.root.heads
+        return self.nodewise.operators if self.nodewise else self.matcher.program.root.heads
 
     @property
     def reach(self) -> int | None:
         """How many nodes above its root a match depends on; None if there is no such number."""
-        if is_far_sighted(self.replacement):
+        if hasattr(self.replacement, _FAR):
             return None
-        if self.is_nodewise:
-            return nodewise_reach(self.replacement)
-        return reach_of(self.pattern)
+        return self.nodewise.reach if self.nodewise else reach_of(self.pattern)
 
     @property
     def inner_operators(self) -> frozenset[tuple[str, str]] | None:

@@ -10,12 +10,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar, get_args
 
 from dplcli.dpl.matcher import Matcher
-from dplcli.dpl.pattern import (
-    OutputsPattern,
-)
-from dplcli.dpl.text import (
-    bound_names,
-)
+from dplcli.dpl.pattern import OutputsPattern
+from dplcli.dpl.text import bound_names
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir import Attribute, Node, Value
 
@@ -162,26 +158,9 @@ class PatternRule(Rule):
     constants: ConstantsPolicy = "auto"
     metadata: Mapping[str, str] = field(default_factory=dict)
 
-    def with_policies(
-        self,
-        *,
-        constants: ConstantsPolicy | None = None,
-        escape: EscapePolicy | None = None,
-        order: OrderPolicy | None = None,
-    ) -> Self:
-        """Return the same rule with other policies; the pattern is not compiled again.
-
-        Args:
-            constants: What goes into the function's body; None for what the rule says.
-            escape: What if something outside reads an inner value; None likewise.
-            order: Whether consumers come first; None likewise.
-        """
-        made = replace(
-            self,
-            constants=constants or self.constants,
-            escape=escape or self.escape,
-            order=order or self.order,
-        )
+    def with_policies(self, **policies: str) -> Self:
+        """Return the same rule with other :data:`POLICIES`; the pattern is not compiled again."""
+        made = replace(self, **policies)  # type: ignore[arg-type]  # callers pass what there is
         vars(made)["matcher"] = self.matcher  # as cached_property keeps it
         return made
 
@@ -231,9 +210,7 @@ class Policies:
 def _with_policies(rule: SomeRule, wanted: dict[str, str]) -> SomeRule:
     """Return *rule* with the policies *wanted*; itself where it states them already."""
     different = {key: value for key, value in wanted.items() if getattr(rule, key) != value}
-    if not isinstance(rule, PatternRule) or not different:
-        return rule
-    return rule.with_policies(**different)  # type: ignore[arg-type]  # values were checked
+    return rule.with_policies(**different) if isinstance(rule, PatternRule) and different else rule
 
 
 def _read_policy(policy: str, texts: Iterable[str], rules: Sequence[Rule]) -> dict[str, str]:
@@ -348,6 +325,7 @@ def unmet_expectations(
 Stage: TypeAlias = Literal["where", "check", "escape", "convexity", "overlap", "budget", "prune"]
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Match:
     """One place where a rule's pattern fits; it does not change.
 
@@ -364,32 +342,15 @@ class Match:
         slots: What each step of the compiled pattern is bound to.
     """
 
-    __slots__ = (
-        *("rule", "root", "nodes", "bindings", "constants", "attributes", "outputs"),
-        *("escaping", "slots"),
-    )
-
-    def __init__(  # noqa: PLR0913, PLR0917  # made once for every find, so without detours
-        self,
-        rule: Rule,
-        root: Node,
-        nodes: tuple[Node, ...],
-        bindings: Mapping[str, Value],
-        constants: tuple[Value, ...],
-        attributes: Mapping[str, Mapping[str, Attribute]],
-        outputs: tuple[Value, ...],
-        escaping: tuple[Value, ...] = (),
-        slots: tuple[object, ...] = (),
-    ) -> None:
-        self.rule: Final = rule
-        self.root: Final = root
-        self.nodes: Final = nodes
-        self.bindings: Final = bindings
-        self.constants: Final = constants
-        self.attributes: Final = attributes
-        self.outputs: Final = outputs
-        self.escaping: Final = escaping
-        self.slots: Final = slots
+    rule: Final[Rule]
+    root: Final[Node]
+    nodes: Final[tuple[Node, ...]]
+    bindings: Final[Mapping[str, Value]]
+    constants: Final[tuple[Value, ...]]
+    attributes: Final[Mapping[str, Mapping[str, Attribute]]]
+    outputs: Final[tuple[Value, ...]]
+    escaping: Final[tuple[Value, ...]] = ()
+    slots: Final[tuple[object, ...]] = ()
 
     def __repr__(self) -> str:
         """Name the rule and the root."""
@@ -397,17 +358,7 @@ class Match:
 
     def with_escaping(self, escaping: tuple[Value, ...]) -> Match:
         """Return the same match with other escaping values."""
-        return Match(
-            self.rule,
-            self.root,
-            self.nodes,
-            self.bindings,
-            self.constants,
-            self.attributes,
-            self.outputs,
-            escaping,
-            self.slots,
-        )
+        return replace(self, escaping=escaping)
 
     @property
     def roots(self) -> tuple[Node, ...]:
@@ -485,8 +436,10 @@ def read_match(rule: Rule, root: Node, state: State) -> Match | None:
         return None
     program = rule.matcher.program
     outputs = program.outputs(state)
-    if len(outputs) > 1 and not _are_made_by(outputs, state):
-        return None
+    if len(outputs) > 1:
+        distinct = len(set(outputs)) == len(outputs)
+        if not distinct or any(value.producer not in state.claimed for value in outputs):
+            return None
     slots = state.slots
     nodes = state.claimed
     repeated: list[Value] = []
@@ -503,11 +456,6 @@ def read_match(rule: Rule, root: Node, state: State) -> Match | None:
         outputs,
         slots=tuple(slots),
     )
-
-
-def _are_made_by(outputs: tuple[Value, ...], state: State) -> bool:
-    distinct = len(set(outputs)) == len(outputs)
-    return distinct and all(value.producer in state.claimed for value in outputs)
 
 
 def _constants(rule: Rule, slots: list[object], repeated: list[Value]) -> tuple[Value, ...]:

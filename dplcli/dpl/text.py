@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import operator
 import re
 from collections import Counter
 from dataclasses import replace
@@ -112,6 +113,52 @@ def wrong(
 ) -> PatternSyntaxError:
     """Complain about *node*."""
     return PatternSyntaxError(message, line=node.lineno, column=node.col_offset, hint=hint)
+
+
+def wrong_part(part: DFPattern, message: str, hint: str | None = None) -> PatternSyntaxError:
+    """Complain about a part of a pattern, and say where it stands if it was read from a text."""
+    if part.place is None:
+        return PatternSyntaxError(message, hint=hint)
+    return PatternSyntaxError(message, line=part.place.line, column=part.place.column, hint=hint)
+
+
+def read_lines(
+    module: ast.Module,
+    what: str,
+    side: str,
+    result: str,
+    assign: Callable[[ast.expr, ast.expr], None],
+) -> ast.expr:
+    """Take apart lines ``name = expression`` and one expression, which is returned.
+
+    Args:
+        module: The lines.
+        what: What they are, for messages.
+        side: What stands on the right side of a line, for messages.
+        result: What the last expression is, for messages.
+        assign: Is given what stands on the left and on the right side of each line.
+
+    Raises:
+        PatternSyntaxError: A line is of another form, or the last one is no expression.
+    """
+    if not module.body:
+        raise PatternSyntaxError(f"the {what} is empty")
+    *assignments, last = module.body
+    for statement in assignments:
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            raise wrong(statement, f"expected a line: name = {side}")
+        assign(statement.targets[0], statement.value)
+    if not isinstance(last, ast.Expr):
+        raise wrong(last, f"the last line must be an expression: {result}")
+    return last.value
+
+
+def read_dotted(node: ast.expr) -> tuple[str, str]:
+    """Read domain and type of an operator: ``com.microsoft.Gelu``."""
+    domain, _, op_type = ast.unparse(node).rpartition(".")
+    if not isinstance(node, ast.Attribute) or not all(map(str.isidentifier, domain.split("."))):
+        raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
+    return domain, op_type
 
 
 def read_dimension(node: ast.expr) -> Dim:
@@ -312,15 +359,18 @@ def _shown_parts(part: DFPattern) -> tuple[DFPattern, ...]:
             return part.parts
 
 
-def _reachable(roots: Iterable[DFPattern]) -> list[DFPattern]:
+def _reachable(
+    roots: Iterable[DFPattern],
+    parts_of: Callable[[DFPattern], Iterable[DFPattern]] = _shown_parts,
+) -> list[DFPattern]:
+    """List *roots*, and what is reached from them by *parts_of*, each once."""
     found: dict[int, DFPattern] = {}
     pending = list(roots)
     while pending:
         part = pending.pop()
-        if id(part) in found:
-            continue
-        found[id(part)] = part
-        pending.extend(_shown_parts(part))
+        if id(part) not in found:
+            found[id(part)] = part
+            pending.extend(parts_of(part))
     return list(found.values())
 
 
@@ -330,6 +380,12 @@ def names_of(part: DFPattern) -> Iterator[str]:
         yield part.name
     if isinstance(part, CallPattern):
         yield from (name for name in part.output_names if name)
+
+
+def letters_of(part: DFPattern) -> Iterator[str]:
+    """Yield the dimension variables that *part* itself names."""
+    if isinstance(part, TypedPattern):
+        yield from (dim for dim in part.shape or () if isinstance(dim, str))
 
 
 def bound_names(pattern: DFPattern) -> frozenset[str]:
@@ -354,22 +410,14 @@ def is_closed(part: NotPattern, pattern: DFPattern) -> bool:
 
 def _outside(pattern: DFPattern, owner: DFPattern) -> list[DFPattern]:
     """List the pattern objects reached without going from *owner* to its hidden parts."""
-    found: dict[int, DFPattern] = {}
-    pending = [pattern]
-    while pending:
-        part = pending.pop()
-        if id(part) not in found:
-            found[id(part)] = part
-            pending.extend(_shown_parts(part) if part is owner else part.parts)
-    return list(found.values())
+    return _reachable([pattern], lambda part: _shown_parts(part) if part is owner else part.parts)
 
 
 def _shared_words(parts: Iterable[DFPattern]) -> set[str]:
     words: set[str] = set()
     for part in parts:
         words.update(names_of(part))
-        if isinstance(part, TypedPattern):
-            words.update(f"dimension {dim}" for dim in part.shape or () if isinstance(dim, str))
+        words.update(f"dimension {letter}" for letter in letters_of(part))
         if isinstance(part, CallPattern):
             words |= _attribute_word(part)
     return words
@@ -388,12 +436,13 @@ def check_pattern(pattern: DFPattern) -> None:
     parts = all_parts(pattern)
     readers = Counter(id(inner) for part in parts for inner in part.parts)
     for part in parts:
-        if isinstance(part, OutputsPattern) and part is not pattern:
-            raise _wrong(part, "several outputs can only be the whole pattern")
         if isinstance(part, OutputsPattern):
-            _check_outputs(part)
-        if isinstance(part, RepeatPattern):
-            _check_repeat(part)
+            _check_outputs(part, pattern)
+        if isinstance(part, RepeatPattern) and any(
+            isinstance(choice, FunctionPattern) for choice in part.step.op.choices
+        ):
+            what = "the nodes of a chain are named by operator, not by function body"
+            raise wrong_part(part, what)
         if isinstance(part, (RepeatPattern, DominatorPattern)):
             _check_apart(part, pattern, readers)
     _check_paths(parts)
@@ -402,16 +451,18 @@ def check_pattern(pattern: DFPattern) -> None:
     values, attributes = bound_names(pattern), attribute_names(pattern)
     for name in sorted(values & attributes):
         part = next(p for p in parts if isinstance(p, CallPattern) and p.attributes_name == name)
-        raise _wrong(part, f"{name!r} cannot stand for attributes and for a value")
+        raise wrong_part(part, f"{name!r} cannot stand for attributes and for a value")
 
 
-def _check_outputs(part: OutputsPattern) -> None:
-    """Refuse outputs that no node of the pattern makes, and one output twice."""
+def _check_outputs(part: OutputsPattern, pattern: DFPattern) -> None:
+    """Refuse outputs inside a pattern, outputs that it makes no node for, and one output twice."""
+    if part is not pattern:
+        raise wrong_part(part, "several outputs can only be the whole pattern")
     for output in part.outputs:
         if _is_leaf(output) or isinstance(output, AbsentPattern):
-            raise _wrong(output, f"the output {output!r} is made by no node of the pattern")
+            raise wrong_part(output, f"the output {output!r} is made by no node of the pattern")
     if len({id(output) for output in part.outputs}) < len(part.outputs):
-        raise _wrong(part, "the outputs of a pattern are different ones")
+        raise wrong_part(part, "the outputs of a pattern are different ones")
 
 
 def _check_paths(parts: Iterable[DFPattern]) -> None:
@@ -423,7 +474,7 @@ def _check_paths(parts: Iterable[DFPattern]) -> None:
             inner_depth = max((depths[id(inner)] for inner in hidden_parts(part)), default=-1)
             depth = max(depth, inner_depth + 1)
         if depth > _DEEPEST_PATH:
-            raise _wrong(part, "parts that are matched anew each time are nested too deeply")
+            raise wrong_part(part, "parts that are matched anew each time are nested too deeply")
         depths[id(part)] = depth
 
 
@@ -434,16 +485,11 @@ def _check_names(parts: Iterable[DFPattern]) -> None:
         for name in names_of(part):
             other = first.setdefault(name, part)
             if other is not part and not (_is_leaf(other) and _is_leaf(part)):
-                raise _wrong(part, f"{name!r} names two patterns; use one pattern object twice")
+                raise wrong_part(part, f"{name!r} names two patterns; use one pattern object twice")
 
 
 def _is_leaf(part: DFPattern) -> bool:
     return isinstance(part, (WildcardPattern, ConstantPattern, InputPattern))
-
-
-def _check_repeat(part: RepeatPattern) -> None:
-    if any(isinstance(choice, FunctionPattern) for choice in part.step.op.choices):
-        raise _wrong(part, "the nodes of a chain are named by operator, not by function body")
 
 
 def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]) -> None:
@@ -461,34 +507,22 @@ def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]
     if shared or objects:
         what = "the path" if isinstance(part, DominatorPattern) else "a repeated part"
         name = repr(min(shared).removeprefix("dimension ")) if shared else "one pattern"
-        raise _wrong(
+        raise wrong_part(
             part, f"{name} is used in {what}, which is matched anew each time, and outside it"
         )
 
 
 def _check_compared(pattern: DFPattern, parts: Iterable[DFPattern]) -> None:
     """Refuse to compare a shape with that of something that is matched nowhere."""
-    matched: set[int] = set()
-    pending: list[DFPattern] = [pattern]
-    while pending:
-        part = pending.pop()
-        if id(part) in matched:
-            continue
-        matched.add(id(part))
-        inner = (part.pattern,) if isinstance(part, SameShapePattern) else part.parts
-        pending.extend(inner)
-    names = {p.name for p in parts if id(p) in matched} - {""}
+    reached = _reachable(
+        [pattern], lambda p: (p.pattern,) if isinstance(p, SameShapePattern) else p.parts
+    )
+    matched, names = {id(part) for part in reached}, {part.name for part in reached} - {""}
     for part in parts:
-        if isinstance(part, SameShapePattern) and id(part.other) not in matched:
-            if part.other.name in names:
-                continue
-            raise _wrong(part, f"{part.other!r} is compared with, but matched nowhere")
-
-
-def _wrong(part: DFPattern, message: str) -> PatternSyntaxError:
-    if part.place is None:
-        return PatternSyntaxError(message)
-    return PatternSyntaxError(message, line=part.place.line, column=part.place.column)
+        if not isinstance(part, SameShapePattern) or id(part.other) in matched:
+            continue
+        if part.other.name not in names:
+            raise wrong_part(part, f"{part.other!r} is compared with, but matched nowhere")
 
 
 # The text spelling of patterns: a subset of Python's expressions, parsed and never executed.
@@ -496,6 +530,14 @@ def _wrong(part: DFPattern, message: str) -> PatternSyntaxError:
 
 _FOREIGN_METHODS = frozenset({"fork_to", "dup", "has_attr", "has_ty", "optional", "match", "named"})
 """Methods of TVM's patterns, and of ours in Python, that the text form does not have."""
+
+_SIGNS: dict[type[ast.operator], Callable[[DFPattern, DFPattern], DFPattern]] = {
+    ast.BitOr: operator.or_,
+    ast.BitAnd: operator.and_,
+    ast.BitXor: operator.xor,
+    ast.RShift: operator.rshift,
+}
+"""The signs that combine two patterns, as in Python."""
 
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 
@@ -554,18 +596,14 @@ class PatternReader:
 
     def read(self, module: ast.Module) -> DFPattern:
         """Read a whole pattern."""
-        if not module.body:
-            raise PatternSyntaxError("the pattern is empty")
-        *assignments, last = module.body
-        for statement in assignments:
-            self._assign(statement)
-        if not isinstance(last, ast.Expr):
-            raise wrong(
-                last, "the last line must be an expression: the value that the pattern makes"
-            )
-        if isinstance(last.value, ast.Tuple):
-            return self._outputs(last.value)
-        return self.pattern(last.value)
+        result = "the value that the pattern makes"
+        last = read_lines(module, "pattern", "pattern", result, self._assign)
+        if not isinstance(last, ast.Tuple):
+            return self.pattern(last)
+        if not last.elts:
+            raise wrong(last, "the pattern has no outputs")
+        outputs = tuple(self.pattern(item) for item in last.elts)
+        return outputs[0] if len(outputs) == 1 else OutputsPattern(outputs, place=place_of(last))
 
     def unused_in(self, pattern: DFPattern) -> tuple[str, ...]:
         """Name the assigned lines that *pattern* does not need."""
@@ -577,31 +615,26 @@ class PatternReader:
         pairs = zip(self.assigned, used, strict=True)
         return tuple(name for name, part in pairs if part not in needed)
 
-    def _outputs(self, node: ast.Tuple) -> DFPattern:
-        if not node.elts:
-            raise wrong(node, "the pattern has no outputs")
-        outputs = tuple(self.pattern(item) for item in node.elts)
-        return outputs[0] if len(outputs) == 1 else OutputsPattern(outputs, place=place_of(node))
-
-    def _assign(self, statement: ast.stmt) -> None:
-        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            raise wrong(statement, "expected a line: name = pattern")
-        target = statement.targets[0]
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple):
-            self._assign_outputs(target, statement.value)
+            self._assign_outputs(target, value)
             return
         name = self._new_name(target)
-        pattern = self.pattern(statement.value)
+        pattern = self.pattern(value)
         if name in self.wildcards:
             raise wrong(target, f"{name!r} is named inside its own pattern")
-        is_label = name.startswith("_")
-        if not is_label and not pattern.name and _is_nameable(pattern):
+        is_nameable = not isinstance(pattern, (WildcardPattern, AbsentPattern, OutputsPattern))
+        if is_nameable and not pattern.name and not name.startswith("_"):
             pattern = replace(pattern, name=name)
         self.assigned[name] = pattern
 
     def _assign_outputs(self, target: ast.Tuple, value: ast.expr) -> None:
         """Read ``y, mean, _ = LayerNormalization(x, scale)``."""
-        names = ["" if _is_blank(item) else self._new_name(item) for item in target.elts]
+        blank = [isinstance(item, ast.Name) and item.id == "_" for item in target.elts]
+        names = [
+            "" if is_blank else self._new_name(item)
+            for item, is_blank in zip(target.elts, blank, strict=True)
+        ]
         repeated = {name for name in names if name and names.count(name) > 1}
         if repeated or not any(names):
             raise wrong(target, "each output needs a name of its own, or _")
@@ -615,9 +648,8 @@ class PatternReader:
         node = replace(node, name=bound[0] or node.name, output_names=tuple(bound[1:]))
         for index, name in enumerate(names):
             if name:
-                self.assigned[name] = (
-                    OutputPattern(node, index, place=node.place) if index else node
-                )
+                output = OutputPattern(node, index, place=node.place)
+                self.assigned[name] = output if index else node
 
     def _new_name(self, target: ast.expr) -> str:
         if not isinstance(target, ast.Name):
@@ -649,14 +681,10 @@ class PatternReader:
                 return self._operator("Neg", node, node.operand)
             case ast.UnaryOp(op=ast.Invert()):
                 return replace(~self.pattern(node.operand), place=place)
-            case ast.BinOp(op=ast.BitOr()):
-                return replace(self.pattern(node.left) | self.pattern(node.right), place=place)
-            case ast.BinOp(op=ast.BitAnd()):
-                return replace(self.pattern(node.left) & self.pattern(node.right), place=place)
-            case ast.BinOp(op=ast.BitXor()):
-                return replace(self.pattern(node.left) ^ self.pattern(node.right), place=place)
-            case ast.BinOp(op=ast.RShift()):
-                return replace(self.pattern(node.left) >> self.pattern(node.right), place=place)
+            case ast.BinOp() if type(node.op) in _SIGNS:
+                combine = _SIGNS[type(node.op)]
+                left, right = self.pattern(node.left), self.pattern(node.right)
+                return replace(combine(left, right), place=place)
             case ast.BinOp() if type(node.op) in BINARY_OPS:
                 return self._operator(BINARY_OPS[type(node.op)], node, node.left, node.right)
             case ast.Subscript():
@@ -748,9 +776,7 @@ class PatternReader:
                 raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
 
     def _foreign_op(self, node: ast.Attribute) -> OpPattern:
-        domain, _, op_type = ast.unparse(node).rpartition(".")
-        if not all(part.isidentifier() for part in domain.split(".")):
-            raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
+        domain, op_type = read_dotted(node)
         owned = domain in self.assigned or domain in self.wildcards
         hint = did_you_mean(op_type, _METHODS)
         if owned or op_type in _FOREIGN_METHODS or (hint and "." not in domain):
@@ -810,18 +836,22 @@ class PatternReader:
         rest = bool(args) and isinstance(args[-1], ast.Constant) and args[-1].value is ...
         if rest:
             args.pop()
-        is_unordered = len(args) == 1 and _is_unordered(args[0])
-        if is_unordered:
-            args = args[0].args  # type: ignore[attr-defined]  # a call, see _is_unordered
+        match args:
+            case [ast.Call(func=ast.Name(id="unordered"), args=inner, keywords=[])]:
+                is_unordered, args = True, inner
+            case _:
+                is_unordered = False
+        patterns = (*first, *map(self.pattern, args))
+        attributes, attributes_name = self._attributes(node.keywords)
         call = CallPattern(
             op,
-            (*first, *(self.pattern(arg) for arg in args)),
+            patterns,
             rest=rest,
             is_unordered=is_unordered,
+            attributes=attributes,
+            attributes_name=attributes_name,
             place=place_of(node),
         )
-        attributes, attributes_name = self._attributes(node.keywords)
-        call = replace(call, attributes=attributes, attributes_name=attributes_name)
         check_call(call, node, self.schemas)
         return call
 
@@ -856,29 +886,12 @@ class PatternReader:
         return OrPattern(base, extended, place=place_of(node))
 
 
-def _is_nameable(pattern: DFPattern) -> bool:
-    return not isinstance(pattern, (WildcardPattern, AbsentPattern, OutputsPattern))
-
-
-def _is_blank(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "_"
-
-
 def _refuse_repetition(node: ast.Call) -> None:
     seen: set[str] = set()
     for keyword in node.keywords:
         if keyword.arg is not None and keyword.arg in seen:
             raise wrong(keyword.value, f"{keyword.arg!r} is given twice")
         seen.add(keyword.arg or "")
-
-
-def _is_unordered(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "unordered"
-        and not node.keywords
-    )
 
 
 # The terms: how each kind of pattern is written, and which words and methods are read as it.
@@ -969,16 +982,8 @@ def _write_output(part: OutputPattern, spell: Spell) -> str:
     return given or f"{spell(part.node)}[{part.index}]"
 
 
-def _write_or(part: OrPattern, spell: Spell) -> str:
-    return f"{_operand(part.left, spell)} | {_operand(part.right, spell)}"
-
-
-def _write_and(part: AndPattern, spell: Spell) -> str:
-    return f"{_operand(part.left, spell)} & {_operand(part.right, spell)}"
-
-
-def _write_not(part: NotPattern, spell: Spell) -> str:
-    return f"~{_operand(part.pattern, spell)}"
+def _write_pair(sign: str) -> Callable[[OrPattern | AndPattern, Spell], str]:
+    return lambda part, spell: f" {sign} ".join(_operand(side, spell) for side in part.parts)
 
 
 def _operand(part: DFPattern, spell: Spell) -> str:
@@ -1025,8 +1030,7 @@ def _read_type(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPat
 def _write_typed(part: TypedPattern, spell: Spell) -> str:
     inner = _operand(part.pattern, spell)
     dims = ", ".join("_" if dim is None else str(dim) for dim in part.shape or ())
-    letters = [dim for dim in part.shape or () if isinstance(dim, str)]
-    if part.shape is not None and (part.dtypes or any(map(iskeyword, letters))):
+    if part.shape is not None and (part.dtypes or any(map(iskeyword, letters_of(part)))):
         dtype = part.dtypes[0] if part.dtypes else "?"
         return f'{inner}.has_type("{dtype}[{dims}]")'
     if part.shape is not None:
@@ -1130,9 +1134,9 @@ SPELLINGS = (
     Spelling(InputPattern, _write_input, {"input": _read_input}),
     Spelling(CallPattern, _write_call, {"if_": _read_if}),
     Spelling(OutputPattern, _write_output),
-    Spelling(OrPattern, _write_or),
-    Spelling(AndPattern, _write_and),
-    Spelling(NotPattern, _write_not),
+    Spelling(OrPattern, _write_pair("|")),
+    Spelling(AndPattern, _write_pair("&")),
+    Spelling(NotPattern, lambda part, spell: f"~{_operand(part.pattern, spell)}"),
     Spelling(
         TypedPattern,
         _write_typed,
