@@ -141,7 +141,7 @@ def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> i
 def _parts(rule: Rule) -> list[DFPattern]:
     """Return the pattern objects that may offer a choice, nodes of chains included."""
     parts = visible_parts(rule.pattern)
-    return parts + [part.step for part in parts if isinstance(part, RepeatPattern)]
+    return parts + [part.link for part in parts if isinstance(part, RepeatPattern)]
 
 
 def _ways(part: DFPattern) -> int:
@@ -255,8 +255,8 @@ class _Sketch:
     def _chain(self, part: RepeatPattern) -> str:
         current = self.value(part.base)
         for _ in range(max(part.least, 1)):
-            others = [self._make(arg) for arg in part.step.args[1:]]
-            current = self._call(part.step, [current, *others])[0]
+            others = [self._make(arg) for arg in part.link.args[1:]]
+            current = self._call(part.link, [current, *others])[0]
         return current
 
     def _call(self, part: CallPattern, args: list[str]) -> list[str]:
@@ -398,7 +398,7 @@ def _calls(pattern: DFPattern) -> Iterator[CallPattern]:
         if isinstance(part, CallPattern):
             yield part
         if isinstance(part, RepeatPattern):
-            yield part.step
+            yield part.link
 
 
 def _attribute_kinds(rule: Rule, schemas: SchemaLibrary) -> Iterator[Problem]:

@@ -138,7 +138,7 @@ class Tracer:
         """Return the part to blame; a node of a chain has no text of its own."""
         part = step.pattern
         for other in visible_parts(self.rule.pattern):
-            if isinstance(other, RepeatPattern) and other.step is part:
+            if isinstance(other, RepeatPattern) and other.link is part:
                 return other
         return part
 

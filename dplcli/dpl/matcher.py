@@ -1,11 +1,81 @@
 """How a pattern meets a graph: complete backtracking, without recursion.
 
-A pattern is compiled once into :mod:`steps <dplcli.dpl.matcher>`. Matching keeps an agenda of goals
-(a linked list of step, subject, rest), a trail of bindings to undo, and a stack of choice points:
-the search of Warren's abstract machine (D. H. D. Warren, *An Abstract Prolog Instruction Set*,
-SRI 309, 1983) over dataflow graphs. The order of preference is TVM's
-(``src/relax/ir/dataflow_matcher.cc``): left alternative first, operands as written first. TVM
-commits to the first success of a part; this search returns to it.
+A pattern is compiled once, into one step per pattern object. The search is that of Warren's
+abstract machine (D. H. D. Warren, *An Abstract Prolog Instruction Set*, SRI 309, 1983) over
+dataflow graphs. The order of preference is TVM's (``src/relax/ir/dataflow_matcher.cc``): left
+alternative first, operands as written first. TVM commits to the first success of a part; this
+search returns to it.
+
+The words:
+
+* **part**: a pattern object. **Step**: a part, compiled; it matches one value. What a step can
+  only do later is a :class:`RestStep`.
+* **goal**: a step and the value that it is to match (None is an omitted input). **Goals** are a
+  linked list ``(step, value, rest)``; a step that succeeds returns the goals that are left. The
+  search is over when none is left.
+* **slot**: where a search keeps what a step is bound to. Steps of one name share a slot. (The
+  inputs of a node have *places*.)
+* **bind**: to put a value, a node or a dimension into a slot. **Claim**: to take a node into the
+  match; two node patterns never claim the same node.
+* **choice**: goals to try if those at hand fail, with the length that the trail had.
+* **trail**: what was bound or changed, in order, so that going back to a choice can undo it.
+* **defer**: to leave a decision until everything else is bound. The goal ``SETTLE``, which is the
+  last one, makes these decisions.
+* **prune**: to see early that a step cannot match: ``heads`` are the operators that its node may
+  have, ``required`` are the operators and edges that every match needs somewhere in the graph.
+* **budget**: the number of goals that a search may run; messages call them steps.
+* **chain**: what ``repeat`` matches. **Link**: one node of it. **Progress**: how many links there
+  are.
+* **region**: the nodes between a parent and the child that it dominates.
+* **anchor**: a part that two outputs of a pattern share; the second output is looked for below it.
+* **root**: the node at which a search begins.
+
+A match, goal by goal. The graph is ``p = MatMul(a, b)``, ``q = MatMul(c, k)``, ``s = Add(p, q)``,
+where only ``k`` is a constant. The pattern is ``Add(MatMul(x, const(w)), y)``, the root is ``s``::
+
+    Add(MatMul(x, const(w)), y) at s   binds s; leaves a choice: the operands swapped
+    MatMul(x, const(w)) at p           binds p
+    x at a                             binds a
+    const(w) at b                      fails: undoes a and p, takes the choice
+    MatMul(x, const(w)) at q           binds q
+    x at c                             binds c
+    const(w) at k                      binds k
+    y at p                             binds p: a match
+
+A negation is a search inside the search, which must fail. It begins with nothing claimed and
+nothing deferred, since its nodes are not those of the match; the trail brings both back. Here the
+graph is ``r = Relu(a)``, ``m = Mul(r, a)``, the pattern is ``Mul(~Relu(x), x)`` and the root ``m``.
+The negation is deferred, since ``x`` is bound outside of it, too::
+
+    Mul(~Relu(x), x) at m              binds m; leaves a choice: the operands swapped
+    ~Relu(x) at r                      is deferred
+    x at a                             binds a
+    (settle)                           leaves a choice: to go on; claimed and deferred are emptied
+    Relu(x) at r                       binds r
+    x at a                             is bound to a
+    (settle)                           nothing was deferred inside
+    (cut) at r                         fails: drops the choice to go on, takes the one before it
+    ~Relu(x) at a                      is deferred; m is the only node claimed again
+    x at r                             binds r
+    (settle)                           leaves a choice: to go on
+    Relu(x) at a                       fails: takes the choice to go on
+    (settle)                           nothing is left to decide: a match
+
+A chain grows link by link, as long as it can. The slots of a link are unbound before the next one
+is matched, for each link binds them anew; its nodes stay claimed. The graph is ``c = Neg(a)``,
+``d = Neg(c)``, ``s = Sub(d, c)``, the pattern is ``Sub(repeat(Neg, x), x)`` and the root ``s``::
+
+    Sub(repeat(Neg, x), x) at s        binds s
+    repeat(Neg, x) at d                no link yet; leaves a choice: to end at d
+    Neg(_) at d                        binds d
+    (after a link) at c                one link, unbinds d; leaves a choice: to end at c
+    Neg(_) at c                        binds c
+    (after a link) at a                two links, unbinds c; a is no Neg, so the chain ends here
+    x at a                             binds a
+    x at c                             fails: c is not a; one link again, c is not claimed any more
+    (end) at c                         goes on to what the chain ends in
+    x at c                             binds c
+    x at c                             is bound to c: a match
 """
 
 from __future__ import annotations
@@ -216,7 +286,7 @@ class State:
         noted: Identity nodes looked through, possibly repeated, and constants in repeated parts.
         deferred: What can be decided only when everything else is bound.
         negations: How many negations the search is inside of.
-        taken: Nodes that no further output may be: other matches have them.
+        unavailable: Nodes that no further output may be: other matches have them.
         budget: Most steps to spend.
         spent: Steps spent.
         subject: The value that the search began with.
@@ -232,7 +302,7 @@ class State:
         self.noted: list[Node | Value] = []
         self.deferred: Deferred = None
         self.negations = 0
-        self.taken: Container[Node] = ()
+        self.unavailable: Container[Node] = ()
         self.budget = budget
         self.spent = 0
         self.trail: list[int | Callable[[], object]] = []
@@ -434,7 +504,7 @@ class ValueStep(Step):
         return f"{where}, which {name} stands for elsewhere", describe(value)
 
 
-class NotedStep(ValueStep):
+class UnnamedStep(ValueStep):
     """A wildcard without a name, bound for a function that holds the pattern object."""
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
@@ -852,7 +922,7 @@ class OutputsStep(Step):
         ways = (
             (match, candidate, rest)
             for candidate in self._candidates(state, number)
-            if step.is_plausible(candidate) and candidate.producer not in state.taken
+            if step.is_plausible(candidate) and candidate.producer not in state.unavailable
         )
         return EachStep(step, ways).run(state, None, None)
 
@@ -1323,11 +1393,11 @@ class ChainProgress(NamedTuple):
     """How far a chain has grown.
 
     Attributes:
-        nodes: How many of its nodes have matched.
+        links: How many of its nodes have matched.
         deferred: What was deferred before the chain began.
     """
 
-    nodes: int
+    links: int
     deferred: Deferred
 
 
@@ -1335,11 +1405,11 @@ class RepeatStep(Step):
     """A chain of nodes of one kind, the longest first.
 
     Attributes:
-        node: One node of the chain; its last argument is :attr:`next`.
+        link: One node of the chain; its last argument is :attr:`next`.
         base: What the chain ends in.
-        next: The chain above a node of it, as the last argument of that node.
+        next: The chain above a link, as the last argument of that link.
         ending: The chain's end, left as a choice where the chain can also go on.
-        fresh: The slots that each node of the chain binds anew.
+        fresh: The slots that each link binds anew.
         constants: Those of them that constants are bound in.
     """
 
@@ -1349,58 +1419,58 @@ class RepeatStep(Step):
         """Keep the :class:`ChainProgress` in slot *progress*."""
         super().__init__(pattern, progress)
         self.base = base
-        self.next = RestStep(pattern, self._after_node, self.mismatch)
+        self.next = RestStep(pattern, self._after_link, self.mismatch)
         self.ending = RestStep(pattern, self._end)
-        self.node: CallStep | None = None
+        self.link: CallStep | None = None
         self.fresh: tuple[int, ...] = ()
         self.constants: tuple[int, ...] = ()
 
-    def set_node(self, node: CallStep, fresh: tuple[int, ...], constants: tuple[int, ...]) -> None:
-        """Complete the step: node and chain refer to each other."""
-        self.node = node
+    def set_link(self, link: CallStep, fresh: tuple[int, ...], constants: tuple[int, ...]) -> None:
+        """Complete the step: link and chain refer to each other."""
+        self.link = link
         self.fresh = fresh
         self.constants = constants
         self.required = self.base.required
         if self.pattern.least:
-            self.required |= node.required
-            self.heads = node.heads
-        elif node.heads is not None and self.base.heads is not None:
-            self.heads = node.heads | self.base.heads
+            self.required |= link.required
+            self.heads = link.heads
+        elif link.heads is not None and self.base.heads is not None:
+            self.heads = link.heads | self.base.heads
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Begin with no node."""
+        """Begin with no link."""
         return self._grow(state, value, rest, 0)
 
     def _grow(self, state: State, value: Value | None, rest: Goals, count: int) -> Outcome:
-        """Match one more node after *count* of them, or else the base."""
-        assert self.node is not None  # noqa: S101  # set when compiled
+        """Match one more link after *count* of them, or else the base."""
+        assert self.link is not None  # noqa: S101  # set when compiled
         state.reset(self.slot, ChainProgress(count, state.deferred))
         may_end = count >= self.pattern.least and self.base.is_plausible(value)
         may_grow = self.pattern.most is None or count < self.pattern.most
-        if not may_grow or not self.node.is_plausible(value):
+        if not may_grow or not self.link.is_plausible(value):
             return self._end(state, value, rest) if may_end else False
         if may_end:
             state.choices.append(((self.ending, value, rest), len(state.trail)))
-        self._unbind_node(state)
+        self._unbind_link(state)
         state.change("deferred", None)
-        return (self.node, value, rest)
+        return (self.link, value, rest)
 
-    def _after_node(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Decide what the node has deferred, then count it and go on."""
+    def _after_link(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Decide what the link has deferred, then count it and go on."""
         if state.deferred is not None:
             return (SETTLE, None, (self.next, value, rest))
         done = state.slots[self.slot]
         assert isinstance(done, ChainProgress)  # noqa: S101  # see _grow
         state.change("deferred", done.deferred)
-        return self._grow(state, value, rest, done.nodes + 1)
+        return self._grow(state, value, rest, done.links + 1)
 
     def _end(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Go on to the base; nothing that the last node has bound is seen from there on."""
-        self._unbind_node(state)
+        """Go on to the base, which sees nothing that the last link has bound."""
+        self._unbind_link(state)
         return (self.base, value, rest)
 
-    def _unbind_node(self, state: State) -> None:
-        """Unbind what one node of the chain has bound; its constants stay part of the match."""
+    def _unbind_link(self, state: State) -> None:
+        """Unbind what one link has bound; its nodes and constants stay part of the match."""
         for slot in self.constants:
             known = state.slots[slot]
             if known is not None:
@@ -1411,9 +1481,9 @@ class RepeatStep(Step):
 
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
         """The chain is too short, or too long."""
-        title = self.node.title if self.node is not None else ""
+        title = self.link.title if self.link is not None else ""
         done = state.slots[self.slot]
-        count = done.nodes if isinstance(done, ChainProgress) else 0
+        count = done.links if isinstance(done, ChainProgress) else 0
         return f"{self.pattern.least} or more {title}", f"{count}, then {describe(value)}"
 
 
@@ -1593,11 +1663,11 @@ def advance(state: State, goals: Goals, on_failure: OnFailure | None = None) -> 
     """
     choices = state.choices
     allowed = state.budget - state.spent
-    taken = 0
+    steps = 0
     while goals is not None:
-        taken += 1
-        if taken > allowed:
-            state.charge(taken)
+        steps += 1
+        if steps > allowed:
+            state.charge(steps)
         step, subject, rest = goals
         following = step.run(state, subject, rest)
         if following is not False:
@@ -1606,11 +1676,11 @@ def advance(state: State, goals: Goals, on_failure: OnFailure | None = None) -> 
         if on_failure is not None:
             on_failure(step, subject, state)
         if not choices:
-            state.spent += taken
+            state.spent += steps
             return False
         goals, mark = choices.pop()
         state.undo(mark)
-    state.spent += taken
+    state.spent += steps
     return True
 
 
@@ -1896,28 +1966,28 @@ _MANY_NEGATIONS = 64
 _LEAVES = (WildcardPattern, AbsentPattern, ConstantPattern, InputPattern)
 
 
-def compile_pattern(pattern: DFPattern, *, prune: bool = True, notes_all: bool = False) -> Program:
+def compile_pattern(pattern: DFPattern, *, prune: bool = True, binds_all: bool = False) -> Program:
     """Compile *pattern*.
 
     Args:
         pattern: What to compile.
         prune: Whether steps may tell cheaply that a value cannot match; without, every mismatch
             shows at the very step that finds it.
-        notes_all: Whether parts without a name are bound, too, unless they were read from a text:
+        binds_all: Whether parts without a name are bound, too, unless they were read from a text:
             for functions that ask by pattern object.
 
     Raises:
         PatternSyntaxError: The pattern makes no sense.
     """
     check_pattern(pattern)
-    return _Compiler(pattern, prune=prune, notes_all=notes_all).program()
+    return _Compiler(pattern, prune=prune, binds_all=binds_all).program()
 
 
 class _Compiler:
-    def __init__(self, pattern: DFPattern, *, prune: bool, notes_all: bool) -> None:
+    def __init__(self, pattern: DFPattern, *, prune: bool, binds_all: bool) -> None:
         self.pattern = pattern
         self.prune = prune
-        self.notes_all = notes_all
+        self.binds_all = binds_all
         self.order = all_parts(pattern)
         self.steps: dict[int, Step] = {}
         self.made: list[Step] = []
@@ -1935,7 +2005,7 @@ class _Compiler:
         for part in self.order:
             step = self._compile(part)
             self.made.append(step)
-            shared = part.name or self.parents.get(id(part), 0) > 1 or self._is_noted(part)
+            shared = part.name or self.parents.get(id(part), 0) > 1 or self._is_asked_for(part)
             if shared and not isinstance(part, _NODES + _LEAVES):
                 step = SharedStep(step, self._slot())
                 self._bind_name(part.name, step.slot)
@@ -1959,9 +2029,9 @@ class _Compiler:
             defers=any(isinstance(p, (NotPattern, SameShapePattern)) for p in self.order),
         )
 
-    def _is_noted(self, part: DFPattern) -> bool:
+    def _is_asked_for(self, part: DFPattern) -> bool:
         """Tell whether a function may ask for *part* by the object, which was made in Python."""
-        return self.notes_all and part.place is None
+        return self.binds_all and part.place is None
 
     def _slot(self) -> int:
         self.slot_count += 1
@@ -1999,8 +2069,8 @@ class _Compiler:
                     and self.parents.get(id(part), 0) <= 1
                     and part is not self.pattern
                 ):
-                    is_noted = self._is_noted(part)
-                    return NotedStep(part, self._slot()) if is_noted else AnyStep(part)
+                    is_asked_for = self._is_asked_for(part)
+                    return UnnamedStep(part, self._slot()) if is_asked_for else AnyStep(part)
                 return LeafStep(part, self._leaf_slot(part.name))
             case AbsentPattern():
                 return AbsentStep(part)
@@ -2089,18 +2159,18 @@ class _Compiler:
     def _compile_repeat(self, part: RepeatPattern) -> Step:
         step = RepeatStep(part, self._slot(), self._step(part.base))
         first = self.slot_count
-        others = part.step.args[1:]
+        others = part.link.args[1:]
         args = [*map(self._step, others), step.next]
-        node = self._call_step(part.step, self._slot(), args)
-        node.is_rotated = True
+        link = self._call_step(part.link, self._slot(), args)
+        link.is_rotated = True
         inside = {id(p): p for arg in others for p in all_parts(arg)}
         own = [self.steps[key] for key in inside if key in self.steps]
         bound = [s for s in own if isinstance(s, (LeafStep, CallStep, SharedStep))]
         constants = tuple(s.slot for s in bound if isinstance(s, ConstantStep))
-        fresh = {node.slot, *(s.slot for s in bound), *range(first, self.slot_count)}
+        fresh = {link.slot, *(s.slot for s in bound), *range(first, self.slot_count)}
         letters = {letter for p in inside.values() for letter in letters_of(p)}
         fresh |= {self._word_slot(f"dimension {letter}") for letter in letters}
-        step.set_node(node, tuple(sorted(fresh)), constants)
+        step.set_link(link, tuple(sorted(fresh)), constants)
         return step
 
     def _compile_outputs(self, part: OutputsPattern) -> Step:
@@ -2136,7 +2206,7 @@ class Matcher:
         pattern: What to look for.
         budget: Most steps to spend on one root.
         prune: See :func:`compile_pattern`.
-        notes_all: See :func:`compile_pattern`.
+        binds_all: See :func:`compile_pattern`.
     """
 
     def __init__(
@@ -2145,13 +2215,13 @@ class Matcher:
         *,
         budget: int = DEFAULT_BUDGET,
         prune: bool = True,
-        notes_all: bool = False,
+        binds_all: bool = False,
     ) -> None:
-        self.program = compile_pattern(pattern, prune=prune, notes_all=notes_all)
+        self.program = compile_pattern(pattern, prune=prune, binds_all=binds_all)
         self.budget = budget
 
     def solutions(
-        self, root: Node, taken: Container[Node] = (), on_failure: OnFailure | None = None
+        self, root: Node, unavailable: Container[Node] = (), on_failure: OnFailure | None = None
     ) -> Iterator[State]:
         """Yield every way to match the pattern at *root*, preferred ones first.
 
@@ -2159,7 +2229,7 @@ class Matcher:
 
         Args:
             root: The node to match at.
-            taken: Nodes that none of the outputs may be but the first.
+            unavailable: Nodes that none of the outputs may be but the first.
             on_failure: Is told of each step that fails, at which value.
 
         Raises:
@@ -2171,7 +2241,7 @@ class Matcher:
                 continue
             state = State(root.graph, self.program.slot_count, self.budget, subject)
             state.spent = spent
-            state.taken = taken
+            state.unavailable = unavailable
             goals = self.program.start(subject)
             try:
                 while True:

@@ -371,8 +371,8 @@ def repeat(  # as the text form
     if min < 0 or (max is not None and max < min):
         raise ValueError(f"no chain has at least {min} and at most {max} nodes")
     callee = is_op(op) if isinstance(op, str) else op
-    step = callee(WildcardPattern(), *args, **attributes)
-    return RepeatPattern(step, as_pattern(base), min, max)
+    link = callee(WildcardPattern(), *args, **attributes)
+    return RepeatPattern(link, as_pattern(base), min, max)
 
 
 def dominates(parent: DFPattern, path: DFPattern | None, child: DFPattern) -> DominatorPattern:
@@ -792,14 +792,14 @@ class RepeatPattern(DFPattern):
     """A chain of nodes of one kind that ends in *base* (Relay's recursive patterns).
 
     Attributes:
-        step: One node of the chain; its first argument stands for the rest of the chain. Names
+        link: One node of the chain; its first argument stands for the rest of the chain. Names
             inside it are bound afresh in each node, so they mean nothing outside.
         base: What the chain ends in.
         least: Fewest nodes.
         most: Most nodes, or None.
     """
 
-    step: CallPattern
+    link: CallPattern
     base: DFPattern
     least: int = 0
     most: int | None = None
@@ -807,7 +807,7 @@ class RepeatPattern(DFPattern):
     @property
     def parts(self) -> tuple[DFPattern, ...]:
         """The base, then the further inputs of each node."""
-        return (self.base, *self.step.args[1:])
+        return (self.base, *self.link.args[1:])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -723,8 +723,8 @@ class _Caller:
         self.builder = builder
         self.made: dict[NodeCall, DraftNode] = {}
 
-    def part(self, part: Part, reader: NodeCall | None = None, slot: int = 0) -> Operand:
-        """Describe *part*, which *reader* reads in its input *slot*."""
+    def part(self, part: Part, reader: NodeCall | None = None, index: int = 0) -> Operand:
+        """Describe *part*, which *reader* reads in its input *index*."""
         match part:
             case str():
                 value = self.match.bindings.get(part)
@@ -732,7 +732,7 @@ class _Caller:
                     raise BuildError(f"{part!r} took no part in the match")
                 return value
             case Expression():
-                return self.builder.constant(self._array(part, reader, slot))
+                return self.builder.constant(self._array(part, reader, index))
             case NodeCall():
                 return DraftOutput(self._node(part))
             case CallOutput():
@@ -742,8 +742,8 @@ class _Caller:
         if node in self.made:
             return self.made[node]
         inputs = [
-            None if arg is None else self.part(arg, node, slot)
-            for slot, arg in enumerate(node.args)
+            None if arg is None else self.part(arg, node, index)
+            for index, arg in enumerate(node.args)
         ]
         made = self.made[node] = self.builder.node(
             node.op_type,
@@ -762,7 +762,7 @@ class _Caller:
             attributes[name] = self._evaluate(expression)
         return attributes
 
-    def _dtype_of(self, node: NodeCall | None, slot: int) -> str | None:
+    def _dtype_of(self, node: NodeCall | None, index: int) -> str | None:
         """Return the element type of a number in an input of a new node.
 
         What the schema says, else that of the operands beside it, else of the match's output.
@@ -772,7 +772,7 @@ class _Caller:
         graph = self.builder.graph
         version = graph.opset_imports.get(node.domain, 0)
         schema = graph.model.codec.schemas.find(node.op_type, node.domain, version)
-        if schema is not None and slot in schema.integer_inputs:
+        if schema is not None and index in schema.integer_inputs:
             return "int64"
         beside = (self._dtype_of_part(arg) for arg in node.args)
         return next(filter(None, beside), None) or _known_dtype(self.match.outputs[0])
@@ -792,7 +792,7 @@ class _Caller:
         value = self.match.bindings.get(part) if isinstance(part, str) else None
         return _known_dtype(value)
 
-    def _array(self, part: Expression, reader: NodeCall | None, slot: int) -> NDArray[Any]:
+    def _array(self, part: Expression, reader: NodeCall | None, index: int) -> NDArray[Any]:
         text = part.text
         value = self._evaluate(part)
         if isinstance(value, (np.ndarray, np.generic)):
@@ -800,7 +800,7 @@ class _Caller:
         items = value if isinstance(value, (list, tuple)) else [value]
         if not all(isinstance(item, (bool, int, float)) for item in items):
             raise BuildError(f"{text!r} is no number and no array")
-        dtype = self._dtype_of(reader, slot)
+        dtype = self._dtype_of(reader, index)
         if dtype is None:
             raise BuildError(f"the element type of {text!r} is not known")
         return _numbers(text, value, dtype)
@@ -980,7 +980,7 @@ def check_attributes(pattern: DFPattern, carried: AbstractSet[str], schemas: Sch
         PatternSyntaxError: Names operator and attributes, and what to write.
     """
     parts = visible_parts(pattern)
-    for part in parts + [part.step for part in parts if isinstance(part, RepeatPattern)]:
+    for part in parts + [part.link for part in parts if isinstance(part, RepeatPattern)]:
         if not isinstance(part, CallPattern) or part.attributes_name == WAIVED:
             continue
         if not part.attributes_name:

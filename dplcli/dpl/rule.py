@@ -129,7 +129,7 @@ class Rule:
         Raises:
             PatternSyntaxError: The pattern makes no sense.
         """
-        return Matcher(self.pattern, notes_all=self.has_code)
+        return Matcher(self.pattern, binds_all=self.has_code)
 
     @property
     def has_code(self) -> bool:

@@ -339,7 +339,7 @@ def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
         case NotPattern():
             return (part.pattern,)
         case RepeatPattern():
-            return part.step.args[1:]
+            return part.link.args[1:]
         case DominatorPattern():
             return (part.path,)
         case _:
@@ -439,7 +439,7 @@ def check_pattern(pattern: DFPattern) -> None:
         if isinstance(part, OutputsPattern):
             _check_outputs(part, pattern)
         if isinstance(part, RepeatPattern) and any(
-            isinstance(choice, FunctionPattern) for choice in part.step.op.choices
+            isinstance(choice, FunctionPattern) for choice in part.link.op.choices
         ):
             what = "the nodes of a chain are named by operator, not by function body"
             raise wrong_part(part, what)
@@ -498,7 +498,7 @@ def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]
     inside = _reachable(hidden)
     words = _shared_words(inside)
     if isinstance(part, RepeatPattern):
-        words |= _attribute_word(part.step)
+        words |= _attribute_word(part.link)
     if all(readers[id(p)] == 1 for p in inside) and not words:
         return
     outside = _outside(pattern, part)
@@ -1079,21 +1079,21 @@ def _read_repeat(reader: PatternReader, node: ast.Call) -> DFPattern:
     others = [keyword for keyword in node.keywords if keyword.arg not in own]
     inner = ast.copy_location(ast.Call(node.func, node.args[2:], others), node)
     base = reader.pattern(node.args[1])
-    step = reader.call_op(reader.op(node.args[0]), inner, WildcardPattern())
+    link = reader.call_op(reader.op(node.args[0]), inner, WildcardPattern())
     try:
-        chain = pattern.repeat(step.op, base, min=own.get("min", 0), max=own.get("max"))
+        chain = pattern.repeat(link.op, base, min=own.get("min", 0), max=own.get("max"))
     except ValueError as error:
         raise wrong(node, str(error)) from error
-    return replace(chain, step=step)
+    return replace(chain, link=link)
 
 
 def _write_repeat(part: RepeatPattern, spell: Spell) -> str:
     """Write ``repeat(Cast, p, min=1, max=8)``."""
     bounds = [f"min={part.least}"] if part.least else []
     bounds += [] if part.most is None else [f"max={part.most}"]
-    args = _written_arguments(part.step, part.step.args[1:], spell)
-    items = [part.step.op.spelled(spell), spell(part.base), *args, *bounds]
-    return f"repeat({', '.join([*items, *_written_attributes(part.step)])})"
+    args = _written_arguments(part.link, part.link.args[1:], spell)
+    items = [part.link.op.spelled(spell), spell(part.base), *args, *bounds]
+    return f"repeat({', '.join([*items, *_written_attributes(part.link)])})"
 
 
 def _read_dominates(reader: PatternReader, node: ast.Call) -> DFPattern:
