@@ -1,8 +1,7 @@
 """Why rules match where they do, and why not elsewhere.
 
-Why a pattern does not match at a node is said by the search again, slower, with every mismatch
-noted. One attempt is what the search did until it gave up; of all attempts the one that got
-furthest is kept.
+To say why a pattern does not match at a node, the search runs again and reports every failure.
+An attempt is what the search has bound when a step fails; the attempt that got furthest is kept.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ if TYPE_CHECKING:
 
 
 TRACE_BUDGET = 4 * DEFAULT_BUDGET
-"""Without shortcuts a search takes more steps than the matcher's."""
+"""A search without pruning takes more steps than the matcher's."""
 
 
 class Mismatch(NamedTuple):
-    """Where an attempt ended.
+    """Where and why an attempt failed.
 
     Attributes:
         part: The part of the pattern that failed.
@@ -58,11 +57,11 @@ class Mismatch(NamedTuple):
 
 
 class TraceLine(NamedTuple):
-    """One part of a pattern, and what became of it.
+    """One part of a pattern, and whether it matched.
 
     Attributes:
         depth: How deep it stands.
-        pattern: Its text, without what is inside.
+        pattern: Its text, with ``…`` for its parts.
         place: Where it is written, or "".
         status: "matched", "failed" or "not reached".
         found: What it matched, or what was found instead.
@@ -81,7 +80,7 @@ class MatchTrace(NamedTuple):
     Attributes:
         root: The node.
         matched: How many node patterns fitted.
-        of: How many the pattern has.
+        of: How many node patterns there are.
         mismatch: Where it ended; None if it fits, or if the search was given up.
         lines: The pattern as a tree.
         fits: Whether the pattern fits.
@@ -98,11 +97,11 @@ class MatchTrace(NamedTuple):
 
 
 class Tracer:
-    """A pattern compiled for questions.
+    """Says how far a rule's pattern gets at a node.
 
     Args:
         rule: The rule whose pattern it is.
-        budget: Most steps to spend on one value.
+        budget: Most steps to spend on one node.
     """
 
     def __init__(self, rule: Rule, *, budget: int = TRACE_BUDGET) -> None:
@@ -112,7 +111,7 @@ class Tracer:
         self.size = sum(isinstance(part, (CallPattern, RepeatPattern)) for part in parts)
 
     def trace(self, root: Node) -> MatchTrace:
-        """Match at *root*, and report."""
+        """Match at *root*, and report the attempt that got furthest."""
         best = _Best()
         given_up = False
         try:
@@ -135,7 +134,7 @@ class Tracer:
         return MatchTrace(root, best.matched, self.size, mismatch, lines, given_up=given_up)
 
     def _part_of(self, step: Step) -> DFPattern:
-        """Return the part to blame; a node of a chain has no text of its own."""
+        """Return the part that failed; for a link, which has no text of its own, the chain."""
         part = step.pattern
         for other in visible_parts(self.rule.pattern):
             if isinstance(other, RepeatPattern) and other.link is part:
@@ -166,7 +165,7 @@ class Tracer:
 
 
 def _around(part: DFPattern, pattern: DFPattern) -> set[int]:
-    """Return the parts that contain *part* and are no nodes: they match only if it does."""
+    """Return the parts around *part* up to the next node; they match only if it does."""
     found = {id(part)}
     for other in all_parts(pattern):
         if not isinstance(other, CallPattern) and any(id(inner) in found for inner in other.parts):
@@ -186,7 +185,7 @@ class _Best:
         self.slots: list[object] = []
 
     def offer(self, step: Step, value: Value | None, state: State) -> None:
-        """Keep the failure of *step* if no attempt got further; failing is good inside ``~``."""
+        """Keep the failure of *step* if no attempt got further; inside ``~`` steps should fail."""
         if not state.negations and len(state.trail) > self.score:
             self.score = len(state.trail)
             self.matched = len(state.claimed)
@@ -205,7 +204,7 @@ def headline(part: DFPattern) -> str:
     return f"{line} = {text}" if line else text
 
 
-# What became of each rule of a run, and what it says of each node.
+# What each rule of a run found, and what it says of each node.
 
 
 _MOST_NAMED = 4
@@ -215,7 +214,7 @@ MOST_TRACED = 1000
 
 
 class PartFit(NamedTuple):
-    """A part of a pattern that fits though the whole does not.
+    """A part of a pattern that fits where the whole pattern does not.
 
     Attributes:
         part: The part.
@@ -234,18 +233,18 @@ class PartFit(NamedTuple):
 
 @dataclass(frozen=True)
 class RuleExplanation:
-    """What became of one rule.
+    """What one rule found, and what it did not.
 
     Attributes:
         rule: The rule.
         candidates: How many nodes have an operator that the pattern's root may have.
         matched: How many matches were taken.
         taken: How many candidates lie in matches of other rules, or inside its own.
-        refused: How many fits were refused, by stage.
+        refused: How many matches were refused, by stage.
         examples: The first refusal of each stage.
         missing: Operators that every match needs and the model does not have.
         nearest: The furthest attempt among the candidates that do not fit, or None.
-        part: The largest part that fits somewhere, if the model has no candidate at all.
+        part: The largest part that fits somewhere, if the model has no candidate.
         opset_holds: Whether the rule holds for the model's opset.
     """
 
@@ -271,7 +270,7 @@ class NodeExplanation(NamedTuple):
             "taken" (another rule's match has it), "refused", "mismatch", or "skipped" (it lies in
             a function that a partition wrote, or the rule does not hold for its opset).
         match: The match that has the node.
-        rejection: Why a fit was refused.
+        rejection: Why a match was refused.
         trace: How far the pattern got.
     """
 
@@ -289,7 +288,7 @@ class Explainer:
     Args:
         graphs: Where they looked.
         matches: The matches taken.
-        refused: The fits that were refused.
+        refused: The matches that were refused.
     """
 
     def __init__(
@@ -301,7 +300,7 @@ class Explainer:
         self.owners = {node: match for match in matches for node in match.nodes}
 
     def rule(self, rule: Rule) -> RuleExplanation:
-        """Explain what became of *rule*."""
+        """Explain what *rule* found."""
         matched = sum(match.rule is rule for match in self.matches)
         rejections = [item for item in self.refused if item.rule is rule]
         first: dict[str, Rejection] = {}
@@ -324,7 +323,7 @@ class Explainer:
         return replace(found, nearest=_nearest(rule, [r for r in roots if r not in settled]))
 
     def node(self, rule: Rule, node: Node) -> NodeExplanation:
-        """Explain what *rule* says of *node*."""
+        """Explain whether *rule* matches at *node*."""
         tried = any(node.graph is index.graph for index in self.indexes)
         if not tried or not rule.holds_for(node.graph):
             return NodeExplanation(rule, node, "skipped")
@@ -385,7 +384,7 @@ class Explainer:
 
 
 def _named(ops: Ops) -> str:
-    """Name operators to choose from: ``Add or Sum``."""
+    """Write a set of operators: ``Add or Sum``."""
     names = sorted(f"{domain}.{op_type}" if domain else op_type for domain, op_type in ops)
     shown = names if len(names) <= _MOST_NAMED else [*names[:_MOST_NAMED], "another of its class"]
     return " or ".join(shown)

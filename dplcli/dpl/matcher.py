@@ -144,13 +144,13 @@ if TYPE_CHECKING:
     Requirement: TypeAlias = Ops | tuple[Ops, Ops]
 
 
-# What the outputs of one pattern share, and how far above each output it lies.
+# The anchors of a pattern with several outputs.
 
 
 def find_anchors(pattern: OutputsPattern) -> list[list[tuple[DFPattern, int]]]:
-    """For each output, list the parts it must match that those before it may match, too.
+    """For each output, list the parts that it shares with outputs before it, nearest first.
 
-    Each comes with the number of edges between its value and the output's, nearest first.
+    Each comes with the number of edges between its value and the output's.
     """
     seen: set[object] = set()
     anchors = []
@@ -162,14 +162,14 @@ def find_anchors(pattern: OutputsPattern) -> list[list[tuple[DFPattern, int]]]:
 
 
 def _identity(part: DFPattern) -> object:
-    """Return what is equal for patterns that are bound together."""
+    """Return a key that is equal for parts that are bound together: leaves of one name."""
     if isinstance(part, (WildcardPattern, ConstantPattern, InputPattern)) and part.name:
         return part.name
     return id(part)
 
 
 def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
-    """Yield the parts that every match of *output* binds, with a distance above it, once each."""
+    """Yield each part that every match of *output* binds, with its distance above the output."""
     pending = deque([(output, 0)])
     seen: set[int] = set()
     while pending:
@@ -196,7 +196,7 @@ def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
                 pass
 
 
-# How attributes of a node compare with what a pattern states.
+# Compare the attributes of a node with those of a pattern.
 
 
 DTYPE_ATTRIBUTES = frozenset(
@@ -206,11 +206,11 @@ DTYPE_ATTRIBUTES = frozenset(
 
 
 def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
-    """Compare an attribute, completed with its default, with what a pattern states.
+    """Tell whether an attribute, or its default, equals what a pattern states.
 
-    Floats compare as float32, an element type also by its name (``to="float32"``). An attribute
-    that a function's caller supplies is unknown, hence unequal. What the node's opset keeps in an
-    input is compared if it is constant.
+    Floats are compared as float32, and an element type may be given by its name
+    (``to="float32"``). An attribute that a function's caller supplies is unknown, hence unequal.
+    Where the node's opset has an input instead, its value is compared if it is constant.
     """
     attribute = parameter_of(node, name)
     if attribute is None or attribute.ref:
@@ -240,7 +240,7 @@ def _floats_equal(values: Sequence[object], expected: Sequence[object]) -> bool:
 def unnamed_attributes(
     node: Node, named: Sequence[tuple[str, AttributeValue]]
 ) -> Mapping[str, Attribute]:
-    """Return the attributes that *node* states and a pattern does not."""
+    """Return the attributes of *node* except those in *named*."""
     if not named:
         return node.attributes
     return {name: node.attributes[name] for name in node.attributes if name not in dict(named)}
@@ -268,7 +268,7 @@ def reach_of(pattern: DFPattern) -> int | None:
     return reach[id(pattern)]
 
 
-# What one search has bound so far, and how it goes back.
+# The state of a search.
 
 
 class StepBudgetExceededError(PassError):
@@ -276,21 +276,22 @@ class StepBudgetExceededError(PassError):
 
 
 class State:
-    """The bindings of a search, and where it can still go back to.
+    """What a search has bound, and the choices that it can go back to.
 
     Attributes:
         graph: The scope of the match; nodes outside it are leaves.
         slots: What each slot is bound to: a Node for node patterns, a Value for leaves, a
             dimension for dimension variables; None while unbound.
         claimed: The nodes bound so far: different node patterns bind different nodes.
-        noted: Identity nodes looked through, possibly repeated, and constants in repeated parts.
-        deferred: What can be decided only when everything else is bound.
+        noted: Further parts of the match: Identity nodes looked through (some more than once), and
+            constants in chains.
+        deferred: Goals that are decided only when everything else is bound, as a linked list.
         negations: How many negations the search is inside of.
         unavailable: Nodes that no further output may be: other matches have them.
-        budget: Most steps to spend.
-        spent: Steps spent.
+        budget: Most goals to run.
+        spent: Goals run so far; some steps charge for more work.
         subject: The value that the search began with.
-        trail: Slots in the order of binding; functions that undo what was done otherwise.
+        trail: What to undo, in order: slots that were bound, functions that undo anything else.
         choices: Goals to try next, each with the length of the trail to go back to.
     """
 
@@ -320,17 +321,17 @@ class State:
         self.claimed.add(node)
 
     def claim(self, node: Node) -> None:
-        """Take *node* into the match though no slot is bound to it."""
+        """Take *node* into the match without binding a slot to it."""
         self.claimed.add(node)
         self.trail.append(partial(self.claimed.discard, node))
 
     def reset(self, slot: int, subject: object = None) -> None:
-        """Bind a slot anew; a node bound before stays claimed."""
+        """Bind a slot again, or unbind it; a node that it was bound to stays claimed."""
         self.trail.append(partial(self.slots.__setitem__, slot, self.slots[slot]))
         self.slots[slot] = subject
 
     def note(self, thing: Node | Value) -> None:
-        """Note an Identity node that is looked through, or a constant in a repeated part."""
+        """Note an Identity node that is looked through, or a constant in a chain."""
         self.noted.append(thing)
         self.trail.append(self.noted.pop)
 
@@ -344,7 +345,7 @@ class State:
         self.change("deferred", (step, value, self.deferred))
 
     def choose(self, ways: Sequence[Goals]) -> Outcome:
-        """Go the first of *ways* and leave the others to come back to; False if there are none."""
+        """Return the first of *ways* and leave the others as choices; False if there are none."""
         if not ways:
             return False
         mark = len(self.trail)
@@ -352,10 +353,10 @@ class State:
         return ways[0]
 
     def charge(self, steps: int) -> None:
-        """Count steps that are not goals.
+        """Count *steps* against the budget.
 
         Raises:
-            StepBudgetExceededError: There are none left.
+            StepBudgetExceededError: They are more than are left.
         """
         self.spent += steps
         if self.spent > self.budget:
@@ -365,7 +366,7 @@ class State:
             )
 
     def undo(self, mark: int) -> None:
-        """Take back everything done since the trail had length *mark*."""
+        """Undo everything since the trail had length *mark*."""
         trail, slots = self.trail, self.slots
         while len(trail) > mark:
             entry = trail.pop()
@@ -377,7 +378,7 @@ class State:
 
 
 def describe(value: Value | None) -> str:
-    """Say what makes a value, for a reader."""
+    """Describe a value for a message: the node that makes it, or what it is."""
     if value is None:
         return "nothing: the input is omitted"
     origin = behind_identities(value)
@@ -394,11 +395,10 @@ def describe(value: Value | None) -> str:
     return f"the input {origin.name!r}"
 
 
-# What a compiled pattern consists of: one step per pattern object.
+# Steps.
 #
-# A step takes a subject (the value to match, None where an input is omitted) and the goals that
-# remain, and answers with the goals to go on with, or False. It may bind slots and leave choice
-# points in the State; both are undone when the search comes back.
+# A step is given the value to match (None where an input is omitted) and the goals that remain. It
+# returns the goals to go on with, or False. It may bind slots and leave choices in the State.
 
 
 _MOST_REQUIREMENTS = 32
@@ -434,7 +434,7 @@ class Step(ABC):
         """Try to match *value*; return the goals left, or False."""
 
     def is_plausible(self, value: Value | None) -> bool:
-        """Tell cheaply whether *value* might match; never a wrong no."""
+        """Tell cheaply whether *value* might match; if not, it cannot match."""
         if self.heads is None:
             return True
         node = None if value is None else value.producer
@@ -459,7 +459,7 @@ class Step(ABC):
 
 
 class RestStep(Step):
-    """The rest of what a step does, as a goal of its own: it waits until others are met.
+    """The rest of what a step does, as a goal of its own that is run later.
 
     Args:
         pattern: The pattern object of the step.
@@ -515,7 +515,7 @@ class UnnamedStep(ValueStep):
 
 
 class LeafStep(ValueStep):
-    """A wildcard with a name: a value without a look at what makes it."""
+    """A leaf that binds the value, whatever makes it."""
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Bind the value, or compare it with the one bound before."""
@@ -539,7 +539,7 @@ class LeafStep(ValueStep):
 
 
 class ChoosyLeafStep(LeafStep):
-    """A constant or an input."""
+    """A leaf that demands something of the value: a constant or an input."""
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Bind the value if it is of the right sort."""
@@ -560,7 +560,7 @@ class ChoosyLeafStep(LeafStep):
     @property
     @abstractmethod
     def sort(self) -> str:
-        """What it accepts, in words."""
+        """What it accepts, for a message."""
 
     @abstractmethod
     def accepts(self, value: Value) -> bool:
@@ -617,8 +617,8 @@ def equals_exactly(tensor: Tensor, exact: ExactValue) -> bool:
 def equals_number(scalar: np.ndarray[tuple[()], np.dtype[np.generic]], number: float) -> bool:
     """Compare a 0-d array with a number in the array's own dtype.
 
-    A number that an integer dtype cannot hold equals nothing; for a float dtype it is rounded
-    first, as an exporter rounded what it wrote.
+    A number that an integer dtype cannot hold equals nothing. For a float dtype the number is
+    rounded first, since exporters round what they write.
     """
     if scalar.dtype == np.object_ or scalar.dtype.kind in "SU":
         return False
@@ -692,7 +692,7 @@ def _either(left: Step, right: Step) -> frozenset[Ops]:
 
 
 class SharedStep(ValueStep):
-    """A compound pattern with a name, or used more than once: the same value each time."""
+    """A part that has a name or several uses: it matches the same value each time."""
 
     def __init__(self, inner: Step, slot: int) -> None:
         super().__init__(inner.pattern, slot)
@@ -742,15 +742,15 @@ class AndStep(Step):
 
 
 class AssignStep(Step):
-    """Arguments still to be given an input each, of the inputs nobody has taken.
+    """Assigns the inputs that are left to the arguments that are left, in any order.
 
-    An omitted input stays where it is: no argument that stands elsewhere takes it.
+    An omitted input stays where it is: only the argument at its place can match it.
 
     Args:
         call: The node pattern.
-        args: The arguments left, each with its own place.
+        args: The arguments left, each with its place.
         inputs: The inputs left, each with its place.
-        spare: How many arguments take any input that is present.
+        spare: How many further arguments match any input that is present.
     """
 
     def __init__(
@@ -786,14 +786,14 @@ class AssignStep(Step):
         return wanted, left or "no input left"
 
 
-# Steps for negation, and for choices that are made one at a time.
+# Steps for negation, and for choices that are made one by one.
 
 
 class NotStep(Step):
     """Negation as failure (K. L. Clark, *Negation as Failure*, 1978), decided as late as needed.
 
-    Inside, nodes may be those of other parts of the pattern: what is denied is that the value is
-    of a kind, not that it is one more node of the kind.
+    A node inside may be one that another part has claimed: the negation says what the value is
+    not, and no node of it is added to the match.
 
     Args:
         pattern: The pattern compiled.
@@ -827,7 +827,7 @@ class NotStep(Step):
         return (self.inner, value, (SETTLE, None, (cut, value, None)))
 
     def _cut(self, depth: int, state: State, _value: Value | None, _rest: Goals) -> Outcome:
-        """What is denied has matched: drop every other way, *rest* among them, and fail."""
+        """Fail, since *inner* has matched; drop its choices and the one to go on without it."""
         del state.choices[depth:]
         state.negations -= 1
         return False
@@ -849,7 +849,7 @@ SETTLE = RestStep(WildcardPattern(), _settle)
 
 
 class EachStep(Step):
-    """Goals to try one after the other, made only when their turn comes."""
+    """Ways to go on, tried one after the other; each is made only when its turn comes."""
 
     def __init__(self, owner: Step, ways: Iterator[Goals]) -> None:
         super().__init__(owner.pattern)
@@ -875,13 +875,13 @@ class Anchor(NamedTuple):
 
 
 class OutputsStep(Step):
-    """Several outputs: the first at the root, each other one below something they share.
+    """Several outputs: the first is the root's, each other one lies below an anchor.
 
     Args:
         pattern: The pattern compiled.
         outputs: One step per output.
         slots: Where the values of the outputs are bound.
-        anchors: For each output, what it may share with those before it.
+        anchors: For each output, the parts that it may share with those before it.
     """
 
     def __init__(
@@ -942,7 +942,7 @@ class OutputsStep(Step):
 
 
 def _below(values: Sequence[Value], distance: int, state: State) -> list[Value]:
-    """Return what is made from *values* in *distance* steps, Identity nodes not counted."""
+    """Return the values *distance* edges below *values*; Identity nodes are not counted."""
     level = list(values)
     for _ in range(distance):
         readers = _readers(level, state.graph)
@@ -964,12 +964,12 @@ def _readers(values: Sequence[Value], graph: Graph) -> list[Node]:
     return sorted(found, key=lambda node: node.position)
 
 
-# Steps that enter another graph: bodies of nodes, and of model-local functions.
+# Steps that enter another graph: the body of a node or of a model-local function.
 
 
 @dataclass(frozen=True, eq=False)
 class CompiledBody:
-    """What a body must take and result in; its nodes are no part of the match.
+    """The inputs and results that a body must have; its nodes are not part of the match.
 
     Attributes:
         pattern: The node pattern it belongs to.
@@ -1001,7 +1001,7 @@ class CompiledBody:
     def _match(
         self, graph: Graph | None, state: State, _value: Value | None, rest: Goals
     ) -> Outcome:
-        """Enter *graph*, match what the body takes and results in there, and leave it."""
+        """Enter *graph*, match its inputs and results, and leave it."""
         if graph is None or len(self.results) > len(graph.outputs):
             return False
         leave = partial(_move_to, state.graph, state.claimed)
@@ -1104,7 +1104,7 @@ class CallStep(Step):
         return self._match_inputs(node, inputs, state, None, rest)
 
     def _at_identity(self, state: State, value: Value, index: int, rest: Goals) -> Value:
-        """Return the value to match: what is copied, or first the copy where that may be meant."""
+        """Return the value to match: the one that Identity nodes copy, unless one may be meant."""
         if not self.sees_identity:
             return look_through(state, value)
         if self.ops != _IDENTITY:
@@ -1142,7 +1142,7 @@ class CallStep(Step):
         return self._in_order(inputs, rest)
 
     def _bind_attributes(self, state: State, node: Node) -> bool:
-        """Bind the attributes not named, or compare them with those bound before."""
+        """Bind the attributes that are not named, or compare them with those bound before."""
         slot = self.attributes_slot
         assert slot is not None  # noqa: S101  # checked by the caller
         found = unnamed_attributes(node, self.attributes)
@@ -1169,9 +1169,9 @@ class CallStep(Step):
         return state.choose([(body.step_into(function.body), None, rest) for body in bodies])
 
     def _fitting_inputs(self, node: Node) -> Sequence[Value | None] | None:
-        """Return the inputs, omitted ones at the end cut off or filled up to the arguments.
+        """Return as many inputs as there are arguments, or more; omitted ones are None.
 
-        None if number of inputs or attributes do not fit.
+        None if the number of inputs or an attribute does not fit.
         """
         inputs: Sequence[Value | None] = node.inputs
         count, wanted = len(inputs), len(self.args)
@@ -1198,7 +1198,7 @@ class CallStep(Step):
         return fitting
 
     def _not_named(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value | None]:
-        """Leave out the inputs that the pattern gives the values of by name, as attributes."""
+        """Leave out the inputs whose values the pattern gives by name, as attributes."""
         key = (node.op_type, node.graph.opset_imports.get(node.domain, 0))
         consumed = self.consumed.get(key)
         if consumed is None:
@@ -1225,7 +1225,7 @@ class CallStep(Step):
     def _permuted(self, state: State, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
         """Try every assignment of inputs to arguments, those as written first.
 
-        An omitted input has a place, not an order: only the argument written there can be it.
+        An omitted input stays where it is: only the argument at its place can match it.
         """
         if len(self.args) == 2 and len(inputs) == 2:  # noqa: PLR2004  # the common case
             first, second = self.args
@@ -1260,7 +1260,7 @@ class CallStep(Step):
         return self.output_mismatch(0, state, value)
 
     def output_mismatch(self, index: int, state: State, value: Value | None) -> tuple[str, str]:
-        """The same for output *index*."""
+        """Find out which of the tests failed for output *index*."""
         found = describe(value)
         if value is None or value.producer is None:
             return self.title, found
@@ -1306,7 +1306,7 @@ class CallStep(Step):
 
 @dataclass(frozen=True, eq=False)
 class Attributes:
-    """The attributes of a node that a pattern does not name: what the file states, by name."""
+    """The attributes of a node that a pattern does not name. It is hashable, as slots demand."""
 
     values: Mapping[str, Attribute]
 
@@ -1372,7 +1372,7 @@ class EdgeStep(Step):
         )
 
     def _inputs(self, state: State, value: Value | None) -> list[Value]:
-        """Return the inputs that the edge may come in at, each once."""
+        """Return the inputs of the consumer that may be the producer's value, each once."""
         node = None if value is None else behind_identities(value).producer
         if node is None or node.graph is not state.graph:
             return []
@@ -1402,7 +1402,7 @@ class ChainProgress(NamedTuple):
 
 
 class RepeatStep(Step):
-    """A chain of nodes of one kind, the longest first.
+    """A chain of nodes of one kind; the longest chain is tried first.
 
     Attributes:
         link: One node of the chain; its last argument is :attr:`next`.
@@ -1503,7 +1503,7 @@ class Program:
         attribute_names: Each ``**name``, with its slot.
         leaves: The step of each leaf that binds a value.
         output_slots: Where several outputs are bound; empty if there is one.
-        defers: Whether something is decided only at the end.
+        defers: Whether a step may defer a decision.
     """
 
     root: Step
@@ -1579,7 +1579,7 @@ class Program:
         return tuple(v for slot in self.output_slots if isinstance(v := state.slots[slot], Value))
 
 
-# Find candidate roots by operator, so that a rule that cannot match costs nothing.
+# The nodes at which a pattern might match, found by operator.
 
 
 class OpIndex:
@@ -1604,12 +1604,11 @@ class OpIndex:
     def candidates(self, program: Program, *, by_edges: bool = True) -> Sequence[Node]:
         """Return the nodes at which *program* might match, in topological order.
 
-        Empty if an operator that every match needs is missing from the graph, or an edge between
-        two operators.
+        Empty if the graph lacks an operator, or an edge between operators, that every match needs.
 
         Args:
             program: The compiled pattern.
-            by_edges: Whether to look at edges; to list those of the graph pays for many rules.
+            by_edges: Whether to look at edges, too; listing them pays if there are many rules.
         """
         if any(self.lacks(needed) for needed in program.root.required if type(needed) is frozenset):
             return ()
@@ -1626,7 +1625,7 @@ class OpIndex:
 
     @cached_property
     def _edges(self) -> set[tuple[OpKey, OpKey]]:
-        """Which operators read which, Identity nodes aside."""
+        """Which operator reads the output of which; Identity nodes are looked through."""
         edges = set()
         for op, nodes in self._nodes.items():
             for node in nodes:
@@ -1652,11 +1651,11 @@ class OpIndex:
         return self._merged[key]
 
 
-# The loop that runs goals: depth first, iterative, with an end.
+# The loop that runs goals, depth first.
 
 
 def advance(state: State, goals: Goals, on_failure: OnFailure | None = None) -> bool:
-    """Run until all goals are met, or none is left to try; tell which.
+    """Run goals and choices until all goals are met; False if no choice is left.
 
     Raises:
         StepBudgetExceededError: The steps of *state* are spent.
@@ -1685,7 +1684,7 @@ def advance(state: State, goals: Goals, on_failure: OnFailure | None = None) -> 
 
 
 def fits(program: Program, value: Value, outer: State) -> bool:
-    """Tell whether a pattern of its own matches *value*, at the expense of *outer*.
+    """Tell whether another pattern matches *value*; the goals are charged to *outer*.
 
     Raises:
         StepBudgetExceededError: The steps of *outer* are spent.
@@ -1702,8 +1701,8 @@ def fits(program: Program, value: Value, outer: State) -> bool:
 class DominatorStep(Step):
     """Relay's dominator pattern (``src/relay/ir/dataflow_matcher.cc``), with visited nodes marked.
 
-    Every way upwards from the child, leaves aside, goes through path nodes to one and the same
-    parent; nothing outside reads the parent or a path node.
+    Every way up from the child leads through path nodes to the same parent; leaves do not count.
+    Nothing outside reads the parent or a path node.
     """
 
     def __init__(self, pattern: DominatorPattern, parent: Step, path: Program, child: Step) -> None:
@@ -1714,7 +1713,7 @@ class DominatorStep(Step):
         self.stand_for(child, parent)
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Match the child, then parents from the nearest on; what is bound by now lies outside."""
+        """Match the child, then parents from the nearest on; nodes claimed by now are outside."""
         seek = partial(self._seek_parent, frozenset(state.claimed))
         return (self.child, value, (RestStep(self.pattern, seek, self._no_parent), value, rest))
 
@@ -1768,7 +1767,7 @@ class _Walk:
         self.leaves: dict[Value, bool] = {}
 
     def regions(self) -> Iterator[tuple[list[Node], Value]]:
-        """Yield each region with the parent's value above it, in depth-first order."""
+        """Yield each region with a value of its parent, in depth-first order."""
         for candidate in self._upwards():
             plausible = self.dominator.parent.is_plausible
             outputs = [v for v in candidate.outputs if v is not None and plausible(v)]
@@ -1856,7 +1855,7 @@ def _is_read_outside(node: Node, region: dict[Node, None]) -> bool:
     return False
 
 
-# The steps that look at types: only what is known counts.
+# Steps that look at types; what is unknown does not match.
 
 
 class TypeStep(Step):
@@ -1874,7 +1873,7 @@ class TypeStep(Step):
         self.letters = letters
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Accept only what is known to fit."""
+        """Accept a type that is known to fit."""
         known = None if value is None else value.known_type()
         dtypes, ranks, dims = self.pattern.dtypes, self.pattern.ranks, self.pattern.shape
         if known is None or (dtypes is not None and known.dtype not in dtypes):
@@ -1917,7 +1916,7 @@ class TypeStep(Step):
 
 
 class SameShapeStep(Step):
-    """An inner step, and at the very end a comparison of shapes."""
+    """An inner step, and a comparison of shapes when everything is bound."""
 
     def __init__(self, pattern: DFPattern, inner: Step, other: Step) -> None:
         super().__init__(pattern)
@@ -1962,7 +1961,7 @@ def _type_of(value: Value | None) -> str:
 
 _NODES = (CallPattern, OutputPattern)
 _MANY_NEGATIONS = 64
-"""With more negations than this, all are decided last."""
+"""A pattern with more negations decides all of them last: to analyse them takes long."""
 _LEAVES = (WildcardPattern, AbsentPattern, ConstantPattern, InputPattern)
 
 
@@ -1973,8 +1972,8 @@ def compile_pattern(pattern: DFPattern, *, prune: bool = True, binds_all: bool =
         pattern: What to compile.
         prune: Whether steps may tell cheaply that a value cannot match; without, every mismatch
             shows at the very step that finds it.
-        binds_all: Whether parts without a name are bound, too, unless they were read from a text:
-            for functions that ask by pattern object.
+        binds_all: Whether to bind parts without a name, for functions that ask for what a pattern
+            object is bound to; parts that were read from a text are never asked for.
 
     Raises:
         PatternSyntaxError: The pattern makes no sense.
@@ -2030,7 +2029,7 @@ class _Compiler:
         )
 
     def _is_asked_for(self, part: DFPattern) -> bool:
-        """Tell whether a function may ask for *part* by the object, which was made in Python."""
+        """Tell whether a function may ask what the pattern object *part* is bound to."""
         return self.binds_all and part.place is None
 
     def _slot(self) -> int:
@@ -2043,7 +2042,7 @@ class _Compiler:
             self.names.setdefault(name, []).append((slot, index))
 
     def _leaf_slot(self, name: str) -> int:
-        """Return a slot of its own for an unnamed leaf, the name's slot for a named one."""
+        """Return the slot of a leaf: all leaves of one name share it, others have their own."""
         if name in self.slots_by_name:
             return self.slots_by_name[name]
         slot = self._slot()

@@ -1,4 +1,4 @@
-"""Patterns as frozen values: the words of the language, and no logic.
+"""Patterns as frozen values: the words of the language, without the matching.
 
 The words are those of TVM's dataflow pattern language (``python/tvm/relax/dpl/pattern.py``,
 ``python/tvm/relay/dataflow_pattern``) on ONNX's values and nodes. Matching lives in
@@ -79,7 +79,7 @@ class FunctionName:
     name: str = ""
 
     def accepts(self, domain: str, name: str) -> bool:
-        """Tell whether a function is meant."""
+        """Tell whether the function *name* of *domain* is meant."""
         return self.name in {"", name, f"{domain}::{name}"}
 
     def spelled(self) -> str:
@@ -94,8 +94,8 @@ class FunctionPattern:
     Attributes:
         params: One pattern per formal input, or None for any number of any inputs. They are not
             linked to the arguments of the call.
-        results: One pattern per output that matters, from the first.
-        metadata: What the function's metadata must say.
+        results: One pattern per output, from the first; further outputs do not matter.
+        metadata: Entries that the function's metadata must have.
     """
 
     params: tuple[DFPattern, ...] | None
@@ -408,12 +408,12 @@ def _dimension(item: str, text: str) -> Dim:
     raise ValueError(f"{text!r}: {item!r} is not a dimension: a number, a letter, or _ for any")
 
 
-# Operators and methods that every pattern has.
+# The base of all patterns: operators and methods.
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DFPattern:
-    """A pattern: compared by what it reads, combined by operators and methods.
+    """A pattern. Two are equal if their texts are; operators and methods combine them.
 
     Attributes:
         name: What it binds, or "".
@@ -431,17 +431,17 @@ class DFPattern:
         return tuple(part for part in vars(self).values() if isinstance(part, DFPattern))
 
     def __repr__(self) -> str:
-        """Read as the text form."""
+        """Return the text form."""
         return DFPattern.write(self)
 
     def __eq__(self, other: object) -> bool:
-        """Compare what both read."""
+        """Compare the texts."""
         if self is other:
             return True
         return isinstance(other, DFPattern) and repr(self) == repr(other)
 
     def __hash__(self) -> int:
-        """Hash what it reads."""
+        """Hash the text."""
         return hash(repr(self))
 
     # -- operators -----------------------------------------------------------------------------
@@ -521,7 +521,7 @@ class DFPattern:
         return replace(self, name=name)
 
     def optional(self, build_round: Callable[[DFPattern], DFPattern]) -> OrPattern:
-        """Match this pattern alone, or what *build_round* makes round it (Relay's ``optional``)."""
+        """Match this pattern alone, or *build_round* of it (Relay's ``optional``)."""
         return self | build_round(self)
 
     def used_by(self, other: DFPattern, index: int | None = None) -> EdgePattern:
@@ -531,12 +531,12 @@ class DFPattern:
     def only_used_by(self, other: DFPattern, index: int | None = None) -> EdgePattern:
         """Match *other* where it uses this value, and nothing else does.
 
-        To be returned by the graph, or read inside a body, is a use, too.
+        A graph output is a use, too, and so is a node that reads the value inside a body.
         """
         return self._edge(other, only=True, index=index)
 
     def _edge(self, consumer: DFPattern, *, only: bool, index: int | None) -> EdgePattern:
-        """Connect two patterns; a chain on the right side is entered at its start."""
+        """Connect two patterns; if *consumer* is a chain of edges, this one leads to its start."""
         chain: list[EdgePattern] = []
         start = consumer
         while isinstance(start, EdgePattern):
@@ -610,7 +610,7 @@ WAIVED = "_"
 class CallPattern(DFPattern):
     """A node: its operator, inputs and attributes.
 
-    As a value it is the node's output 0; ``pattern[1]`` is output 1.
+    Used as a value it stands for output 0 of the node; ``pattern[1]`` is output 1.
 
     Attributes:
         op: The callee.
@@ -680,7 +680,7 @@ class OutputPattern(DFPattern):
     index: int
 
 
-# Patterns of values that nothing is said of but what they are: the leaves of a pattern.
+# The leaves of a pattern: values, whatever makes them.
 
 
 @dataclass(frozen=True)
@@ -745,14 +745,14 @@ class AndPattern(_PairPattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NotPattern(DFPattern):
-    """A value that *pattern* does not match; names that stand only inside bind nothing."""
+    """A value that *pattern* does not match; names that stand only inside it bind nothing."""
 
     pattern: DFPattern
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TypedPattern(DFPattern):
-    """A pattern whose value's type is known and as stated; a field that is None is free."""
+    """A pattern, and what must be known of its value's type; None stands for any."""
 
     pattern: DFPattern
     dtypes: tuple[str, ...] | None = None
@@ -762,7 +762,7 @@ class TypedPattern(DFPattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SameShapePattern(DFPattern):
-    """A pattern whose value provably has the shape of what *other* matches elsewhere."""
+    """A pattern whose value provably has the shape of the value that *other* matches."""
 
     pattern: DFPattern
     other: DFPattern
@@ -772,7 +772,7 @@ class SameShapePattern(DFPattern):
 class EdgePattern(DFPattern):
     """The consumer, one of whose inputs is the producer (Relax's ``used_by``).
 
-    As a value it is the consumer's, so that chains read from left to right.
+    Used as a value it stands for the consumer, so chains are written from left to right.
 
     Attributes:
         producer: What the edge comes from.
@@ -816,8 +816,8 @@ class DominatorPattern(DFPattern):
 
     Attributes:
         parent: The node at the top, whose outputs are read inside the region only.
-        path: What every node between the two must match, each time anew.
-        child: The node at the bottom; its value is the pattern's.
+        path: What every node between the two must match, with new bindings for each.
+        child: The node at the bottom; the pattern stands for its value.
     """
 
     parent: DFPattern
@@ -827,7 +827,7 @@ class DominatorPattern(DFPattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OutputsPattern(DFPattern):
-    """Several outputs at once: the pattern of a graph rather than of a tree; only outermost."""
+    """Several outputs: a pattern of a graph rather than of a tree. It is always a whole pattern."""
 
     outputs: tuple[DFPattern, ...]
     name: str = field(default="", init=False)

@@ -1,7 +1,7 @@
-"""What takes a match's place: rewrite rules, and descriptions of new nodes that they make.
+"""What takes a match's place: rewrite rules, and the new nodes that they describe.
 
-A replacement is a function of a match and a :class:`GraphBuilder`. A text is one, too: it was read
-into the calls of the builder that it makes.
+A replacement is a function that takes a match and a :class:`GraphBuilder`. A replacement that was
+written as text is such a function, too: it calls the builder as the text says.
 """
 
 from __future__ import annotations
@@ -59,20 +59,24 @@ if TYPE_CHECKING:
     """Takes a match; returns what takes the place of its outputs, or None to leave it."""
 
 
-# Attributes of new nodes: made of Python's and numpy's values, held against the schema.
+# Attributes of new nodes: Python's and numpy's values, checked against the schema.
 
 
 _INT64 = 1 << 63
 
 
 class BuildError(Exception):
-    """What is described cannot be made here; the match is left as it is."""
+    """The nodes that a rule describes cannot be made in this graph; the match stays as it is."""
 
 
 def fit_attributes(
     op_type: str, count: int, attributes: Mapping[str, Attribute], schema: OpSchema
 ) -> Mapping[str, Attribute]:
-    """Compare a node with its schema; a whole number may stand for a float."""
+    """Check a new node against its schema, and turn whole numbers into floats where it wants them.
+
+    Raises:
+        BuildError: The operator takes no such inputs or attributes.
+    """
     if not schema.min_inputs <= count <= schema.max_inputs:
         raise BuildError(f"{op_type}-{schema.since} takes no {count} inputs")
     missing = sorted(schema.required_attributes - attributes.keys())
@@ -120,10 +124,10 @@ def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
     Args:
         value: What to turn into one.
         name: Its name, for the message.
-        kind: The kind that is wanted; "" if nobody knows.
+        kind: The kind that the schema wants, or "" if there is no schema.
 
     Raises:
-        BuildError: It is nothing of the kind.
+        BuildError: No attribute can hold it.
     """
     if isinstance(value, Tensor):
         return Attribute("tensor", value)
@@ -137,7 +141,7 @@ def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
 
 
 def _plain(value: object) -> object:
-    """Write numbers of numpy, truth values and tuples as Python's numbers and lists."""
+    """Turn numpy's numbers, truth values and tuples into Python's numbers and lists."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.item() if value.ndim == 0 else value.tolist()
     if isinstance(value, (list, tuple)):
@@ -169,7 +173,7 @@ def _is_encodable(attribute: Attribute) -> bool:
     return True
 
 
-# Descriptions of what takes a match's place: made by rules, carried out by ``passes.rewrite``.
+# Drafts: rules describe what takes a match's place, ``passes.rewrite`` makes it.
 
 
 _MOST_OUTPUTS = 1000
@@ -186,7 +190,7 @@ class DraftNode:
         attributes: Its attributes.
         output_count: How many outputs it has.
         version: The version of the domain to import where none is imported.
-        function: The function that it calls, which the model gets; None if it is an operator.
+        function: The function that it calls, which is added to the model; None for an operator.
     """
 
     op_type: str
@@ -239,7 +243,7 @@ class Draft:
     parts: list[DraftNode | DraftConstant] = field(default_factory=list)
 
     def drop_unread(self) -> None:
-        """Forget the parts that no output needs."""
+        """Drop the parts that no output needs."""
         needed = {_part_of(operand) for operand in self.outputs}
         for part in reversed(self.parts):
             if part in needed and isinstance(part, DraftNode):
@@ -312,7 +316,7 @@ class GraphBuilder:
         attributes: Mapping[str, object],
         outputs: int = 1,
     ) -> DraftNode:
-        """Describe a node whose parts are at hand as a list and a mapping.
+        """Describe a node, with its inputs as a list and its attributes as a mapping.
 
         Raises:
             BuildError: As for :meth:`op`.
@@ -337,10 +341,11 @@ class GraphBuilder:
         inputs: Sequence[Operand | None],
         attributes: Mapping[str, object] = MappingProxyType({}),
     ) -> DraftNode:
-        """Describe a call of a function of another model, which comes along, once.
+        """Describe a call of another model's function, which is copied into this model once.
 
         Raises:
-            BuildError: It takes other inputs or attributes, or means something else in this opset.
+            BuildError: The function takes other inputs or attributes, or its operators mean
+                something else in this opset.
             TypeError: An input is no value, or was described for another match.
         """
         label = f"{function.domain}::{function.name}"
@@ -358,7 +363,7 @@ class GraphBuilder:
         )
 
     def _check_versions(self, function: Function) -> None:
-        """Refuse a function whose operators mean something else in this model."""
+        """Refuse a function whose operators mean something else in this model's opset."""
         model = self.graph.model
         pending, seen = [function], {function}
         while pending:
@@ -398,7 +403,7 @@ class GraphBuilder:
     def _known_attributes(
         self, attributes: Mapping[str, object], kinds: Mapping[str, str]
     ) -> Mapping[str, Attribute]:
-        """Turn values into attributes; nodes that carry the same attributes share them."""
+        """Turn values into attributes. Nodes that carry the same attributes share one mapping."""
         carried = self._carried(attributes)
         if carried is not None:
             return carried
@@ -411,7 +416,7 @@ class GraphBuilder:
         }
 
     def _carried(self, attributes: Mapping[str, object]) -> Mapping[str, Attribute] | None:
-        """Return the bound attributes that *attributes* are a copy of, if they are."""
+        """Return the bound mapping that *attributes* is a copy of; None if it is no copy."""
         for bound in self.match.attributes.values():
             if len(bound) == len(attributes) and all(
                 attributes.get(name) is attribute for name, attribute in bound.items()
@@ -428,9 +433,9 @@ class GraphBuilder:
         return self._keep(DraftConstant(data if isinstance(data, Tensor) else as_tensor(data)))
 
     def evaluate(self, node: Node) -> tuple[NDArray[Any], ...] | None:
-        """Compute a node whose inputs are all constant; None if that cannot be done.
+        """Compute a node whose inputs are all constant with onnx's reference evaluator.
 
-        Elements are computed by onnx's reference evaluator.
+        None if an input is not constant, or if the evaluator cannot compute it.
         """
         arrays = []
         for value in node.inputs:
@@ -441,9 +446,9 @@ class GraphBuilder:
         return self.graph.model.codec.evaluate(node, arrays)
 
     def _schema(self, op_type: str, domain: str) -> OpSchema | None:
-        """Return the schema in force; None for an operator of a foreign domain.
+        """Return the schema in force; None if the operator of a foreign domain has none.
 
-        In a domain that is not imported yet it is the operator's newest.
+        A domain that the model does not import yet gets the operator's newest schema.
         """
         model = self.graph.model
         schemas = model.codec.schemas
@@ -464,14 +469,14 @@ class GraphBuilder:
 
 @dataclass(frozen=True, eq=False)
 class NodeCall:
-    """A call of :meth:`GraphBuilder.node` to make; one object is one node.
+    """A node that a text describes; one object is one node.
 
     Attributes:
         op_type: The operator.
         domain: The operator's domain.
         args: The inputs; None is an omitted one.
         attributes: The attributes, as expressions.
-        carried: Names of bound attributes (``**attrs``) that the node takes over.
+        carried: Names of bound attributes (``**attrs``) that the node gets.
     """
 
     op_type: str
@@ -482,19 +487,19 @@ class NodeCall:
 
 
 class CallOutput(NamedTuple):
-    """One output of a node to make."""
+    """One output of a node that a text describes."""
 
     call: NodeCall
     number: int
 
 
 Part: TypeAlias = str | Expression | NodeCall | CallOutput
-"""What a text says of a value: a captured name, a constant, a node or one of its outputs."""
+"""A value in a text: a captured name, a constant, a new node or one of its outputs."""
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A replacement that was written as text: a rewrite function that runs no foreign code.
+    """A replacement that was written as text: a rewrite function without Python code of a rule.
 
     Attributes:
         text: As written.
@@ -528,7 +533,7 @@ class Replacement:
 
     @cached_property
     def output_counts(self) -> dict[NodeCall, int]:
-        """How many outputs each new node must have, where that is more than one."""
+        """How many outputs a new node must have; nodes with one output are missing."""
         counts: dict[NodeCall, int] = {}
         for part in [*(arg for call in self.calls for arg in call.args), *self.outputs]:
             if isinstance(part, CallOutput):
@@ -715,7 +720,7 @@ class _Reader:
 
 
 class _Caller:
-    """Makes the calls that a text says, for one match."""
+    """Describes the nodes of a text for one match."""
 
     def __init__(self, match: Match, replacement: Replacement, builder: GraphBuilder) -> None:
         self.match = match
@@ -724,7 +729,7 @@ class _Caller:
         self.made: dict[NodeCall, DraftNode] = {}
 
     def part(self, part: Part, reader: NodeCall | None = None, index: int = 0) -> Operand:
-        """Describe *part*, which *reader* reads in its input *index*."""
+        """Describe *part*, which is input *index* of *reader*."""
         match part:
             case str():
                 value = self.match.bindings.get(part)
@@ -763,9 +768,9 @@ class _Caller:
         return attributes
 
     def _dtype_of(self, node: NodeCall | None, index: int) -> str | None:
-        """Return the element type of a number in an input of a new node.
+        """Return the element type that a number has as input *index* of *node*.
 
-        What the schema says, else that of the operands beside it, else of the match's output.
+        The schema decides, else the node's other operands, else the output of the match.
         """
         if node is None:
             return None
@@ -778,7 +783,7 @@ class _Caller:
         return next(filter(None, beside), None) or _known_dtype(self.match.outputs[0])
 
     def _dtype_of_part(self, part: Part | None) -> str | None:
-        """Return the element type of a part; of a new node mostly that of its first operand."""
+        """Return the element type of *part*, None if unknown; a new node has its operand's type."""
         while isinstance(part, (NodeCall, CallOutput)):
             node = part.call if isinstance(part, CallOutput) else part
             if node.op_type in PREDICATES:
@@ -806,10 +811,12 @@ class _Caller:
         return _numbers(text, value, dtype)
 
     def _folded(self, array: NDArray[Any], part: Expression) -> NDArray[Any]:
-        """Take an array that was computed from constants, if it has the type of one of them."""
+        """Accept an array that was computed from constants if it has the type of one of them."""
         found = ArrayTensor(array).dtype
         if found not in {_known_dtype(self.match.bindings.get(name)) for name in part.names}:
-            raise BuildError(f"{part.text!r} comes to {found}, which nothing is")
+            raise BuildError(
+                f"{part.text!r} has the element type {found}, but none of its constants has"
+            )
         return array
 
     def _evaluate(self, expression: Expression) -> object:
@@ -825,7 +832,7 @@ def _known_dtype(value: Value | None) -> str | None:
 
 
 def _numbers(text: str, value: object, dtype: str) -> NDArray[Any]:
-    """Make an array of an element type, if that can hold the numbers."""
+    """Make an array of the element type *dtype*, which must hold the numbers."""
     try:
         with np.errstate(all="ignore"):
             wanted = np.asarray(value)
@@ -838,17 +845,17 @@ def _numbers(text: str, value: object, dtype: str) -> NDArray[Any]:
     return made
 
 
-# Ask for what takes the place of one match.
+# Ask a rule what takes the place of one match.
 
 
 def draft_replacement(match: Match, function: RewriteFunction) -> Draft | Rejection | None:
     """Describe what takes the place of *match*.
 
     Returns:
-        The description; or why it cannot be made here; or None if the rule leaves the match.
+        The draft, or why it cannot be made here, or None if the rule leaves the match as it is.
 
     Raises:
-        PassError: The rule's own function fails, or answers with something else than it may.
+        PassError: The rule's function raises an error, or returns something that is no answer.
     """
     builder = GraphBuilder(match)
     draft = builder.draft
@@ -908,8 +915,8 @@ class Nodewise:
 
     Attributes:
         operators: The operators (domain, type) of its nodes; None for all.
-        reach: How many nodes above the one it looks at it may depend on.
-        unread: Whether it looks at nodes that nobody reads, too.
+        reach: How many levels of nodes above its node the answer may depend on.
+        unread: Whether it also looks at nodes that nobody reads.
     """
 
     operators: frozenset[tuple[str, str]] | None
@@ -928,11 +935,10 @@ def nodewise(
 
     Args:
         op_types: The operators whose nodes it looks at; none for all.
-        reach: How many nodes above the one it looks at it may depend on.
+        reach: How many levels of nodes above its node the answer may depend on.
         domain: The operators' domain.
-        unread: Whether it looks at nodes that nobody reads, too. Its match has no outputs then, so
-            that all it can answer is to take the node out. Most functions have nothing to say
-            of such a node.
+        unread: Whether it also looks at nodes that nobody reads. Such a match has no outputs, so
+            the function can only take the node out. Most functions skip such nodes.
     """
     operators = frozenset((domain, name) for name in op_types)
 
@@ -955,10 +961,9 @@ def far_sighted(function: AnyFunction) -> AnyFunction:
 
 
 def whole_node(rule: RewriteRule, node: Node) -> Match | None:
-    """Match *node* by itself; its outputs are those that somebody reads.
+    """Match *node* by itself, with the outputs that somebody reads.
 
-    None if there are none of them, unless the rule is for such nodes: nothing can take the place
-    of what nobody reads.
+    None if nobody reads any output, unless the rule is for such nodes.
     """
     read = tuple(output for output in node.outputs if output is not None and is_read(output))
     if not read and not (rule.nodewise is not None and rule.nodewise.unread):
@@ -966,7 +971,7 @@ def whole_node(rule: RewriteRule, node: Node) -> Match | None:
     return Match(rule, node, (node,), {}, (), {}, read)
 
 
-# Refuse a rewrite that would silently drop attributes of the nodes it takes away.
+# Refuse a rewrite that would silently lose attributes of the nodes that it removes.
 
 
 FIRST_OPSET = 7
@@ -974,10 +979,10 @@ FIRST_OPSET = 7
 
 
 def check_attributes(pattern: DFPattern, carried: AbstractSet[str], schemas: SchemaLibrary) -> None:
-    """Refuse a pattern whose nodes may have attributes that the replacement does not know of.
+    """Refuse a pattern whose nodes may have attributes that the replacement would lose.
 
     Raises:
-        PatternSyntaxError: Names operator and attributes, and what to write.
+        PatternSyntaxError: Names the operator and the attributes, and says what to write.
     """
     parts = visible_parts(pattern)
     for part in parts + [part.link for part in parts if isinstance(part, RepeatPattern)]:
@@ -1023,12 +1028,12 @@ def _attributes_of(op: OpName, schemas: SchemaLibrary) -> set[str]:
 
 @dataclass(frozen=True)
 class RewriteRule(Rule):
-    """A kind of subgraph to find and to put something else in the place of.
+    """A kind of subgraph, and what to put in its place.
 
     Attributes:
         replacement: What takes its place: a text that was parsed, or a function that describes it
             (:data:`RewriteFunction`), as TVM's ``rewrite_call`` callbacks do.
-        once: Whether what it makes is left alone by it (Relay's ``rewrite_once``).
+        once: Whether the rule skips nodes that it made itself (Relay's ``rewrite_once``).
     """
 
     target: str = field(default="", init=False)
@@ -1058,7 +1063,7 @@ class RewriteRule(Rule):
     def holds_for(self, graph: Graph) -> bool:
         """Tell whether the opset of *graph* is one that the rule holds for.
 
-        Before opset 7 operators broadcast in another way; only a rule that says so is for those.
+        Before opset 7 operators broadcast in another way, so a rule must name such opsets.
         """
         version = graph.opset_imports.get("", 0)
         if self.opsets[0] is None and 0 < version < FIRST_OPSET:
@@ -1084,7 +1089,7 @@ class RewriteRule(Rule):
 
     @cached_property
     def nodewise(self) -> Nodewise | None:
-        """What its function looks at one by one; the pattern is not asked then."""
+        """The nodes that its function looks at one by one; None if the rule looks for a pattern."""
         return None if self.text is not None else nodewise_of(self.replacement)
 
     @property
@@ -1094,7 +1099,7 @@ class RewriteRule(Rule):
 
     @property
     def producers_first(self) -> bool:
-        """Whether its matches are looked for in program order, as functions without pattern do."""
+        """Whether the search goes in program order; functions without a pattern always do."""
         return self.is_nodewise or super().producers_first
 
     @property
@@ -1116,12 +1121,12 @@ class RewriteRule(Rule):
 
     @property
     def largest_match(self) -> int:
-        """The number of nodes that a match has at most, chains, regions and copies aside."""
+        """The most nodes that a match can have, not counting chains, regions and Identity nodes."""
         return sum(isinstance(part, CallPattern) for part in all_parts(self.pattern))
 
     @cached_property
     def counts_uses(self) -> bool:
-        """Whether a match may depend on how often what it only reads is read."""
+        """Whether a match may depend on how many uses the values have that it only reads."""
         if self.has_code or any(condition.asks_for("uses") for condition in self.where):
             return True
         return any(isinstance(p, EdgePattern) and p.only for p in all_parts(self.pattern))
@@ -1129,7 +1134,7 @@ class RewriteRule(Rule):
     def instance(self) -> RewriteFunction:
         """Return the function for one run over one model.
 
-        A class is a function with a memory: each run gets an object of its own.
+        If the replacement is a class, each run gets a new object, which may remember things.
         """
         function = self.replacement
         return function() if isinstance(function, type) else function

@@ -1,4 +1,4 @@
-"""Rules: a pattern with a name, conditions and a policy; matches, and what takes their place."""
+"""Rules: a pattern with a name, conditions and policies; and the matches that they find."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ class Example:
 
 @dataclass(frozen=True)
 class Rule:
-    """What rules of both kinds say.
+    """What both kinds of rules have: those that outline and those that replace.
 
     Attributes:
         target: Who implements what it finds; the domain of the functions written (``dnnl``).
         name: Its name (``conv2d_bias_relu``).
         pattern: What to find.
         where: Conditions over the names of the pattern; all must hold.
-        check: What conditions cannot say: returns None, or ``match.reject(reason)``.
-        escape: What if something outside reads an inner value: refuse the match, duplicate the
-            inner nodes (if all that reads them leads to the root), or make it an output.
-        order: Whether consumers come first (Relay's ``partition``), or producers, a later match
-            absorbing those it contains whole (Relax's ``FuseOpsByPattern``).
+        check: A function for what conditions cannot say: returns None or ``match.reject(reason)``.
+        escape: What to do if something outside reads an inner value: refuse the match, duplicate
+            the inner nodes (if all their readers lead to the root), or make the value an output.
+        order: Whether consumers come first (Relay's ``partition``) or producers (Relax's
+            ``FuseOpsByPattern``), where a later match absorbs those that it contains.
         doc: What it is, for a reader.
         origin: File and line it was written at, or "".
         examples: Models that show what it does.
         locate: Turns a place in the pattern's text into file, line and column.
         opsets: First and last opset of the standard operators it holds for; None is no bound.
         unused: Names of lines in the pattern's text that the pattern does not need.
-        values: What a catalogue wrote it out for: the value of each variable of ``for_each``.
+        values: The value of each variable of ``for_each`` that a catalogue made the rule for.
     """
 
     target: str
@@ -100,7 +100,7 @@ class Rule:
         """Refuse conditions over names that the pattern does not bind.
 
         Raises:
-            PatternSyntaxError: A condition names something unbound.
+            PatternSyntaxError: A condition uses such a name.
         """
         names = bound_names(self.pattern)
         for condition in self.where:
@@ -114,12 +114,12 @@ class Rule:
 
     @property
     def qualified_name(self) -> str:
-        """What it is called where rules of several catalogues meet: TVM's ``Composite`` name."""
+        """The name with the target before it: TVM's ``Composite`` name."""
         return f"{self.target}.{self.name}" if self.target else self.name
 
     @property
     def producers_first(self) -> bool:
-        """Whether its matches are looked for in program order."""
+        """Whether the search goes in program order."""
         return self.order == "program" or isinstance(self.pattern, OutputsPattern)
 
     @cached_property
@@ -165,7 +165,7 @@ class PatternRule(Rule):
         return made
 
 
-# Policies of rules, as a user overrides them: ``lift``, or ``dnnl.conv2d_relu=lift``.
+# Policies that a user sets instead of a rule's own: ``lift``, or ``dnnl.conv2d_relu=lift``.
 
 
 POLICIES: dict[str, tuple[str, ...]] = {
@@ -173,19 +173,19 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "escape": get_args(EscapePolicy),
     "order": get_args(OrderPolicy),
 }
-"""What each policy may be."""
+"""The values of each policy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policies:
     """Policies to use instead of those that the rules state.
 
-    Each entry is ``VALUE``, for every rule that outlines, or ``RULE=VALUE``, for one rule, which
-    counts more. A rule is named with its target or without.
+    Each entry is ``VALUE``, for every rule that outlines, or ``RULE=VALUE``, for one rule; the
+    latter wins. A rule is named with its target or without.
 
     Attributes:
         constants: Which constants go into the functions' bodies.
-        escape: What if something outside reads a value inside a match.
+        escape: What to do if something outside reads a value inside a match.
         order: Which matches come first.
     """
 
@@ -194,7 +194,7 @@ class Policies:
     order: Sequence[str] = ()
 
     def apply_to(self, rules: Sequence[SomeRule]) -> list[SomeRule]:
-        """Return *rules*, those that outline with the policies asked for.
+        """Return *rules*; those that outline get the policies asked for.
 
         Raises:
             UsageError: An entry is malformed, contradicts another, or names a rule that is not
@@ -214,7 +214,7 @@ def _with_policies(rule: SomeRule, wanted: dict[str, str]) -> SomeRule:
 
 
 def _read_policy(policy: str, texts: Iterable[str], rules: Sequence[Rule]) -> dict[str, str]:
-    """Return what *policy* shall be, by qualified name of each rule that a text is about."""
+    """Return the value of *policy* for each rule that *texts* name, by qualified name."""
     for_all: dict[str, str] = {}
     for_one: dict[str, str] = {}
     for text in [texts] if isinstance(texts, str) else texts:
@@ -311,7 +311,7 @@ def parse_expectations(texts: Iterable[str], rules: Sequence[Rule]) -> list[Expe
 def unmet_expectations(
     expected: Iterable[Expectation], counts: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """Say of each expectation that is not met what was found instead."""
+    """Return a sentence for each expectation that is not met."""
     return tuple(
         f"expected {item.text}, found {counts[item.rule]}"
         for item in expected
@@ -319,7 +319,7 @@ def unmet_expectations(
     )
 
 
-# What a search finds: matches, and the reasons why a find is no match.
+# What a search finds: matches, and why some are refused.
 
 
 Stage: TypeAlias = Literal["where", "check", "escape", "convexity", "overlap", "budget", "prune"]
@@ -409,7 +409,7 @@ _POSITION = attrgetter("position")
 
 
 class Rejection(NamedTuple):
-    """Why a pattern that fits at *root* was refused.
+    """Why a match at *root* was refused.
 
     Attributes:
         rule: The rule.
@@ -429,8 +429,8 @@ class Rejection(NamedTuple):
 def read_match(rule: Rule, root: Node, state: State) -> Match | None:
     """Copy a solution out of *state*; None if an output is not made by a node of the match.
 
-    That is so where the root itself is only looked through, or where an output is a leaf. Each
-    output is a value of its own.
+    That happens if the root is an Identity that is looked through, or if an output is a leaf. Two
+    outputs that are one value are no match either.
     """
     if root not in state.claimed:
         return None
@@ -459,7 +459,7 @@ def read_match(rule: Rule, root: Node, state: State) -> Match | None:
 
 
 def _constants(rule: Rule, slots: list[object], repeated: list[Value]) -> tuple[Value, ...]:
-    """Return the values that only constant leaves matched: one a wildcard took is lifted."""
+    """Return the values that only constant leaves matched; a wildcard's are lifted."""
     program = rule.matcher.program
     if not program.constant_slots:
         return ()

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     ReadMethod: TypeAlias = "Callable[[PatternReader, ast.Call, DFPattern], DFPattern]"
 
 
-# What the readers of pattern texts share: places, complaints, and values written out.
+# What the readers of texts share: places, errors and literal values.
 
 
 BINARY_OPS = {
@@ -75,7 +75,7 @@ _MOST_BITS = 4096
 
 
 def parse_lines(text: str, what: str) -> ast.Module:
-    """Parse lines of Python's grammar, which are never executed.
+    """Parse lines of Python without executing them.
 
     Args:
         text: The lines.
@@ -111,12 +111,12 @@ def place_of(node: ast.expr) -> TextPosition:
 def wrong(
     node: ast.expr | ast.stmt | ast.keyword, message: str, hint: str | None = None
 ) -> PatternSyntaxError:
-    """Complain about *node*."""
+    """Make the error that points at *node*."""
     return PatternSyntaxError(message, line=node.lineno, column=node.col_offset, hint=hint)
 
 
 def wrong_part(part: DFPattern, message: str, hint: str | None = None) -> PatternSyntaxError:
-    """Complain about a part of a pattern, and say where it stands if it was read from a text."""
+    """Make the error that points at *part*, if it was read from a text."""
     if part.place is None:
         return PatternSyntaxError(message, hint=hint)
     return PatternSyntaxError(message, line=part.place.line, column=part.place.column, hint=hint)
@@ -175,7 +175,7 @@ def read_dimension(node: ast.expr) -> Dim:
 
 
 def read_word(node: ast.expr) -> str:
-    """Read a name; ``_`` is none."""
+    """Read a name; ``_`` gives ""."""
     if not isinstance(node, ast.Name):
         raise wrong(node, "expected a name")
     return "" if node.id == "_" else node.id
@@ -197,7 +197,7 @@ def read_number(node: ast.expr) -> int:
 
 
 def read_literal(node: ast.expr) -> object:
-    """Read what Python's own ``literal_eval`` can."""
+    """Read a literal of Python."""
     try:
         value: object = ast.literal_eval(node)
     except (ValueError, TypeError, MemoryError, RecursionError) as error:
@@ -219,7 +219,7 @@ _LARGEST_EXTENT = 1_000_000
 
 
 def read_shape(node: ast.expr) -> list[int]:
-    """Read the extents of an array, which is written out and hence not large."""
+    """Read the dimensions of an array, each at most a million."""
     items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
     extents = [read_number(item) for item in items]
     if any(extent > _LARGEST_EXTENT for extent in extents):
@@ -228,10 +228,10 @@ def read_shape(node: ast.expr) -> list[int]:
 
 
 def read_array(items: object, dtype: str | None) -> np.ndarray[Any, np.dtype[Any]]:
-    """Make the array; numbers with a point are float32 and others int64 unless *dtype* says.
+    """Make an array; without *dtype*, floats become float32 and whole numbers int64.
 
     Raises:
-        ValueError: They are no numbers, truth values or texts, or the dtype cannot hold them.
+        ValueError: The items are of another kind, or *dtype* cannot hold them.
     """
     array = np.array(items)
     if dtype == "string" or (dtype is None and array.dtype.kind == "U"):
@@ -251,7 +251,7 @@ def read_array(items: object, dtype: str | None) -> np.ndarray[Any, np.dtype[Any
     return made
 
 
-# Refuse node patterns that no opset version of their operator allows.
+# Refuse node patterns that fit no version of their operator.
 
 
 def check_call(call: CallPattern, node: ast.Call, schemas: SchemaLibrary) -> None:
@@ -329,12 +329,12 @@ def all_parts(pattern: DFPattern) -> list[DFPattern]:
 
 
 def visible_parts(pattern: DFPattern) -> list[DFPattern]:
-    """List the pattern objects that a match as a whole binds, those in ``~`` and so on left out."""
+    """List the pattern objects that a match binds; those inside ``~``, links and paths are not."""
     return _reachable([pattern])
 
 
 def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
-    """Return the parts of *part* whose bindings do not leave it."""
+    """Return the parts of *part* whose bindings cannot be seen outside of it."""
     match part:
         case NotPattern():
             return (part.pattern,)
@@ -347,7 +347,7 @@ def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
 
 
 def _shown_parts(part: DFPattern) -> tuple[DFPattern, ...]:
-    """Return the parts of *part* whose bindings leave it."""
+    """Return the parts of *part* whose bindings can be seen outside of it."""
     match part:
         case NotPattern():
             return ()
@@ -428,7 +428,7 @@ def _attribute_word(call: CallPattern) -> set[str]:
 
 
 def check_pattern(pattern: DFPattern) -> None:
-    """Refuse a pattern that cannot mean anything.
+    """Refuse a pattern that makes no sense.
 
     Raises:
         PatternSyntaxError: Says why, and where if the pattern was read from a text.
@@ -455,7 +455,7 @@ def check_pattern(pattern: DFPattern) -> None:
 
 
 def _check_outputs(part: OutputsPattern, pattern: DFPattern) -> None:
-    """Refuse outputs inside a pattern, outputs that it makes no node for, and one output twice."""
+    """Refuse several outputs inside a pattern, outputs that are leaves, and an output twice."""
     if part is not pattern:
         raise wrong_part(part, "several outputs can only be the whole pattern")
     for output in part.outputs:
@@ -466,7 +466,7 @@ def _check_outputs(part: OutputsPattern, pattern: DFPattern) -> None:
 
 
 def _check_paths(parts: Iterable[DFPattern]) -> None:
-    """Refuse paths inside paths, and repeated parts inside repeated parts, without end."""
+    """Refuse paths and repeated parts that are nested too deeply."""
     depths: dict[int, int] = {}
     for part in parts:
         depth = max((depths[id(inner)] for inner in part.parts), default=0)
@@ -479,7 +479,7 @@ def _check_paths(parts: Iterable[DFPattern]) -> None:
 
 
 def _check_names(parts: Iterable[DFPattern]) -> None:
-    """Refuse one name for two things, unless both are leaves: those are then one value."""
+    """Refuse one name for two patterns; two leaves of one name are one value, though."""
     first: dict[str, DFPattern] = {}
     for part in parts:
         for name in names_of(part):
@@ -493,7 +493,7 @@ def _is_leaf(part: DFPattern) -> bool:
 
 
 def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]) -> None:
-    """Refuse names in a part that is matched anew each time, and anywhere else."""
+    """Refuse a name that stands both inside and outside of a path or repeated part."""
     hidden = hidden_parts(part)
     inside = _reachable(hidden)
     words = _shared_words(inside)
@@ -513,7 +513,7 @@ def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]
 
 
 def _check_compared(pattern: DFPattern, parts: Iterable[DFPattern]) -> None:
-    """Refuse to compare a shape with that of something that is matched nowhere."""
+    """Refuse to compare a shape with that of a part that is matched nowhere."""
     reached = _reachable(
         [pattern], lambda p: (p.pattern,) if isinstance(p, SameShapePattern) else p.parts
     )
@@ -548,7 +548,7 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
 
 
 def read_pattern(text: str, schemas: SchemaLibrary) -> tuple[DFPattern, tuple[str, ...]]:
-    """Read the text form of a pattern, and the names of the lines that it does not need.
+    """Read the text form of a pattern; also return the names of the lines that it does not use.
 
     Args:
         text: Lines ``name = expression``, then one expression, or several separated by commas.
@@ -580,7 +580,7 @@ def character_column(text: str, line: int, column: int) -> int:
 
 
 class PatternReader:
-    """Reads statements and expressions; calls that are words or methods as :data:`SPELLINGS` says.
+    """Reads the text of one pattern; :data:`SPELLINGS` says how words and methods are read.
 
     Attributes:
         op_types: The standard operators.
@@ -606,7 +606,7 @@ class PatternReader:
         return outputs[0] if len(outputs) == 1 else OutputsPattern(outputs, place=place_of(last))
 
     def unused_in(self, pattern: DFPattern) -> tuple[str, ...]:
-        """Name the assigned lines that *pattern* does not need."""
+        """Return the names of the lines that *pattern* does not use."""
         needed = {id(part) for part in all_parts(pattern)}
         used = (
             id(part.node if isinstance(part, OutputPattern) else part)
@@ -749,7 +749,7 @@ class PatternReader:
         return self.pattern(node)
 
     def exactly(self, count: int, node: ast.Call, usage: str) -> list[DFPattern]:
-        """Read the arguments of a call that has so many."""
+        """Read the arguments of a call that must have *count* of them and no keywords."""
         if len(node.args) != count or node.keywords:
             raise wrong(node, f"write {usage}")
         return [self.pattern(arg) for arg in node.args]
@@ -831,7 +831,7 @@ class PatternReader:
     # -- operators -----------------------------------------------------------------------------
 
     def call_op(self, op: OpPattern, node: ast.Call, *first: DFPattern) -> CallPattern:
-        """Read the arguments and attributes of a call of *op*; *first* come before them."""
+        """Read a call of *op*; the patterns *first* are put before its arguments."""
         args = list(node.args)
         rest = bool(args) and isinstance(args[-1], ast.Constant) and args[-1].value is ...
         if rest:
@@ -858,7 +858,7 @@ class PatternReader:
     def _attributes(
         self, keywords: Sequence[ast.keyword]
     ) -> tuple[tuple[tuple[str, AttributeValue], ...], str]:
-        """Read ``name=value``, ``**{"a name": value}`` and ``**attrs``."""
+        """Read ``name=value`` and ``**{"a name": value}``; also return the name in ``**attrs``."""
         attributes: dict[str, AttributeValue] = {}
         attributes_name = ""
         for keyword in keywords:
@@ -869,7 +869,7 @@ class PatternReader:
             for name, value in pairs:
                 if name is None:
                     if attributes_name:
-                        raise wrong(value, "the other attributes have one name")
+                        raise wrong(value, "the other attributes are bound to one name only")
                     attributes_name = read_word(value) or "_"
                     continue
                 if name in attributes:
@@ -894,9 +894,9 @@ def _refuse_repetition(node: ast.Call) -> None:
         seen.add(keyword.arg or "")
 
 
-# The terms: how each kind of pattern is written, and which words and methods are read as it.
+# How each kind of pattern is read and written.
 #
-# What a word or a method makes is made by the Python spelling of the same name.
+# Each word and method calls the Python function of the same name.
 
 
 def _read_const(_reader: PatternReader, node: ast.Call) -> DFPattern:
@@ -987,7 +987,7 @@ def _write_pair(sign: str) -> Callable[[OrPattern | AndPattern, Spell], str]:
 
 
 def _operand(part: DFPattern, spell: Spell) -> str:
-    """Write *part* so that an operator or a method may stand beside it."""
+    """Write *part*, in brackets where an operator or method beside it needs them."""
     text = spell(part)
     is_number = text[:1].isdigit() or text.startswith("-")
     has_sign = isinstance(part, (OrPattern, AndPattern, NotPattern)) and not text.isidentifier()
@@ -995,7 +995,7 @@ def _operand(part: DFPattern, spell: Spell) -> str:
 
 
 def _stated(method: str, read: Callable[[ast.expr], object]) -> ReadMethod:
-    """Read what a method says of a value's type: each argument by *read*."""
+    """Return a reader of a method about a value's type; *read* reads each argument."""
 
     def read_method(_reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
         if node.keywords:
@@ -1112,13 +1112,13 @@ def _write_dominator(part: DominatorPattern, spell: Spell) -> str:
 
 
 class Spelling(NamedTuple):
-    """One kind of pattern in texts.
+    """How one kind of pattern is spelled.
 
     Attributes:
         kind: The kind.
-        write: Writes one, its parts by the function given.
-        words: By word, what reads a call of it: ``const(w)``.
-        methods: By method, what reads a call of it on a pattern: ``x.has_rank(4)``.
+        write: Writes a pattern of the kind; the function it is given writes its parts.
+        words: The reader of each word that makes one: ``const(w)``.
+        methods: The reader of each method that makes one: ``x.has_rank(4)``.
     """
 
     kind: type
@@ -1169,7 +1169,7 @@ _WRITERS = {term.kind: term.write for term in SPELLINGS}
 
 
 def write_part(part: DFPattern, spell: Spell) -> str:
-    """Write *part* down, its own parts by *spell*."""
+    """Write *part*; *spell* writes its parts."""
     return _WRITERS[type(part)](part, spell)
 
 
@@ -1212,7 +1212,7 @@ def _is_shareable(part: DFPattern) -> bool:
 
 
 def _optional_node(part: DFPattern) -> CallPattern | None:
-    """Return the node that ``optional`` may write: *part* is its first argument with or without."""
+    """Return the node of *part* if ``optional`` can write it: ``x | Relu(x)`` is the form."""
     node = part.right if isinstance(part, OrPattern) else None
     if not isinstance(node, CallPattern) or node.bodies or node.is_unordered:
         return None
@@ -1244,7 +1244,7 @@ class _Writer:
         return "\n".join([*self.lines, self.texts[id(self.root)]])
 
     def _fold(self, part: DFPattern) -> None:
-        """Write *part* with ``optional``: the node is left out, its argument once."""
+        """Write *part* with ``optional`` if that is possible; its node then needs no text."""
         node = _optional_node(part)
         if node is not None and self.uses[id(node)] == 1 and not own_line(node):
             self.left_out.add(id(node))
@@ -1290,7 +1290,7 @@ def spelled_attributes(attributes: tuple[tuple[str, AttributeValue], ...]) -> li
 
 
 def literal(value: object) -> str:
-    """Write a number, a text or a list as Python does; infinities as numbers too large."""
+    """Write a number, a text or a list as Python does; an infinity becomes ``1e999``."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(literal, value))}]"
     if isinstance(value, float) and not math.isfinite(value):
