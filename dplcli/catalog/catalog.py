@@ -40,7 +40,7 @@ from dplcli.dpl.replacement import (
     DraftOutput,
     RewriteRule,
     check_attributes,
-    is_nodewise,
+    nodewise_of,
     parse_replacement,
 )
 from dplcli.dpl.rule import Example, PatternRule
@@ -510,7 +510,7 @@ class RuleMaker:
             function = find_transform(name)
         except CatalogError as error:
             raise place.error(f"{place.label}: {error.message}", where, error.hint) from error
-        if "pattern" not in entry.model_fields_set and not is_nodewise(function):
+        if "pattern" not in entry.model_fields_set and nodewise_of(function) is None:
             raise place.error(f"{place.label}: the key 'pattern' is missing", where)
         return function
 

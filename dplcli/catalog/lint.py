@@ -141,7 +141,7 @@ def _split_into(attributes: dict[str, AttributeValue], args: Sequence[str]) -> i
 def _parts(rule: Rule) -> list[DFPattern]:
     """Return the parts of a pattern that may offer a choice, including the nodes of chains."""
     parts = visible_parts(rule.pattern)
-    return parts + [part.step for part in parts if isinstance(part, RepeatPattern)]
+    return parts + [part.link for part in parts if isinstance(part, RepeatPattern)]
 
 
 def _ways(part: DFPattern) -> int:
@@ -264,8 +264,8 @@ class _Sketch:
     def _chain(self, part: RepeatPattern) -> str:
         current = self.value(part.base)
         for _ in range(max(part.least, 1)):
-            others = [self._make(arg) for arg in part.step.args[1:]]
-            current = self._call(part.step, [current, *others])[0]
+            others = [self._make(arg) for arg in part.link.args[1:]]
+            current = self._call(part.link, [current, *others])[0]
         return current
 
     def _call(self, part: CallPattern, args: list[str]) -> list[str]:
@@ -411,7 +411,7 @@ class Objection(NamedTuple):
 def _named_calls(rule: Rule) -> Iterator[tuple[CallPattern, OpName]]:
     """Yield the nodes of a pattern with each operator that they name."""
     for part in all_parts(rule.pattern):
-        call = part.step if isinstance(part, RepeatPattern) else part
+        call = part.link if isinstance(part, RepeatPattern) else part
         if isinstance(call, CallPattern):
             yield from ((call, choice) for choice in call.op.choices if isinstance(choice, OpName))
 

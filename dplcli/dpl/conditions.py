@@ -1,7 +1,7 @@
-"""``where``: expressions over the captured values of a match, evaluated and never executed.
+"""``where``: expressions over the captured values of a match, evaluated in a safe language.
 
-What they may ask (facts about values, sizes, products, quantisation, element types), what they may
-compute, and how much of it: a catalogue is somebody else's text.
+Expressions may ask for facts about values, sizes, products, quantisation and element types, and
+may compute with them. They may not compute without bounds, for catalogues come from anywhere.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     ArrayNumber: TypeAlias = float | np.generic
 
 
-# Which element types hold every number of which others, so that a Cast loses nothing.
+# Which element types hold every number of another one, so that a Cast loses nothing.
 
 
 class _Range(NamedTuple):
@@ -62,7 +62,7 @@ class _Range(NamedTuple):
         low: Exponent of the smallest positive number, subnormal ones included; 0 for integers.
         high: The largest number is below two to this power.
         signed: Whether there are negative numbers.
-        special: Whether there are infinities, too.
+        special: Whether there are infinities.
     """
 
     digits: int
@@ -91,8 +91,8 @@ def widens(source: str, target: str) -> bool:
     ``float16`` and ``bfloat16`` are both within ``float32``, and that is within ``float64``;
     an integer type is within a float type that has as many binary digits (``int32`` in
     ``float64``, ``int8`` in ``float16``), and ``bool`` is within all; a type is within itself.
-    The smallest integer, a power of two, takes no more digits than the others. Of types that
-    are not listed (text, complex numbers, the rarer 8-bit and 4-bit floats) nothing is said.
+    The smallest integer, a power of two, takes no more digits than the others. The
+    answer is no for all other types: text, complex numbers, the rarer 8-bit and 4-bit floats.
     """
     if source == target:
         return True
@@ -108,24 +108,24 @@ def widens(source: str, target: str) -> bool:
     return small.digits <= large.digits and small.low >= large.low and smallest <= reach
 
 
-# How much an expression may compute: a catalogue is somebody else's text.
+# How much an expression may compute.
 
 
 FREE = 1 << 20
 """Elements that any expression may compute."""
 
 FACTOR = 16
-"""Elements that it may compute for each element of the constants that it reads."""
+"""Further elements for each element of a constant that it reads."""
 
 MOST_ITEMS = 10_000
-"""Items of a list."""
+"""The most items of a list."""
 
 _left: ContextVar[int] = ContextVar("left", default=FREE)
 
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Evaluate one expression: give it its elements."""
+    """Let the expression that is evaluated inside compute :data:`FREE` elements."""
     token = _left.set(FREE)
     try:
         yield
@@ -134,15 +134,15 @@ def limited() -> Iterator[None]:
 
 
 def allow_for(size: int) -> None:
-    """Give more elements: a constant of *size* elements is read."""
+    """Allow more elements, since a constant of *size* elements is read."""
     _left.set(_left.get() + FACTOR * size)
 
 
 def claim(size: int) -> None:
-    """Take *size* elements for a result that is about to be computed.
+    """Count *size* elements of a result that is about to be computed.
 
     Raises:
-        ValueError: So many are not left.
+        ValueError: The expression may not compute so many.
     """
     left = _left.get() - size
     if left < 0:
@@ -150,19 +150,19 @@ def claim(size: int) -> None:
     _left.set(left)
 
 
-# What a condition may ask of a captured value; what is not known raises, and is a no.
+# What a condition may ask of a captured value. What is unknown raises, and then it does not hold.
 
 
 _FIRST_SPATIAL_AXIS = 2
-_CONVOLUTIONS = frozenset({"Conv", "ConvInteger"})
+_CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "ConvTranspose"})
 
 
 class UnknownFactError(Exception):
-    """A condition asked for something that the model does not say."""
+    """A condition asks for a fact that the model does not tell."""
 
 
 class UnknownDim:
-    """A dimension nobody knows: whoever compares it or computes with it has no answer."""
+    """An unknown dimension; to compare it or to compute with it raises UnknownFactError."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
@@ -203,7 +203,7 @@ class ValueFacts:
     __slots__ = ("_value",)
 
     def __init__(self, value: Value) -> None:
-        """Look at *value*, and only at what is asked for."""
+        """Facts about *value* are computed when an expression asks for them."""
         self._value = value
 
     @property
@@ -218,7 +218,7 @@ class ValueFacts:
 
     @property
     def uses(self) -> int:
-        """How often it is read, as a graph output included."""
+        """How often it is read; to be a graph output counts, too."""
         return self._value.use_count + len(self._value.returned_by)
 
     @property
@@ -267,17 +267,16 @@ class ValueFacts:
     def channels_and_rank(self) -> tuple[object, int]:
         """Extent of axis 1, and the rank; for a convolution read off its weight."""
         node = self._value.producer
-        if node is not None and node.op_type in _CONVOLUTIONS and node.domain == "":
-            weight = node.inputs[1]
-            if weight is not None:
-                shape = ValueFacts(weight).shape
-                return shape[0], len(shape)
-        if node is not None and node.op_type == "ConvTranspose" and node.domain == "":
-            weight, group = node.inputs[1], parameter_of(node, "group")
-            if weight is not None and group is not None and isinstance(group.value, int):
-                shape = ValueFacts(weight).shape
-                if isinstance(shape[1], int):
-                    return shape[1] * group.value, len(shape)
+        op_type = node.op_type if node is not None and node.domain == "" else ""
+        weight = node.inputs[1] if node is not None and op_type in _CONVOLUTIONS else None
+        if weight is not None and op_type != "ConvTranspose":
+            shape = ValueFacts(weight).shape
+            return shape[0], len(shape)
+        group = None if node is None else parameter_of(node, "group")
+        if weight is not None and group is not None and isinstance(group.value, int):
+            shape = ValueFacts(weight).shape
+            if isinstance(shape[1], int):
+                return shape[1] * group.value, len(shape)
         shape = self.shape
         if len(shape) < _FIRST_SPATIAL_AXIS:
             raise UnknownFactError(f"{self.name!r} has no channel axis")
@@ -291,19 +290,19 @@ class ValueFacts:
         return known
 
 
-# What expressions may compute with arrays and lists: numpy by other names, and within bounds.
+# What expressions may compute with arrays and lists: numpy's functions, within bounds.
 #
-# Each function takes numbers, lists or arrays (``w.value``), never captured names, makes something
-# new, and claims the size of its result beforehand (room).
+# Each function takes numbers, lists or arrays (``w.value``), not captured names. It claims the size
+# of its result before it computes a new one.
 
 
 _NUMERIC_KINDS = "biufcV"
 _COMPUTED_WIDE = 4
-"""Bytes of a float below which functions are computed in float32 and rounded once."""
+"""Floats of fewer bytes are computed in float32 and rounded once."""
 
 
 def _array(given: object) -> Array:
-    """Take an array, or a number or list as one."""
+    """Turn a number or a list into an array."""
     if isinstance(given, ValueFacts):
         raise TypeError(f"write {given.name}.value for the data of {given.name!r}")
     if isinstance(given, np.ndarray):
@@ -315,10 +314,10 @@ def _array(given: object) -> Array:
 
 
 def items_of(given: object) -> list[Any]:
-    """List the items of a list of ordinary length.
+    """List the items of a list or an array.
 
     Raises:
-        TypeError: It is no list, and no array either.
+        TypeError: It is neither of them.
         ValueError: It is too long.
     """
     if isinstance(given, ValueFacts):
@@ -374,11 +373,6 @@ def _pointwise(function: Callable[[Array], Array]) -> Callable[[object], Array |
     return apply
 
 
-def _rsqrt(data: Array) -> Array:
-    """Return one over the square root."""
-    return np.asarray(1 / np.sqrt(data))
-
-
 # -- arrays ------------------------------------------------------------------------------------
 
 
@@ -390,7 +384,7 @@ def reshape(data: object, dims: object) -> Array:
 def expand(data: object, dims: object) -> Array:
     """Repeat an array along dimensions of 1 until it has the dimensions *dims*."""
     wanted = _dims(dims)
-    claim(_size_of(wanted))
+    claim(math.prod(wanted))
     return np.broadcast_to(_array(data), wanted).copy()
 
 
@@ -402,24 +396,24 @@ def transpose(data: object, perm: object = None) -> Array:
 
 
 def squeeze(data: object, axes: object = None) -> Array:
-    """Take dimensions of 1 away: those listed, or all."""
+    """Remove dimensions of 1: those listed, or all."""
     return np.squeeze(_array(data), None if axes is None else _dims(axes))
 
 
 def unsqueeze(data: object, axes: object) -> Array:
-    """Put dimensions of 1 in, so that they stand at *axes* of the result."""
+    """Insert dimensions of 1, which become *axes* of the result."""
     return np.expand_dims(_array(data), _dims(axes))
 
 
 def along(data: object, axis: object, rank: object) -> Array:
-    """Lay all elements along one axis of *rank*, so that they broadcast over the others."""
+    """Put all elements along *axis* of an array of rank *rank*; its other dimensions are 1."""
     dims = [1] * _whole(rank)
     dims[_whole(axis)] = -1
     return _array(data).reshape(dims)
 
 
 def concat(parts: object, axis: object = 0) -> Array:
-    """Join arrays along an axis that they have."""
+    """Join arrays along *axis*."""
     arrays = [_array(part) for part in items_of(parts)]
     claim(builtins.sum(part.size for part in arrays))
     return np.concatenate(arrays, operator.index(axis))  # type: ignore[arg-type]  # raises
@@ -435,9 +429,13 @@ def cast(data: object, dtype: object) -> Array:
         raise ValueError(f"{dtype!r} is not an element type")
     source = _array(data)
     claim(source.size)
-    made = source.astype(np.dtype(_numpy_name(dtype)))
-    is_rounded = dtype.startswith(("float", "bfloat", "complex"))
-    fits = _same_infinities(source, made) if is_rounded else np.array_equal(made, source)
+    kind, exponent, rest = dtype.partition("e")  # numpy calls float8e4m3fn float8_e4m3fn
+    is_small = kind in {"float8", "float6", "float4"}
+    made = source.astype(np.dtype(f"{kind}_{exponent}{rest}" if is_small else dtype))
+    if dtype.startswith(("float", "bfloat", "complex")):
+        fits = np.array_equal(_finite(source, like=made), _finite(made, like=made))
+    else:
+        fits = np.array_equal(made, source)
     if not fits:
         raise ValueError(f"{dtype} cannot hold all numbers")
     return made
@@ -448,25 +446,16 @@ def double(data: object) -> Array:
     return cast(data, "float64")
 
 
-def _numpy_name(dtype: str) -> str:
-    """Return what numpy calls an element type: ``float8e4m3fn`` is ``float8_e4m3fn`` there."""
-    kind, exponent, rest = dtype.partition("e")
-    return f"{kind}_{exponent}{rest}" if kind in {"float8", "float6", "float4"} else dtype
-
-
-def _same_infinities(source: Array, made: Array) -> bool:
-    """Tell whether no number became infinite or not a number."""
-    wide = np.complex128 if made.dtype.kind == "c" else np.float64
-    before, after = np.isfinite(source.astype(wide)), np.isfinite(made.astype(wide))
-    return bool(np.array_equal(before, after))
+def _finite(numbers: Array, like: Array) -> NDArray[np.bool_]:
+    """Tell of each number whether it is neither infinite nor NaN; *like* says if it is complex."""
+    return np.isfinite(numbers.astype(np.complex128 if like.dtype.kind == "c" else np.float64))
 
 
 def is_finite(data: object) -> bool:
     """Tell whether no number is infinite or not a number."""
     source = _array(data)
     claim(source.size)
-    wide = np.complex128 if source.dtype.kind == "c" else np.float64
-    return bool(np.isfinite(source.astype(wide)).all())
+    return bool(_finite(source, like=source).all())
 
 
 def total(data: object, axes: object = None) -> object:
@@ -475,13 +464,6 @@ def total(data: object, axes: object = None) -> object:
         return builtins.sum(items_of(data))
     claim(data.size)
     return data.sum(axis=None if axes is None else _dims(axes), dtype=data.dtype)
-
-
-def _size_of(dims: Sequence[int]) -> int:
-    size = 1
-    for dim in dims:
-        size *= dim
-    return size
 
 
 def value_or(constant: object, other: object) -> object:
@@ -519,7 +501,7 @@ def in_order(items: object) -> list[Any]:
 
 
 def pairs(*lists: object) -> list[tuple[Any, ...]]:
-    """List what stands at the same places of lists of equal length."""
+    """Pair the items of lists of equal length."""
     return builtins.list(zip(*map(items_of, lists), strict=True))
 
 
@@ -554,7 +536,7 @@ def inverse(perm: object) -> list[int]:
 def _or_reduced(
     python: Callable[..., object], reduce: Callable[[Array], object]
 ) -> Callable[..., object]:
-    """Use *reduce* for one array or truth value, and Python's own function for all else."""
+    """Use *reduce* for a single array or truth value, and Python's function otherwise."""
 
     def choose(*given: object) -> object:
         if len(given) == 1 and isinstance(given[0], (np.ndarray, np.generic, bool)):
@@ -574,27 +556,19 @@ def joined(left: Iterable[object], right: Iterable[object]) -> object:
     return items if isinstance(left, builtins.list) else tuple(items)
 
 
+_AS_NAMED_HERE = (
+    *(reshape, expand, transpose, squeeze, unsqueeze, along, concat, cast, double, widens),
+    *(value_or, is_finite, is_number, is_perm, inverse),
+)
 ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "sqrt": _pointwise(np.sqrt),
-    "rsqrt": _pointwise(_rsqrt),
+    "rsqrt": _pointwise(lambda data: np.asarray(1 / np.sqrt(data))),
     "exp": _pointwise(np.exp),
     "log": _pointwise(np.log),
     "min": _or_reduced(min, np.min),
     "max": _or_reduced(max, np.max),
     "all": _or_reduced(all, np.all),
     "any": _or_reduced(any, np.any),
-    "reshape": reshape,
-    "expand": expand,
-    "transpose": transpose,
-    "squeeze": squeeze,
-    "unsqueeze": unsqueeze,
-    "along": along,
-    "concat": concat,
-    "cast": cast,
-    "double": double,
-    "widens": widens,
-    "value_or": value_or,
-    "is_finite": is_finite,
     "sum": total,
     "range": whole_numbers,
     "round": rounded,
@@ -604,21 +578,18 @@ ARRAY_FUNCTIONS: dict[str, Callable[..., object]] = {
     "tuple": fixed,
     "int": _whole,
     "float": _number,
-    "is_number": is_number,
-    "is_perm": is_perm,
-    "inverse": inverse,
+    **{function.__name__: function for function in _AS_NAMED_HERE},
 }
 """The functions over arrays and lists, by the names that expressions use."""
 
 
-# What conditions may ask of matrix products, and of what is computed round them.
+# What conditions may ask of matrix products and the nodes around them.
 #
 # A product is the output of a node that multiplies matrices: one of RIGHT. Its depth is the
-# extent that is summed over, its columns are the last extent of the result; both are read off the
-# operands, as the node reads them, so no rule needs to know how a weight is laid out.
+# extent that is summed over, its columns are the last extent of the result. Both come from the
+# operands as the node reads them, so no rule needs to know how a weight is laid out.
 #
-# Extents are compared as dims gives them: unknown ones are equal to
-# nothing but themselves.
+# Extents are compared as `dims` gives them: an unknown one equals only itself.
 
 
 RIGHT = {
@@ -629,7 +600,7 @@ RIGHT = {
 
 _MATRIX = 2
 _PACKED = "MatMulNBits"
-"""The node that states depth and columns as attributes: its weight is a string of bits."""
+"""The node that states depth and columns as attributes, since its weight is packed bits."""
 
 
 class _Operands(NamedTuple):
@@ -666,8 +637,7 @@ def columns(product: ValueFacts) -> int:
 
 def batches_agree(product: ValueFacts) -> bool:
     """Tell whether both operands have the same leading extents, so that none is broadcast."""
-    left, right = _operands(product)
-    a, b = left[:-_MATRIX], right[:-_MATRIX]
+    a, b = (side[:-_MATRIX] for side in _operands(product))
     longest = max(len(a), len(b))
     return (1,) * (longest - len(a)) + a == (1,) * (longest - len(b)) + b
 
@@ -685,8 +655,8 @@ def right_is_matrix(product: ValueFacts) -> bool:
 def per_column(vector: ValueFacts, product: ValueFacts) -> bool:
     """Tell whether *vector* has one number per column of *product*, and no other extent.
 
-    ``(N,)`` and ``(1, N)`` are; a column, a whole matrix, and what has more dimensions than the
-    product (so that adding it widens the product) are not.
+    ``(N,)`` and ``(1, N)`` have. A column or a matrix has not, nor has a vector of more dimensions
+    than the product: adding it would widen the product.
     """
     left, right = _operands(product)
     shape = shape_of(vector.subject)
@@ -762,27 +732,19 @@ def only_output(result: ValueFacts) -> bool:
 
 def depends_on(value: ValueFacts, source: ValueFacts) -> bool:
     """Tell whether *value* is *source*, or computed from it through any number of nodes."""
-    end, origin = source.subject, source.subject.producer
-    if value.subject is end:
-        return True
-    if origin is None:
-        return _reaches(value.subject, end, 0)
-    return _reaches(value.subject, end, origin.position)
-
-
-def _reaches(value: Value, end: Value, first: int) -> bool:
-    """Walk upwards from *value* to *end*, no further than to the node at position *first*."""
-    pending = [value]
+    end = source.subject
+    first = 0 if end.producer is None else end.producer.position
+    pending = [value.subject]
     seen: set[Node] = set()
     while pending:
-        node = pending.pop().producer
+        current = pending.pop()
+        if current is end:
+            return True
+        node = current.producer
         if node is None or node in seen or node.graph is not end.graph or node.position < first:
             continue
         seen.add(node)
-        read = [*(item for item in node.inputs if item is not None), *captured_values(node)]
-        if any(item is end for item in read):
-            return True
-        pending += read
+        pending += [*(item for item in node.inputs if item is not None), *captured_values(node)]
     return False
 
 
@@ -847,13 +809,13 @@ def per_tensor(parameter: ValueFacts) -> bool:
     return parameter.shape in {(), (1,)}
 
 
-# Whether broadcasting has widened a value: proofs from the nodes, where types may be unknown.
+# Whether broadcasting has widened a value, proved from the nodes.
 #
-# A rule that puts one operator in the place of several elementwise ones must know that none of the
-# other operands, a constant of rank 5 say, makes the result larger than the input. Shape inference
-# knows the result's shape only where it knows the input's, and a symbol in a shape is what the file
-# claims; so the proof goes through the nodes: what is computed from *x* element by element, with
-# operands that fit into *x*, has the shape of *x*, whatever that is.
+# A rule may replace several elementwise operators by one. Then no other operand, a constant of rank
+# 5 say, may make the result larger than the input. Shape inference cannot always tell: it may not
+# know the input's shape, and a symbol in a shape is only a claim of the file. So the proof goes
+# through the nodes: what is computed from *x* element by element, with operands that fit into *x*,
+# has the shape of *x*, whatever that is.
 
 
 _MOST_NODES = 64
@@ -909,7 +871,7 @@ class _Proof:
         return found[result]
 
     def _by_type(self, value: Value) -> _Extent:
-        """Compare dimensions; those that are no numbers (symbols are claims) prove nothing."""
+        """Compare dimensions; only numbers prove something, since symbols are claims."""
         shape = self.knowledge.shape(value)
         if shape is None:
             return _Extent.UNKNOWN
@@ -921,7 +883,7 @@ class _Proof:
         return _Extent.WHOLE if is_whole else _Extent.FITS
 
     def _by_node(self, value: Value, found: dict[Value, _Extent]) -> _Extent:
-        """Conclude from what the value's node reads."""
+        """Conclude from the inputs of the value's node."""
         node = value.producer
         if node is None or node.domain or value.index:
             return _Extent.UNKNOWN
@@ -950,14 +912,14 @@ def _broadcasts(small: Sequence[object], large: Sequence[object]) -> bool:
     return all(dim == 1 or (isinstance(dim, int) and dim == other) for dim, other in pairs)
 
 
-# What expressions may ask of the sizes of values beyond what shape inference knows.
+# What expressions may ask of sizes that shape inference does not know.
 
 
 def dims(value: object) -> Dims:
-    """Return the dimensions of a captured value, followed through what shapes are computed from.
+    """Return the dimensions of a captured value, also where the model computes them.
 
-    A dimension is a number or a polynomial over the dimensions of inputs, and ``==`` says whether
-    two are provably equal; nothing else can be asked of them.
+    A dimension is a number or a polynomial over the dimensions of inputs. All that can be asked of
+    two is ``==``: whether they are provably equal.
 
     Raises:
         UnknownFactError: Not even the rank is known.
@@ -983,7 +945,7 @@ def is_static(value: ValueFacts) -> bool:
 
 
 LARGEST_NUMBER = 2**64
-"""Numbers beyond it are no dimensions, and take long to compute with."""
+"""Larger numbers are no dimensions, and computing with them takes long."""
 
 _LAST_BIT = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -1023,7 +985,7 @@ def per_channel(bias: ValueFacts, output: ValueFacts) -> bool:
 def is_close(constant: ValueFacts, number: float, rtol: float = 1e-3) -> bool:
     """Tell whether every element of a constant is within *rtol* of *number*.
 
-    Half precision cannot say a number so exactly: there its own last bit is enough.
+    Half precision cannot hold a number so exactly, so an error of its last bit is accepted.
     """
     data = np.asarray(constant.value, dtype=np.float64)
     last_bit = _LAST_BIT.get(constant.dtype, 0.0)
@@ -1041,7 +1003,7 @@ def _product(numbers: object) -> float:
 
 
 def _on_values(function: Callable[..., object], count: int) -> Callable[..., object]:
-    """Let *function* take that many captured values first, and say so if it is given others."""
+    """Check that the first *count* arguments of *function* are captured values."""
 
     @wraps(function)
     def checked(*args: object) -> object:
@@ -1053,30 +1015,21 @@ def _on_values(function: Callable[..., object], count: int) -> Callable[..., obj
     return checked
 
 
+_OF_ONE_VALUE = (
+    *(is_close, per_tensor, is_static, depth, columns, batches_agree, left_is_matrix),
+    *(right_is_matrix, symmetric, transposes_last_two, only_output),
+)
+_OF_TWO_VALUES = (
+    *(same_shape, broadcasts_to, per_channel, shaped_like, per_column, scales_columns, depends_on),
+)
 FUNCTIONS: dict[str, Callable[..., object]] = {
     **ARRAY_FUNCTIONS,
     "len": len,
     "abs": abs,
     "prod": _product,
-    "same_shape": _on_values(same_shape, 2),
-    "broadcasts_to": _on_values(broadcasts_to, 2),
-    "per_channel": _on_values(per_channel, 2),
-    "is_close": _on_values(is_close, 1),
-    "per_tensor": _on_values(per_tensor, 1),
-    "shaped_like": _on_values(shaped_like, 2),
     "dims": dims,
-    "is_static": _on_values(is_static, 1),
-    "depth": _on_values(depth, 1),
-    "columns": _on_values(columns, 1),
-    "batches_agree": _on_values(batches_agree, 1),
-    "left_is_matrix": _on_values(left_is_matrix, 1),
-    "right_is_matrix": _on_values(right_is_matrix, 1),
-    "per_column": _on_values(per_column, 2),
-    "scales_columns": _on_values(scales_columns, 2),
-    "symmetric": _on_values(symmetric, 1),
-    "transposes_last_two": _on_values(transposes_last_two, 1),
-    "only_output": _on_values(only_output, 1),
-    "depends_on": _on_values(depends_on, 2),
+    **{function.__name__: _on_values(function, 1) for function in _OF_ONE_VALUE},
+    **{function.__name__: _on_values(function, 2) for function in _OF_TWO_VALUES},
 }
 """Every function an expression may call."""
 
@@ -1097,6 +1050,7 @@ _ALLOWED = (
 
 def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[object, object], object]:
     """Let *operation* work on numbers of ordinary size and arrays only."""
+    apply = _compared(operation)
 
     def checked(left: object, right: object) -> object:
         for operand in (left, right):
@@ -1104,26 +1058,20 @@ def _numeric(operation: Callable[[Any, Any], Any]) -> Callable[[object, object],
                 raise TypeError("arithmetic is for numbers")
             if isinstance(operand, int) and abs(operand) > LARGEST_NUMBER:
                 raise ValueError("a number is too large")
-        _claim_result(left, right)
-        return operation(left, right)
+        return apply(left, right)
 
     return checked
 
 
 def _compared(operation: Callable[[Any, Any], Any]) -> Callable[[object, object], object]:
-    """Let *operation* compare anything, arrays only if the result is not too large."""
+    """Let *operation* work on anything, arrays only if the result is not too large."""
 
     def checked(left: object, right: object) -> object:
-        _claim_result(left, right)
+        if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+            claim(math.prod(np.broadcast_shapes(_dims_of(left), _dims_of(right))))
         return operation(left, right)
 
     return checked
-
-
-def _claim_result(left: object, right: object) -> None:
-    """Claim the elements of what two operands broadcast to, if one is an array."""
-    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-        claim(math.prod(np.broadcast_shapes(_dims_of(left), _dims_of(right))))
 
 
 def _dims_of(operand: object) -> tuple[int, ...]:
@@ -1203,7 +1151,7 @@ class Expression:
         self._local = _local_names(self._tree)
         used = names_in(self._tree)
         self._used = {node.id for node in used} - self._local
-        optional = {id(node) for node in optional_names(self._tree)}
+        optional = {id(node) for node in _optional_names(self._tree)}
         self._needed = {node.id for node in used if id(node) not in optional} - self._local
         self._helper = _helper_call(self._tree) or _comparison_of_names(self._tree)
         self._asked = _type_facts(self._tree, self._used)
@@ -1230,7 +1178,7 @@ class Expression:
                 )
 
     def _check_form(self, node: ast.AST) -> None:
-        """Refuse what is not in the language: nothing else is ever evaluated."""
+        """Refuse what is not in the language, so that it is never evaluated."""
         if isinstance(node, ast.expr) and not isinstance(node, _ALLOWED):
             raise self._wrong(node, f"{ast.unparse(node)!r} is not allowed")
         if isinstance(node, ast.Call):
@@ -1273,7 +1221,7 @@ class Expression:
         return any(part.attr == fact for part in parts)
 
     def value(self, bindings: Mapping[str, Value]) -> object:
-        """Return what it comes to.
+        """Return its value.
 
         Raises:
             UnknownFactError: It needs something that is not known, or a name that took no part.
@@ -1288,7 +1236,7 @@ class Expression:
             raise ValueError(" ".join(str(error).split())) from error
 
     def _facts(self, bindings: Mapping[str, Value]) -> dict[str, ValueFacts | None]:
-        """Say what there is to ask of each name; of one that may be absent perhaps nothing."""
+        """Return the facts of each name; None for a name that may be absent and is."""
         facts: dict[str, ValueFacts | None] = {}
         for name in self._used:
             bound = bindings.get(name)
@@ -1318,9 +1266,9 @@ class Expression:
         return answer
 
     def _key(self, facts: Mapping[str, ValueFacts | None]) -> tuple[object, ...] | None:
-        """Return what the answer depends on; None if there is more than types, or not all known.
+        """Return the types that the answer depends on, to remember it by.
 
-        The same types come again and again in one model.
+        None if it depends on more than types, or if one is unknown. Models repeat their types.
         """
         if not self._asked:
             return None
@@ -1341,31 +1289,31 @@ def names_in(tree: ast.expr) -> list[ast.Name]:
 
 
 def _type_facts(tree: ast.expr, used: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
-    """Return each name of *used* with what is asked of its type; none if more is asked."""
-    mentions = [node for node in names_in(tree) if node.id in used]
-    facts = {
-        id(part.value): (part.value.id, part.attr)
-        for part in ast.walk(tree)
-        if isinstance(part, ast.Attribute)
-        and isinstance(part.value, ast.Name)
-        and part.attr in _TYPE_FACTS
-    }
-    if any(id(node) not in facts for node in mentions):
-        return ()
-    return tuple(sorted({facts[id(node)] for node in mentions}))
+    """Return what is asked of the type of each name in *used*; nothing if more is asked."""
+    facts = {}
+    for part in ast.walk(tree):
+        match part:
+            case ast.Attribute(value=ast.Name(id=name) as mention, attr=fact) if (
+                fact in _TYPE_FACTS
+            ):
+                facts[id(mention)] = (name, fact)
+            case _:
+                pass
+    mentions = [id(node) for node in names_in(tree) if node.id in used]
+    known = all(mention in facts for mention in mentions)
+    return tuple(sorted({facts[mention] for mention in mentions})) if known else ()
 
 
-def optional_names(tree: ast.expr) -> list[ast.Name]:
+def _optional_names(tree: ast.expr) -> list[ast.Name]:
     """Return the names that :func:`value_or` may find absent: its first arguments."""
-    return [
-        node.args[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "value_or"
-        and node.args
-        and isinstance(node.args[0], ast.Name)
-    ]
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="value_or"), args=[ast.Name() as name, *_]):
+                found.append(name)
+            case _:
+                pass
+    return found
 
 
 def _local_names(tree: ast.expr) -> set[str]:
@@ -1380,7 +1328,7 @@ def _local_names(tree: ast.expr) -> set[str]:
 
 
 def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | None:
-    """Take apart ``helper(name, …)``, the commonest condition, which needs no evaluator."""
+    """Take apart ``helper(name, …)``: the commonest condition is faster without the evaluator."""
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.keywords:
         return None
     function = FUNCTIONS.get(tree.func.id)
@@ -1394,27 +1342,17 @@ def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | No
 
 
 def _comparison_of_names(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | None:
-    """Take apart ``a.name != b.name``, which comes second and needs none either."""
-    if not isinstance(tree, ast.Compare) or len(tree.ops) > 1:
-        return None
-    sides = [tree.left, *tree.comparators]
-    owners = [
-        side.value.id
-        for side in sides
-        if isinstance(side, ast.Attribute)
-        and isinstance(side.value, ast.Name)
-        and side.attr == "name"
-    ]
-    compare = {ast.Eq: _have_one_name, ast.NotEq: _have_two_names}.get(type(tree.ops[0]))
-    return None if compare is None or len(owners) < len(sides) else (compare, owners)
-
-
-def _have_one_name(first: ValueFacts, second: ValueFacts) -> bool:
-    return first.name == second.name
-
-
-def _have_two_names(first: ValueFacts, second: ValueFacts) -> bool:
-    return first.name != second.name
+    """Take apart ``a.name != b.name``, which is the second commonest condition."""
+    match tree:
+        case ast.Compare(
+            left=ast.Attribute(value=ast.Name(id=first), attr="name"),
+            ops=[ast.Eq() | ast.NotEq() as sign],
+            comparators=[ast.Attribute(value=ast.Name(id=second), attr="name")],
+        ):
+            are_equal = isinstance(sign, ast.Eq)
+            return lambda a, b: (a.name == b.name) is are_equal, [first, second]
+        case _:
+            return None
 
 
 def _syntax_message(error: Exception) -> str:
@@ -1423,7 +1361,7 @@ def _syntax_message(error: Exception) -> str:
 
 # ``where``: what must hold for a match to be taken.
 #
-# A condition that needs an unknown fact (a shape nobody knows, say) is a no, with that as reason.
+# A condition that needs an unknown fact, an unknown shape say, does not hold; the reason says so.
 
 
 class Condition(Expression):
@@ -1443,9 +1381,9 @@ class Condition(Expression):
     def reason_against(self, bindings: Mapping[str, Value]) -> str:
         """Return why the condition does not hold for *bindings*, or "" if it does.
 
-        A name whose part of the pattern took no part in the match (the other side of an
-        alternative) is no obstacle: the operands of ``and`` and ``or`` that use it are left out,
-        and a condition of which nothing is left holds.
+        A name may be unbound, since the match took the other side of an alternative. Operands of
+        ``and`` and ``or`` that use such a name are left out; if nothing is left, the condition
+        holds.
         """
         facts = self._facts(bindings)
         is_whole = len(facts) == len(self._used)
@@ -1461,7 +1399,7 @@ class Condition(Expression):
         return "" if holds else f"{self.text!r} does not hold"
 
     def _left_of(self, absent: frozenset[str]) -> ast.expr | None:
-        """Return what is left of the expression without *absent* names."""
+        """Return the expression without the operands that use *absent* names; None if all do."""
         if absent not in self._shorter:
             self._shorter[absent] = _without(self._tree, absent)
         return self._shorter[absent]

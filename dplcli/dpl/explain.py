@@ -1,8 +1,7 @@
 """Why rules match where they do, and why not elsewhere.
 
-Why a pattern does not match at a node is said by the search again, slower, with every mismatch
-noted. One attempt is what the search did until it gave up; of all attempts the one that got
-furthest is kept.
+To say why a pattern does not match at a node, the search runs again and reports every failure.
+An attempt is what the search has bound when a step fails; the attempt that got furthest is kept.
 """
 
 from __future__ import annotations
@@ -15,9 +14,7 @@ from dplcli.dpl.matcher import (
     DEFAULT_BUDGET,
     Matcher,
     OpIndex,
-    State,
     StepBudgetExceededError,
-    compile_pattern,
     describe,
 )
 from dplcli.dpl.pattern import CallPattern, RepeatPattern, WildcardPattern
@@ -28,7 +25,7 @@ from dplcli.ir.traversal import users
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dplcli.dpl.matcher import Goals, Ops, Program, Step
+    from dplcli.dpl.matcher import Ops, State, Step
     from dplcli.dpl.pattern import DFPattern
     from dplcli.dpl.replacement import RewriteRule
     from dplcli.dpl.rule import Match, Rejection, Rule
@@ -38,11 +35,11 @@ if TYPE_CHECKING:
 
 
 TRACE_BUDGET = 4 * DEFAULT_BUDGET
-"""Without shortcuts a search takes more steps than the matcher's."""
+"""A search without pruning takes more steps than the matcher's."""
 
 
 class Mismatch(NamedTuple):
-    """Where an attempt ended.
+    """Where and why an attempt failed.
 
     Attributes:
         part: The part of the pattern that failed.
@@ -60,11 +57,11 @@ class Mismatch(NamedTuple):
 
 
 class TraceLine(NamedTuple):
-    """One part of a pattern, and what became of it.
+    """One part of a pattern, and whether it matched.
 
     Attributes:
         depth: How deep it stands.
-        pattern: Its text, without what is inside.
+        pattern: Its text, with ``…`` for its parts.
         place: Where it is written, or "".
         status: "matched", "failed" or "not reached".
         found: What it matched, or what was found instead.
@@ -83,7 +80,7 @@ class MatchTrace(NamedTuple):
     Attributes:
         root: The node.
         matched: How many node patterns fitted.
-        of: How many the pattern has.
+        of: How many node patterns there are.
         mismatch: Where it ended; None if it fits, or if the search was given up.
         lines: The pattern as a tree.
         fits: Whether the pattern fits.
@@ -100,54 +97,47 @@ class MatchTrace(NamedTuple):
 
 
 class Tracer:
-    """A pattern compiled for questions.
+    """Says how far a rule's pattern gets at a node.
 
     Args:
         rule: The rule whose pattern it is.
-        budget: Most steps to spend on one value.
+        budget: Most steps to spend on one node.
     """
 
     def __init__(self, rule: Rule, *, budget: int = TRACE_BUDGET) -> None:
         self.rule = rule
-        self.budget = budget
-        self.program = compile_pattern(rule.pattern, prune=False)
+        self.matcher = Matcher(rule.pattern, budget=budget, prune=False)
         parts = visible_parts(rule.pattern)
         self.size = sum(isinstance(part, (CallPattern, RepeatPattern)) for part in parts)
 
     def trace(self, root: Node) -> MatchTrace:
-        """Match at *root*, and report."""
+        """Match at *root*, and report the attempt that got furthest."""
         best = _Best()
         given_up = False
-        for subject in root.outputs:
-            if subject is None:
-                continue
-            state = State(root.graph, self.program.slot_count, self.budget, subject)
-            try:
-                fits = _search(state, self.program, best, root)
-            except StepBudgetExceededError:
-                given_up = True
-                break
-            if fits:
-                lines = tuple(self._lines(state.slots, None))
-                return MatchTrace(root, len(state.claimed), self.size, None, lines, fits=True)
+        try:
+            for state in self.matcher.solutions(root, on_failure=best.offer):
+                if root in state.claimed:
+                    lines = tuple(self._lines(state.slots, None))
+                    return MatchTrace(root, len(state.claimed), self.size, None, lines, fits=True)
+        except StepBudgetExceededError:
+            given_up = True
         mismatch = None
-        if best.step is None and not given_up:
+        if best.step is not None:
+            part = self._part_of(best.step)
+            mismatch = Mismatch(part, self.rule.place(part), best.value, best.expected, best.found)
+        elif not given_up:
             pattern = self.rule.pattern
             expected = f"a node that is {headline(pattern)}"
             found = f"{root.qualified_op} {root.label!r}, which the pattern does not bind"
             mismatch = Mismatch(pattern, self.rule.place(pattern), None, expected, found)
-        if best.step is not None:
-            part = self._part_of(best.step)
-            place = self.rule.place(part)
-            mismatch = Mismatch(part, place, best.value, best.expected, best.found)
         lines = tuple(self._lines(best.slots, mismatch))
         return MatchTrace(root, best.matched, self.size, mismatch, lines, given_up=given_up)
 
     def _part_of(self, step: Step) -> DFPattern:
-        """Return the part to blame; a node of a chain has no text of its own."""
+        """Return the part that failed; for a link, which has no text of its own, the chain."""
         part = step.pattern
         for other in visible_parts(self.rule.pattern):
-            if isinstance(other, RepeatPattern) and other.step is part:
+            if isinstance(other, RepeatPattern) and other.link is part:
                 return other
         return part
 
@@ -158,36 +148,24 @@ class Tracer:
         pending: list[tuple[DFPattern, int]] = [(self.rule.pattern, 0)]
         while pending:
             part, depth = pending.pop()
-            if id(part) in seen or _is_anything(part):
+            if id(part) in seen or (isinstance(part, WildcardPattern) and not part.name):
                 continue
             seen.add(id(part))
-            lines.append(self._line(part, depth, slots, mismatch, is_open=id(part) in around))
+            status, found = "not reached", ""
+            step = self.matcher.program.steps[id(part)]
+            if mismatch is not None and part is mismatch.part:
+                status, found = "failed", f"expected {mismatch.expected}, found {mismatch.found}"
+            elif slots and id(part) not in around and (bound := step.bound_values_in(slots)):
+                status, found = "matched", describe(bound[0])
+            place = self.rule.place(part) if part.place is not None else ""
+            lines.append(TraceLine(depth, headline(part), place, status, found))
             hidden = {id(inner) for inner in hidden_parts(part)}
             pending += [(p, depth + 1) for p in reversed(part.parts) if id(p) not in hidden]
         return lines
 
-    def _line(
-        self,
-        part: DFPattern,
-        depth: int,
-        slots: list[object],
-        mismatch: Mismatch | None,
-        *,
-        is_open: bool,
-    ) -> TraceLine:
-        status, found = "not reached", ""
-        if mismatch is not None and part is mismatch.part:
-            status, found = "failed", f"expected {mismatch.expected}, found {mismatch.found}"
-        elif (
-            slots and not is_open and (bound := self.program.steps[id(part)].bound_values_in(slots))
-        ):
-            status, found = "matched", describe(bound[0])
-        place = self.rule.place(part) if part.place is not None else ""
-        return TraceLine(depth, headline(part), place, status, found)
-
 
 def _around(part: DFPattern, pattern: DFPattern) -> set[int]:
-    """Return the parts that contain *part* and are no nodes: they match only if it does."""
+    """Return the parts around *part* up to the next node; they match only if it does."""
     found = {id(part)}
     for other in all_parts(pattern):
         if not isinstance(other, CallPattern) and any(id(inner) in found for inner in other.parts):
@@ -207,36 +185,13 @@ class _Best:
         self.slots: list[object] = []
 
     def offer(self, step: Step, value: Value | None, state: State) -> None:
+        """Keep the failure of *step* if no attempt got further; inside ``~`` steps should fail."""
         if not state.negations and len(state.trail) > self.score:
             self.score = len(state.trail)
             self.matched = len(state.claimed)
             self.step, self.value = step, value
             self.expected, self.found = step.mismatch(state, value)
             self.slots = list(state.slots)
-
-
-def _search(state: State, program: Program, best: _Best, root: Node) -> bool:
-    """Run like the matcher until *root* itself is matched, and offer every failure to *best*."""
-    goals: Goals = program.start(state.subject)
-    while True:
-        while goals is not None:
-            state.charge(1)
-            step, subject, rest = goals
-            following = step.run(state, subject, rest)
-            if following is not False:
-                goals = following
-                continue
-            best.offer(step, subject, state)
-            if not state.choices:
-                return False
-            goals, mark = state.choices.pop()
-            state.undo(mark)
-        if root in state.claimed:
-            return True
-        if not state.choices:
-            return False
-        goals, mark = state.choices.pop()
-        state.undo(mark)
 
 
 def headline(part: DFPattern) -> str:
@@ -249,11 +204,7 @@ def headline(part: DFPattern) -> str:
     return f"{line} = {text}" if line else text
 
 
-def _is_anything(part: DFPattern) -> bool:
-    return isinstance(part, WildcardPattern) and not part.name
-
-
-# What became of each rule of a run, and what it says of each node.
+# What each rule of a run found, and what it says of each node.
 
 
 _MOST_NAMED = 4
@@ -263,7 +214,7 @@ MOST_TRACED = 1000
 
 
 class PartFit(NamedTuple):
-    """A part of a pattern that fits though the whole does not.
+    """A part of a pattern that fits where the whole pattern does not.
 
     Attributes:
         part: The part.
@@ -282,18 +233,18 @@ class PartFit(NamedTuple):
 
 @dataclass(frozen=True)
 class RuleExplanation:
-    """What became of one rule.
+    """What one rule found, and what it did not.
 
     Attributes:
         rule: The rule.
         candidates: How many nodes have an operator that the pattern's root may have.
         matched: How many matches were taken.
         taken: How many candidates lie in matches of other rules, or inside its own.
-        refused: How many fits were refused, by stage.
+        refused: How many matches were refused, by stage.
         examples: The first refusal of each stage.
         missing: Operators that every match needs and the model does not have.
         nearest: The furthest attempt among the candidates that do not fit, or None.
-        part: The largest part that fits somewhere, if the model has no candidate at all.
+        part: The largest part that fits somewhere, if the model has no candidate.
         opset_holds: Whether the rule holds for the model's opset.
     """
 
@@ -319,7 +270,7 @@ class NodeExplanation(NamedTuple):
             "taken" (another rule's match has it), "refused", "mismatch", or "skipped" (it lies in
             a function that a partition wrote, or the rule does not hold for its opset).
         match: The match that has the node.
-        rejection: Why a fit was refused.
+        rejection: Why a match was refused.
         trace: How far the pattern got.
     """
 
@@ -337,7 +288,7 @@ class Explainer:
     Args:
         graphs: Where they looked.
         matches: The matches taken.
-        refused: The fits that were refused.
+        refused: The matches that were refused.
     """
 
     def __init__(
@@ -349,7 +300,7 @@ class Explainer:
         self.owners = {node: match for match in matches for node in match.nodes}
 
     def rule(self, rule: Rule) -> RuleExplanation:
-        """Explain what became of *rule*."""
+        """Explain what *rule* found."""
         matched = sum(match.rule is rule for match in self.matches)
         rejections = [item for item in self.refused if item.rule is rule]
         first: dict[str, Rejection] = {}
@@ -372,7 +323,7 @@ class Explainer:
         return replace(found, nearest=_nearest(rule, [r for r in roots if r not in settled]))
 
     def node(self, rule: Rule, node: Node) -> NodeExplanation:
-        """Explain what *rule* says of *node*."""
+        """Explain whether *rule* matches at *node*."""
         tried = any(node.graph is index.graph for index in self.indexes)
         if not tried or not rule.holds_for(node.graph):
             return NodeExplanation(rule, node, "skipped")
@@ -433,7 +384,7 @@ class Explainer:
 
 
 def _named(ops: Ops) -> str:
-    """Name operators to choose from: ``Add or Sum``."""
+    """Write a set of operators: ``Add or Sum``."""
     names = sorted(f"{domain}.{op_type}" if domain else op_type for domain, op_type in ops)
     shown = names if len(names) <= _MOST_NAMED else [*names[:_MOST_NAMED], "another of its class"]
     return " or ".join(shown)

@@ -1,11 +1,81 @@
 """How a pattern meets a graph: complete backtracking, without recursion.
 
-A pattern is compiled once into :mod:`steps <dplcli.dpl.matcher>`. Matching keeps an agenda of goals
-(a linked list of step, subject, rest), a trail of bindings to undo, and a stack of choice points:
-the search of Warren's abstract machine (D. H. D. Warren, *An Abstract Prolog Instruction Set*,
-SRI 309, 1983) over dataflow graphs. The order of preference is TVM's
-(``src/relax/ir/dataflow_matcher.cc``): left alternative first, operands as written first. TVM
-commits to the first success of a part; this search returns to it.
+A pattern is compiled once, into one step per pattern object. The search is that of Warren's
+abstract machine (D. H. D. Warren, *An Abstract Prolog Instruction Set*, SRI 309, 1983) over
+dataflow graphs. The order of preference is TVM's (``src/relax/ir/dataflow_matcher.cc``): left
+alternative first, operands as written first. TVM commits to the first success of a part; this
+search returns to it.
+
+The words:
+
+* **part**: a pattern object. **Step**: a part, compiled; it matches one value. What a step can
+  only do later is a :class:`RestStep`.
+* **goal**: a step and the value that it is to match (None is an omitted input). **Goals** are a
+  linked list ``(step, value, rest)``; a step that succeeds returns the goals that are left. The
+  search is over when none is left.
+* **slot**: where a search keeps what a step is bound to. Steps of one name share a slot. (The
+  inputs of a node have *places*.)
+* **bind**: to put a value, a node or a dimension into a slot. **Claim**: to take a node into the
+  match; two node patterns never claim the same node.
+* **choice**: goals to try if those at hand fail, with the length that the trail had.
+* **trail**: what was bound or changed, in order, so that going back to a choice can undo it.
+* **defer**: to leave a decision until everything else is bound. The goal ``SETTLE``, which is the
+  last one, makes these decisions.
+* **prune**: to see early that a step cannot match: ``heads`` are the operators that its node may
+  have, ``required`` are the operators and edges that every match needs somewhere in the graph.
+* **budget**: the number of goals that a search may run; messages call them steps.
+* **chain**: what ``repeat`` matches. **Link**: one node of it. **Progress**: how many links there
+  are.
+* **region**: the nodes between a parent and the child that it dominates.
+* **anchor**: a part that two outputs of a pattern share; the second output is looked for below it.
+* **root**: the node at which a search begins.
+
+A match, goal by goal. The graph is ``p = MatMul(a, b)``, ``q = MatMul(c, k)``, ``s = Add(p, q)``,
+where only ``k`` is a constant. The pattern is ``Add(MatMul(x, const(w)), y)``, the root is ``s``::
+
+    Add(MatMul(x, const(w)), y) at s   binds s; leaves a choice: the operands swapped
+    MatMul(x, const(w)) at p           binds p
+    x at a                             binds a
+    const(w) at b                      fails: undoes a and p, takes the choice
+    MatMul(x, const(w)) at q           binds q
+    x at c                             binds c
+    const(w) at k                      binds k
+    y at p                             binds p: a match
+
+A negation is a search inside the search, which must fail. It begins with nothing claimed and
+nothing deferred, since its nodes are not those of the match; the trail brings both back. Here the
+graph is ``r = Relu(a)``, ``m = Mul(r, a)``, the pattern is ``Mul(~Relu(x), x)`` and the root ``m``.
+The negation is deferred, since ``x`` is bound outside of it, too::
+
+    Mul(~Relu(x), x) at m              binds m; leaves a choice: the operands swapped
+    ~Relu(x) at r                      is deferred
+    x at a                             binds a
+    (settle)                           leaves a choice: to go on; claimed and deferred are emptied
+    Relu(x) at r                       binds r
+    x at a                             is bound to a
+    (settle)                           nothing was deferred inside
+    (cut) at r                         fails: drops the choice to go on, takes the one before it
+    ~Relu(x) at a                      is deferred; m is the only node claimed again
+    x at r                             binds r
+    (settle)                           leaves a choice: to go on
+    Relu(x) at a                       fails: takes the choice to go on
+    (settle)                           nothing is left to decide: a match
+
+A chain grows link by link, as long as it can. The slots of a link are unbound before the next one
+is matched, for each link binds them anew; its nodes stay claimed. The graph is ``c = Neg(a)``,
+``d = Neg(c)``, ``s = Sub(d, c)``, the pattern is ``Sub(repeat(Neg, x), x)`` and the root ``s``::
+
+    Sub(repeat(Neg, x), x) at s        binds s
+    repeat(Neg, x) at d                no link yet; leaves a choice: to end at d
+    Neg(_) at d                        binds d
+    (after a link) at c                one link, unbinds d; leaves a choice: to end at c
+    Neg(_) at c                        binds c
+    (after a link) at a                two links, unbinds c; a is no Neg, so the chain ends here
+    x at a                             binds a
+    x at c                             fails: c is not a; one link again, c is not claimed any more
+    (end) at c                         goes on to what the chain ends in
+    x at c                             binds c
+    x at c                             is bound to c: a match
 """
 
 from __future__ import annotations
@@ -40,7 +110,7 @@ from dplcli.dpl.pattern import (
     TypedPattern,
     WildcardPattern,
 )
-from dplcli.dpl.text import all_parts, check_pattern, is_closed, visible_parts
+from dplcli.dpl.text import all_parts, check_pattern, is_closed, letters_of, visible_parts
 from dplcli.errors import PassError
 from dplcli.ir import Node, Value
 from dplcli.ir.operators import COMMUTATIVE, MOVED, OP_KINDS, inputs_of, parameter_of, slot_of
@@ -53,13 +123,19 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from dplcli.dpl.pattern import AttributeValue, Callee, DFPattern, ExactValue
-    from dplcli.ir import Attribute, Dim, Function, Graph, Shape, Tensor
+    from dplcli.ir import Attribute, Function, Graph, Shape, Tensor
 
     Deferred: TypeAlias = "tuple[Step, Value | None, Deferred] | None"
 
     Goals: TypeAlias = "tuple[Step, Value | None, Goals] | None"
 
     Outcome: TypeAlias = Goals | Literal[False]
+
+    Action: TypeAlias = "Callable[[State, Value | None, Goals], Outcome]"
+
+    Failure: TypeAlias = "Callable[[State, Value | None], tuple[str, str]]"
+
+    OnFailure: TypeAlias = "Callable[[Step, Value | None, State], None]"
 
     OpKey: TypeAlias = tuple[str, str]
 
@@ -68,13 +144,13 @@ if TYPE_CHECKING:
     Requirement: TypeAlias = Ops | tuple[Ops, Ops]
 
 
-# What the outputs of one pattern share, and how far above each output it lies.
+# The anchors of a pattern with several outputs.
 
 
 def find_anchors(pattern: OutputsPattern) -> list[list[tuple[DFPattern, int]]]:
-    """For each output, list the parts it must match that those before it may match, too.
+    """For each output, list the parts that it shares with outputs before it, nearest first.
 
-    Each comes with the number of edges between its value and the output's, nearest first.
+    Each comes with the number of edges between its value and the output's.
     """
     seen: set[object] = set()
     anchors = []
@@ -86,14 +162,14 @@ def find_anchors(pattern: OutputsPattern) -> list[list[tuple[DFPattern, int]]]:
 
 
 def _identity(part: DFPattern) -> object:
-    """Return what is equal for patterns that are bound together."""
+    """Return a key that is equal for parts that are bound together: leaves of one name."""
     if isinstance(part, (WildcardPattern, ConstantPattern, InputPattern)) and part.name:
         return part.name
     return id(part)
 
 
 def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
-    """Yield the parts that every match of *output* binds, with a distance above it, once each."""
+    """Yield each part that every match of *output* binds, with its distance above the output."""
     pending = deque([(output, 0)])
     seen: set[int] = set()
     while pending:
@@ -120,20 +196,21 @@ def _needed(output: DFPattern) -> Iterator[tuple[DFPattern, int]]:
                 pass
 
 
-# How attributes of a node compare with what a pattern states.
+# Compare the attributes of a node with those of a pattern.
 
 
 DTYPE_ATTRIBUTES = frozenset(
     {"to", "dtype", "output_dtype", "stash_type", "precision", "softmax_precision"}
 )
+"""The attributes that hold an element type."""
 
 
 def attribute_equals(node: Node, name: str, expected: AttributeValue) -> bool:
-    """Compare an attribute, completed with its default, with what a pattern states.
+    """Tell whether an attribute, or its default, equals what a pattern states.
 
-    Floats compare as float32, an element type also by its name (``to="float32"``). An attribute
-    that a function's caller supplies is unknown, hence unequal. What the node's opset keeps in an
-    input is compared if it is constant.
+    Floats are compared as float32, and an element type may be given by its name
+    (``to="float32"``). An attribute that a function's caller supplies is unknown, hence unequal.
+    Where the node's opset has an input instead, its value is compared if it is constant.
     """
     attribute = parameter_of(node, name)
     if attribute is None or attribute.ref:
@@ -163,14 +240,10 @@ def _floats_equal(values: Sequence[object], expected: Sequence[object]) -> bool:
 def unnamed_attributes(
     node: Node, named: Sequence[tuple[str, AttributeValue]]
 ) -> Mapping[str, Attribute]:
-    """Return the attributes that *node* states and a pattern does not."""
+    """Return the attributes of *node* except those in *named*."""
     if not named:
         return node.attributes
-    return {
-        name: attribute
-        for name, attribute in node.attributes.items()
-        if all(name != known for known, _ in named)
-    }
+    return {name: node.attributes[name] for name in node.attributes if name not in dict(named)}
 
 
 # How far above its root a pattern looks.
@@ -195,7 +268,7 @@ def reach_of(pattern: DFPattern) -> int | None:
     return reach[id(pattern)]
 
 
-# What one search has bound so far, and how it goes back.
+# The state of a search.
 
 
 class StepBudgetExceededError(PassError):
@@ -203,38 +276,24 @@ class StepBudgetExceededError(PassError):
 
 
 class State:
-    """The bindings of a search, and where it can still go back to.
+    """What a search has bound, and the choices that it can go back to.
 
     Attributes:
         graph: The scope of the match; nodes outside it are leaves.
         slots: What each slot is bound to: a Node for node patterns, a Value for leaves, a
             dimension for dimension variables; None while unbound.
         claimed: The nodes bound so far: different node patterns bind different nodes.
-        noted: Identity nodes looked through, possibly repeated, and constants in repeated parts.
-        deferred: What can be decided only when everything else is bound.
+        noted: Further parts of the match: Identity nodes looked through (some more than once), and
+            constants in chains.
+        deferred: Goals that are decided only when everything else is bound, as a linked list.
         negations: How many negations the search is inside of.
-        taken: Nodes that no further output may be: other matches have them.
-        budget: Most steps to spend.
-        spent: Steps spent.
+        unavailable: Nodes that no further output may be: other matches have them.
+        budget: Most goals to run.
+        spent: Goals run so far; some steps charge for more work.
         subject: The value that the search began with.
-        trail: Slots in the order of binding; functions that undo what was done otherwise.
+        trail: What to undo, in order: slots that were bound, functions that undo anything else.
         choices: Goals to try next, each with the length of the trail to go back to.
     """
-
-    __slots__ = (
-        "budget",
-        "choices",
-        "claimed",
-        "deferred",
-        "graph",
-        "negations",
-        "noted",
-        "slots",
-        "spent",
-        "subject",
-        "taken",
-        "trail",
-    )
 
     def __init__(self, graph: Graph, slot_count: int, budget: int, subject: Value) -> None:
         self.subject = subject
@@ -244,7 +303,7 @@ class State:
         self.noted: list[Node | Value] = []
         self.deferred: Deferred = None
         self.negations = 0
-        self.taken: Container[Node] = ()
+        self.unavailable: Container[Node] = ()
         self.budget = budget
         self.spent = 0
         self.trail: list[int | Callable[[], object]] = []
@@ -262,17 +321,17 @@ class State:
         self.claimed.add(node)
 
     def claim(self, node: Node) -> None:
-        """Take *node* into the match though no slot is bound to it."""
+        """Take *node* into the match without binding a slot to it."""
         self.claimed.add(node)
         self.trail.append(partial(self.claimed.discard, node))
 
     def reset(self, slot: int, subject: object = None) -> None:
-        """Bind a slot anew; a node bound before stays claimed."""
+        """Bind a slot again, or unbind it; a node that it was bound to stays claimed."""
         self.trail.append(partial(self.slots.__setitem__, slot, self.slots[slot]))
         self.slots[slot] = subject
 
     def note(self, thing: Node | Value) -> None:
-        """Note an Identity node that is looked through, or a constant in a repeated part."""
+        """Note an Identity node that is looked through, or a constant in a chain."""
         self.noted.append(thing)
         self.trail.append(self.noted.pop)
 
@@ -286,7 +345,7 @@ class State:
         self.change("deferred", (step, value, self.deferred))
 
     def choose(self, ways: Sequence[Goals]) -> Outcome:
-        """Go the first of *ways* and leave the others to come back to; False if there are none."""
+        """Return the first of *ways* and leave the others as choices; False if there are none."""
         if not ways:
             return False
         mark = len(self.trail)
@@ -294,10 +353,10 @@ class State:
         return ways[0]
 
     def charge(self, steps: int) -> None:
-        """Count steps that are not goals.
+        """Count *steps* against the budget.
 
         Raises:
-            StepBudgetExceededError: There are none left.
+            StepBudgetExceededError: They are more than are left.
         """
         self.spent += steps
         if self.spent > self.budget:
@@ -307,7 +366,7 @@ class State:
             )
 
     def undo(self, mark: int) -> None:
-        """Take back everything done since the trail had length *mark*."""
+        """Undo everything since the trail had length *mark*."""
         trail, slots = self.trail, self.slots
         while len(trail) > mark:
             entry = trail.pop()
@@ -319,7 +378,7 @@ class State:
 
 
 def describe(value: Value | None) -> str:
-    """Say what makes a value, for a reader."""
+    """Describe a value for a message: the node that makes it, or what it is."""
     if value is None:
         return "nothing: the input is omitted"
     origin = behind_identities(value)
@@ -336,11 +395,10 @@ def describe(value: Value | None) -> str:
     return f"the input {origin.name!r}"
 
 
-# What a compiled pattern consists of: one step per pattern object.
+# Steps.
 #
-# A step takes a subject (the value to match, None where an input is omitted) and the goals that
-# remain, and answers with the goals to go on with, or False. It may bind slots and leave choice
-# points in the State; both are undone when the search comes back.
+# A step is given the value to match (None where an input is omitted) and the goals that remain. It
+# returns the goals to go on with, or False. It may bind slots and leave choices in the State.
 
 
 _MOST_REQUIREMENTS = 32
@@ -351,28 +409,32 @@ class Step(ABC):
 
     Attributes:
         pattern: The pattern object it was compiled from.
-        slot: Its slot.
+        slot: Its slot, if it has one.
         stands_for: The step that is bound in its place, if it binds nothing itself.
         heads: The operators whose nodes can match it; None if any value might.
         required: What every match needs of the graph: operators (a set to choose from), and edges
             (a pair of such sets: of what makes a value, and of what reads it).
     """
 
-    __slots__ = ("heads", "pattern", "required", "slot", "stands_for")
-
     def __init__(self, pattern: DFPattern, slot: int = 0) -> None:
         self.pattern = pattern
         self.slot = slot
         self.stands_for: Step | None = None
-        self.heads: frozenset[OpKey] | None = None
+        self.heads: Ops | None = None
         self.required: frozenset[Requirement] = frozenset()
+
+    def stand_for(self, inner: Step, *others: Step) -> None:
+        """Bind nothing itself: *inner* is bound in its place. All *others* must match, too."""
+        self.stands_for = inner
+        self.heads = inner.heads
+        self.required = inner.required.union(*(other.required for other in others))
 
     @abstractmethod
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Try to match *value*; return the goals left, or False."""
 
     def is_plausible(self, value: Value | None) -> bool:
-        """Tell cheaply whether *value* might match; never a wrong no."""
+        """Tell cheaply whether *value* might match; if not, it cannot match."""
         if self.heads is None:
             return True
         node = None if value is None else value.producer
@@ -396,20 +458,54 @@ class Step(ABC):
         return "any value", describe(value)
 
 
+class RestStep(Step):
+    """The rest of what a step does, as a goal of its own that is run later.
+
+    Args:
+        pattern: The pattern object of the step.
+        action: Does the rest, as :meth:`Step.run` does.
+        failure: Says what was expected and found where *action* has just failed.
+    """
+
+    def __init__(self, pattern: DFPattern, action: Action, failure: Failure | None = None) -> None:
+        super().__init__(pattern)
+        self.action = action
+        self.failure = failure
+
+    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Do the rest."""
+        return self.action(state, value, rest)
+
+    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+        """Ask the step."""
+        return (self.failure or super().mismatch)(state, value)
+
+
 class AnyStep(Step):
     """A wildcard that nothing else refers to."""
-
-    __slots__ = ()
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Accept whatever is present."""
         return False if value is None else rest
 
 
-class NotedStep(AnyStep):
-    """The same, noted for a function that holds the pattern object."""
+class ValueStep(Step):
+    """A step whose slot holds a value, as seen behind Identity nodes."""
 
-    __slots__ = ()
+    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
+        """Return the value."""
+        bound = slots[self.slot]
+        return [] if bound is None else [bound]  # type: ignore[list-item]  # it binds values
+
+    def clash(self, bound: Sequence[Value], value: Value) -> tuple[str, str]:
+        """Say that *value* is not the one bound before."""
+        name = self.pattern.name or "the same pattern"
+        where = describe(bound[0]) if bound else "a value"
+        return f"{where}, which {name} stands for elsewhere", describe(value)
+
+
+class UnnamedStep(ValueStep):
+    """A wildcard without a name, bound for a function that holds the pattern object."""
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Accept and bind whatever is present."""
@@ -417,16 +513,9 @@ class NotedStep(AnyStep):
             state.bind(self.slot, behind_identities(value))
         return False if value is None else rest
 
-    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
-        """Return the value."""
-        bound = slots[self.slot]
-        return [] if bound is None else [bound]  # type: ignore[list-item]  # it binds values
 
-
-class LeafStep(Step):
-    """A wildcard with a name: a value without a look at what makes it."""
-
-    __slots__ = ()
+class LeafStep(ValueStep):
+    """A leaf that binds the value, whatever makes it."""
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Bind the value, or compare it with the one bound before."""
@@ -441,24 +530,16 @@ class LeafStep(Step):
             return rest
         return rest if bound is value else False
 
-    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
-        """Return the value."""
-        bound = slots[self.slot]
-        return [] if bound is None else [bound]  # type: ignore[list-item]  # leaves bind values
-
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
         """It is omitted, or another value than before."""
         bound = self.bound_values_in(state.slots)
         if value is None or not bound:
             return super().mismatch(state, value)
-        name = self.pattern.name or "the same pattern"
-        return f"{describe(bound[0])}, which {name} stands for elsewhere", describe(value)
+        return self.clash(bound, value)
 
 
 class ChoosyLeafStep(LeafStep):
-    """A constant or an input."""
-
-    __slots__ = ()
+    """A leaf that demands something of the value: a constant or an input."""
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Bind the value if it is of the right sort."""
@@ -479,7 +560,7 @@ class ChoosyLeafStep(LeafStep):
     @property
     @abstractmethod
     def sort(self) -> str:
-        """What it accepts, in words."""
+        """What it accepts, for a message."""
 
     @abstractmethod
     def accepts(self, value: Value) -> bool:
@@ -489,21 +570,14 @@ class ChoosyLeafStep(LeafStep):
 class ConstantStep(ChoosyLeafStep):
     """A constant, perhaps of one given number or of exact data."""
 
-    __slots__ = ("exact", "number")
-
-    def __init__(
-        self, pattern: DFPattern, slot: int, number: float | None, exact: ExactValue | None
-    ) -> None:
-        super().__init__(pattern, slot)
-        self.number = number
-        self.exact = exact
+    pattern: ConstantPattern
 
     @property
     def sort(self) -> str:
         """A constant, perhaps with its value."""
-        if self.number is not None:
-            return f"the constant {self.number!r}"
-        return "a constant" if self.exact is None else f"the constant {self.pattern!r}"
+        if self.pattern.value is not None:
+            return f"the constant {self.pattern.value!r}"
+        return "a constant" if self.pattern.exact is None else f"the constant {self.pattern!r}"
 
     def describe_found(self, value: Value | None) -> str:
         """Show a short constant's data, which may be what differs."""
@@ -514,15 +588,16 @@ class ConstantStep(ChoosyLeafStep):
 
     def accepts(self, value: Value) -> bool:
         """Accept a constant that is as demanded."""
-        if self.number is None and self.exact is None:
+        number, exact = self.pattern.value, self.pattern.exact
+        if number is None and exact is None:
             return value.is_constant
         tensor = value.constant
         if tensor is None:
             return False
-        if self.exact is not None:
-            return equals_exactly(tensor, self.exact)
-        assert self.number is not None  # noqa: S101  # one of the two is given
-        return tensor.size == 1 and equals_number(tensor.numpy().reshape(()), self.number)
+        if exact is not None:
+            return equals_exactly(tensor, exact)
+        assert number is not None  # noqa: S101  # one of the two is given
+        return tensor.size == 1 and equals_number(tensor.numpy().reshape(()), number)
 
 
 _SHOWN = 8
@@ -542,8 +617,8 @@ def equals_exactly(tensor: Tensor, exact: ExactValue) -> bool:
 def equals_number(scalar: np.ndarray[tuple[()], np.dtype[np.generic]], number: float) -> bool:
     """Compare a 0-d array with a number in the array's own dtype.
 
-    A number that an integer dtype cannot hold equals nothing; for a float dtype it is rounded
-    first, as an exporter rounded what it wrote.
+    A number that an integer dtype cannot hold equals nothing. For a float dtype the number is
+    rounded first, since exporters round what they write.
     """
     if scalar.dtype == np.object_ or scalar.dtype.kind in "SU":
         return False
@@ -559,28 +634,23 @@ def equals_number(scalar: np.ndarray[tuple[()], np.dtype[np.generic]], number: f
 class InputStep(ChoosyLeafStep):
     """A graph or function input that carries no data."""
 
-    __slots__ = ("source",)
-
-    def __init__(self, pattern: DFPattern, slot: int, source: str) -> None:
-        super().__init__(pattern, slot)
-        self.source = source
+    pattern: InputPattern
 
     @property
     def sort(self) -> str:
         """An input, perhaps a certain one."""
-        return f"the input {self.source!r}" if self.source else "an input without data"
+        source = self.pattern.source
+        return f"the input {source!r}" if source else "an input without data"
 
     def accepts(self, value: Value) -> bool:
         """Accept an input without an initializer."""
         if not value.is_graph_input or value.is_initializer:
             return False
-        return not self.source or value.name == self.source
+        return self.pattern.source in {"", value.name}
 
 
 class AbsentStep(Step):
     """An omitted input."""
-
-    __slots__ = ()
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
         """Accept only nothing."""
@@ -593,8 +663,6 @@ class AbsentStep(Step):
 
 class OrStep(Step):
     """One of two steps."""
-
-    __slots__ = ("left", "right")
 
     def __init__(self, pattern: DFPattern, left: Step, right: Step) -> None:
         """Prefer *left*."""
@@ -623,20 +691,17 @@ def _either(left: Step, right: Step) -> frozenset[Ops]:
     return frozenset(one | other for one in first for other in second)
 
 
-class SharedStep(Step):
-    """A compound pattern with a name, or used more than once: the same value each time."""
-
-    __slots__ = ("inner",)
+class SharedStep(ValueStep):
+    """A part that has a name or several uses: it matches the same value each time."""
 
     def __init__(self, inner: Step, slot: int) -> None:
-        """Bind the value before *inner* is tried on it."""
         super().__init__(inner.pattern, slot)
         self.inner = inner
         self.heads = inner.heads
         self.required = inner.required
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Match *inner* the first time, and compare afterwards."""
+        """Bind the value and match *inner* the first time; compare afterwards."""
         if value is None:
             return (self.inner, value, rest)
         producer = value.producer
@@ -649,25 +714,16 @@ class SharedStep(Step):
         state.bind(self.slot, origin)
         return self.inner.run(state, value, rest)
 
-    def own_values_in(self, slots: Sequence[object]) -> list[Value]:
-        """Return the value."""
-        bound = slots[self.slot]
-        return [] if bound is None else [bound]  # type: ignore[list-item]  # see run
-
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
         """It is another value than before, or does not match at all."""
         bound = self.bound_values_in(state.slots)
         if value is None or (bound and behind_identities(value) is bound[0]):
             return self.inner.mismatch(state, value)
-        name = self.pattern.name or "the same pattern"
-        where = describe(bound[0]) if bound else "a value"
-        return f"{where}, which {name} stands for elsewhere", describe(value)
+        return self.clash(bound, value)
 
 
 class AndStep(Step):
     """Two steps at the same value."""
-
-    __slots__ = ("left", "right")
 
     def __init__(self, pattern: DFPattern, left: Step, right: Step) -> None:
         """Try *left* first."""
@@ -686,28 +742,25 @@ class AndStep(Step):
 
 
 class AssignStep(Step):
-    """Arguments still to be given an input each, of the inputs nobody has taken.
+    """Assigns the inputs that are left to the arguments that are left, in any order.
 
-    An omitted input stays where it is: no argument that stands elsewhere takes it.
+    An omitted input stays where it is: only the argument at its place can match it.
 
     Args:
         call: The node pattern.
-        args: The arguments left, each with its own place.
+        args: The arguments left, each with its place.
         inputs: The inputs left, each with its place.
-        spare: How many arguments take any input that is present.
+        spare: How many further arguments match any input that is present.
     """
-
-    __slots__ = ("args", "inputs", "spare")
 
     def __init__(
         self,
         call: Step,
-        args: tuple[tuple[int, Step], ...],
-        inputs: tuple[tuple[int, Value | None], ...],
+        args: Sequence[tuple[int, Step]],
+        inputs: Sequence[tuple[int, Value | None]],
         spare: int,
     ) -> None:
-        """Continue the assignment of *call*."""
-        super().__init__(call.pattern, call.slot)
+        super().__init__(call.pattern)
         self.args = args
         self.inputs = inputs
         self.spare = spare
@@ -719,7 +772,7 @@ class AssignStep(Step):
             return rest if present >= self.spare else False
         (home, first), others = self.args[0], self.args[1:]
         goals: list[Goals] = []
-        for place, candidate in _own_first(self.inputs, home):
+        for place, candidate in sorted(self.inputs, key=lambda item: item[0] != home):
             if (candidate is not None or place == home) and first.is_plausible(candidate):
                 left = tuple(item for item in self.inputs if item[0] != place)
                 following = (AssignStep(self, others, left, self.spare), None, rest)
@@ -733,28 +786,20 @@ class AssignStep(Step):
         return wanted, left or "no input left"
 
 
-def _own_first(
-    inputs: Sequence[tuple[int, Value | None]], home: int
-) -> Iterable[tuple[int, Value | None]]:
-    return sorted(inputs, key=lambda item: item[0] != home)
-
-
-# Steps for negation, and for choices that are made one at a time.
+# Steps for negation, and for choices that are made one by one.
 
 
 class NotStep(Step):
     """Negation as failure (K. L. Clark, *Negation as Failure*, 1978), decided as late as needed.
 
-    Inside, nodes may be those of other parts of the pattern: what is denied is that the value is
-    of a kind, not that it is one more node of the kind.
+    A node inside may be one that another part has claimed: the negation says what the value is
+    not, and no node of it is added to the match.
 
     Args:
         pattern: The pattern compiled.
         inner: What must not match.
         is_closed: Whether nothing inside is bound outside, so that it can be decided at once.
     """
-
-    __slots__ = ("inner", "is_closed")
 
     def __init__(self, pattern: NotPattern, inner: Step, *, is_closed: bool) -> None:
         super().__init__(pattern)
@@ -766,75 +811,45 @@ class NotStep(Step):
         if value is None:
             return False
         if self.is_closed:
-            return self.begin(state, value, rest)
-        state.defer(_Denial(self, state.graph), value)
+            return self._deny(state.graph, state, value, rest)
+        state.defer(RestStep(self.pattern, partial(self._deny, state.graph)), value)
         return rest
 
-    def begin(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Try to match *inner*; if that fails, the search goes on with *rest*."""
+    def _deny(self, graph: Graph, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Try to match *inner* in *graph*; if that fails, the search goes on with *rest*."""
         depth = len(state.choices)
         state.choices.append((rest, len(state.trail)))
         state.change("claimed", set())
         state.change("deferred", None)
         state.change("negations", state.negations + 1)
-        return (self.inner, value, (SETTLE, None, (_CutStep(self, depth), value, None)))
+        state.change("graph", graph)
+        cut = RestStep(self.pattern, partial(self._cut, depth), self._denied)
+        return (self.inner, value, (SETTLE, None, (cut, value, None)))
 
-
-class _Denial(Step):
-    """A negation that is decided later, in the graph that it stands in."""
-
-    __slots__ = ("graph", "negation")
-
-    def __init__(self, negation: NotStep, graph: Graph) -> None:
-        super().__init__(negation.pattern)
-        self.negation = negation
-        self.graph = graph
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        outcome = self.negation.begin(state, value, rest)
-        state.change("graph", self.graph)
-        return outcome
-
-
-class _CutStep(Step):
-    """What is denied has matched: forget every other way, and fail."""
-
-    __slots__ = ("depth",)
-
-    def __init__(self, negation: NotStep, depth: int) -> None:
-        super().__init__(negation.pattern)
-        self.depth = depth
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        del state.choices[self.depth :]
+    def _cut(self, depth: int, state: State, _value: Value | None, _rest: Goals) -> Outcome:
+        """Fail, since *inner* has matched; drop its choices and the one to go on without it."""
+        del state.choices[depth:]
         state.negations -= 1
         return False
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
+    def _denied(self, _state: State, value: Value | None) -> tuple[str, str]:
         return repr(self.pattern), describe(value)
 
 
-class _SettleStep(Step):
-    """Decide what was deferred."""
-
-    __slots__ = ()
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        if state.deferred is None:
-            return rest
-        step, subject, others = state.deferred
-        state.change("deferred", others)
-        return step.run(state, subject, (self, None, rest))
+def _settle(state: State, _value: Value | None, rest: Goals) -> Outcome:
+    if state.deferred is None:
+        return rest
+    step, subject, others = state.deferred
+    state.change("deferred", others)
+    return step.run(state, subject, (SETTLE, None, rest))
 
 
-SETTLE = _SettleStep(WildcardPattern())
+SETTLE = RestStep(WildcardPattern(), _settle)
 """The last goal of a search that may defer decisions."""
 
 
 class EachStep(Step):
-    """Goals to try one after the other, made only when their turn comes."""
-
-    __slots__ = ("ways",)
+    """Ways to go on, tried one after the other; each is made only when its turn comes."""
 
     def __init__(self, owner: Step, ways: Iterator[Goals]) -> None:
         super().__init__(owner.pattern)
@@ -860,16 +875,14 @@ class Anchor(NamedTuple):
 
 
 class OutputsStep(Step):
-    """Several outputs: the first at the root, each other one below something they share.
+    """Several outputs: the first is the root's, each other one lies below an anchor.
 
     Args:
         pattern: The pattern compiled.
         outputs: One step per output.
         slots: Where the values of the outputs are bound.
-        anchors: For each output, what it may share with those before it.
+        anchors: For each output, the parts that it may share with those before it.
     """
-
-    __slots__ = ("anchors", "outputs", "slots")
 
     def __init__(
         self,
@@ -887,18 +900,33 @@ class OutputsStep(Step):
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Match the first output."""
-        return self.match_one(state, 0, value, rest)
+        return self._match_output(0, state, value, rest)
 
-    def match_one(self, state: State, number: int, value: Value | None, rest: Goals) -> Outcome:
+    def _match_output(self, number: int, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Match one output, then look for the next."""
         if value is None:
             return False
         state.bind(self.slots[number], behind_identities(value))
-        if number + 1 < len(self.outputs):
-            rest = (_NextOutput(self, number + 1), None, rest)
+        following = number + 1
+        if following < len(self.outputs):
+            pattern = self.outputs[following].pattern
+            seek = RestStep(
+                pattern, partial(self._seek_output, following), self._not_found(pattern)
+            )
+            rest = (seek, None, rest)
         return (self.outputs[number], value, rest)
 
-    def candidates(self, state: State, number: int) -> Iterator[Value]:
+    def _seek_output(self, number: int, state: State, _value: Value | None, rest: Goals) -> Outcome:
+        step = self.outputs[number]
+        match = RestStep(step.pattern, partial(self._match_output, number))
+        ways = (
+            (match, candidate, rest)
+            for candidate in self._candidates(state, number)
+            if step.is_plausible(candidate) and candidate.producer not in state.unavailable
+        )
+        return EachStep(step, ways).run(state, None, None)
+
+    def _candidates(self, state: State, number: int) -> Iterator[Value]:
         """Yield the values that output *number* may be, in program order."""
         for step, distance in self.anchors[number]:
             values = step.bound_values_in(state.slots)
@@ -908,42 +936,13 @@ class OutputsStep(Step):
         for node in state.graph:
             yield from (output for output in node.outputs if output is not None)
 
-
-class _NextOutput(Step):
-    __slots__ = ("number", "whole")
-
-    def __init__(self, whole: OutputsStep, number: int) -> None:
-        super().__init__(whole.outputs[number].pattern)
-        self.whole = whole
-        self.number = number
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        step = self.whole.outputs[self.number]
-        ways = (
-            (_OneOutput(self.whole, self.number), candidate, rest)
-            for candidate in self.whole.candidates(state, self.number)
-            if step.is_plausible(candidate) and candidate.producer not in state.taken
-        )
-        return EachStep(self, ways).run(state, None, None)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        return f"the output {self.pattern!r}", "no value that could be it"
-
-
-class _OneOutput(Step):
-    __slots__ = ("number", "whole")
-
-    def __init__(self, whole: OutputsStep, number: int) -> None:
-        super().__init__(whole.outputs[number].pattern)
-        self.whole = whole
-        self.number = number
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        return self.whole.match_one(state, self.number, value, rest)
+    @staticmethod
+    def _not_found(pattern: DFPattern) -> Failure:
+        return lambda _state, _value: (f"the output {pattern!r}", "no value that could be it")
 
 
 def _below(values: Sequence[Value], distance: int, state: State) -> list[Value]:
-    """Return what is made from *values* in *distance* steps, Identity nodes not counted."""
+    """Return the values *distance* edges below *values*; Identity nodes are not counted."""
     level = list(values)
     for _ in range(distance):
         readers = _readers(level, state.graph)
@@ -965,30 +964,24 @@ def _readers(values: Sequence[Value], graph: Graph) -> list[Node]:
     return sorted(found, key=lambda node: node.position)
 
 
-# Steps that enter another graph: bodies of nodes, and of model-local functions.
+# Steps that enter another graph: the body of a node or of a model-local function.
 
 
-class ResultsStep:
-    """What a body must take and result in.
+@dataclass(frozen=True, eq=False)
+class CompiledBody:
+    """The inputs and results that a body must have; its nodes are not part of the match.
 
-    Args:
+    Attributes:
         pattern: The node pattern it belongs to.
         function: The function that may be called; None for a body of a node.
         params: One step per formal input, or None for any.
         results: One step per result, from the first.
     """
 
-    def __init__(
-        self,
-        pattern: DFPattern,
-        function: FunctionName | FunctionPattern | None,
-        params: Sequence[Step] | None,
-        results: Sequence[Step],
-    ) -> None:
-        self.pattern = pattern
-        self.function = function
-        self.params = params
-        self.results = results
+    pattern: DFPattern
+    function: FunctionName | FunctionPattern | None
+    params: Sequence[Step] | None
+    results: Sequence[Step]
 
     def accepts(self, function: Function) -> bool:
         """Tell whether name, metadata and number of inputs are as wanted."""
@@ -999,59 +992,41 @@ class ResultsStep:
         wanted = () if self.function is None else self.function.metadata
         return all(function.metadata.get(key) == value for key, value in wanted)
 
-    def of_function(self, function: Function) -> Step:
-        """Return the step for one function."""
-        return _ScopeStep(self, function.body)
+    def step_into(self, graph: Graph | None) -> Step:
+        """Return the step that matches one body; None is a body that is missing."""
+        return RestStep(
+            self.pattern, partial(self._match, graph), lambda _state, _value: self._misfit(graph)
+        )
 
-    def of(self, graph: Graph | None) -> Step:
-        """Return the step for one body; None is a body that is missing."""
-        return _ScopeStep(self, graph)
-
-
-class _ScopeStep(Step):
-    """Match results in a graph of their own; its nodes are no part of the match."""
-
-    __slots__ = ("inside", "wanted")
-
-    def __init__(self, wanted: ResultsStep, graph: Graph | None) -> None:
-        super().__init__(wanted.pattern)
-        self.wanted = wanted
-        self.inside = graph
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        if self.inside is None or len(self.wanted.results) > len(self.inside.outputs):
+    def _match(
+        self, graph: Graph | None, state: State, _value: Value | None, rest: Goals
+    ) -> Outcome:
+        """Enter *graph*, match its inputs and results, and leave it."""
+        if graph is None or len(self.results) > len(graph.outputs):
             return False
-        goals: Goals = (_LeaveStep(self.pattern, state.graph, state.claimed), None, rest)
-        formal = () if self.wanted.params is None else self.inside.inputs
+        leave = partial(_move_to, state.graph, state.claimed)
+        goals: Goals = (RestStep(self.pattern, leave), None, rest)
+        formal = () if self.params is None else graph.inputs
         pairs = [
-            *zip(self.wanted.params or (), formal, strict=False),
-            *zip(self.wanted.results, self.inside.outputs, strict=False),
+            *zip(self.params or (), formal, strict=False),
+            *zip(self.results, graph.outputs, strict=False),
         ]
         for step, subject in reversed(pairs):
             goals = (step, subject, goals)
-        state.change("graph", self.inside)
-        state.change("claimed", set())
-        return goals
+        return _move_to(graph, set(), state, None, goals)
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        count = 0 if self.inside is None else len(self.inside.outputs)
-        return f"a body with {len(self.wanted.results)} results", f"one with {count}"
+    def _misfit(self, graph: Graph | None) -> tuple[str, str]:
+        count = 0 if graph is None else len(graph.outputs)
+        return f"a body with {len(self.results)} results", f"one with {count}"
 
 
-class _LeaveStep(Step):
-    """Go back to the graph round a body."""
-
-    __slots__ = ("claimed", "outside")
-
-    def __init__(self, pattern: DFPattern, graph: Graph, claimed: AbstractSet[Node]) -> None:
-        super().__init__(pattern)
-        self.outside = graph
-        self.claimed = claimed
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        state.change("graph", self.outside)
-        state.change("claimed", self.claimed)
-        return rest
+def _move_to(
+    graph: Graph, claimed: AbstractSet[Node], state: State, _value: Value | None, rest: Goals
+) -> Goals:
+    """Go on in *graph*, where the nodes *claimed* are bound."""
+    state.change("graph", graph)
+    state.change("claimed", claimed)
+    return rest
 
 
 # The steps that match nodes: operator, attributes and inputs in every order allowed.
@@ -1060,70 +1035,45 @@ class _LeaveStep(Step):
 _IDENTITY = frozenset({("", "Identity")})
 
 
-class CallParts(NamedTuple):
-    """The compiled parts of a node pattern.
-
-    Attributes:
-        ops: Operators to choose from; None for any.
-        functions: What else may be called: model-local functions.
-        args: One step per input.
-        bodies: By attribute name, what the node's bodies must result in.
-        attributes_slot: Where to bind the attributes that are not named, or None.
-    """
-
-    ops: frozenset[OpKey] | None
-    functions: tuple[ResultsStep, ...]
-    args: tuple[Step, ...]
-    bodies: tuple[tuple[str, ResultsStep], ...]
-    attributes_slot: int | None
-
-
 class CallStep(Step):
     """A node pattern: the producer of the value, its operator, attributes and inputs."""
 
-    __slots__ = (
-        "args",
-        "attributes",
-        "attributes_slot",
-        "bodies",
-        "call",
-        "consumed",
-        "functions",
-        "is_plain",
-        "is_rotated",
-        "is_unordered",
-        "ops",
-        "rest",
-        "sees_identity",
-    )
+    pattern: CallPattern
 
-    def __init__(self, pattern: CallPattern, slot: int, parts: CallParts) -> None:
+    def __init__(  # noqa: PLR0913  # these are the parts of a node pattern
+        self,
+        pattern: CallPattern,
+        slot: int,
+        args: tuple[Step, ...],
+        *,
+        ops: Ops | None,
+        functions: tuple[CompiledBody, ...],
+        bodies: tuple[tuple[str, CompiledBody], ...],
+        attributes_slot: int | None,
+    ) -> None:
         super().__init__(pattern, slot)
-        self.call = pattern
-        self.ops = parts.ops
-        self.functions = parts.functions
-        self.args = parts.args
-        self.bodies = parts.bodies
-        self.rest = pattern.rest
-        self.is_unordered = pattern.is_unordered
+        self.ops = ops
+        self.functions = functions
+        self.args = args
+        self.bodies = bodies
         self.attributes = pattern.attributes
-        self.attributes_slot = parts.attributes_slot
+        self.attributes_slot = attributes_slot
         self.is_rotated = False
-        self.is_plain = not (parts.functions or parts.bodies or parts.attributes_slot is not None)
+        self.is_plain = not (functions or bodies or attributes_slot is not None)
         self.consumed: dict[tuple[str, int], frozenset[int]] = {}
-        self.sees_identity = parts.ops is not None and ("", "Identity") in parts.ops
-        if parts.ops is not None and not parts.functions:
-            self.heads = parts.ops
-            edges = ((arg.heads, parts.ops) for arg in self.args if arg.heads is not None)
-            self.required = frozenset({parts.ops, *edges})
-        self.required = self.required.union(*(arg.required for arg in self.args))
+        self.sees_identity = ops is not None and ("", "Identity") in ops
+        if ops is not None and not functions:
+            self.heads = ops
+            edges = ((arg.heads, ops) for arg in args if arg.heads is not None)
+            self.required = frozenset({ops, *edges})
+        self.required = self.required.union(*(arg.required for arg in args))
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Match output 0 of a node."""
-        return self.match_output(state, value, 0, rest)
+        return self.match_output(0, state, value, rest)
 
     def match_output(  # noqa: PLR0911  # a guard each
-        self, state: State, value: Value | None, index: int, rest: Goals
+        self, index: int, state: State, value: Value | None, rest: Goals
     ) -> Outcome:
         """Match output *index* of a node."""
         node = None if value is None else value.producer
@@ -1145,68 +1095,83 @@ class CallStep(Step):
             return False
         state.bind_node(self.slot, node)
         if self.is_plain:
-            return self.match_inputs(state, node, inputs, rest)
+            return self._match_inputs(node, inputs, state, None, rest)
         if self.attributes_slot is not None and not self._bind_attributes(state, node):
             return False
         rest = self._with_bodies(node, rest)
         if not is_named:
             return self._called(state, node, inputs, rest)
-        return self.match_inputs(state, node, inputs, rest)
+        return self._match_inputs(node, inputs, state, None, rest)
 
     def _at_identity(self, state: State, value: Value, index: int, rest: Goals) -> Value:
-        """Return the value to match: what is copied, or first the copy where that may be meant."""
+        """Return the value to match: the one that Identity nodes copy, unless one may be meant."""
         if not self.sees_identity:
             return look_through(state, value)
         if self.ops != _IDENTITY:
-            state.choices.append(((_BehindStep(self, index), value, rest), len(state.trail)))
+            behind = RestStep(
+                self.pattern,
+                partial(self._match_behind, index),
+                partial(self.output_mismatch, index),
+            )
+            state.choices.append(((behind, value, rest), len(state.trail)))
         return value
 
-    def match_inputs(
-        self, state: State, node: Node, inputs: Sequence[Value | None], rest: Goals
+    def _match_behind(self, index: int, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Match what the Identity node copies that makes *value*."""
+        maker = None if value is None else value.producer
+        inner = None if maker is None else maker.inputs[0]
+        if maker is None or inner is None:
+            return False
+        if maker.graph is state.graph:
+            state.note(maker)
+        return self.match_output(index, state, inner, rest)
+
+    def _match_inputs(
+        self,
+        node: Node,
+        inputs: Sequence[Value | None],
+        state: State,
+        _value: Value | None,
+        rest: Goals,
     ) -> Outcome:
         """Match the inputs in every order allowed."""
         if len(inputs) > 1 and self.args:
             commutes = node.op_type in COMMUTATIVE and not node.domain
-            if commutes or self.is_unordered:
+            if commutes or self.pattern.is_unordered:
                 return self._permuted(state, inputs, rest)
         return self._in_order(inputs, rest)
 
     def _bind_attributes(self, state: State, node: Node) -> bool:
-        """Bind the attributes not named, or compare them with those bound before."""
+        """Bind the attributes that are not named, or compare them with those bound before."""
         slot = self.attributes_slot
         assert slot is not None  # noqa: S101  # checked by the caller
         found = unnamed_attributes(node, self.attributes)
         if state.slots[slot] is None:
-            state.bind(slot, Attributes(node, found))
+            state.bind(slot, Attributes(found))
             return True
         known = state.slots[slot]
         return isinstance(known, Attributes) and known.values == found
 
     def _with_bodies(self, node: Node, rest: Goals) -> Goals:
-        for attribute, step in reversed(self.bodies):
-            graph = node.subgraphs.get(attribute)
-            rest = (step.of(graph), None, rest)
+        for attribute, body in reversed(self.bodies):
+            rest = (body.step_into(node.subgraphs.get(attribute)), None, rest)
         return rest
 
     def _called(
         self, state: State, node: Node, inputs: Sequence[Value | None], rest: Goals
     ) -> Outcome:
         """Match the function that *node* calls, then the inputs."""
-        model = node.graph.model
-        function = model.functions.get((node.domain, node.op_type, node.overload))
+        function = node.graph.model.functions.get((node.domain, node.op_type, node.overload))
         if function is None:
             return False
-        ways: list[Goals] = [
-            (step.of_function(function), None, (_InputsStep(self, node, inputs), None, rest))
-            for step in self.functions
-            if step.accepts(function)
-        ]
-        return state.choose(ways)
+        rest = (RestStep(self.pattern, partial(self._match_inputs, node, inputs)), None, rest)
+        bodies = (body for body in self.functions if body.accepts(function))
+        return state.choose([(body.step_into(function.body), None, rest) for body in bodies])
 
     def _fitting_inputs(self, node: Node) -> Sequence[Value | None] | None:
-        """Return the inputs, omitted ones at the end cut off or filled up to the arguments.
+        """Return as many inputs as there are arguments, or more; omitted ones are None.
 
-        None if number of inputs or attributes do not fit.
+        None if the number of inputs or an attribute does not fit.
         """
         inputs: Sequence[Value | None] = node.inputs
         count, wanted = len(inputs), len(self.args)
@@ -1220,7 +1185,7 @@ class CallStep(Step):
             count = len(inputs)
         while count and inputs[count - 1] is None:
             count -= 1
-        if count > wanted and not self.rest:
+        if count > wanted and not self.pattern.rest:
             return None
         for name, expected in self.attributes:
             if not attribute_equals(node, name, expected):
@@ -1233,21 +1198,21 @@ class CallStep(Step):
         return fitting
 
     def _not_named(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value | None]:
-        """Leave out the inputs that the pattern gives the values of by name, as attributes."""
+        """Leave out the inputs whose values the pattern gives by name, as attributes."""
         key = (node.op_type, node.graph.opset_imports.get(node.domain, 0))
         consumed = self.consumed.get(key)
         if consumed is None:
-            slots = (slot_of(node, name) for name, _ in self.attributes)
-            consumed = frozenset(slot for slot in slots if slot is not None)
+            places = (slot_of(node, name) for name, _ in self.attributes)
+            consumed = frozenset(place for place in places if place is not None)
             self.consumed[key] = consumed
         if not consumed:
             return inputs
-        return [value for slot, value in enumerate(inputs) if slot not in consumed]
+        return [value for place, value in enumerate(inputs) if place not in consumed]
 
     def _in_order(self, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
         args = self.args
-        for slot in range(len(args) - 1, -1, -1):
-            step, value = args[slot], inputs[slot]
+        for place in range(len(args) - 1, -1, -1):
+            step, value = args[place], inputs[place]
             if type(step) is AnyStep:
                 if value is None:
                     return False
@@ -1260,7 +1225,7 @@ class CallStep(Step):
     def _permuted(self, state: State, inputs: Sequence[Value | None], rest: Goals) -> Outcome:
         """Try every assignment of inputs to arguments, those as written first.
 
-        An omitted input has a place, not an order: only the argument written there can be it.
+        An omitted input stays where it is: only the argument at its place can match it.
         """
         if len(self.args) == 2 and len(inputs) == 2:  # noqa: PLR2004  # the common case
             first, second = self.args
@@ -1288,28 +1253,28 @@ class CallStep(Step):
     @property
     def title(self) -> str:
         """What the pattern calls."""
-        return self.call.op.spelled(lambda _: "…")
+        return self.pattern.op.spelled(lambda _: "…")
 
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
         """Find out which of the tests of :meth:`match_output` failed."""
-        return self.output_mismatch(state, value, 0)
+        return self.output_mismatch(0, state, value)
 
-    def output_mismatch(self, state: State, value: Value | None, index: int) -> tuple[str, str]:
-        """The same for output *index*."""
+    def output_mismatch(self, index: int, state: State, value: Value | None) -> tuple[str, str]:
+        """Find out which of the tests failed for output *index*."""
         found = describe(value)
         if value is None or value.producer is None:
             return self.title, found
         if not self.sees_identity:
             value = behind_identities(value)
         node = value.producer
-        is_named = node is not None and (
-            self.ops is None or (node.domain, node.op_type) in self.ops
-        )
-        if node is None or not (is_named or self.functions):
+        if node is None:
+            return self.title, found
+        is_named = self.ops is None or (node.domain, node.op_type) in self.ops
+        if not (is_named or self.functions):
             return self.title, found
         return self._node_mismatch(state, node, value.index, index) or (self.title, found)
 
-    def _node_mismatch(
+    def _node_mismatch(  # noqa: PLR0911  # a guard each
         self, state: State, node: Node, found_index: int, index: int
     ) -> tuple[str, str] | None:
         who = f"{node.qualified_op} {node.label!r}"
@@ -1327,77 +1292,27 @@ class CallStep(Step):
                 known = parameter_of(node, name)
                 shown = "unknown" if known is None else print_attribute(known)
                 return f"{self.title} with {name} = {expected!r}", f"{name} = {shown} at {who}"
-        return self._inputs_mismatch(node, who)
-
-    def _inputs_mismatch(self, node: Node, who: str) -> tuple[str, str] | None:
-        inputs = list(inputs_of(node))
-        given = self._not_named(node, inputs) if self.attributes else inputs
+        given = self._not_named(node, inputs_of(node))
         wanted, count = len(self.args), len(given)
-        if count > wanted and not self.rest:
+        if count > wanted and not self.pattern.rest:
             more = ", ".join(describe(value) for value in given[wanted:] if value is not None)
             plural = "" if wanted == 1 else "s"
             return f"{self.title} with {wanted} input{plural}", f"{count} at {who}: also {more}"
-        for slot, arg in enumerate(self.args):
-            if type(arg) is AnyStep and (slot >= count or given[slot] is None):
-                return f"{self.title} with input {slot}", f"none at {who}"
+        for place, arg in enumerate(self.args):
+            if type(arg) is AnyStep and (place >= count or given[place] is None):
+                return f"{self.title} with input {place}", f"none at {who}"
         return None
 
 
 @dataclass(frozen=True, eq=False)
 class Attributes:
-    """The attributes of a node that a pattern does not name.
+    """The attributes of a node that a pattern does not name. It is hashable, as slots demand."""
 
-    Attributes:
-        node: The node.
-        values: What the file states, by name.
-    """
-
-    node: Node
     values: Mapping[str, Attribute]
-
-
-class _BehindStep(Step):
-    """A node pattern that may be an Identity, tried behind one."""
-
-    __slots__ = ("call", "index")
-
-    def __init__(self, call: CallStep, index: int) -> None:
-        super().__init__(call.pattern)
-        self.call = call
-        self.index = index
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        maker = None if value is None else value.producer
-        inner = None if maker is None else maker.inputs[0]
-        if maker is None or inner is None:
-            return False
-        if maker.graph is state.graph:
-            state.note(maker)
-        return self.call.match_output(state, inner, self.index, rest)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        return self.call.output_mismatch(state, value, self.index)
-
-
-class _InputsStep(Step):
-    """The inputs of a node whose function has matched."""
-
-    __slots__ = ("call", "inputs", "node")
-
-    def __init__(self, call: CallStep, node: Node, inputs: Sequence[Value | None]) -> None:
-        super().__init__(call.pattern)
-        self.call = call
-        self.node = node
-        self.inputs = inputs
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        return self.call.match_inputs(state, self.node, self.inputs, rest)
 
 
 class OutputStep(Step):
     """Output *index* of a node pattern."""
-
-    __slots__ = ("call", "index")
 
     def __init__(self, pattern: DFPattern, call: CallStep, index: int) -> None:
         super().__init__(pattern)
@@ -1408,7 +1323,7 @@ class OutputStep(Step):
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Match one output of a node."""
-        return self.call.match_output(state, value, self.index, rest)
+        return self.call.match_output(self.index, state, value, rest)
 
     def own_values_in(self, slots: Sequence[object]) -> list[Value]:
         """Return the output, if the node has it."""
@@ -1416,7 +1331,7 @@ class OutputStep(Step):
 
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
         """The node does not match, or it is another output."""
-        return self.call.output_mismatch(state, value, self.index)
+        return self.call.output_mismatch(self.index, state, value)
 
 
 def look_through(state: State, value: Value) -> Value:
@@ -1437,132 +1352,125 @@ def look_through(state: State, value: Value) -> Value:
 class EdgeStep(Step):
     """A consumer, one of whose inputs is the producer."""
 
-    __slots__ = ("consumer", "edge", "producer")
+    pattern: EdgePattern
 
     def __init__(self, pattern: EdgePattern, producer: Step, consumer: Step) -> None:
-        """Match the consumer first: its inputs are few."""
         super().__init__(pattern)
-        self.edge = pattern
         self.producer = producer
         self.consumer = consumer
-        self.stands_for = consumer
-        self.heads = consumer.heads
-        self.required = consumer.required | producer.required
+        self.rest_of_edge = RestStep(pattern, self._match_producer, self._no_producer)
+        self.stand_for(consumer, producer)
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        """Match the consumer, then look for the edge."""
-        return (self.consumer, value, (_EdgeEnd(self), value, rest))
+        """Match the consumer, whose inputs are few, then look for the producer."""
+        return (self.consumer, value, (self.rest_of_edge, value, rest))
 
-    def inputs(self, state: State, value: Value | None) -> list[Value]:
-        """Return the inputs that the edge may come in at, each once."""
+    def _match_producer(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        inputs = self._inputs(state, value)
+        return state.choose(
+            [(self.producer, item, rest) for item in inputs if self.producer.is_plausible(item)]
+        )
+
+    def _inputs(self, state: State, value: Value | None) -> list[Value]:
+        """Return the inputs of the consumer that may be the producer's value, each once."""
         node = None if value is None else behind_identities(value).producer
         if node is None or node.graph is not state.graph:
             return []
-        index = self.edge.index
+        index = self.pattern.index
         inputs = node.inputs if index is None else node.inputs[index : index + 1]
         fitting = dict.fromkeys(item for item in inputs if item is not None)
-        if self.edge.only:
+        if self.pattern.only:
             return [item for item in fitting if is_read_only_by(behind_identities(item), node)]
         return list(fitting)
 
-
-class _EdgeEnd(Step):
-    __slots__ = ("edge",)
-
-    def __init__(self, edge: EdgeStep) -> None:
-        super().__init__(edge.pattern)
-        self.edge = edge
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        producer = self.edge.producer
-        ways: list[Goals] = [
-            (producer, item, rest)
-            for item in self.edge.inputs(state, value)
-            if producer.is_plausible(item)
-        ]
-        return state.choose(ways)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        only = " that nothing else reads" if self.edge.edge.only else ""
-        index = self.edge.edge.index
-        where = "an input" if index is None else f"input {index}"
+    def _no_producer(self, _state: State, value: Value | None) -> tuple[str, str]:
+        only = " that nothing else reads" if self.pattern.only else ""
+        where = "an input" if self.pattern.index is None else f"input {self.pattern.index}"
         return f"{where} of {describe(value)}{only}", "none"
 
 
-class Round(NamedTuple):
-    """Where a chain is.
+class ChainProgress(NamedTuple):
+    """How far a chain has grown.
 
     Attributes:
-        nodes: How many nodes have matched.
-        outside: What was deferred outside of the chain.
+        links: How many of its nodes have matched.
+        deferred: What was deferred before the chain began.
     """
 
-    nodes: int
-    outside: Deferred
-
-
-def _count(done: object) -> int:
-    return done.nodes if isinstance(done, Round) else 0
+    links: int
+    deferred: Deferred
 
 
 class RepeatStep(Step):
-    """A chain of nodes of one kind, the longest first.
+    """A chain of nodes of one kind; the longest chain is tried first.
 
     Attributes:
-        node: One node of the chain; its last argument is :class:`ChainStep`.
+        link: One node of the chain; its last argument is :attr:`next`.
         base: What the chain ends in.
-        fresh: The slots that each node of the chain binds anew.
+        next: The chain above a link, as the last argument of that link.
+        ending: The chain's end, left as a choice where the chain can also go on.
+        fresh: The slots that each link binds anew.
         constants: Those of them that constants are bound in.
     """
 
-    __slots__ = ("base", "chain", "constants", "fresh", "node")
+    pattern: RepeatPattern
 
-    def __init__(self, pattern: RepeatPattern, counter: int, base: Step) -> None:
-        """Count the nodes in slot *counter*."""
-        super().__init__(pattern, counter)
-        self.chain = pattern
+    def __init__(self, pattern: RepeatPattern, progress: int, base: Step) -> None:
+        """Keep the :class:`ChainProgress` in slot *progress*."""
+        super().__init__(pattern, progress)
         self.base = base
-        self.node: CallStep | None = None
+        self.next = RestStep(pattern, self._after_link, self.mismatch)
+        self.ending = RestStep(pattern, self._end)
+        self.link: CallStep | None = None
         self.fresh: tuple[int, ...] = ()
         self.constants: tuple[int, ...] = ()
 
-    def set_node(self, node: CallStep, fresh: tuple[int, ...], constants: tuple[int, ...]) -> None:
-        """Complete the step: node and chain refer to each other."""
-        self.node = node
+    def set_link(self, link: CallStep, fresh: tuple[int, ...], constants: tuple[int, ...]) -> None:
+        """Complete the step: link and chain refer to each other."""
+        self.link = link
         self.fresh = fresh
         self.constants = constants
         self.required = self.base.required
-        if self.chain.least:
-            self.required |= node.required
-            self.heads = node.heads
-        elif node.heads is not None and self.base.heads is not None:
-            self.heads = node.heads | self.base.heads
+        if self.pattern.least:
+            self.required |= link.required
+            self.heads = link.heads
+        elif link.heads is not None and self.base.heads is not None:
+            self.heads = link.heads | self.base.heads
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Begin with no node."""
-        return self.go_on(state, value, rest, 0)
+        """Begin with no link."""
+        return self._grow(state, value, rest, 0)
 
-    def go_on(self, state: State, value: Value | None, rest: Goals, count: int) -> Outcome:
-        """Match one more node after *count* of them, or else the base."""
-        assert self.node is not None  # noqa: S101  # set when compiled
-        state.reset(self.slot, Round(count, state.deferred))
-        may_end = count >= self.chain.least and self.base.is_plausible(value)
-        may_grow = self.chain.most is None or count < self.chain.most
-        if not may_grow or not self.node.is_plausible(value):
-            return self.end(state, value, rest) if may_end else False
+    def _grow(self, state: State, value: Value | None, rest: Goals, count: int) -> Outcome:
+        """Match one more link after *count* of them, or else the base."""
+        assert self.link is not None  # noqa: S101  # set when compiled
+        state.reset(self.slot, ChainProgress(count, state.deferred))
+        may_end = count >= self.pattern.least and self.base.is_plausible(value)
+        may_grow = self.pattern.most is None or count < self.pattern.most
+        if not may_grow or not self.link.is_plausible(value):
+            return self._end(state, value, rest) if may_end else False
         if may_end:
-            state.choices.append(((_ChainEnd(self), value, rest), len(state.trail)))
-        self._forget(state)
+            state.choices.append(((self.ending, value, rest), len(state.trail)))
+        self._unbind_link(state)
         state.change("deferred", None)
-        return (self.node, value, rest)
+        return (self.link, value, rest)
 
-    def end(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Go on to the base; nothing that the last node has bound is seen from there on."""
-        self._forget(state)
+    def _after_link(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Decide what the link has deferred, then count it and go on."""
+        if state.deferred is not None:
+            return (SETTLE, None, (self.next, value, rest))
+        done = state.slots[self.slot]
+        assert isinstance(done, ChainProgress)  # noqa: S101  # see _grow
+        state.change("deferred", done.deferred)
+        return self._grow(state, value, rest, done.links + 1)
+
+    def _end(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+        """Go on to the base, which sees nothing that the last link has bound."""
+        self._unbind_link(state)
         return (self.base, value, rest)
 
-    def _forget(self, state: State) -> None:
-        """Unbind what one node of the chain has bound; its constants stay part of the match."""
+    def _unbind_link(self, state: State) -> None:
+        """Unbind what one link has bound; its nodes and constants stay part of the match."""
         for slot in self.constants:
             known = state.slots[slot]
             if known is not None:
@@ -1573,47 +1481,10 @@ class RepeatStep(Step):
 
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
         """The chain is too short, or too long."""
-        title = self.node.title if self.node is not None else ""
-        return (
-            f"{self.chain.least} or more {title}",
-            f"{_count(state.slots[self.slot])}, then {describe(value)}",
-        )
-
-
-class _ChainEnd(Step):
-    """The end of a chain that might have gone on."""
-
-    __slots__ = ("repeat",)
-
-    def __init__(self, repeat: RepeatStep) -> None:
-        super().__init__(repeat.pattern)
-        self.repeat = repeat
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        return self.repeat.end(state, value, rest)
-
-
-class ChainStep(Step):
-    """The rest of a chain, as the last argument of a node of it."""
-
-    __slots__ = ("repeat",)
-
-    def __init__(self, repeat: RepeatStep) -> None:
-        super().__init__(repeat.pattern)
-        self.repeat = repeat
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Decide what the node has deferred, then count it and go on."""
-        if state.deferred is not None:
-            return (SETTLE, None, (self, value, rest))
-        done = state.slots[self.repeat.slot]
-        assert isinstance(done, Round)  # noqa: S101  # see RepeatStep.go_on
-        state.change("deferred", done.outside)
-        return self.repeat.go_on(state, value, rest, done.nodes + 1)
-
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
-        """Say what the chain lacks."""
-        return self.repeat.mismatch(state, value)
+        title = self.link.title if self.link is not None else ""
+        done = state.slots[self.slot]
+        count = done.links if isinstance(done, ChainProgress) else 0
+        return f"{self.pattern.least} or more {title}", f"{count}, then {describe(value)}"
 
 
 # What compiling a pattern gives.
@@ -1632,7 +1503,7 @@ class Program:
         attribute_names: Each ``**name``, with its slot.
         leaves: The step of each leaf that binds a value.
         output_slots: Where several outputs are bound; empty if there is one.
-        defers: Whether something is decided only at the end.
+        defers: Whether a step may defer a decision.
     """
 
     root: Step
@@ -1661,7 +1532,7 @@ class Program:
         return tuple(leaf.slot for leaf in self.leaves if not isinstance(leaf, ConstantStep))
 
     @cached_property
-    def inner_operators(self) -> frozenset[OpKey] | None:
+    def inner_operators(self) -> Ops | None:
         """The operators of the nodes that a match has besides its root; None for any.
 
         Those of chains and regions are not listed.
@@ -1708,7 +1579,7 @@ class Program:
         return tuple(v for slot in self.output_slots if isinstance(v := state.slots[slot], Value))
 
 
-# Find candidate roots by operator, so that a rule that cannot match costs nothing.
+# The nodes at which a pattern might match, found by operator.
 
 
 class OpIndex:
@@ -1720,8 +1591,8 @@ class OpIndex:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._nodes: dict[tuple[str, str], list[Node]] = {}
-        self._merged: dict[frozenset[tuple[str, str]], list[Node]] = {}
+        self._nodes: dict[OpKey, list[Node]] = {}
+        self._merged: dict[Ops, list[Node]] = {}
         for node in graph:
             self._nodes.setdefault((node.domain, node.op_type), []).append(node)
 
@@ -1733,12 +1604,11 @@ class OpIndex:
     def candidates(self, program: Program, *, by_edges: bool = True) -> Sequence[Node]:
         """Return the nodes at which *program* might match, in topological order.
 
-        Empty if an operator that every match needs is missing from the graph, or an edge between
-        two operators.
+        Empty if the graph lacks an operator, or an edge between operators, that every match needs.
 
         Args:
             program: The compiled pattern.
-            by_edges: Whether to look at edges; to list those of the graph pays for many rules.
+            by_edges: Whether to look at edges, too; listing them pays if there are many rules.
         """
         if any(self.lacks(needed) for needed in program.root.required if type(needed) is frozenset):
             return ()
@@ -1754,8 +1624,8 @@ class OpIndex:
         return not any((maker, reader) in self._edges for maker in makers for reader in readers)
 
     @cached_property
-    def _edges(self) -> set[tuple[tuple[str, str], tuple[str, str]]]:
-        """Which operators read which, Identity nodes aside."""
+    def _edges(self) -> set[tuple[OpKey, OpKey]]:
+        """Which operator reads the output of which; Identity nodes are looked through."""
         edges = set()
         for op, nodes in self._nodes.items():
             for node in nodes:
@@ -1767,7 +1637,7 @@ class OpIndex:
                         edges.add(((maker.domain, maker.op_type), op))
         return edges
 
-    def of(self, heads: AbstractSet[tuple[str, str]] | None) -> Sequence[Node]:
+    def of(self, heads: AbstractSet[OpKey] | None) -> Sequence[Node]:
         """Return the nodes of the operators *heads*, all if it is None, in topological order."""
         if heads is None:
             return list(self.graph)
@@ -1781,38 +1651,40 @@ class OpIndex:
         return self._merged[key]
 
 
-# The loop that runs goals: depth first, iterative, with an end.
+# The loop that runs goals, depth first.
 
 
-def advance(state: State, goals: Goals) -> bool:
-    """Run until all goals are met, or none is left to try; tell which.
+def advance(state: State, goals: Goals, on_failure: OnFailure | None = None) -> bool:
+    """Run goals and choices until all goals are met; False if no choice is left.
 
     Raises:
         StepBudgetExceededError: The steps of *state* are spent.
     """
     choices = state.choices
     allowed = state.budget - state.spent
-    taken = 0
+    steps = 0
     while goals is not None:
-        taken += 1
-        if taken > allowed:
-            state.charge(taken)
+        steps += 1
+        if steps > allowed:
+            state.charge(steps)
         step, subject, rest = goals
         following = step.run(state, subject, rest)
         if following is not False:
             goals = following
             continue
+        if on_failure is not None:
+            on_failure(step, subject, state)
         if not choices:
-            state.spent += taken
+            state.spent += steps
             return False
         goals, mark = choices.pop()
         state.undo(mark)
-    state.spent += taken
+    state.spent += steps
     return True
 
 
 def fits(program: Program, value: Value, outer: State) -> bool:
-    """Tell whether a pattern of its own matches *value*, at the expense of *outer*.
+    """Tell whether another pattern matches *value*; the goals are charged to *outer*.
 
     Raises:
         StepBudgetExceededError: The steps of *outer* are spent.
@@ -1829,71 +1701,79 @@ def fits(program: Program, value: Value, outer: State) -> bool:
 class DominatorStep(Step):
     """Relay's dominator pattern (``src/relay/ir/dataflow_matcher.cc``), with visited nodes marked.
 
-    Every way upwards from the child, leaves aside, goes through path nodes to one and the same
-    parent; nothing outside reads the parent or a path node.
+    Every way up from the child leads through path nodes to the same parent; leaves do not count.
+    Nothing outside reads the parent or a path node.
     """
 
-    __slots__ = ("child", "parent", "path")
-
     def __init__(self, pattern: DominatorPattern, parent: Step, path: Program, child: Step) -> None:
-        """Match the child first, then parents from the nearest on."""
         super().__init__(pattern)
         self.parent = parent
         self.path = path
         self.child = child
-        self.stands_for = child
-        self.heads = child.heads
-        self.required = child.required | parent.required
+        self.stand_for(child, parent)
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Match the child; what is claimed by now lies in no region."""
-        taken = frozenset(state.claimed)
-        return (self.child, value, (_Region(self, taken), value, rest))
+        """Match the child, then parents from the nearest on; nodes claimed by now are outside."""
+        seek = partial(self._seek_parent, frozenset(state.claimed))
+        return (self.child, value, (RestStep(self.pattern, seek, self._no_parent), value, rest))
 
-
-class _Region(Step):
-    __slots__ = ("dominator", "taken")
-
-    def __init__(self, dominator: DominatorStep, taken: AbstractSet[Node]) -> None:
-        super().__init__(dominator.pattern)
-        self.dominator = dominator
-        self.taken = taken
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+    def _seek_parent(
+        self, outside: AbstractSet[Node], state: State, value: Value | None, rest: Goals
+    ) -> Outcome:
         child = None if value is None else behind_identities(value).producer
         if child is None or child.graph is not state.graph:
             return False
-        walk = _Walk(self.dominator, child, state, self.taken)
-        return EachStep(self, walk.ways(rest)).run(state, value, None)
+        ways = (
+            (
+                RestStep(self.pattern, partial(_claim, region, outside)),
+                None,
+                (self.parent, top, rest),
+            )
+            for region, top in _Walk(self, child, state).regions()
+        )
+        return EachStep(self, ways).run(state, value, None)
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:  # noqa: ARG002
-        pattern = self.dominator.parent.pattern
+    def _no_parent(self, _state: State, value: Value | None) -> tuple[str, str]:
+        pattern = self.parent.pattern
         return f"{pattern!r} above, all of whose uses lead here", f"none above {describe(value)}"
+
+
+def _claim(
+    region: Sequence[Node],
+    outside: AbstractSet[Node],
+    state: State,
+    _value: Value | None,
+    rest: Goals,
+) -> Outcome:
+    """Take the nodes of a region into the match, unless one of them lies outside."""
+    for node in region:
+        if node in outside:
+            return False
+        if is_identity(node):
+            state.note(node)
+        elif node not in state.claimed:
+            state.claim(node)
+    return rest
 
 
 class _Walk:
     """Looks for parents above one child."""
 
-    def __init__(
-        self, dominator: DominatorStep, child: Node, state: State, taken: AbstractSet[Node]
-    ) -> None:
+    def __init__(self, dominator: DominatorStep, child: Node, state: State) -> None:
         self.dominator = dominator
         self.child = child
         self.state = state
-        self.taken = taken
         self.on_path: dict[Node, bool] = {}
         self.leaves: dict[Value, bool] = {}
 
-    def ways(self, rest: Goals) -> Iterator[Goals]:
-        """Yield the goals for each parent that encloses a region, in depth-first order."""
-        parent = self.dominator.parent
+    def regions(self) -> Iterator[tuple[list[Node], Value]]:
+        """Yield each region with a value of its parent, in depth-first order."""
         for candidate in self._upwards():
-            outputs = [v for v in candidate.outputs if v is not None and parent.is_plausible(v)]
+            plausible = self.dominator.parent.is_plausible
+            outputs = [v for v in candidate.outputs if v is not None and plausible(v)]
             region = self._region(candidate) if outputs else None
-            if region is None:
-                continue
-            for output in outputs:
-                yield (_ClaimStep(self.dominator, region, self.taken), None, (parent, output, rest))
+            if region is not None:
+                yield from ((region, output) for output in outputs)
 
     def _upwards(self) -> Iterator[Node]:
         """Yield every node above the child that path nodes lead to."""
@@ -1975,157 +1855,88 @@ def _is_read_outside(node: Node, region: dict[Node, None]) -> bool:
     return False
 
 
-class _ClaimStep(Step):
-    """Take the nodes of a region into the match."""
-
-    __slots__ = ("nodes", "taken")
-
-    def __init__(
-        self, dominator: DominatorStep, nodes: Sequence[Node], taken: AbstractSet[Node]
-    ) -> None:
-        super().__init__(dominator.pattern)
-        self.nodes = nodes
-        self.taken = taken
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        for node in self.nodes:
-            if node in self.taken:
-                return False
-            if is_identity(node):
-                state.note(node)
-            elif node not in state.claimed:
-                state.claim(node)
-        return rest
-
-
-# The steps that look at types: only what is known counts.
+# Steps that look at types; what is unknown does not match.
 
 
 class TypeStep(Step):
-    """A check of what is known of the value's type; leaves nothing bound but dimensions.
+    """A check of what is known of the value's type; it binds nothing but dimension variables.
 
     Args:
         pattern: The pattern compiled.
-        dims: One per dimension: a number, the slot of a dimension variable, or None; or None.
+        letters: The slot of each dimension variable.
     """
 
-    __slots__ = ("dims", "dtypes", "ranks", "wanted")
+    pattern: TypedPattern
 
-    def __init__(
-        self, pattern: TypedPattern, dims: tuple[tuple[str, int] | None, ...] | None
-    ) -> None:
+    def __init__(self, pattern: TypedPattern, letters: Mapping[str, int]) -> None:
         super().__init__(pattern)
-        self.wanted = pattern
-        self.dtypes = pattern.dtypes
-        self.ranks = pattern.ranks
-        self.dims = dims
+        self.letters = letters
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
-        """Accept only what is known to fit."""
+        """Accept a type that is known to fit."""
         known = None if value is None else value.known_type()
-        if known is None:
+        dtypes, ranks, dims = self.pattern.dtypes, self.pattern.ranks, self.pattern.shape
+        if known is None or (dtypes is not None and known.dtype not in dtypes):
             return False
-        if self.dtypes is not None and known.dtype not in self.dtypes:
-            return False
-        if self.ranks is None and self.dims is None:
+        if ranks is None and dims is None:
             return rest
-        if known.shape is None:
+        if known.shape is None or (ranks is not None and len(known.shape) not in ranks):
             return False
-        if self.ranks is not None and len(known.shape) not in self.ranks:
-            return False
-        return rest if self.dims is None or self._fits(state, known.shape) else False
+        return rest if dims is None or self._fits(state, dims, known.shape) else False
 
-    def _fits(self, state: State, shape: Sequence[Dim]) -> bool:
-        assert self.dims is not None  # noqa: S101  # checked by the only caller
-        if len(shape) != len(self.dims):
+    def _fits(self, state: State, dims: Shape, shape: Shape) -> bool:
+        if len(shape) != len(dims):
             return False
-        for wanted, dim in zip(self.dims, shape, strict=True):
+        for wanted, dim in zip(dims, shape, strict=True):
             if wanted is None:
                 continue
             if dim is None:
                 return False
-            kind, number = wanted
-            if kind == "number":
-                if dim != number:
-                    return False
-            elif state.slots[number] is None:
-                state.bind(number, dim)
-            elif state.slots[number] != dim:
+            slot = self.letters[wanted] if isinstance(wanted, str) else None
+            if slot is not None and state.slots[slot] is None:
+                state.bind(slot, dim)
+            elif dim != (wanted if slot is None else state.slots[slot]):
                 return False
         return True
 
     def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
         """Name the facts asked for, dimension variables with what they stand for."""
-        wanted = self.wanted
         texts = []
-        if wanted.dtypes is not None:
-            texts.append(f"element type {' or '.join(wanted.dtypes)}")
-        if wanted.ranks is not None:
-            texts.append(f"rank {' or '.join(map(str, wanted.ranks))}")
-        if wanted.shape is not None:
-            texts.append(f"shape [{', '.join(self._dimensions(state, wanted.shape))}]")
+        if self.pattern.dtypes is not None:
+            texts.append(f"element type {' or '.join(self.pattern.dtypes)}")
+        if self.pattern.ranks is not None:
+            texts.append(f"rank {' or '.join(map(str, self.pattern.ranks))}")
+        if self.pattern.shape is not None:
+            dims = []
+            for dim in self.pattern.shape:
+                known = state.slots[self.letters[dim]] if isinstance(dim, str) else None
+                dims.append("_" if dim is None else f"{dim}" if known is None else f"{dim}={known}")
+            texts.append(f"shape [{', '.join(dims)}]")
         return " and ".join(texts), _type_of(value)
-
-    def _dimensions(self, state: State, shape: Shape) -> list[str]:
-        texts = []
-        for dim, place in zip(shape, self.dims or (), strict=True):
-            known = state.slots[place[1]] if isinstance(dim, str) and place is not None else None
-            texts.append("_" if dim is None else f"{dim}" if known is None else f"{dim}={known}")
-        return texts
-
-
-class TypedStep(Step):
-    """An inner step, then a check of the type."""
-
-    __slots__ = ("check", "inner")
-
-    def __init__(self, pattern: DFPattern, inner: Step, check: TypeStep) -> None:
-        """Match *inner* first: types may have to be inferred."""
-        super().__init__(pattern)
-        self.inner = inner
-        self.stands_for = inner
-        self.check = check
-        self.heads = inner.heads
-        self.required = inner.required
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:  # noqa: ARG002
-        """Demand both."""
-        return (self.inner, value, (self.check, value, rest))
 
 
 class SameShapeStep(Step):
-    """An inner step, and at the very end a comparison of shapes."""
-
-    __slots__ = ("inner", "other")
+    """An inner step, and a comparison of shapes when everything is bound."""
 
     def __init__(self, pattern: DFPattern, inner: Step, other: Step) -> None:
         super().__init__(pattern)
         self.inner = inner
-        self.stands_for = inner
         self.other = other
-        self.heads = inner.heads
-        self.required = inner.required
+        self.comparison = RestStep(pattern, self._compare, self._difference)
+        self.stand_for(inner)
 
     def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         """Match the inner step; the other may not be bound yet."""
-        state.defer(_Comparison(self), value)
+        state.defer(self.comparison, value)
         return (self.inner, value, rest)
 
-
-class _Comparison(Step):
-    __slots__ = ("other",)
-
-    def __init__(self, owner: SameShapeStep) -> None:
-        super().__init__(owner.pattern)
-        self.other = owner.other
-
-    def run(self, state: State, value: Value | None, rest: Goals) -> Outcome:
+    def _compare(self, state: State, value: Value | None, rest: Goals) -> Outcome:
         shape = _known_shape(value)
         others = self.other.bound_values_in(state.slots)
         same = shape is not None and bool(others) and shape == _known_shape(others[0])
         return rest if same else False
 
-    def mismatch(self, state: State, value: Value | None) -> tuple[str, str]:
+    def _difference(self, state: State, value: Value | None) -> tuple[str, str]:
         others = self.other.bound_values_in(state.slots)
         if not others:
             return "the shape of a value that takes no part", _type_of(value)
@@ -2150,32 +1961,32 @@ def _type_of(value: Value | None) -> str:
 
 _NODES = (CallPattern, OutputPattern)
 _MANY_NEGATIONS = 64
-"""With more negations than this, all are decided last."""
+"""A pattern with more negations decides all of them last: to analyse them takes long."""
 _LEAVES = (WildcardPattern, AbsentPattern, ConstantPattern, InputPattern)
 
 
-def compile_pattern(pattern: DFPattern, *, prune: bool = True, notes_all: bool = False) -> Program:
+def compile_pattern(pattern: DFPattern, *, prune: bool = True, binds_all: bool = False) -> Program:
     """Compile *pattern*.
 
     Args:
         pattern: What to compile.
         prune: Whether steps may tell cheaply that a value cannot match; without, every mismatch
             shows at the very step that finds it.
-        notes_all: Whether parts without a name are bound, too, unless they were read from a text:
-            for functions that ask by pattern object.
+        binds_all: Whether to bind parts without a name, for functions that ask for what a pattern
+            object is bound to; parts that were read from a text are never asked for.
 
     Raises:
         PatternSyntaxError: The pattern makes no sense.
     """
     check_pattern(pattern)
-    return _Compiler(pattern, prune=prune, notes_all=notes_all).program()
+    return _Compiler(pattern, prune=prune, binds_all=binds_all).program()
 
 
 class _Compiler:
-    def __init__(self, pattern: DFPattern, *, prune: bool, notes_all: bool) -> None:
+    def __init__(self, pattern: DFPattern, *, prune: bool, binds_all: bool) -> None:
         self.pattern = pattern
         self.prune = prune
-        self.notes_all = notes_all
+        self.binds_all = binds_all
         self.order = all_parts(pattern)
         self.steps: dict[int, Step] = {}
         self.made: list[Step] = []
@@ -2193,15 +2004,16 @@ class _Compiler:
         for part in self.order:
             step = self._compile(part)
             self.made.append(step)
-            shared = part.name or self.parents.get(id(part), 0) > 1 or self._is_noted(part)
+            shared = part.name or self.parents.get(id(part), 0) > 1 or self._is_asked_for(part)
             if shared and not isinstance(part, _NODES + _LEAVES):
-                step = SharedStep(step, self._named_slot(part.name))
+                step = SharedStep(step, self._slot())
+                self._bind_name(part.name, step.slot)
                 self.made.append(step)
             if not self.prune:
                 step.heads = None
             self.steps[id(part)] = step
         attributes = {
-            step.call.attributes_name: step.attributes_slot
+            step.pattern.attributes_name: step.attributes_slot
             for step in self.made
             if isinstance(step, CallStep) and step.attributes_slot is not None
         }
@@ -2216,27 +2028,27 @@ class _Compiler:
             defers=any(isinstance(p, (NotPattern, SameShapePattern)) for p in self.order),
         )
 
-    def _is_noted(self, part: DFPattern) -> bool:
-        """Tell whether a function may ask for *part* by the object, which was made in Python."""
-        return self.notes_all and part.place is None
+    def _is_asked_for(self, part: DFPattern) -> bool:
+        """Tell whether a function may ask what the pattern object *part* is bound to."""
+        return self.binds_all and part.place is None
 
     def _slot(self) -> int:
         self.slot_count += 1
         return self.slot_count - 1
 
-    def _leaf_slot(self, name: str) -> int:
-        """Return a slot of its own for an unnamed leaf, the name's slot for a named one."""
-        if not name:
-            return self._slot()
-        if name not in self.slots_by_name:
-            self.slots_by_name[name] = self._slot()
-            self.names.setdefault(name, []).append((self.slots_by_name[name], 0))
-        return self.slots_by_name[name]
+    def _bind_name(self, name: str, slot: int, index: int = 0) -> None:
+        """Let *name* mean what *slot* holds, or output *index* of the node that it holds."""
+        if name:
+            self.names.setdefault(name, []).append((slot, index))
 
-    def _named_slot(self, name: str) -> int:
+    def _leaf_slot(self, name: str) -> int:
+        """Return the slot of a leaf: all leaves of one name share it, others have their own."""
+        if name in self.slots_by_name:
+            return self.slots_by_name[name]
         slot = self._slot()
         if name:
-            self.names.setdefault(name, []).append((slot, 0))
+            self.slots_by_name[name] = slot
+            self._bind_name(name, slot)
         return slot
 
     def _word_slot(self, word: str) -> int:
@@ -2256,15 +2068,15 @@ class _Compiler:
                     and self.parents.get(id(part), 0) <= 1
                     and part is not self.pattern
                 ):
-                    is_noted = self._is_noted(part)
-                    return NotedStep(part, self._slot()) if is_noted else AnyStep(part)
+                    is_asked_for = self._is_asked_for(part)
+                    return UnnamedStep(part, self._slot()) if is_asked_for else AnyStep(part)
                 return LeafStep(part, self._leaf_slot(part.name))
             case AbsentPattern():
                 return AbsentStep(part)
             case ConstantPattern():
-                return ConstantStep(part, self._leaf_slot(part.name), part.value, part.exact)
+                return ConstantStep(part, self._leaf_slot(part.name))
             case InputPattern():
-                return InputStep(part, self._leaf_slot(part.name), part.source)
+                return InputStep(part, self._leaf_slot(part.name))
             case CallPattern():
                 return self._compile_call(part)
             case OutputPattern():
@@ -2295,71 +2107,69 @@ class _Compiler:
 
     def _compile_output(self, part: OutputPattern) -> OutputStep:
         call = cast("CallStep", self._step(part.node))
-        if part.name:
-            self.names.setdefault(part.name, []).append((call.slot, part.index))
+        self._bind_name(part.name, call.slot, part.index)
         return OutputStep(part, call, part.index)
 
     def _compile_call(self, part: CallPattern) -> CallStep:
         slot = self._slot()
-        if part.name:
-            self.names.setdefault(part.name, []).append((slot, 0))
-        for index, name in enumerate(part.output_names, start=1):
-            if name:
-                self.names.setdefault(name, []).append((slot, index))
-        args = tuple(self._step(arg) for arg in part.args)
-        return CallStep(part, slot, self._call_parts(part, args))
+        for index, name in enumerate((part.name, *part.output_names)):
+            self._bind_name(name, slot, index)
+        return self._call_step(part, slot, map(self._step, part.args))
 
-    def _call_parts(self, part: CallPattern, args: tuple[Step, ...]) -> CallParts:
+    def _call_step(self, part: CallPattern, slot: int, args: Iterable[Step]) -> CallStep:
         named = part.attributes_name not in {"", WAIVED}
-        return CallParts(
+        step = CallStep(
+            part,
+            slot,
+            tuple(args),
             ops=_ops_of(part.op.choices),
             functions=tuple(
-                self._results(part, choice)
+                self._function_body(part, choice)
                 for choice in part.op.choices
                 if isinstance(choice, (FunctionName, FunctionPattern))
             ),
-            args=args,
             bodies=tuple(
-                (name, ResultsStep(part, None, None, [self._step(p) for p in results]))
+                (name, CompiledBody(part, None, None, list(map(self._step, results))))
                 for name, results in part.bodies
             ),
             attributes_slot=self._word_slot(f"**{part.attributes_name}") if named else None,
         )
+        if not self.prune:
+            step.heads = None
+        return step
 
-    def _results(self, part: CallPattern, choice: FunctionName | FunctionPattern) -> ResultsStep:
+    def _function_body(
+        self, part: CallPattern, choice: FunctionName | FunctionPattern
+    ) -> CompiledBody:
         if isinstance(choice, FunctionName):
-            return ResultsStep(part, choice, None, ())
-        params = None if choice.params is None else [self._step(p) for p in choice.params]
-        return ResultsStep(part, choice, params, [self._step(p) for p in choice.results])
+            return CompiledBody(part, choice, None, ())
+        params = None if choice.params is None else list(map(self._step, choice.params))
+        return CompiledBody(part, choice, params, list(map(self._step, choice.results)))
 
     def _compile_typed(self, part: TypedPattern) -> Step:
-        dims: list[tuple[str, int] | None] = []
-        for dim in part.shape or ():
-            if isinstance(dim, str):
-                dims.append(("variable", self._word_slot(f"dimension {dim}")))
-            else:
-                dims.append(None if dim is None else ("number", dim))
-        check = TypeStep(part, None if part.shape is None else tuple(dims))
+        check = TypeStep(part, {d: self._word_slot(f"dimension {d}") for d in letters_of(part)})
         inner = self._step(part.pattern)
-        return check if type(inner) is AnyStep else TypedStep(part, inner, check)
+        if type(inner) is AnyStep:
+            return check
+        step = AndStep(part, inner, check)  # types may have to be inferred, so they come last
+        step.stand_for(inner)
+        return step
 
     def _compile_repeat(self, part: RepeatPattern) -> Step:
         step = RepeatStep(part, self._slot(), self._step(part.base))
         first = self.slot_count
-        others = tuple(self._step(arg) for arg in part.step.args[1:])
-        parts = self._call_parts(part.step, (*others, ChainStep(step)))
-        node = CallStep(part.step, self._slot(), parts)
-        node.is_rotated = True
-        if not self.prune:
-            node.heads = None
-        inside = {id(p) for arg in part.step.args[1:] for p in all_parts(arg)}
+        others = part.link.args[1:]
+        args = [*map(self._step, others), step.next]
+        link = self._call_step(part.link, self._slot(), args)
+        link.is_rotated = True
+        inside = {id(p): p for arg in others for p in all_parts(arg)}
         own = [self.steps[key] for key in inside if key in self.steps]
-        leaves = [s for s in own if isinstance(s, (LeafStep, CallStep, SharedStep))]
-        constants = tuple(s.slot for s in leaves if isinstance(s, ConstantStep))
-        fresh = {node.slot, *(s.slot for s in leaves)}
-        fresh |= set(range(first, self.slot_count))
-        fresh |= {self._word_slot(f"dimension {letter}") for letter in _letters(part.step.args[1:])}
-        step.set_node(node, tuple(sorted(fresh)), constants)
+        bound = [s for s in own if isinstance(s, (LeafStep, CallStep, SharedStep))]
+        constants = tuple(s.slot for s in bound if isinstance(s, ConstantStep))
+        fresh = {link.slot, *(s.slot for s in bound), *range(first, self.slot_count)}
+        letters = {letter for p in inside.values() for letter in letters_of(p)}
+        fresh |= {self._word_slot(f"dimension {letter}") for letter in letters}
+        step.set_link(link, tuple(sorted(fresh)), constants)
         return step
 
     def _compile_outputs(self, part: OutputsPattern) -> Step:
@@ -2372,13 +2182,7 @@ class _Compiler:
         return OutputsStep(part, outputs, self.output_slots, anchors)
 
 
-def _letters(parts: Iterable[DFPattern]) -> set[str]:
-    """Return the dimension variables in *parts*."""
-    typed = (p for part in parts for p in all_parts(part) if isinstance(p, TypedPattern))
-    return {dim for part in typed for dim in part.shape or () if isinstance(dim, str)}
-
-
-def _ops_of(choices: tuple[Callee, ...]) -> frozenset[OpKey] | None:
+def _ops_of(choices: tuple[Callee, ...]) -> Ops | None:
     """Return the operators that *choices* name; None for any."""
     ops: set[OpKey] = set()
     for choice in choices:
@@ -2400,23 +2204,32 @@ class Matcher:
     Args:
         pattern: What to look for.
         budget: Most steps to spend on one root.
-        notes_all: See :func:`~dplcli.dpl.matcher.compile_pattern`.
+        prune: See :func:`compile_pattern`.
+        binds_all: See :func:`compile_pattern`.
     """
 
     def __init__(
-        self, pattern: DFPattern, *, budget: int = DEFAULT_BUDGET, notes_all: bool = False
+        self,
+        pattern: DFPattern,
+        *,
+        budget: int = DEFAULT_BUDGET,
+        prune: bool = True,
+        binds_all: bool = False,
     ) -> None:
-        self.program = compile_pattern(pattern, notes_all=notes_all)
+        self.program = compile_pattern(pattern, prune=prune, binds_all=binds_all)
         self.budget = budget
 
-    def solutions(self, root: Node, taken: Container[Node] = ()) -> Iterator[State]:
+    def solutions(
+        self, root: Node, unavailable: Container[Node] = (), on_failure: OnFailure | None = None
+    ) -> Iterator[State]:
         """Yield every way to match the pattern at *root*, preferred ones first.
 
         The state is reused: read it before asking for the next.
 
         Args:
             root: The node to match at.
-            taken: Nodes that none of the outputs may be but the first.
+            unavailable: Nodes that none of the outputs may be but the first.
+            on_failure: Is told of each step that fails, at which value.
 
         Raises:
             StepBudgetExceededError: The search was given up.
@@ -2427,11 +2240,11 @@ class Matcher:
                 continue
             state = State(root.graph, self.program.slot_count, self.budget, subject)
             state.spent = spent
-            state.taken = taken
+            state.unavailable = unavailable
             goals = self.program.start(subject)
             try:
                 while True:
-                    if advance(state, goals):
+                    if advance(state, goals, on_failure):
                         yield state
                     if not state.choices:
                         break

@@ -1,4 +1,4 @@
-"""Patterns as frozen values: the words of the language, and no logic.
+"""Patterns as frozen values: the words of the language, without the matching.
 
 The words are those of TVM's dataflow pattern language (``python/tvm/relax/dpl/pattern.py``,
 ``python/tvm/relay/dataflow_pattern``) on ONNX's values and nodes. Matching lives in
@@ -79,7 +79,7 @@ class FunctionName:
     name: str = ""
 
     def accepts(self, domain: str, name: str) -> bool:
-        """Tell whether a function is meant."""
+        """Tell whether the function *name* of *domain* is meant."""
         return self.name in {"", name, f"{domain}::{name}"}
 
     def spelled(self) -> str:
@@ -94,8 +94,8 @@ class FunctionPattern:
     Attributes:
         params: One pattern per formal input, or None for any number of any inputs. They are not
             linked to the arguments of the call.
-        results: One pattern per output that matters, from the first.
-        metadata: What the function's metadata must say.
+        results: One pattern per output, from the first; further outputs do not matter.
+        metadata: Entries that the function's metadata must have.
     """
 
     params: tuple[DFPattern, ...] | None
@@ -187,7 +187,12 @@ class OpPattern:
         Raises:
             TypeError: An argument is none of these.
         """
-        return call_pattern(self, args, attributes)
+        rest = bool(args) and args[-1] is ...
+        given = args[:-1] if rest else args
+        is_unordered = len(given) == 1 and isinstance(given[0], Unordered)
+        patterns = tuple(as_pattern(arg) for arg in (given[0] if is_unordered else given))
+        call = CallPattern(self, patterns, rest=rest, is_unordered=is_unordered)
+        return call.has_attr(attributes) if attributes else call
 
     @property
     def parts(self) -> tuple[DFPattern, ...]:
@@ -366,8 +371,8 @@ def repeat(  # as the text form
     if min < 0 or (max is not None and max < min):
         raise ValueError(f"no chain has at least {min} and at most {max} nodes")
     callee = is_op(op) if isinstance(op, str) else op
-    step = call_pattern(callee, (WildcardPattern(), *args), attributes)
-    return RepeatPattern(step, as_pattern(base), min, max)
+    link = callee(WildcardPattern(), *args, **attributes)
+    return RepeatPattern(link, as_pattern(base), min, max)
 
 
 def dominates(parent: DFPattern, path: DFPattern | None, child: DFPattern) -> DominatorPattern:
@@ -376,18 +381,6 @@ def dominates(parent: DFPattern, path: DFPattern | None, child: DFPattern) -> Do
     Without a *path* any node may lie between them.
     """
     return DominatorPattern(parent, WildcardPattern() if path is None else path, child)
-
-
-def call_pattern(
-    op: OpPattern, args: Sequence[Any], attributes: Mapping[str, object]
-) -> CallPattern:
-    """Make a node pattern; see :meth:`OpPattern.__call__`."""
-    rest = bool(args) and args[-1] is ...
-    given = args[:-1] if rest else args
-    is_unordered = len(given) == 1 and isinstance(given[0], Unordered)
-    patterns = tuple(as_pattern(arg) for arg in (given[0] if is_unordered else given))
-    call = CallPattern(op, patterns, rest=rest, is_unordered=is_unordered)
-    return call.has_attr(attributes) if attributes else call
 
 
 def as_pattern(arg: Any) -> DFPattern:  # noqa: ANN401  # see Raises
@@ -415,12 +408,12 @@ def _dimension(item: str, text: str) -> Dim:
     raise ValueError(f"{text!r}: {item!r} is not a dimension: a number, a letter, or _ for any")
 
 
-# Operators and methods that every pattern has.
+# The base of all patterns: operators and methods.
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class DFPattern:
-    """A pattern: compared by what it reads, combined by operators and methods.
+    """A pattern. Two are equal if their texts are; operators and methods combine them.
 
     Attributes:
         name: What it binds, or "".
@@ -435,20 +428,20 @@ class DFPattern:
     @property
     def parts(self) -> tuple[DFPattern, ...]:
         """The patterns it is directly made of, left to right, each as often as it occurs."""
-        return ()
+        return tuple(part for part in vars(self).values() if isinstance(part, DFPattern))
 
     def __repr__(self) -> str:
-        """Read as the text form."""
+        """Return the text form."""
         return DFPattern.write(self)
 
     def __eq__(self, other: object) -> bool:
-        """Compare what both read."""
+        """Compare the texts."""
         if self is other:
             return True
         return isinstance(other, DFPattern) and repr(self) == repr(other)
 
     def __hash__(self) -> int:
-        """Hash what it reads."""
+        """Hash the text."""
         return hash(repr(self))
 
     # -- operators -----------------------------------------------------------------------------
@@ -528,7 +521,7 @@ class DFPattern:
         return replace(self, name=name)
 
     def optional(self, build_round: Callable[[DFPattern], DFPattern]) -> OrPattern:
-        """Match this pattern alone, or what *build_round* makes round it (Relay's ``optional``)."""
+        """Match this pattern alone, or *build_round* of it (Relay's ``optional``)."""
         return self | build_round(self)
 
     def used_by(self, other: DFPattern, index: int | None = None) -> EdgePattern:
@@ -538,12 +531,12 @@ class DFPattern:
     def only_used_by(self, other: DFPattern, index: int | None = None) -> EdgePattern:
         """Match *other* where it uses this value, and nothing else does.
 
-        To be returned by the graph, or read inside a body, is a use, too.
+        A graph output is a use, too, and so is a node that reads the value inside a body.
         """
         return self._edge(other, only=True, index=index)
 
     def _edge(self, consumer: DFPattern, *, only: bool, index: int | None) -> EdgePattern:
-        """Connect two patterns; a chain on the right side is entered at its start."""
+        """Connect two patterns; if *consumer* is a chain of edges, this one leads to its start."""
         chain: list[EdgePattern] = []
         start = consumer
         while isinstance(start, EdgePattern):
@@ -617,7 +610,7 @@ WAIVED = "_"
 class CallPattern(DFPattern):
     """A node: its operator, inputs and attributes.
 
-    As a value it is the node's output 0; ``pattern[1]`` is output 1.
+    Used as a value it stands for output 0 of the node; ``pattern[1]`` is output 1.
 
     Attributes:
         op: The callee.
@@ -686,13 +679,8 @@ class OutputPattern(DFPattern):
     node: CallPattern
     index: int
 
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """The node."""
-        return (self.node,)
 
-
-# Patterns of values that nothing is said of but what they are: the leaves of a pattern.
+# The leaves of a pattern: values, whatever makes them.
 
 
 @dataclass(frozen=True)
@@ -746,11 +734,6 @@ class _PairPattern(DFPattern):
     left: DFPattern
     right: DFPattern
 
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """Both."""
-        return (self.left, self.right)
-
 
 class OrPattern(_PairPattern):
     """The left pattern or else the right one."""
@@ -762,49 +745,34 @@ class AndPattern(_PairPattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NotPattern(DFPattern):
-    """A value that *pattern* does not match; names that stand only inside bind nothing."""
+    """A value that *pattern* does not match; names that stand only inside it bind nothing."""
 
     pattern: DFPattern
-
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """What must not match."""
-        return (self.pattern,)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TypedPattern(DFPattern):
-    """A pattern whose value's type is known and as stated; a field that is None is free."""
+    """A pattern, and what must be known of its value's type; None stands for any."""
 
     pattern: DFPattern
     dtypes: tuple[str, ...] | None = None
     ranks: tuple[int, ...] | None = None
     shape: tuple[Dim, ...] | None = None
 
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """What the value must match besides."""
-        return (self.pattern,)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SameShapePattern(DFPattern):
-    """A pattern whose value provably has the shape of what *other* matches elsewhere."""
+    """A pattern whose value provably has the shape of the value that *other* matches."""
 
     pattern: DFPattern
     other: DFPattern
-
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """What the value must match, and what it is compared with."""
-        return (self.pattern, self.other)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EdgePattern(DFPattern):
     """The consumer, one of whose inputs is the producer (Relax's ``used_by``).
 
-    As a value it is the consumer's, so that chains read from left to right.
+    Used as a value it stands for the consumer, so chains are written from left to right.
 
     Attributes:
         producer: What the edge comes from.
@@ -818,25 +786,20 @@ class EdgePattern(DFPattern):
     only: bool = False
     index: int | None = None
 
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """Both ends."""
-        return (self.producer, self.consumer)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RepeatPattern(DFPattern):
     """A chain of nodes of one kind that ends in *base* (Relay's recursive patterns).
 
     Attributes:
-        step: One node of the chain; its first argument stands for the rest of the chain. Names
+        link: One node of the chain; its first argument stands for the rest of the chain. Names
             inside it are bound afresh in each node, so they mean nothing outside.
         base: What the chain ends in.
         least: Fewest nodes.
         most: Most nodes, or None.
     """
 
-    step: CallPattern
+    link: CallPattern
     base: DFPattern
     least: int = 0
     most: int | None = None
@@ -844,7 +807,7 @@ class RepeatPattern(DFPattern):
     @property
     def parts(self) -> tuple[DFPattern, ...]:
         """The base, then the further inputs of each node."""
-        return (self.base, *self.step.args[1:])
+        return (self.base, *self.link.args[1:])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -853,23 +816,18 @@ class DominatorPattern(DFPattern):
 
     Attributes:
         parent: The node at the top, whose outputs are read inside the region only.
-        path: What every node between the two must match, each time anew.
-        child: The node at the bottom; its value is the pattern's.
+        path: What every node between the two must match, with new bindings for each.
+        child: The node at the bottom; the pattern stands for its value.
     """
 
     parent: DFPattern
     path: DFPattern
     child: DFPattern
 
-    @property
-    def parts(self) -> tuple[DFPattern, ...]:
-        """All three."""
-        return (self.parent, self.path, self.child)
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OutputsPattern(DFPattern):
-    """Several outputs at once: the pattern of a graph rather than of a tree; only outermost."""
+    """Several outputs: a pattern of a graph rather than of a tree. It is always a whole pattern."""
 
     outputs: tuple[DFPattern, ...]
     name: str = field(default="", init=False)

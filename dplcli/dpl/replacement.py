@@ -1,7 +1,7 @@
-"""What takes a match's place: rewrite rules, and descriptions of new nodes that they make.
+"""What takes a match's place: rewrite rules, and the new nodes that they describe.
 
-A replacement is a function of a match and a :class:`GraphBuilder`. A text is one, too: it was read
-into the calls of the builder that it makes.
+A replacement is a function that takes a match and a :class:`GraphBuilder`. A replacement that was
+written as text is such a function, too: it calls the builder as the text says.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ from dplcli.dpl.text import (
     BINARY_OPS,
     all_parts,
     parse_lines,
+    read_dotted,
+    read_lines,
     read_word,
     visible_parts,
     wrong,
+    wrong_part,
 )
 from dplcli.errors import DplError, PassError, PatternSyntaxError, did_you_mean
 from dplcli.ir import ArrayTensor, Attribute, Node, Tensor, Value
@@ -42,7 +45,7 @@ from dplcli.ir.traversal import is_read
 from dplcli.ir.types import dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from numpy.typing import NDArray
@@ -56,20 +59,24 @@ if TYPE_CHECKING:
     """Takes a match; returns what takes the place of its outputs, or None to leave it."""
 
 
-# Attributes of new nodes: made of Python's and numpy's values, held against the schema.
+# Attributes of new nodes: Python's and numpy's values, checked against the schema.
 
 
 _INT64 = 1 << 63
 
 
 class BuildError(Exception):
-    """What is described cannot be made here; the match is left as it is."""
+    """The nodes that a rule describes cannot be made in this graph; the match stays as it is."""
 
 
 def fit_attributes(
     op_type: str, count: int, attributes: Mapping[str, Attribute], schema: OpSchema
 ) -> Mapping[str, Attribute]:
-    """Compare a node with its schema; a whole number may stand for a float."""
+    """Check a new node against its schema, and turn whole numbers into floats where it wants them.
+
+    Raises:
+        BuildError: The operator takes no such inputs or attributes.
+    """
     if not schema.min_inputs <= count <= schema.max_inputs:
         raise BuildError(f"{op_type}-{schema.since} takes no {count} inputs")
     missing = sorted(schema.required_attributes - attributes.keys())
@@ -80,10 +87,9 @@ def fit_attributes(
         return attributes
     fitting = {}
     for name, attribute in attributes.items():
-        wanted = known.get(name)
-        if wanted is None:
+        if name not in known:
             raise BuildError(f"{op_type}-{schema.since} has no {name!r}")
-        fitting[name] = _of_kind(attribute, wanted, f"{op_type}: {name}")
+        fitting[name] = _of_kind(attribute, known[name], f"{op_type}: {name}")
     return fitting
 
 
@@ -118,10 +124,10 @@ def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
     Args:
         value: What to turn into one.
         name: Its name, for the message.
-        kind: The kind that is wanted; "" if nobody knows.
+        kind: The kind that the schema wants, or "" if there is no schema.
 
     Raises:
-        BuildError: It is nothing of the kind.
+        BuildError: No attribute can hold it.
     """
     if isinstance(value, Tensor):
         return Attribute("tensor", value)
@@ -135,7 +141,7 @@ def as_attribute(value: object, name: str, kind: str = "") -> Attribute:
 
 
 def _plain(value: object) -> object:
-    """Write numbers of numpy, truth values and tuples as Python's numbers and lists."""
+    """Turn numpy's numbers, truth values and tuples into Python's numbers and lists."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.item() if value.ndim == 0 else value.tolist()
     if isinstance(value, (list, tuple)):
@@ -167,12 +173,13 @@ def _is_encodable(attribute: Attribute) -> bool:
     return True
 
 
-# Descriptions of what takes a match's place: made by rules, carried out by ``passes.rewrite``.
+# Drafts: rules describe what takes a match's place, ``passes.rewrite`` makes it.
 
 
 _MOST_OUTPUTS = 1000
 
 
+@dataclass(eq=False, slots=True)
 class DraftNode:
     """A node to make; one object is one node.
 
@@ -183,66 +190,42 @@ class DraftNode:
         attributes: Its attributes.
         output_count: How many outputs it has.
         version: The version of the domain to import where none is imported.
-        function: The function that it calls, which the model gets; None if it is an operator.
+        function: The function that it calls, which is added to the model; None for an operator.
     """
 
-    __slots__ = (
-        "attributes",
-        "domain",
-        "function",
-        "inputs",
-        "op_type",
-        "output_count",
-        "version",
-    )
-
-    def __init__(  # noqa: PLR0913  # these are the parts of a node
-        self,
-        op_type: str,
-        domain: str,
-        inputs: tuple[Operand | None, ...],
-        attributes: Mapping[str, Attribute],
-        *,
-        output_count: int = 1,
-        version: int = 1,
-        function: Function | None = None,
-    ) -> None:
-        self.op_type = op_type
-        self.domain = domain
-        self.inputs = inputs
-        self.attributes = attributes
-        self.output_count = output_count
-        self.version = version
-        self.function = function
+    op_type: str
+    domain: str
+    inputs: tuple[Operand | None, ...]
+    attributes: Mapping[str, Attribute]
+    output_count: int = 1
+    version: int = 1
+    function: Function | None = None
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class DraftOutput:
     """One output of a node to make."""
 
-    __slots__ = ("index", "node")
-
-    def __init__(self, node: DraftNode, index: int = 0) -> None:
-        self.node = node
-        self.index = index
+    node: DraftNode
+    index: int = 0
 
     def __repr__(self) -> str:
         """Name the operator."""
         return f"<output {self.index} of a new {self.node.op_type}>"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class DraftConstant:
     """A constant to make; one object is one constant."""
 
-    __slots__ = ("tensor",)
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+    tensor: Tensor
 
     def __repr__(self) -> str:
         """Show the type."""
         return f"<a new constant {self.tensor.dtype}{list(self.tensor.shape)}>"
 
 
+SomePart = TypeVar("SomePart", DraftNode, DraftConstant)
 NewValue: TypeAlias = DraftOutput | DraftConstant
 Operand: TypeAlias = Value | NewValue
 
@@ -260,7 +243,7 @@ class Draft:
     parts: list[DraftNode | DraftConstant] = field(default_factory=list)
 
     def drop_unread(self) -> None:
-        """Forget the parts that no output needs."""
+        """Drop the parts that no output needs."""
         needed = {_part_of(operand) for operand in self.outputs}
         for part in reversed(self.parts):
             if part in needed and isinstance(part, DraftNode):
@@ -333,7 +316,7 @@ class GraphBuilder:
         attributes: Mapping[str, object],
         outputs: int = 1,
     ) -> DraftNode:
-        """Describe a node whose parts are at hand as a list and a mapping.
+        """Describe a node, with its inputs as a list and its attributes as a mapping.
 
         Raises:
             BuildError: As for :meth:`op`.
@@ -350,9 +333,7 @@ class GraphBuilder:
         if not 1 <= outputs <= (_MOST_OUTPUTS if schema is None else schema.max_outputs):
             raise BuildError(f"{op_type} has no {outputs} outputs")
         version = 1 if schema is None else schema.since
-        return self._keep(
-            DraftNode(op_type, domain, read, given, output_count=outputs, version=version)
-        )
+        return self._keep(DraftNode(op_type, domain, read, given, outputs, version))
 
     def call(
         self,
@@ -360,36 +341,29 @@ class GraphBuilder:
         inputs: Sequence[Operand | None],
         attributes: Mapping[str, object] = MappingProxyType({}),
     ) -> DraftNode:
-        """Describe a call of a function of another model, which comes along, once.
+        """Describe a call of another model's function, which is copied into this model once.
 
         Raises:
-            BuildError: It takes other inputs or attributes, or means something else in this opset.
+            BuildError: The function takes other inputs or attributes, or its operators mean
+                something else in this opset.
             TypeError: An input is no value, or was described for another match.
         """
-        body, label = function.body, f"{function.domain}::{function.name}"
-        if len(inputs) != len(body.inputs):
+        label = f"{function.domain}::{function.name}"
+        if len(inputs) != len(function.body.inputs):
             raise BuildError(f"{label} takes no {len(inputs)} inputs")
         given = self._known_attributes(attributes, {})
         if sorted(given) != sorted(function.attributes):
             wanted = ", ".join(function.attributes) or "none"
             raise BuildError(f"{label} has other attributes: {wanted}")
         self._check_versions(function)
-        read = tuple(inputs)
+        read, count = tuple(inputs), len(function.body.outputs)
         self._check_owned(read, label)
-        count = len(body.outputs)
         return self._keep(
-            DraftNode(
-                function.name,
-                function.domain,
-                read,
-                given,
-                output_count=count,
-                function=function,
-            )
+            DraftNode(function.name, function.domain, read, given, count, function=function)
         )
 
     def _check_versions(self, function: Function) -> None:
-        """Refuse a function whose operators mean something else in this model."""
+        """Refuse a function whose operators mean something else in this model's opset."""
         model = self.graph.model
         pending, seen = [function], {function}
         while pending:
@@ -410,10 +384,10 @@ class GraphBuilder:
                         f"the model has {since}"
                     )
 
-    def _keep(self, node: DraftNode) -> DraftNode:
-        self.draft.parts.append(node)
-        self._own.add(node)
-        return node
+    def _keep(self, part: SomePart) -> SomePart:
+        self.draft.parts.append(part)
+        self._own.add(part)
+        return part
 
     def _check_owned(self, inputs: Iterable[Operand | None], label: str) -> None:
         for item in inputs:
@@ -429,7 +403,7 @@ class GraphBuilder:
     def _known_attributes(
         self, attributes: Mapping[str, object], kinds: Mapping[str, str]
     ) -> Mapping[str, Attribute]:
-        """Turn values into attributes; nodes that carry the same attributes share them."""
+        """Turn values into attributes. Nodes that carry the same attributes share one mapping."""
         carried = self._carried(attributes)
         if carried is not None:
             return carried
@@ -442,7 +416,7 @@ class GraphBuilder:
         }
 
     def _carried(self, attributes: Mapping[str, object]) -> Mapping[str, Attribute] | None:
-        """Return the bound attributes that *attributes* are a copy of, if they are."""
+        """Return the bound mapping that *attributes* is a copy of; None if it is no copy."""
         for bound in self.match.attributes.values():
             if len(bound) == len(attributes) and all(
                 attributes.get(name) is attribute for name, attribute in bound.items()
@@ -456,15 +430,12 @@ class GraphBuilder:
         Raises:
             TypeError: No tensor can hold it.
         """
-        constant = DraftConstant(data if isinstance(data, Tensor) else as_tensor(data))
-        self.draft.parts.append(constant)
-        self._own.add(constant)
-        return constant
+        return self._keep(DraftConstant(data if isinstance(data, Tensor) else as_tensor(data)))
 
     def evaluate(self, node: Node) -> tuple[NDArray[Any], ...] | None:
-        """Compute a node whose inputs are all constant; None if that cannot be done.
+        """Compute a node whose inputs are all constant with onnx's reference evaluator.
 
-        Elements are computed by onnx's reference evaluator.
+        None if an input is not constant, or if the evaluator cannot compute it.
         """
         arrays = []
         for value in node.inputs:
@@ -475,9 +446,9 @@ class GraphBuilder:
         return self.graph.model.codec.evaluate(node, arrays)
 
     def _schema(self, op_type: str, domain: str) -> OpSchema | None:
-        """Return the schema in force; None for an operator of a foreign domain.
+        """Return the schema in force; None if the operator of a foreign domain has none.
 
-        In a domain that is not imported yet it is the operator's newest.
+        A domain that the model does not import yet gets the operator's newest schema.
         """
         model = self.graph.model
         schemas = model.codec.schemas
@@ -498,14 +469,14 @@ class GraphBuilder:
 
 @dataclass(frozen=True, eq=False)
 class NodeCall:
-    """A call of :meth:`GraphBuilder.node` to make; one object is one node.
+    """A node that a text describes; one object is one node.
 
     Attributes:
         op_type: The operator.
         domain: The operator's domain.
         args: The inputs; None is an omitted one.
         attributes: The attributes, as expressions.
-        carried: Names of bound attributes (``**attrs``) that the node takes over.
+        carried: Names of bound attributes (``**attrs``) that the node gets.
     """
 
     op_type: str
@@ -516,19 +487,19 @@ class NodeCall:
 
 
 class CallOutput(NamedTuple):
-    """One output of a node to make."""
+    """One output of a node that a text describes."""
 
     call: NodeCall
     number: int
 
 
 Part: TypeAlias = str | Expression | NodeCall | CallOutput
-"""What a text says of a value: a captured name, a constant, a node or one of its outputs."""
+"""A value in a text: a captured name, a constant, a new node or one of its outputs."""
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A replacement that was written as text: a rewrite function that runs no foreign code.
+    """A replacement that was written as text: a rewrite function without Python code of a rule.
 
     Attributes:
         text: As written.
@@ -562,7 +533,7 @@ class Replacement:
 
     @cached_property
     def output_counts(self) -> dict[NodeCall, int]:
-        """How many outputs each new node must have, where that is more than one."""
+        """How many outputs a new node must have; nodes with one output are missing."""
         counts: dict[NodeCall, int] = {}
         for part in [*(arg for call in self.calls for arg in call.args), *self.outputs]:
             if isinstance(part, CallOutput):
@@ -598,10 +569,7 @@ def parse_replacement(
 
 class _Reader:
     def __init__(
-        self,
-        names: AbstractSet[str],
-        attribute_names: AbstractSet[str],
-        schemas: SchemaLibrary,
+        self, names: AbstractSet[str], attribute_names: AbstractSet[str], schemas: SchemaLibrary
     ) -> None:
         self.names = names
         self.attribute_names = attribute_names
@@ -612,29 +580,20 @@ class _Reader:
         self.carried: set[str] = set()
 
     def read(self, module: ast.Module) -> tuple[Part, ...]:
-        if not module.body:
-            raise PatternSyntaxError("the replacement is empty")
-        *assignments, last = module.body
-        for statement in assignments:
-            self._assign(statement)
-        if not isinstance(last, ast.Expr):
-            raise wrong(last, "the last line must be an expression: what takes the match's place")
-        items = last.value.elts if isinstance(last.value, ast.Tuple) else [last.value]
-        return tuple(self._part(item) for item in items)
+        result = "what takes the match's place"
+        last = read_lines(module, "replacement", "expression", result, self._assign)
+        return tuple(map(self._part, last.elts if isinstance(last, ast.Tuple) else [last]))
 
-    def _assign(self, statement: ast.stmt) -> None:
-        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            raise wrong(statement, "expected a line: name = expression")
-        target = statement.targets[0]
-        part = self._part(statement.value)
-        if isinstance(target, ast.Tuple):
-            if not isinstance(part, NodeCall):
-                raise wrong(statement, "only a new node has several outputs to name")
-            for index, item in enumerate(target.elts):
-                if read_word(item):
-                    self._define(item, self._output_of(part, index, item))
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        part = self._part(value)
+        if not isinstance(target, ast.Tuple):
+            self._define(target, part)
             return
-        self._define(target, part)
+        if not isinstance(part, NodeCall):
+            raise wrong(target, "only a new node has several outputs to name")
+        for index, item in enumerate(target.elts):
+            if read_word(item):
+                self._define(item, self._output_of(part, index, item))
 
     def _define(self, target: ast.expr, part: Part) -> None:
         name = read_word(target)
@@ -689,17 +648,13 @@ class _Reader:
         return CallOutput(node, index)
 
     def _op(self, node: ast.expr) -> tuple[str, str]:
-        if isinstance(node, ast.Name):
-            if node.id not in self.op_types:
-                hint = did_you_mean(node.id, [*self.op_types, "const"])
-                raise wrong(node, f"unknown operator {node.id!r}", hint)
-            return "", node.id
-        domain, _, op_type = ast.unparse(node).rpartition(".")
-        if not isinstance(node, ast.Attribute) or not all(
-            part.isidentifier() for part in domain.split(".")
-        ):
-            raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
-        return ("" if domain == "ai.onnx" else domain), op_type
+        if not isinstance(node, ast.Name):
+            domain, op_type = read_dotted(node)
+            return ("" if domain == "ai.onnx" else domain), op_type
+        if node.id not in self.op_types:
+            hint = did_you_mean(node.id, [*self.op_types, "const"])
+            raise wrong(node, f"unknown operator {node.id!r}", hint)
+        return "", node.id
 
     def _node(
         self,
@@ -765,7 +720,7 @@ class _Reader:
 
 
 class _Caller:
-    """Makes the calls that a text says, for one match."""
+    """Describes the nodes of a text for one match."""
 
     def __init__(self, match: Match, replacement: Replacement, builder: GraphBuilder) -> None:
         self.match = match
@@ -773,8 +728,8 @@ class _Caller:
         self.builder = builder
         self.made: dict[NodeCall, DraftNode] = {}
 
-    def part(self, part: Part, reader: NodeCall | None = None, slot: int = 0) -> Operand:
-        """Describe *part*, which *reader* reads in its input *slot*."""
+    def part(self, part: Part, reader: NodeCall | None = None, index: int = 0) -> Operand:
+        """Describe *part*, which is input *index* of *reader*."""
         match part:
             case str():
                 value = self.match.bindings.get(part)
@@ -782,7 +737,7 @@ class _Caller:
                     raise BuildError(f"{part!r} took no part in the match")
                 return value
             case Expression():
-                return self.builder.constant(self._array(part, reader, slot))
+                return self.builder.constant(self._array(part, reader, index))
             case NodeCall():
                 return DraftOutput(self._node(part))
             case CallOutput():
@@ -792,8 +747,8 @@ class _Caller:
         if node in self.made:
             return self.made[node]
         inputs = [
-            None if arg is None else self.part(arg, node, slot)
-            for slot, arg in enumerate(node.args)
+            None if arg is None else self.part(arg, node, index)
+            for index, arg in enumerate(node.args)
         ]
         made = self.made[node] = self.builder.node(
             node.op_type,
@@ -812,27 +767,23 @@ class _Caller:
             attributes[name] = self._evaluate(expression)
         return attributes
 
-    def _dtype_of(self, node: NodeCall | None, slot: int) -> str | None:
-        """Return the element type of a number in an input of a new node.
+    def _dtype_of(self, node: NodeCall | None, index: int) -> str | None:
+        """Return the element type that a number has as input *index* of *node*.
 
-        What the schema says, else that of the operands beside it, else of the match's output.
+        The schema decides, else the node's other operands, else the output of the match.
         """
         if node is None:
             return None
-        version = self.builder.graph.opset_imports.get(node.domain, 0)
-        schemas = self.builder.graph.model.codec.schemas
-        schema = schemas.find(node.op_type, node.domain, version)
-        if schema is not None and slot in schema.integer_inputs:
+        graph = self.builder.graph
+        version = graph.opset_imports.get(node.domain, 0)
+        schema = graph.model.codec.schemas.find(node.op_type, node.domain, version)
+        if schema is not None and index in schema.integer_inputs:
             return "int64"
-        for arg in node.args:
-            found = self._dtype_of_part(arg)
-            if found is not None:
-                return found
-        known = self.match.outputs[0].known_type()
-        return None if known is None else known.dtype
+        beside = (self._dtype_of_part(arg) for arg in node.args)
+        return next(filter(None, beside), None) or _known_dtype(self.match.outputs[0])
 
     def _dtype_of_part(self, part: Part | None) -> str | None:
-        """Return the element type of a part; of a new node mostly that of its first operand."""
+        """Return the element type of *part*, None if unknown; a new node has its operand's type."""
         while isinstance(part, (NodeCall, CallOutput)):
             node = part.call if isinstance(part, CallOutput) else part
             if node.op_type in PREDICATES:
@@ -844,10 +795,9 @@ class _Caller:
             operands = node.args[1:] if node.op_type == "Where" else node.args
             part = next((arg for arg in operands if not isinstance(arg, Expression)), None)
         value = self.match.bindings.get(part) if isinstance(part, str) else None
-        known = None if value is None else value.known_type()
-        return None if known is None else known.dtype
+        return _known_dtype(value)
 
-    def _array(self, part: Expression, reader: NodeCall | None, slot: int) -> NDArray[Any]:
+    def _array(self, part: Expression, reader: NodeCall | None, index: int) -> NDArray[Any]:
         text = part.text
         value = self._evaluate(part)
         if isinstance(value, (np.ndarray, np.generic)):
@@ -855,19 +805,18 @@ class _Caller:
         items = value if isinstance(value, (list, tuple)) else [value]
         if not all(isinstance(item, (bool, int, float)) for item in items):
             raise BuildError(f"{text!r} is no number and no array")
-        dtype = self._dtype_of(reader, slot)
+        dtype = self._dtype_of(reader, index)
         if dtype is None:
             raise BuildError(f"the element type of {text!r} is not known")
         return _numbers(text, value, dtype)
 
     def _folded(self, array: NDArray[Any], part: Expression) -> NDArray[Any]:
-        """Take an array that was computed from constants, if it has the type of one of them."""
-        bindings = self.match.bindings
-        values = (bindings[name] for name in part.names if name in bindings)
-        types = {known.dtype for value in values if (known := value.known_type()) is not None}
+        """Accept an array that was computed from constants if it has the type of one of them."""
         found = ArrayTensor(array).dtype
-        if found not in types:
-            raise BuildError(f"{part.text!r} comes to {found}, which nothing is")
+        if found not in {_known_dtype(self.match.bindings.get(name)) for name in part.names}:
+            raise BuildError(
+                f"{part.text!r} has the element type {found}, but none of its constants has"
+            )
         return array
 
     def _evaluate(self, expression: Expression) -> object:
@@ -877,8 +826,13 @@ class _Caller:
             raise BuildError(f"{expression.text!r} cannot be computed: {error}") from error
 
 
+def _known_dtype(value: Value | None) -> str | None:
+    known = None if value is None else value.known_type()
+    return None if known is None else known.dtype
+
+
 def _numbers(text: str, value: object, dtype: str) -> NDArray[Any]:
-    """Make an array of an element type, if that can hold the numbers."""
+    """Make an array of the element type *dtype*, which must hold the numbers."""
     try:
         with np.errstate(all="ignore"):
             wanted = np.asarray(value)
@@ -891,17 +845,17 @@ def _numbers(text: str, value: object, dtype: str) -> NDArray[Any]:
     return made
 
 
-# Ask for what takes the place of one match.
+# Ask a rule what takes the place of one match.
 
 
 def draft_replacement(match: Match, function: RewriteFunction) -> Draft | Rejection | None:
     """Describe what takes the place of *match*.
 
     Returns:
-        The description; or why it cannot be made here; or None if the rule leaves the match.
+        The draft, or why it cannot be made here, or None if the rule leaves the match as it is.
 
     Raises:
-        PassError: The rule's own function fails, or answers with something else than it may.
+        PassError: The rule's function raises an error, or returns something that is no answer.
     """
     builder = GraphBuilder(match)
     draft = builder.draft
@@ -920,38 +874,26 @@ def draft_replacement(match: Match, function: RewriteFunction) -> Draft | Reject
 def _ask(
     match: Match, function: RewriteFunction, builder: GraphBuilder
 ) -> tuple[Operand, ...] | Rejection | None:
+    label = f"the function of the rule {match.rule.qualified_name!r}"
+    where = f"at {match.root.op_type} {match.root.label!r}"
     try:
         answer = function(match, builder)
     except (DplError, BuildError):
         raise
     except (Exception, SystemExit) as error:
-        label, where = _names_of(match)
         reason = " ".join(str(error).split())
         raise PassError(f"{label} failed {where} with {type(error).__name__}: {reason}") from error
     if answer is None or isinstance(answer, Rejection):
         return answer
-    outputs = _operands(answer, builder)
-    if outputs is None or len(outputs) != len(match.outputs):
-        label, where = _names_of(match)
+    items: Sequence[object] = answer if isinstance(answer, (list, tuple)) else [answer]
+    kinds = (Value, DraftOutput, DraftConstant)
+    operands = tuple(item for item in items if isinstance(item, kinds) and builder.owns(item))
+    if len(operands) != len(items) or len(operands) != len(match.outputs):
         raise PassError(
             f"{label} answered {answer!r} {where}",
             hint=f"return {len(match.outputs)} value(s), None, or match.reject(reason)",
         )
-    return outputs
-
-
-def _names_of(match: Match) -> tuple[str, str]:
-    """Say for a message which function looked at what."""
-    label = f"the function of the rule {match.rule.qualified_name!r}"
-    return label, f"at {match.root.op_type} {match.root.label!r}"
-
-
-def _operands(answer: object, builder: GraphBuilder) -> tuple[Operand, ...] | None:
-    """Read values of the graph and what was described for this match; None for anything else."""
-    items: Sequence[object] = answer if isinstance(answer, (list, tuple)) else [answer]
-    kinds = (Value, DraftOutput, DraftConstant)
-    operands = tuple(item for item in items if isinstance(item, kinds) and builder.owns(item))
-    return operands if len(operands) == len(items) else None
+    return operands
 
 
 def operands_of(draft: Draft) -> Sequence[Value]:
@@ -966,10 +908,24 @@ def operands_of(draft: Draft) -> Sequence[Value]:
 
 AnyFunction = TypeVar("AnyFunction")
 
-_OPERATORS = "dpl_operators"
-_REACH = "dpl_reach"
+
+@dataclass(frozen=True)
+class Nodewise:
+    """What a function without a pattern looks at.
+
+    Attributes:
+        operators: The operators (domain, type) of its nodes; None for all.
+        reach: How many levels of nodes above its node the answer may depend on.
+        unread: Whether it also looks at nodes that nobody reads.
+    """
+
+    operators: frozenset[tuple[str, str]] | None
+    reach: int
+    unread: bool
+
+
+_NODEWISE = "dpl_nodewise"
 _FAR = "dpl_far_sighted"
-_UNREAD = "dpl_takes_unread"
 
 
 def nodewise(
@@ -979,41 +935,23 @@ def nodewise(
 
     Args:
         op_types: The operators whose nodes it looks at; none for all.
-        reach: How many nodes above the one it looks at it may depend on.
+        reach: How many levels of nodes above its node the answer may depend on.
         domain: The operators' domain.
-        unread: Whether it looks at nodes that nobody reads, too. Its match has no outputs then, so
-            that all it can answer is to take the node out. Most functions have nothing to say
-            of such a node.
+        unread: Whether it also looks at nodes that nobody reads. Such a match has no outputs, so
+            the function can only take the node out. Most functions skip such nodes.
     """
+    operators = frozenset((domain, name) for name in op_types)
 
     def mark(function: AnyFunction) -> AnyFunction:
-        setattr(function, _OPERATORS, frozenset((domain, name) for name in op_types))
-        setattr(function, _REACH, reach)
-        setattr(function, _UNREAD, unread)
+        setattr(function, _NODEWISE, Nodewise(operators or None, reach, unread))
         return function
 
     return mark
 
 
-def is_nodewise(function: object) -> bool:
-    """Tell whether *function* looks at nodes one by one."""
-    return hasattr(function, _OPERATORS)
-
-
-def operators_of(function: object) -> frozenset[tuple[str, str]] | None:
-    """Return the operators (domain, type) it looks at; None for all."""
-    return getattr(function, _OPERATORS) or None
-
-
-def nodewise_reach(function: object) -> int:
-    """Return how many nodes above the one it looks at it may depend on."""
-    reach: int = getattr(function, _REACH)
-    return reach
-
-
-def takes_unread(function: object) -> bool:
-    """Tell whether *function* looks at nodes that nobody reads, too."""
-    return getattr(function, _UNREAD, False)
+def nodewise_of(function: object) -> Nodewise | None:
+    """Return how *function* was marked by :func:`nodewise`; None if it was not."""
+    return getattr(function, _NODEWISE, None)
 
 
 def far_sighted(function: AnyFunction) -> AnyFunction:
@@ -1022,24 +960,18 @@ def far_sighted(function: AnyFunction) -> AnyFunction:
     return function
 
 
-def is_far_sighted(function: object) -> bool:
-    """Tell whether *function* may look at anything above the root."""
-    return hasattr(function, _FAR)
-
-
 def whole_node(rule: RewriteRule, node: Node) -> Match | None:
-    """Match *node* by itself; its outputs are those that somebody reads.
+    """Match *node* by itself, with the outputs that somebody reads.
 
-    None if there are none of them, unless the rule is for such nodes: nothing can take the place
-    of what nobody reads.
+    None if nobody reads any output, unless the rule is for such nodes.
     """
     read = tuple(output for output in node.outputs if output is not None and is_read(output))
-    if not read and not takes_unread(rule.replacement):
+    if not read and not (rule.nodewise is not None and rule.nodewise.unread):
         return None
     return Match(rule, node, (node,), {}, (), {}, read)
 
 
-# Refuse a rewrite that would silently drop attributes of the nodes it takes away.
+# Refuse a rewrite that would silently lose attributes of the nodes that it removes.
 
 
 FIRST_OPSET = 7
@@ -1047,49 +979,38 @@ FIRST_OPSET = 7
 
 
 def check_attributes(pattern: DFPattern, carried: AbstractSet[str], schemas: SchemaLibrary) -> None:
-    """Refuse a pattern whose nodes may have attributes that the replacement does not know of.
+    """Refuse a pattern whose nodes may have attributes that the replacement would lose.
 
     Raises:
-        PatternSyntaxError: Names operator and attributes, and what to write.
+        PatternSyntaxError: Names the operator and the attributes, and says what to write.
     """
-    for call in _calls(pattern):
-        if call.attributes_name == WAIVED:
+    parts = visible_parts(pattern)
+    for part in parts + [part.link for part in parts if isinstance(part, RepeatPattern)]:
+        if not isinstance(part, CallPattern) or part.attributes_name == WAIVED:
             continue
-        if call.attributes_name:
-            if call.attributes_name not in carried:
-                raise _wrong(
-                    call,
-                    f"**{call.attributes_name} is bound and not carried into the replacement",
-                    "write **_ if those attributes may be lost",
-                )
-            continue
-        _check_call(call, schemas)
-
-
-def _calls(pattern: DFPattern) -> Iterator[CallPattern]:
-    for part in visible_parts(pattern):
-        if isinstance(part, CallPattern):
-            yield part
-        if isinstance(part, RepeatPattern):
-            yield part.step
+        if not part.attributes_name:
+            _check_call(part, schemas)
+        elif part.attributes_name not in carried:
+            raise wrong_part(
+                part,
+                f"**{part.attributes_name} is bound and not carried into the replacement",
+                "write **_ if those attributes may be lost",
+            )
 
 
 def _check_call(call: CallPattern, schemas: SchemaLibrary) -> None:
     named = {name for name, _ in (*call.attributes, *call.bodies)}
     for choice in call.op.choices:
-        if isinstance(choice, OpKind):
-            raise _wrong(
-                call, f"{choice.spelled()} may have attributes, which would be lost", _ADVICE
+        lost = {"attributes"} if isinstance(choice, OpKind) else set()
+        if isinstance(choice, OpName):
+            lost = _attributes_of(choice, schemas) - named
+        if lost and isinstance(choice, (OpName, OpKind)):
+            names = ", ".join(sorted(lost))
+            raise wrong_part(
+                call,
+                f"{choice.spelled()} may have {names}, which would be lost",
+                "name them, bind them with **attrs and carry them, or waive them with **_",
             )
-        if not isinstance(choice, OpName):
-            continue
-        lost = sorted(_attributes_of(choice, schemas) - named)
-        if lost:
-            names = lost[0] if lost[0] == "attributes of its own" else ", ".join(lost)
-            raise _wrong(call, f"{choice.spelled()} may have {names}, which would be lost", _ADVICE)
-
-
-_ADVICE = "name them, bind them with **attrs and carry them, or waive them with **_"
 
 
 def _attributes_of(op: OpName, schemas: SchemaLibrary) -> set[str]:
@@ -1102,23 +1023,17 @@ def _attributes_of(op: OpName, schemas: SchemaLibrary) -> set[str]:
     return {name for schema in versions for name in schema.attributes}
 
 
-def _wrong(call: CallPattern, message: str, hint: str) -> PatternSyntaxError:
-    if call.place is None:
-        return PatternSyntaxError(message, hint=hint)
-    return PatternSyntaxError(message, line=call.place.line, column=call.place.column, hint=hint)
-
-
 # Rewrite rules.
 
 
 @dataclass(frozen=True)
 class RewriteRule(Rule):
-    """A kind of subgraph to find and to put something else in the place of.
+    """A kind of subgraph, and what to put in its place.
 
     Attributes:
         replacement: What takes its place: a text that was parsed, or a function that describes it
             (:data:`RewriteFunction`), as TVM's ``rewrite_call`` callbacks do.
-        once: Whether what it makes is left alone by it (Relay's ``rewrite_once``).
+        once: Whether the rule skips nodes that it made itself (Relay's ``rewrite_once``).
     """
 
     target: str = field(default="", init=False)
@@ -1148,7 +1063,7 @@ class RewriteRule(Rule):
     def holds_for(self, graph: Graph) -> bool:
         """Tell whether the opset of *graph* is one that the rule holds for.
 
-        Before opset 7 operators broadcast in another way; only a rule that says so is for those.
+        Before opset 7 operators broadcast in another way, so a rule must name such opsets.
         """
         version = graph.opset_imports.get("", 0)
         if self.opsets[0] is None and 0 < version < FIRST_OPSET:
@@ -1173,30 +1088,31 @@ class RewriteRule(Rule):
         return f"what {getattr(self.replacement, '__name__', 'a function')} makes"
 
     @cached_property
+    def nodewise(self) -> Nodewise | None:
+        """The nodes that its function looks at one by one; None if the rule looks for a pattern."""
+        return None if self.text is not None else nodewise_of(self.replacement)
+
+    @property
     def is_nodewise(self) -> bool:
-        """Whether a function looks at nodes one by one; the pattern is not asked then."""
-        return self.text is None and is_nodewise(self.replacement)
+        """Whether a function looks at nodes one by one."""
+        return self.nodewise is not None
 
     @property
     def producers_first(self) -> bool:
-        """Whether its matches are looked for in program order, as functions without pattern do."""
+        """Whether the search goes in program order; functions without a pattern always do."""
         return self.is_nodewise or super().producers_first
 
     @property
     def heads(self) -> frozenset[tuple[str, str]] | None:
         """The operators (domain, type) that its matches are rooted in; None for all."""
-        if self.is_nodewise:
-            return operators_of(self.replacement)
-        return self.matcher.program.root.heads
+        return self.nodewise.operators if self.nodewise else self.matcher.program.root.heads
 
     @property
     def reach(self) -> int | None:
         """How many nodes above its root a match depends on; None if there is no such number."""
-        if is_far_sighted(self.replacement):
+        if hasattr(self.replacement, _FAR):
             return None
-        if self.is_nodewise:
-            return nodewise_reach(self.replacement)
-        return reach_of(self.pattern)
+        return self.nodewise.reach if self.nodewise else reach_of(self.pattern)
 
     @property
     def inner_operators(self) -> frozenset[tuple[str, str]] | None:
@@ -1205,12 +1121,12 @@ class RewriteRule(Rule):
 
     @property
     def largest_match(self) -> int:
-        """The number of nodes that a match has at most, chains, regions and copies aside."""
+        """The most nodes that a match can have, not counting chains, regions and Identity nodes."""
         return sum(isinstance(part, CallPattern) for part in all_parts(self.pattern))
 
     @cached_property
     def counts_uses(self) -> bool:
-        """Whether a match may depend on how often what it only reads is read."""
+        """Whether a match may depend on how many uses the values have that it only reads."""
         if self.has_code or any(condition.asks_for("uses") for condition in self.where):
             return True
         return any(isinstance(p, EdgePattern) and p.only for p in all_parts(self.pattern))
@@ -1218,7 +1134,7 @@ class RewriteRule(Rule):
     def instance(self) -> RewriteFunction:
         """Return the function for one run over one model.
 
-        A class is a function with a memory: each run gets an object of its own.
+        If the replacement is a class, each run gets a new object, which may remember things.
         """
         function = self.replacement
         return function() if isinstance(function, type) else function

@@ -1,4 +1,4 @@
-"""Rules: a pattern with a name, conditions and a policy; matches, and what takes their place."""
+"""Rules: a pattern with a name, conditions and policies; and the matches that they find."""
 
 from __future__ import annotations
 
@@ -10,12 +10,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar, get_args
 
 from dplcli.dpl.matcher import Matcher
-from dplcli.dpl.pattern import (
-    OutputsPattern,
-)
-from dplcli.dpl.text import (
-    bound_names,
-)
+from dplcli.dpl.pattern import OutputsPattern
+from dplcli.dpl.text import bound_names
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir import Attribute, Node, Value
 
@@ -63,25 +59,25 @@ class Example:
 
 @dataclass(frozen=True)
 class Rule:
-    """What rules of both kinds say.
+    """What both kinds of rules have: those that outline and those that replace.
 
     Attributes:
         target: Who implements what it finds; the domain of the functions written (``dnnl``).
         name: Its name (``conv2d_bias_relu``).
         pattern: What to find.
         where: Conditions over the names of the pattern; all must hold.
-        check: What conditions cannot say: returns None, or ``match.reject(reason)``.
-        escape: What if something outside reads an inner value: refuse the match, duplicate the
-            inner nodes (if all that reads them leads to the root), or make it an output.
-        order: Whether consumers come first (Relay's ``partition``), or producers, a later match
-            absorbing those it contains whole (Relax's ``FuseOpsByPattern``).
+        check: A function for what conditions cannot say: returns None or ``match.reject(reason)``.
+        escape: What to do if something outside reads an inner value: refuse the match, duplicate
+            the inner nodes (if all their readers lead to the root), or make the value an output.
+        order: Whether consumers come first (Relay's ``partition``) or producers (Relax's
+            ``FuseOpsByPattern``), where a later match absorbs those that it contains.
         doc: What it is, for a reader.
         origin: File and line it was written at, or "".
         examples: Models that show what it does.
         locate: Turns a place in the pattern's text into file, line and column.
         opsets: First and last opset of the standard operators it holds for; None is no bound.
         unused: Names of lines in the pattern's text that the pattern does not need.
-        values: What a catalogue wrote it out for: the value of each variable of ``for_each``.
+        values: The value of each variable of ``for_each`` that a catalogue made the rule for.
     """
 
     target: str
@@ -104,7 +100,7 @@ class Rule:
         """Refuse conditions over names that the pattern does not bind.
 
         Raises:
-            PatternSyntaxError: A condition names something unbound.
+            PatternSyntaxError: A condition uses such a name.
         """
         names = bound_names(self.pattern)
         for condition in self.where:
@@ -118,12 +114,12 @@ class Rule:
 
     @property
     def qualified_name(self) -> str:
-        """What it is called where rules of several catalogues meet: TVM's ``Composite`` name."""
+        """The name with the target before it: TVM's ``Composite`` name."""
         return f"{self.target}.{self.name}" if self.target else self.name
 
     @property
     def producers_first(self) -> bool:
-        """Whether its matches are looked for in program order."""
+        """Whether the search goes in program order."""
         return self.order == "program" or isinstance(self.pattern, OutputsPattern)
 
     @cached_property
@@ -133,7 +129,7 @@ class Rule:
         Raises:
             PatternSyntaxError: The pattern makes no sense.
         """
-        return Matcher(self.pattern, notes_all=self.has_code)
+        return Matcher(self.pattern, binds_all=self.has_code)
 
     @property
     def has_code(self) -> bool:
@@ -162,31 +158,14 @@ class PatternRule(Rule):
     constants: ConstantsPolicy = "auto"
     metadata: Mapping[str, str] = field(default_factory=dict)
 
-    def with_policies(
-        self,
-        *,
-        constants: ConstantsPolicy | None = None,
-        escape: EscapePolicy | None = None,
-        order: OrderPolicy | None = None,
-    ) -> Self:
-        """Return the same rule with other policies; the pattern is not compiled again.
-
-        Args:
-            constants: What goes into the function's body; None for what the rule says.
-            escape: What if something outside reads an inner value; None likewise.
-            order: Whether consumers come first; None likewise.
-        """
-        made = replace(
-            self,
-            constants=constants or self.constants,
-            escape=escape or self.escape,
-            order=order or self.order,
-        )
+    def with_policies(self, **policies: str) -> Self:
+        """Return the same rule with other :data:`POLICIES`; the pattern is not compiled again."""
+        made = replace(self, **policies)  # type: ignore[arg-type]  # callers pass what there is
         vars(made)["matcher"] = self.matcher  # as cached_property keeps it
         return made
 
 
-# Policies of rules, as a user overrides them: ``lift``, or ``dnnl.conv2d_relu=lift``.
+# Policies that a user sets instead of a rule's own: ``lift``, or ``dnnl.conv2d_relu=lift``.
 
 
 POLICIES: dict[str, tuple[str, ...]] = {
@@ -194,19 +173,19 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "escape": get_args(EscapePolicy),
     "order": get_args(OrderPolicy),
 }
-"""What each policy may be."""
+"""The values of each policy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policies:
     """Policies to use instead of those that the rules state.
 
-    Each entry is ``VALUE``, for every rule that outlines, or ``RULE=VALUE``, for one rule, which
-    counts more. A rule is named with its target or without.
+    Each entry is ``VALUE``, for every rule that outlines, or ``RULE=VALUE``, for one rule; the
+    latter wins. A rule is named with its target or without.
 
     Attributes:
         constants: Which constants go into the functions' bodies.
-        escape: What if something outside reads a value inside a match.
+        escape: What to do if something outside reads a value inside a match.
         order: Which matches come first.
     """
 
@@ -215,7 +194,7 @@ class Policies:
     order: Sequence[str] = ()
 
     def apply_to(self, rules: Sequence[SomeRule]) -> list[SomeRule]:
-        """Return *rules*, those that outline with the policies asked for.
+        """Return *rules*; those that outline get the policies asked for.
 
         Raises:
             UsageError: An entry is malformed, contradicts another, or names a rule that is not
@@ -231,13 +210,11 @@ class Policies:
 def _with_policies(rule: SomeRule, wanted: dict[str, str]) -> SomeRule:
     """Return *rule* with the policies *wanted*; itself where it states them already."""
     different = {key: value for key, value in wanted.items() if getattr(rule, key) != value}
-    if not isinstance(rule, PatternRule) or not different:
-        return rule
-    return rule.with_policies(**different)  # type: ignore[arg-type]  # values were checked
+    return rule.with_policies(**different) if isinstance(rule, PatternRule) and different else rule
 
 
 def _read_policy(policy: str, texts: Iterable[str], rules: Sequence[Rule]) -> dict[str, str]:
-    """Return what *policy* shall be, by qualified name of each rule that a text is about."""
+    """Return the value of *policy* for each rule that *texts* name, by qualified name."""
     for_all: dict[str, str] = {}
     for_one: dict[str, str] = {}
     for text in [texts] if isinstance(texts, str) else texts:
@@ -334,7 +311,7 @@ def parse_expectations(texts: Iterable[str], rules: Sequence[Rule]) -> list[Expe
 def unmet_expectations(
     expected: Iterable[Expectation], counts: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """Say of each expectation that is not met what was found instead."""
+    """Return a sentence for each expectation that is not met."""
     return tuple(
         f"expected {item.text}, found {counts[item.rule]}"
         for item in expected
@@ -342,12 +319,13 @@ def unmet_expectations(
     )
 
 
-# What a search finds: matches, and the reasons why a find is no match.
+# What a search finds: matches, and why some are refused.
 
 
 Stage: TypeAlias = Literal["where", "check", "escape", "convexity", "overlap", "budget", "prune"]
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Match:
     """One place where a rule's pattern fits; it does not change.
 
@@ -364,32 +342,15 @@ class Match:
         slots: What each step of the compiled pattern is bound to.
     """
 
-    __slots__ = (
-        *("rule", "root", "nodes", "bindings", "constants", "attributes", "outputs"),
-        *("escaping", "slots"),
-    )
-
-    def __init__(  # noqa: PLR0913, PLR0917  # made once for every find, so without detours
-        self,
-        rule: Rule,
-        root: Node,
-        nodes: tuple[Node, ...],
-        bindings: Mapping[str, Value],
-        constants: tuple[Value, ...],
-        attributes: Mapping[str, Mapping[str, Attribute]],
-        outputs: tuple[Value, ...],
-        escaping: tuple[Value, ...] = (),
-        slots: tuple[object, ...] = (),
-    ) -> None:
-        self.rule: Final = rule
-        self.root: Final = root
-        self.nodes: Final = nodes
-        self.bindings: Final = bindings
-        self.constants: Final = constants
-        self.attributes: Final = attributes
-        self.outputs: Final = outputs
-        self.escaping: Final = escaping
-        self.slots: Final = slots
+    rule: Final[Rule]
+    root: Final[Node]
+    nodes: Final[tuple[Node, ...]]
+    bindings: Final[Mapping[str, Value]]
+    constants: Final[tuple[Value, ...]]
+    attributes: Final[Mapping[str, Mapping[str, Attribute]]]
+    outputs: Final[tuple[Value, ...]]
+    escaping: Final[tuple[Value, ...]] = ()
+    slots: Final[tuple[object, ...]] = ()
 
     def __repr__(self) -> str:
         """Name the rule and the root."""
@@ -397,17 +358,7 @@ class Match:
 
     def with_escaping(self, escaping: tuple[Value, ...]) -> Match:
         """Return the same match with other escaping values."""
-        return Match(
-            self.rule,
-            self.root,
-            self.nodes,
-            self.bindings,
-            self.constants,
-            self.attributes,
-            self.outputs,
-            escaping,
-            self.slots,
-        )
+        return replace(self, escaping=escaping)
 
     @property
     def roots(self) -> tuple[Node, ...]:
@@ -458,7 +409,7 @@ _POSITION = attrgetter("position")
 
 
 class Rejection(NamedTuple):
-    """Why a pattern that fits at *root* was refused.
+    """Why a match at *root* was refused.
 
     Attributes:
         rule: The rule.
@@ -478,15 +429,17 @@ class Rejection(NamedTuple):
 def read_match(rule: Rule, root: Node, state: State) -> Match | None:
     """Copy a solution out of *state*; None if an output is not made by a node of the match.
 
-    That is so where the root itself is only looked through, or where an output is a leaf. Each
-    output is a value of its own.
+    That happens if the root is an Identity that is looked through, or if an output is a leaf. Two
+    outputs that are one value are no match either.
     """
     if root not in state.claimed:
         return None
     program = rule.matcher.program
     outputs = program.outputs(state)
-    if len(outputs) > 1 and not _are_made_by(outputs, state):
-        return None
+    if len(outputs) > 1:
+        distinct = len(set(outputs)) == len(outputs)
+        if not distinct or any(value.producer not in state.claimed for value in outputs):
+            return None
     slots = state.slots
     nodes = state.claimed
     repeated: list[Value] = []
@@ -505,13 +458,8 @@ def read_match(rule: Rule, root: Node, state: State) -> Match | None:
     )
 
 
-def _are_made_by(outputs: tuple[Value, ...], state: State) -> bool:
-    distinct = len(set(outputs)) == len(outputs)
-    return distinct and all(value.producer in state.claimed for value in outputs)
-
-
 def _constants(rule: Rule, slots: list[object], repeated: list[Value]) -> tuple[Value, ...]:
-    """Return the values that only constant leaves matched: one a wildcard took is lifted."""
+    """Return the values that only constant leaves matched; a wildcard's are lifted."""
     program = rule.matcher.program
     if not program.constant_slots:
         return ()

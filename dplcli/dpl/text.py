@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import operator
 import re
 from collections import Counter
 from dataclasses import replace
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     ReadMethod: TypeAlias = "Callable[[PatternReader, ast.Call, DFPattern], DFPattern]"
 
 
-# What the readers of pattern texts share: places, complaints, and values written out.
+# What the readers of texts share: places, errors and literal values.
 
 
 BINARY_OPS = {
@@ -74,7 +75,7 @@ _MOST_BITS = 4096
 
 
 def parse_lines(text: str, what: str) -> ast.Module:
-    """Parse lines of Python's grammar, which are never executed.
+    """Parse lines of Python without executing them.
 
     Args:
         text: The lines.
@@ -110,8 +111,54 @@ def place_of(node: ast.expr) -> TextPosition:
 def wrong(
     node: ast.expr | ast.stmt | ast.keyword, message: str, hint: str | None = None
 ) -> PatternSyntaxError:
-    """Complain about *node*."""
+    """Make the error that points at *node*."""
     return PatternSyntaxError(message, line=node.lineno, column=node.col_offset, hint=hint)
+
+
+def wrong_part(part: DFPattern, message: str, hint: str | None = None) -> PatternSyntaxError:
+    """Make the error that points at *part*, if it was read from a text."""
+    if part.place is None:
+        return PatternSyntaxError(message, hint=hint)
+    return PatternSyntaxError(message, line=part.place.line, column=part.place.column, hint=hint)
+
+
+def read_lines(
+    module: ast.Module,
+    what: str,
+    side: str,
+    result: str,
+    assign: Callable[[ast.expr, ast.expr], None],
+) -> ast.expr:
+    """Take apart lines ``name = expression`` and one expression, which is returned.
+
+    Args:
+        module: The lines.
+        what: What they are, for messages.
+        side: What stands on the right side of a line, for messages.
+        result: What the last expression is, for messages.
+        assign: Is given what stands on the left and on the right side of each line.
+
+    Raises:
+        PatternSyntaxError: A line is of another form, or the last one is no expression.
+    """
+    if not module.body:
+        raise PatternSyntaxError(f"the {what} is empty")
+    *assignments, last = module.body
+    for statement in assignments:
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            raise wrong(statement, f"expected a line: name = {side}")
+        assign(statement.targets[0], statement.value)
+    if not isinstance(last, ast.Expr):
+        raise wrong(last, f"the last line must be an expression: {result}")
+    return last.value
+
+
+def read_dotted(node: ast.expr) -> tuple[str, str]:
+    """Read domain and type of an operator: ``com.microsoft.Gelu``."""
+    domain, _, op_type = ast.unparse(node).rpartition(".")
+    if not isinstance(node, ast.Attribute) or not all(map(str.isidentifier, domain.split("."))):
+        raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
+    return domain, op_type
 
 
 def read_dimension(node: ast.expr) -> Dim:
@@ -128,7 +175,7 @@ def read_dimension(node: ast.expr) -> Dim:
 
 
 def read_word(node: ast.expr) -> str:
-    """Read a name; ``_`` is none."""
+    """Read a name; ``_`` gives ""."""
     if not isinstance(node, ast.Name):
         raise wrong(node, "expected a name")
     return "" if node.id == "_" else node.id
@@ -150,7 +197,7 @@ def read_number(node: ast.expr) -> int:
 
 
 def read_literal(node: ast.expr) -> object:
-    """Read what Python's own ``literal_eval`` can."""
+    """Read a literal of Python."""
     try:
         value: object = ast.literal_eval(node)
     except (ValueError, TypeError, MemoryError, RecursionError) as error:
@@ -172,7 +219,7 @@ _LARGEST_EXTENT = 1_000_000
 
 
 def read_shape(node: ast.expr) -> list[int]:
-    """Read the extents of an array, which is written out and hence not large."""
+    """Read the dimensions of an array, each at most a million."""
     items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
     extents = [read_number(item) for item in items]
     if any(extent > _LARGEST_EXTENT for extent in extents):
@@ -181,10 +228,10 @@ def read_shape(node: ast.expr) -> list[int]:
 
 
 def read_array(items: object, dtype: str | None) -> np.ndarray[Any, np.dtype[Any]]:
-    """Make the array; numbers with a point are float32 and others int64 unless *dtype* says.
+    """Make an array; without *dtype*, floats become float32 and whole numbers int64.
 
     Raises:
-        ValueError: They are no numbers, truth values or texts, or the dtype cannot hold them.
+        ValueError: The items are of another kind, or *dtype* cannot hold them.
     """
     array = np.array(items)
     if dtype == "string" or (dtype is None and array.dtype.kind == "U"):
@@ -204,7 +251,7 @@ def read_array(items: object, dtype: str | None) -> np.ndarray[Any, np.dtype[Any
     return made
 
 
-# Refuse node patterns that no opset version of their operator allows.
+# Refuse node patterns that fit no version of their operator.
 
 
 def check_call(call: CallPattern, node: ast.Call, schemas: SchemaLibrary) -> None:
@@ -282,17 +329,17 @@ def all_parts(pattern: DFPattern) -> list[DFPattern]:
 
 
 def visible_parts(pattern: DFPattern) -> list[DFPattern]:
-    """List the pattern objects that a match as a whole binds, those in ``~`` and so on left out."""
+    """List the pattern objects that a match binds; those inside ``~``, links and paths are not."""
     return _reachable([pattern])
 
 
 def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
-    """Return the parts of *part* whose bindings do not leave it."""
+    """Return the parts of *part* whose bindings cannot be seen outside of it."""
     match part:
         case NotPattern():
             return (part.pattern,)
         case RepeatPattern():
-            return part.step.args[1:]
+            return part.link.args[1:]
         case DominatorPattern():
             return (part.path,)
         case _:
@@ -300,7 +347,7 @@ def hidden_parts(part: DFPattern) -> tuple[DFPattern, ...]:
 
 
 def _shown_parts(part: DFPattern) -> tuple[DFPattern, ...]:
-    """Return the parts of *part* whose bindings leave it."""
+    """Return the parts of *part* whose bindings can be seen outside of it."""
     match part:
         case NotPattern():
             return ()
@@ -312,15 +359,18 @@ def _shown_parts(part: DFPattern) -> tuple[DFPattern, ...]:
             return part.parts
 
 
-def _reachable(roots: Iterable[DFPattern]) -> list[DFPattern]:
+def _reachable(
+    roots: Iterable[DFPattern],
+    parts_of: Callable[[DFPattern], Iterable[DFPattern]] = _shown_parts,
+) -> list[DFPattern]:
+    """List *roots*, and what is reached from them by *parts_of*, each once."""
     found: dict[int, DFPattern] = {}
     pending = list(roots)
     while pending:
         part = pending.pop()
-        if id(part) in found:
-            continue
-        found[id(part)] = part
-        pending.extend(_shown_parts(part))
+        if id(part) not in found:
+            found[id(part)] = part
+            pending.extend(parts_of(part))
     return list(found.values())
 
 
@@ -330,6 +380,12 @@ def names_of(part: DFPattern) -> Iterator[str]:
         yield part.name
     if isinstance(part, CallPattern):
         yield from (name for name in part.output_names if name)
+
+
+def letters_of(part: DFPattern) -> Iterator[str]:
+    """Yield the dimension variables that *part* itself names."""
+    if isinstance(part, TypedPattern):
+        yield from (dim for dim in part.shape or () if isinstance(dim, str))
 
 
 def bound_names(pattern: DFPattern) -> frozenset[str]:
@@ -354,22 +410,14 @@ def is_closed(part: NotPattern, pattern: DFPattern) -> bool:
 
 def _outside(pattern: DFPattern, owner: DFPattern) -> list[DFPattern]:
     """List the pattern objects reached without going from *owner* to its hidden parts."""
-    found: dict[int, DFPattern] = {}
-    pending = [pattern]
-    while pending:
-        part = pending.pop()
-        if id(part) not in found:
-            found[id(part)] = part
-            pending.extend(_shown_parts(part) if part is owner else part.parts)
-    return list(found.values())
+    return _reachable([pattern], lambda part: _shown_parts(part) if part is owner else part.parts)
 
 
 def _shared_words(parts: Iterable[DFPattern]) -> set[str]:
     words: set[str] = set()
     for part in parts:
         words.update(names_of(part))
-        if isinstance(part, TypedPattern):
-            words.update(f"dimension {dim}" for dim in part.shape or () if isinstance(dim, str))
+        words.update(f"dimension {letter}" for letter in letters_of(part))
         if isinstance(part, CallPattern):
             words |= _attribute_word(part)
     return words
@@ -380,7 +428,7 @@ def _attribute_word(call: CallPattern) -> set[str]:
 
 
 def check_pattern(pattern: DFPattern) -> None:
-    """Refuse a pattern that cannot mean anything.
+    """Refuse a pattern that makes no sense.
 
     Raises:
         PatternSyntaxError: Says why, and where if the pattern was read from a text.
@@ -388,12 +436,13 @@ def check_pattern(pattern: DFPattern) -> None:
     parts = all_parts(pattern)
     readers = Counter(id(inner) for part in parts for inner in part.parts)
     for part in parts:
-        if isinstance(part, OutputsPattern) and part is not pattern:
-            raise _wrong(part, "several outputs can only be the whole pattern")
         if isinstance(part, OutputsPattern):
-            _check_outputs(part)
-        if isinstance(part, RepeatPattern):
-            _check_repeat(part)
+            _check_outputs(part, pattern)
+        if isinstance(part, RepeatPattern) and any(
+            isinstance(choice, FunctionPattern) for choice in part.link.op.choices
+        ):
+            what = "the nodes of a chain are named by operator, not by function body"
+            raise wrong_part(part, what)
         if isinstance(part, (RepeatPattern, DominatorPattern)):
             _check_apart(part, pattern, readers)
     _check_paths(parts)
@@ -402,20 +451,22 @@ def check_pattern(pattern: DFPattern) -> None:
     values, attributes = bound_names(pattern), attribute_names(pattern)
     for name in sorted(values & attributes):
         part = next(p for p in parts if isinstance(p, CallPattern) and p.attributes_name == name)
-        raise _wrong(part, f"{name!r} cannot stand for attributes and for a value")
+        raise wrong_part(part, f"{name!r} cannot stand for attributes and for a value")
 
 
-def _check_outputs(part: OutputsPattern) -> None:
-    """Refuse outputs that no node of the pattern makes, and one output twice."""
+def _check_outputs(part: OutputsPattern, pattern: DFPattern) -> None:
+    """Refuse several outputs inside a pattern, outputs that are leaves, and an output twice."""
+    if part is not pattern:
+        raise wrong_part(part, "several outputs can only be the whole pattern")
     for output in part.outputs:
         if _is_leaf(output) or isinstance(output, AbsentPattern):
-            raise _wrong(output, f"the output {output!r} is made by no node of the pattern")
+            raise wrong_part(output, f"the output {output!r} is made by no node of the pattern")
     if len({id(output) for output in part.outputs}) < len(part.outputs):
-        raise _wrong(part, "the outputs of a pattern are different ones")
+        raise wrong_part(part, "the outputs of a pattern are different ones")
 
 
 def _check_paths(parts: Iterable[DFPattern]) -> None:
-    """Refuse paths inside paths, and repeated parts inside repeated parts, without end."""
+    """Refuse paths and repeated parts that are nested too deeply."""
     depths: dict[int, int] = {}
     for part in parts:
         depth = max((depths[id(inner)] for inner in part.parts), default=0)
@@ -423,36 +474,31 @@ def _check_paths(parts: Iterable[DFPattern]) -> None:
             inner_depth = max((depths[id(inner)] for inner in hidden_parts(part)), default=-1)
             depth = max(depth, inner_depth + 1)
         if depth > _DEEPEST_PATH:
-            raise _wrong(part, "parts that are matched anew each time are nested too deeply")
+            raise wrong_part(part, "parts that are matched anew each time are nested too deeply")
         depths[id(part)] = depth
 
 
 def _check_names(parts: Iterable[DFPattern]) -> None:
-    """Refuse one name for two things, unless both are leaves: those are then one value."""
+    """Refuse one name for two patterns; two leaves of one name are one value, though."""
     first: dict[str, DFPattern] = {}
     for part in parts:
         for name in names_of(part):
             other = first.setdefault(name, part)
             if other is not part and not (_is_leaf(other) and _is_leaf(part)):
-                raise _wrong(part, f"{name!r} names two patterns; use one pattern object twice")
+                raise wrong_part(part, f"{name!r} names two patterns; use one pattern object twice")
 
 
 def _is_leaf(part: DFPattern) -> bool:
     return isinstance(part, (WildcardPattern, ConstantPattern, InputPattern))
 
 
-def _check_repeat(part: RepeatPattern) -> None:
-    if any(isinstance(choice, FunctionPattern) for choice in part.step.op.choices):
-        raise _wrong(part, "the nodes of a chain are named by operator, not by function body")
-
-
 def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]) -> None:
-    """Refuse names in a part that is matched anew each time, and anywhere else."""
+    """Refuse a name that stands both inside and outside of a path or repeated part."""
     hidden = hidden_parts(part)
     inside = _reachable(hidden)
     words = _shared_words(inside)
     if isinstance(part, RepeatPattern):
-        words |= _attribute_word(part.step)
+        words |= _attribute_word(part.link)
     if all(readers[id(p)] == 1 for p in inside) and not words:
         return
     outside = _outside(pattern, part)
@@ -461,34 +507,22 @@ def _check_apart(part: DFPattern, pattern: DFPattern, readers: Mapping[int, int]
     if shared or objects:
         what = "the path" if isinstance(part, DominatorPattern) else "a repeated part"
         name = repr(min(shared).removeprefix("dimension ")) if shared else "one pattern"
-        raise _wrong(
+        raise wrong_part(
             part, f"{name} is used in {what}, which is matched anew each time, and outside it"
         )
 
 
 def _check_compared(pattern: DFPattern, parts: Iterable[DFPattern]) -> None:
-    """Refuse to compare a shape with that of something that is matched nowhere."""
-    matched: set[int] = set()
-    pending: list[DFPattern] = [pattern]
-    while pending:
-        part = pending.pop()
-        if id(part) in matched:
-            continue
-        matched.add(id(part))
-        inner = (part.pattern,) if isinstance(part, SameShapePattern) else part.parts
-        pending.extend(inner)
-    names = {p.name for p in parts if id(p) in matched} - {""}
+    """Refuse to compare a shape with that of a part that is matched nowhere."""
+    reached = _reachable(
+        [pattern], lambda p: (p.pattern,) if isinstance(p, SameShapePattern) else p.parts
+    )
+    matched, names = {id(part) for part in reached}, {part.name for part in reached} - {""}
     for part in parts:
-        if isinstance(part, SameShapePattern) and id(part.other) not in matched:
-            if part.other.name in names:
-                continue
-            raise _wrong(part, f"{part.other!r} is compared with, but matched nowhere")
-
-
-def _wrong(part: DFPattern, message: str) -> PatternSyntaxError:
-    if part.place is None:
-        return PatternSyntaxError(message)
-    return PatternSyntaxError(message, line=part.place.line, column=part.place.column)
+        if not isinstance(part, SameShapePattern) or id(part.other) in matched:
+            continue
+        if part.other.name not in names:
+            raise wrong_part(part, f"{part.other!r} is compared with, but matched nowhere")
 
 
 # The text spelling of patterns: a subset of Python's expressions, parsed and never executed.
@@ -496,6 +530,14 @@ def _wrong(part: DFPattern, message: str) -> PatternSyntaxError:
 
 _FOREIGN_METHODS = frozenset({"fork_to", "dup", "has_attr", "has_ty", "optional", "match", "named"})
 """Methods of TVM's patterns, and of ours in Python, that the text form does not have."""
+
+_SIGNS: dict[type[ast.operator], Callable[[DFPattern, DFPattern], DFPattern]] = {
+    ast.BitOr: operator.or_,
+    ast.BitAnd: operator.and_,
+    ast.BitXor: operator.xor,
+    ast.RShift: operator.rshift,
+}
+"""The signs that combine two patterns, as in Python."""
 
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 
@@ -506,7 +548,7 @@ def parse_pattern(text: str, schemas: SchemaLibrary) -> DFPattern:
 
 
 def read_pattern(text: str, schemas: SchemaLibrary) -> tuple[DFPattern, tuple[str, ...]]:
-    """Read the text form of a pattern, and the names of the lines that it does not need.
+    """Read the text form of a pattern; also return the names of the lines that it does not use.
 
     Args:
         text: Lines ``name = expression``, then one expression, or several separated by commas.
@@ -538,7 +580,7 @@ def character_column(text: str, line: int, column: int) -> int:
 
 
 class PatternReader:
-    """Reads statements and expressions; calls that are words or methods as :data:`SPELLINGS` says.
+    """Reads the text of one pattern; :data:`SPELLINGS` says how words and methods are read.
 
     Attributes:
         op_types: The standard operators.
@@ -554,21 +596,17 @@ class PatternReader:
 
     def read(self, module: ast.Module) -> DFPattern:
         """Read a whole pattern."""
-        if not module.body:
-            raise PatternSyntaxError("the pattern is empty")
-        *assignments, last = module.body
-        for statement in assignments:
-            self._assign(statement)
-        if not isinstance(last, ast.Expr):
-            raise wrong(
-                last, "the last line must be an expression: the value that the pattern makes"
-            )
-        if isinstance(last.value, ast.Tuple):
-            return self._outputs(last.value)
-        return self.pattern(last.value)
+        result = "the value that the pattern makes"
+        last = read_lines(module, "pattern", "pattern", result, self._assign)
+        if not isinstance(last, ast.Tuple):
+            return self.pattern(last)
+        if not last.elts:
+            raise wrong(last, "the pattern has no outputs")
+        outputs = tuple(self.pattern(item) for item in last.elts)
+        return outputs[0] if len(outputs) == 1 else OutputsPattern(outputs, place=place_of(last))
 
     def unused_in(self, pattern: DFPattern) -> tuple[str, ...]:
-        """Name the assigned lines that *pattern* does not need."""
+        """Return the names of the lines that *pattern* does not use."""
         needed = {id(part) for part in all_parts(pattern)}
         used = (
             id(part.node if isinstance(part, OutputPattern) else part)
@@ -577,31 +615,26 @@ class PatternReader:
         pairs = zip(self.assigned, used, strict=True)
         return tuple(name for name, part in pairs if part not in needed)
 
-    def _outputs(self, node: ast.Tuple) -> DFPattern:
-        if not node.elts:
-            raise wrong(node, "the pattern has no outputs")
-        outputs = tuple(self.pattern(item) for item in node.elts)
-        return outputs[0] if len(outputs) == 1 else OutputsPattern(outputs, place=place_of(node))
-
-    def _assign(self, statement: ast.stmt) -> None:
-        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-            raise wrong(statement, "expected a line: name = pattern")
-        target = statement.targets[0]
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple):
-            self._assign_outputs(target, statement.value)
+            self._assign_outputs(target, value)
             return
         name = self._new_name(target)
-        pattern = self.pattern(statement.value)
+        pattern = self.pattern(value)
         if name in self.wildcards:
             raise wrong(target, f"{name!r} is named inside its own pattern")
-        is_label = name.startswith("_")
-        if not is_label and not pattern.name and _is_nameable(pattern):
+        is_nameable = not isinstance(pattern, (WildcardPattern, AbsentPattern, OutputsPattern))
+        if is_nameable and not pattern.name and not name.startswith("_"):
             pattern = replace(pattern, name=name)
         self.assigned[name] = pattern
 
     def _assign_outputs(self, target: ast.Tuple, value: ast.expr) -> None:
         """Read ``y, mean, _ = LayerNormalization(x, scale)``."""
-        names = ["" if _is_blank(item) else self._new_name(item) for item in target.elts]
+        blank = [isinstance(item, ast.Name) and item.id == "_" for item in target.elts]
+        names = [
+            "" if is_blank else self._new_name(item)
+            for item, is_blank in zip(target.elts, blank, strict=True)
+        ]
         repeated = {name for name in names if name and names.count(name) > 1}
         if repeated or not any(names):
             raise wrong(target, "each output needs a name of its own, or _")
@@ -615,9 +648,8 @@ class PatternReader:
         node = replace(node, name=bound[0] or node.name, output_names=tuple(bound[1:]))
         for index, name in enumerate(names):
             if name:
-                self.assigned[name] = (
-                    OutputPattern(node, index, place=node.place) if index else node
-                )
+                output = OutputPattern(node, index, place=node.place)
+                self.assigned[name] = output if index else node
 
     def _new_name(self, target: ast.expr) -> str:
         if not isinstance(target, ast.Name):
@@ -649,14 +681,10 @@ class PatternReader:
                 return self._operator("Neg", node, node.operand)
             case ast.UnaryOp(op=ast.Invert()):
                 return replace(~self.pattern(node.operand), place=place)
-            case ast.BinOp(op=ast.BitOr()):
-                return replace(self.pattern(node.left) | self.pattern(node.right), place=place)
-            case ast.BinOp(op=ast.BitAnd()):
-                return replace(self.pattern(node.left) & self.pattern(node.right), place=place)
-            case ast.BinOp(op=ast.BitXor()):
-                return replace(self.pattern(node.left) ^ self.pattern(node.right), place=place)
-            case ast.BinOp(op=ast.RShift()):
-                return replace(self.pattern(node.left) >> self.pattern(node.right), place=place)
+            case ast.BinOp() if type(node.op) in _SIGNS:
+                combine = _SIGNS[type(node.op)]
+                left, right = self.pattern(node.left), self.pattern(node.right)
+                return replace(combine(left, right), place=place)
             case ast.BinOp() if type(node.op) in BINARY_OPS:
                 return self._operator(BINARY_OPS[type(node.op)], node, node.left, node.right)
             case ast.Subscript():
@@ -721,7 +749,7 @@ class PatternReader:
         return self.pattern(node)
 
     def exactly(self, count: int, node: ast.Call, usage: str) -> list[DFPattern]:
-        """Read the arguments of a call that has so many."""
+        """Read the arguments of a call that must have *count* of them and no keywords."""
         if len(node.args) != count or node.keywords:
             raise wrong(node, f"write {usage}")
         return [self.pattern(arg) for arg in node.args]
@@ -748,9 +776,7 @@ class PatternReader:
                 raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
 
     def _foreign_op(self, node: ast.Attribute) -> OpPattern:
-        domain, _, op_type = ast.unparse(node).rpartition(".")
-        if not all(part.isidentifier() for part in domain.split(".")):
-            raise wrong(node, f"{ast.unparse(node)!r} is not an operator")
+        domain, op_type = read_dotted(node)
         owned = domain in self.assigned or domain in self.wildcards
         hint = did_you_mean(op_type, _METHODS)
         if owned or op_type in _FOREIGN_METHODS or (hint and "." not in domain):
@@ -805,30 +831,34 @@ class PatternReader:
     # -- operators -----------------------------------------------------------------------------
 
     def call_op(self, op: OpPattern, node: ast.Call, *first: DFPattern) -> CallPattern:
-        """Read the arguments and attributes of a call of *op*; *first* come before them."""
+        """Read a call of *op*; the patterns *first* are put before its arguments."""
         args = list(node.args)
         rest = bool(args) and isinstance(args[-1], ast.Constant) and args[-1].value is ...
         if rest:
             args.pop()
-        is_unordered = len(args) == 1 and _is_unordered(args[0])
-        if is_unordered:
-            args = args[0].args  # type: ignore[attr-defined]  # a call, see _is_unordered
+        match args:
+            case [ast.Call(func=ast.Name(id="unordered"), args=inner, keywords=[])]:
+                is_unordered, args = True, inner
+            case _:
+                is_unordered = False
+        patterns = (*first, *map(self.pattern, args))
+        attributes, attributes_name = self._attributes(node.keywords)
         call = CallPattern(
             op,
-            (*first, *(self.pattern(arg) for arg in args)),
+            patterns,
             rest=rest,
             is_unordered=is_unordered,
+            attributes=attributes,
+            attributes_name=attributes_name,
             place=place_of(node),
         )
-        attributes, attributes_name = self._attributes(node.keywords)
-        call = replace(call, attributes=attributes, attributes_name=attributes_name)
         check_call(call, node, self.schemas)
         return call
 
     def _attributes(
         self, keywords: Sequence[ast.keyword]
     ) -> tuple[tuple[tuple[str, AttributeValue], ...], str]:
-        """Read ``name=value``, ``**{"a name": value}`` and ``**attrs``."""
+        """Read ``name=value`` and ``**{"a name": value}``; also return the name in ``**attrs``."""
         attributes: dict[str, AttributeValue] = {}
         attributes_name = ""
         for keyword in keywords:
@@ -839,7 +869,7 @@ class PatternReader:
             for name, value in pairs:
                 if name is None:
                     if attributes_name:
-                        raise wrong(value, "the other attributes have one name")
+                        raise wrong(value, "the other attributes are bound to one name only")
                     attributes_name = read_word(value) or "_"
                     continue
                 if name in attributes:
@@ -856,14 +886,6 @@ class PatternReader:
         return OrPattern(base, extended, place=place_of(node))
 
 
-def _is_nameable(pattern: DFPattern) -> bool:
-    return not isinstance(pattern, (WildcardPattern, AbsentPattern, OutputsPattern))
-
-
-def _is_blank(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "_"
-
-
 def _refuse_repetition(node: ast.Call) -> None:
     seen: set[str] = set()
     for keyword in node.keywords:
@@ -872,18 +894,9 @@ def _refuse_repetition(node: ast.Call) -> None:
         seen.add(keyword.arg or "")
 
 
-def _is_unordered(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "unordered"
-        and not node.keywords
-    )
-
-
-# The terms: how each kind of pattern is written, and which words and methods are read as it.
+# How each kind of pattern is read and written.
 #
-# What a word or a method makes is made by the Python spelling of the same name.
+# Each word and method calls the Python function of the same name.
 
 
 def _read_const(_reader: PatternReader, node: ast.Call) -> DFPattern:
@@ -969,20 +982,12 @@ def _write_output(part: OutputPattern, spell: Spell) -> str:
     return given or f"{spell(part.node)}[{part.index}]"
 
 
-def _write_or(part: OrPattern, spell: Spell) -> str:
-    return f"{_operand(part.left, spell)} | {_operand(part.right, spell)}"
-
-
-def _write_and(part: AndPattern, spell: Spell) -> str:
-    return f"{_operand(part.left, spell)} & {_operand(part.right, spell)}"
-
-
-def _write_not(part: NotPattern, spell: Spell) -> str:
-    return f"~{_operand(part.pattern, spell)}"
+def _write_pair(sign: str) -> Callable[[OrPattern | AndPattern, Spell], str]:
+    return lambda part, spell: f" {sign} ".join(_operand(side, spell) for side in part.parts)
 
 
 def _operand(part: DFPattern, spell: Spell) -> str:
-    """Write *part* so that an operator or a method may stand beside it."""
+    """Write *part*, in brackets where an operator or method beside it needs them."""
     text = spell(part)
     is_number = text[:1].isdigit() or text.startswith("-")
     has_sign = isinstance(part, (OrPattern, AndPattern, NotPattern)) and not text.isidentifier()
@@ -990,7 +995,7 @@ def _operand(part: DFPattern, spell: Spell) -> str:
 
 
 def _stated(method: str, read: Callable[[ast.expr], object]) -> ReadMethod:
-    """Read what a method says of a value's type: each argument by *read*."""
+    """Return a reader of a method about a value's type; *read* reads each argument."""
 
     def read_method(_reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPattern:
         if node.keywords:
@@ -1025,8 +1030,7 @@ def _read_type(reader: PatternReader, node: ast.Call, inner: DFPattern) -> DFPat
 def _write_typed(part: TypedPattern, spell: Spell) -> str:
     inner = _operand(part.pattern, spell)
     dims = ", ".join("_" if dim is None else str(dim) for dim in part.shape or ())
-    letters = [dim for dim in part.shape or () if isinstance(dim, str)]
-    if part.shape is not None and (part.dtypes or any(map(iskeyword, letters))):
+    if part.shape is not None and (part.dtypes or any(map(iskeyword, letters_of(part)))):
         dtype = part.dtypes[0] if part.dtypes else "?"
         return f'{inner}.has_type("{dtype}[{dims}]")'
     if part.shape is not None:
@@ -1075,21 +1079,21 @@ def _read_repeat(reader: PatternReader, node: ast.Call) -> DFPattern:
     others = [keyword for keyword in node.keywords if keyword.arg not in own]
     inner = ast.copy_location(ast.Call(node.func, node.args[2:], others), node)
     base = reader.pattern(node.args[1])
-    step = reader.call_op(reader.op(node.args[0]), inner, WildcardPattern())
+    link = reader.call_op(reader.op(node.args[0]), inner, WildcardPattern())
     try:
-        chain = pattern.repeat(step.op, base, min=own.get("min", 0), max=own.get("max"))
+        chain = pattern.repeat(link.op, base, min=own.get("min", 0), max=own.get("max"))
     except ValueError as error:
         raise wrong(node, str(error)) from error
-    return replace(chain, step=step)
+    return replace(chain, link=link)
 
 
 def _write_repeat(part: RepeatPattern, spell: Spell) -> str:
     """Write ``repeat(Cast, p, min=1, max=8)``."""
     bounds = [f"min={part.least}"] if part.least else []
     bounds += [] if part.most is None else [f"max={part.most}"]
-    args = _written_arguments(part.step, part.step.args[1:], spell)
-    items = [part.step.op.spelled(spell), spell(part.base), *args, *bounds]
-    return f"repeat({', '.join([*items, *_written_attributes(part.step)])})"
+    args = _written_arguments(part.link, part.link.args[1:], spell)
+    items = [part.link.op.spelled(spell), spell(part.base), *args, *bounds]
+    return f"repeat({', '.join([*items, *_written_attributes(part.link)])})"
 
 
 def _read_dominates(reader: PatternReader, node: ast.Call) -> DFPattern:
@@ -1108,13 +1112,13 @@ def _write_dominator(part: DominatorPattern, spell: Spell) -> str:
 
 
 class Spelling(NamedTuple):
-    """One kind of pattern in texts.
+    """How one kind of pattern is spelled.
 
     Attributes:
         kind: The kind.
-        write: Writes one, its parts by the function given.
-        words: By word, what reads a call of it: ``const(w)``.
-        methods: By method, what reads a call of it on a pattern: ``x.has_rank(4)``.
+        write: Writes a pattern of the kind; the function it is given writes its parts.
+        words: The reader of each word that makes one: ``const(w)``.
+        methods: The reader of each method that makes one: ``x.has_rank(4)``.
     """
 
     kind: type
@@ -1130,9 +1134,9 @@ SPELLINGS = (
     Spelling(InputPattern, _write_input, {"input": _read_input}),
     Spelling(CallPattern, _write_call, {"if_": _read_if}),
     Spelling(OutputPattern, _write_output),
-    Spelling(OrPattern, _write_or),
-    Spelling(AndPattern, _write_and),
-    Spelling(NotPattern, _write_not),
+    Spelling(OrPattern, _write_pair("|")),
+    Spelling(AndPattern, _write_pair("&")),
+    Spelling(NotPattern, lambda part, spell: f"~{_operand(part.pattern, spell)}"),
     Spelling(
         TypedPattern,
         _write_typed,
@@ -1165,7 +1169,7 @@ _WRITERS = {term.kind: term.write for term in SPELLINGS}
 
 
 def write_part(part: DFPattern, spell: Spell) -> str:
-    """Write *part* down, its own parts by *spell*."""
+    """Write *part*; *spell* writes its parts."""
     return _WRITERS[type(part)](part, spell)
 
 
@@ -1208,7 +1212,7 @@ def _is_shareable(part: DFPattern) -> bool:
 
 
 def _optional_node(part: DFPattern) -> CallPattern | None:
-    """Return the node that ``optional`` may write: *part* is its first argument with or without."""
+    """Return the node of *part* if ``optional`` can write it: ``x | Relu(x)`` is the form."""
     node = part.right if isinstance(part, OrPattern) else None
     if not isinstance(node, CallPattern) or node.bodies or node.is_unordered:
         return None
@@ -1240,7 +1244,7 @@ class _Writer:
         return "\n".join([*self.lines, self.texts[id(self.root)]])
 
     def _fold(self, part: DFPattern) -> None:
-        """Write *part* with ``optional``: the node is left out, its argument once."""
+        """Write *part* with ``optional`` if that is possible; its node then needs no text."""
         node = _optional_node(part)
         if node is not None and self.uses[id(node)] == 1 and not own_line(node):
             self.left_out.add(id(node))
@@ -1286,7 +1290,7 @@ def spelled_attributes(attributes: tuple[tuple[str, AttributeValue], ...]) -> li
 
 
 def literal(value: object) -> str:
-    """Write a number, a text or a list as Python does; infinities as numbers too large."""
+    """Write a number, a text or a list as Python does; an infinity becomes ``1e999``."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(literal, value))}]"
     if isinstance(value, float) and not math.isfinite(value):

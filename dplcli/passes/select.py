@@ -779,6 +779,6 @@ class _Mentions:
 
 def _callees(rule: Rule) -> Iterable[object]:
     for part in all_parts(rule.pattern):
-        call = part.step if isinstance(part, RepeatPattern) else part
+        call = part.link if isinstance(part, RepeatPattern) else part
         if isinstance(call, CallPattern):
             yield from call.op.choices

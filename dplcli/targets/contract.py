@@ -493,7 +493,7 @@ def _variations(rule: PatternRule, function: Function) -> Iterable[str]:
 def _variations_of(part: DFPattern) -> Iterable[str]:
     match part:
         case RepeatPattern():
-            yield f"{part.step.op.alternatives(repr)} may be repeated"
+            yield f"{part.link.op.alternatives(repr)} may be repeated"
         case DominatorPattern():
             yield "the region may have further operators"
         case CallPattern():

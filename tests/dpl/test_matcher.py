@@ -1,9 +1,12 @@
 """What a pattern of nodes and names matches: completeness, identity, commuted operands."""
 
+import re
+
 import pytest
 
-from dplcli.dpl import is_op, wildcard
-from tests.helpers import all_bindings, check_match, find_solutions, model_from_text
+from dplcli.dpl import Matcher, is_op, matcher, wildcard
+from dplcli.dpl.matcher import RestStep, State
+from tests.helpers import all_bindings, check_match, find_solutions, model_from_text, pattern_of
 
 AB = "g (float[2] a, float[2] b) => (float[2] o)"
 BOTH = "g (float[2] a) => (float[2] o) { r = Relu (a) s = Sigmoid (a) o = Mul (r, s) }"
@@ -229,3 +232,56 @@ def test_nodes_of_a_solution() -> None:
     """A solution covers exactly the nodes that node patterns matched."""
     model = model_from_text(f"{AB} {{ r = Relu (a) s = Sigmoid (b) o = Add (r, s) }}")
     assert {found.nodes for found in find_solutions("Add(Relu(x), y)", model)} == {("o", "r")}
+
+
+WORKED = [
+    (
+        "Add(MatMul(x, const(w)), y)",
+        """g (float[1,1] a, float[1,1] b, float[1,1] c) => (float[1,1] s) <float[1,1] k = {1}> {
+            p = MatMul (a, b) q = MatMul (c, k) s = Add (p, q) }""",
+    ),
+    ("Mul(~Relu(x), x)", "g (float[2] a) => (float[2] m) { r = Relu (a) m = Mul (r, a) }"),
+    (
+        "Sub(repeat(Neg, x), x)",
+        "g (float[2] a) => (float[2] s) { c = Neg (a) d = Neg (c) s = Sub (d, c) }",
+    ),
+]
+
+
+@pytest.mark.parametrize(("number", "pattern", "graph"), [(i, *w) for i, w in enumerate(WORKED)])
+def test_the_worked_matches_go_as_the_documentation_says(
+    number: int, pattern: str, graph: str
+) -> None:
+    """The goals of the examples in the module's documentation, in order, and which of them fail."""
+    blocks = re.findall(r"::\n\n((?:    .+\n)+)", matcher.__doc__ or "")
+    assert len(blocks) == len(WORKED)
+    lines = [re.match(r"    (.+?)  +(.+)", line) for line in blocks[number].splitlines()]
+    told = [(line[1], line[2].startswith("fails")) for line in lines if line is not None]
+    assert len(told) == len(lines)
+    assert told == goals_run(pattern, graph)
+
+
+def goals_run(pattern: str, graph: str) -> list[tuple[str, bool]]:
+    """Search once at the last node; return each goal, and whether it failed."""
+    program = Matcher(pattern_of(pattern)).program
+    *_, root = model_from_text(graph).graph
+    value = root.outputs[0]
+    assert value is not None
+    state = State(root.graph, program.slot_count, 1000, value)
+    goals = program.start(value)
+    run = []
+    while goals is not None:
+        step, subject, rest = goals
+        name = repr(step.pattern)
+        if isinstance(step, RestStep):
+            action = getattr(step.action, "func", step.action).__name__
+            name = f"({action.strip('_').replace('after_link', 'after a link')})"
+        following = step.run(state, subject, rest)
+        where = "" if subject is None else f" at {subject.name}"
+        run.append((f"{name}{where}", following is False))
+        if following is False:
+            goals, mark = state.choices.pop()
+            state.undo(mark)
+        else:
+            goals = following
+    return run
