@@ -362,7 +362,7 @@ class EmbeddedConstants:
         value = find_value(self.call.graph, name)
         if value is None or not is_made_before(value, self.call):
             return None
-        tensor = behind_identities(value).constant
+        tensor = _constant_behind(value)
         return value if tensor is not None and same_data(tensor, constant) else None
 
     def _make(self, name: str, record: ConstantRecord, constant: Tensor) -> Value:
@@ -418,6 +418,22 @@ class EmbeddedConstants:
         """Return the graph so many levels up, or the outermost there is."""
         *graphs, outermost = outwards(self.call.graph)
         return graphs[record.up] if record.up < len(graphs) else outermost
+
+
+def _constant_behind(value: Value | None) -> Tensor | None:
+    """Return the constant that *value* is, also where a call passes it on: it may cover copies."""
+    while value is not None:
+        value = behind_identities(value)
+        call = value.producer
+        function = None if call is None else called_function(call)
+        if call is None or function is None:
+            return value.constant
+        inner = behind_identities(function.body.outputs[value.index])
+        if inner not in function.body.inputs:
+            return inner.constant
+        place = function.body.inputs.index(inner)
+        value = call.inputs[place] if place < len(call.inputs) else None
+    return None
 
 
 def _holds_data(graph: Graph) -> bool:

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from dplcli.pipeline.writing import Progress
     from dplcli.verify import VerificationResult
     from dplcli.verify.bisect import CutPair, Cutting, DivergenceSearch, Specimen
-    from dplcli.verify.layers import Fed, Layer, Layers
+    from dplcli.verify.inputs import Reference
+    from dplcli.verify.layers import Layer, Layers
 
     Changes: TypeAlias = "Rewrites | Partitions"
 
@@ -310,7 +311,7 @@ class RuleExhibit:
     source: RuleSource
     kind: str
     settings: VerifySettings
-    fed: Fed
+    fed: Reference
 
     def write(self, cause: Cause, folder: Path) -> Cause:
         """Write the reproducer of *cause* to *folder*, which does not exist yet.
@@ -389,7 +390,7 @@ class RuleExhibit:
 
 def _reproducer(
     folder: Path,
-    fed: Fed,
+    fed: Reference,
     settings: VerifySettings,
     **own: Any,  # noqa: ANN401  # fields of what is returned
 ) -> Reproducer:

@@ -263,11 +263,10 @@ def load_evidence(path: Path) -> Evidence:
         levels = {REFERENCE_LEVEL: originals[REFERENCE_LEVEL], **originals} if originals else {}
         return Evidence(
             facts=Facts(
-                **facts
-                | {
-                    "depths": {name: Depth(**depth) for name, depth in facts["depths"].items()},
-                    "stepped": frozenset(facts["stepped"]),
-                }
+                coarsest=facts["coarsest"],
+                depths={name: Depth(**depth) for name, depth in facts["depths"].items()},
+                stepped=frozenset(facts["stepped"]),
+                rounds=facts["rounds"],
             ),
             originals=levels,
             candidates=_unpacked(record["candidates"], arrays),
