@@ -47,7 +47,7 @@ class Provisional:
         self._paths[path] = with_content
 
     def forget(self, path: Path) -> None:
-        """Leave alone what could not be made, since something is there already."""
+        """Forget a path that could not be made because something is there already."""
         self._paths.pop(path, None)
 
     def keep(self) -> None:
@@ -55,7 +55,7 @@ class Provisional:
         self._paths.clear()
 
     def remove(self) -> None:
-        """Remove what is noted and there; what has been moved away is not."""
+        """Remove what is noted, unless it was moved away."""
         if os.getpid() != self._owner:
             return
         for path in reversed(list(self._paths)):
@@ -81,7 +81,7 @@ def _remove_all() -> None:
 
 @contextmanager
 def provisional() -> Iterator[Provisional]:
-    """Remove at the end of the block what it notes and does not keep."""
+    """Remove, at the end of the block, what the block notes and does not keep."""
     group = Provisional()
     _NOTED.append(group)
     try:
@@ -93,7 +93,7 @@ def provisional() -> Iterator[Provisional]:
 
 @contextmanager
 def temporary_file(folder: Path, suffix: str = "") -> Iterator[Path]:
-    """Make an empty file that only we may read; it is gone afterwards unless it was moved.
+    """Make an empty file that only this user may read; remove it afterwards unless it was moved.
 
     Raises:
         OSError: The folder cannot be written to.
@@ -108,7 +108,7 @@ def temporary_file(folder: Path, suffix: str = "") -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(folder: Path | None = None) -> Iterator[Path]:
-    """Make a folder that only we may enter; it is gone afterwards with all that is in it.
+    """Make a folder that only this user may enter; remove it and all in it afterwards.
 
     Args:
         folder: Where to make it; None for where the system keeps such things.
@@ -229,7 +229,7 @@ def encoded(text: str) -> bytes:
 
 
 def mode_for(path: Path) -> int:
-    """Return the permissions of what is replaced, or those of a new file."""
+    """Return the permissions of the file that is replaced, or those of a new file."""
     if path.exists():
         return stat.S_IMODE(path.stat().st_mode)
     mask = os.umask(0)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOutcome:
-    """What is known of the model that a job was about.
+    """The model that a job worked on.
 
     Attributes:
         label: The model's file name.
@@ -82,7 +82,7 @@ class ExplainOutcome(ModelOutcome):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of a result, and where it is.
+    """Whether a result is sound, and where it was written.
 
     Attributes:
         objection: What onnx.checker says of it though it accepts the original, or "".
@@ -183,7 +183,7 @@ class RepeatOutcome(PartitionOutcome):
     """Repeated blocks outlined as functions.
 
     Attributes:
-        families: The kinds of blocks, those in the bodies of others behind them.
+        families: The kinds of blocks; blocks inside other blocks come after these.
         size: Bytes of the file before and after, external data not counted; the second is 0 if
             none was made.
     """
@@ -194,7 +194,7 @@ class RepeatOutcome(PartitionOutcome):
 
 @dataclass(frozen=True)
 class BrokenTurn:
-    """The first turn of a rewrite after which the model is not what it was.
+    """The first turn of a rule that broke the model.
 
     Attributes:
         rule: The rule's name; "" if the model was broken before any rule had a turn.
@@ -255,7 +255,7 @@ class RewriteOutcome(WrittenOutcome):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it is what was asked for, whatever a check says of it."""
+        """Whether expectations and limits are met, apart from the check."""
         fits = self.may_miss or not self.missing
         return fits and self.broken is None and not self.unmet and not self.growth
 
@@ -371,7 +371,7 @@ class BisectStep:
 
 @dataclass(frozen=True)
 class BisectTrial:
-    """What came of some of the steps.
+    """The result of some of the steps.
 
     Attributes:
         applied: The steps that fitted.
@@ -388,7 +388,7 @@ class BisectTrial:
 
 @dataclass(frozen=True)
 class Cause:
-    """Steps that together break the model, and of which none can be left out.
+    """A smallest set of steps that breaks the model.
 
     Attributes:
         culprits: The steps that do it.
@@ -417,7 +417,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class BisectOutcome:
-    """What was found about rules applied to a model.
+    """Which applications of rules break a model.
 
     Attributes:
         label: The model's file name.
@@ -445,7 +445,7 @@ class BisectOutcome:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """What came of running a reproducer.
+    """The result of running a reproducer.
 
     Attributes:
         label: Name of the folder.
@@ -488,7 +488,7 @@ class Divergence:
 
 @dataclass(frozen=True)
 class ModelsOutcome:
-    """What was found about two models.
+    """Where two models part.
 
     Attributes:
         labels: The models' file names.

@@ -43,7 +43,7 @@ _WAITS = count()
 
 
 class _StoppedError(BaseException):
-    """Somebody asked the process to end; raised so that what is half done is taken away."""
+    """Raised when somebody asks the process to end, so that half-written files are removed."""
 
 
 def answer_no(reasons: Iterable[str]) -> NoReturn:
@@ -130,7 +130,7 @@ def _imports(frame: FrameType | None) -> bool:
 def _raise_again(
     others: Callable[[sys.UnraisableHookArgs], object], unraisable: sys.UnraisableHookArgs
 ) -> None:
-    """Stop soon, if a signal came within a callback, from which Python raises nothing."""
+    """Stop soon: the signal came inside a callback, and Python drops what is raised there."""
     if isinstance(unraisable.exc_value, _StoppedError) and hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, _SOON)
     else:
@@ -138,7 +138,7 @@ def _raise_again(
 
 
 def _go_on(number: int, frame: FrameType | None) -> None:
-    """Let the process end as it is about to; programs that it starts do not inherit this."""
+    """Ignore a second signal while the process ends; programs that it starts do not inherit this."""
     del number, frame
 
 
@@ -166,7 +166,7 @@ def _guarded(command: click.Command) -> int:  # noqa: PLR0911  # one per kind of
 
 
 def _invoke(command: click.Command) -> int:
-    """Do what ``command.main`` does, but leave every exception to us."""
+    """Do what ``command.main`` does, but let every exception through to the caller."""
     if "_DPL_COMPLETE" in os.environ:
         command.main(prog_name="dpl")
     with command.make_context("dpl", sys.argv[1:]) as context:
@@ -206,9 +206,9 @@ def _report(message: str, hint: str | None) -> int:
 
 
 def _complain(text: str) -> None:
-    """Print a message. Its further lines are those of an excerpt, which are indented.
+    """Print a message and the indented excerpt below it.
 
-    Tabs stay in these: what is pointed at stands below.
+    Tabs stay in the excerpt, since its last line points at a column of the line above.
     """
     first, *excerpt = _EXCERPT.split(text)
     say(first, err=True)

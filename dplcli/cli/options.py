@@ -1,4 +1,4 @@
-"""Options that several commands share, and how commands print."""
+"""Options that several commands share, and the object through which commands print."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class SettingsGroup:
         return command
 
     def take(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Take the options of this group out of *given*; return the fields that were stated."""
+        """Take the options of this group out of *given*; return the fields that the user stated."""
         found: dict[str, Any] = {}
         for item in self.settings:
             value = given.pop(item.field)
@@ -752,7 +752,7 @@ def check_settings() -> SettingsGroup:
 
 
 def verify_options(command: Command) -> Command:
-    """Add what decides how two models are compared, and on which values."""
+    """Add the options that say how two models are compared, and on which values."""
     return check_settings()(INPUTS(EXECUTION(command)))
 
 
@@ -810,7 +810,7 @@ WRITING = SettingsGroup(
 
 
 def write_options(what: str) -> Callable[[Command], Command]:
-    """Add --output and what :data:`WRITING` holds; *what* is made of the model."""
+    """Add --output and the options of :data:`WRITING`; *what* names the result, as in its file."""
     output = option(
         RESULT,
         *("-o", "--output"),

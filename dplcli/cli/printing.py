@@ -28,7 +28,7 @@ _REMEMBERED = 64
 
 
 class Stream:
-    """A text stream whose lines nobody obeys.
+    """A text stream that makes harmless what terminals and programs would obey.
 
     Args:
         stream: Where they go.
@@ -57,7 +57,7 @@ class Stream:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Let nothing get past that a terminal or another program would obey."""
+    """Guard standard output and error: nothing that a terminal or a program obeys gets past."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (cast("TextIO", Stream(stream)) for stream in streams)
     try:
@@ -79,7 +79,7 @@ def write(text: str, *, err: bool = False) -> None:
 
 
 def show(report: Part) -> None:
-    """Print a report: to a terminal's width, or to a pipe with lines as long as they are."""
+    """Print a report: as wide as the terminal, or with long lines into a pipe."""
     from dplcli.report.layout import lines_of  # noqa: PLC0415  # loads rich
 
     console = _console(sys.stdout)
@@ -122,7 +122,7 @@ def progress(*, quiet: bool, verbose: bool) -> Iterator[Callable[[str], None]]:
 
 
 def _console(stream: TextIO) -> Console:
-    """Return what adds our styles; it is given no text but that of `dplcli.report.layout`."""
+    """Return the console that adds styles; all its text comes from `dplcli.report.layout`."""
     from rich.console import Console  # noqa: PLC0415  # slow to load
 
     return Console(file=_unguarded(stream), markup=False, emoji=False, highlight=False)

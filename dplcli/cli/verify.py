@@ -48,7 +48,7 @@ RESULTS = options.SettingsGroup(
 
 @dataclass(frozen=True)
 class Subject:
-    """What is to be compared, after the arguments and the options above.
+    """The models or results that are compared.
 
     Attributes:
         original: The model that is right by definition; None if results are.
@@ -94,7 +94,7 @@ def choose_subject(
     judged: Path | None = None,
     against: Path | None = None,
 ) -> Subject:
-    """Return what is to be compared with what.
+    """Decide what is compared, from arguments and options.
 
     Args:
         models: ORIGINAL and CANDIDATE, as far as given.
@@ -132,7 +132,7 @@ def choose_subject(
 def _check_offline(
     settings: pipeline.VerifySettings, models: tuple[Path | None, ...], *, layers: bool
 ) -> None:
-    """Refuse what saved results have no use for."""
+    """Refuse options that do nothing when saved results are judged."""
     plain = pipeline.VerifySettings(
         rtol=settings.rtol, atol=settings.atol, tolerances=settings.tolerances
     )
@@ -144,7 +144,7 @@ def _check_offline(
 
 
 def _check_saved_inputs(settings: pipeline.VerifySettings, *, layers: bool) -> None:
-    """Refuse what has no meaning where inputs are fixed and the original is not run."""
+    """Refuse options that do nothing when inputs are saved and the original is not run."""
     plain = pipeline.VerifySettings(
         rtol=settings.rtol,
         atol=settings.atol,
