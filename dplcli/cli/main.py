@@ -138,7 +138,7 @@ def _raise_again(
 
 
 def _go_on(number: int, frame: FrameType | None) -> None:
-    """Ignore a second signal while the process ends; programs that it starts do not inherit this."""
+    """Ignore another signal while the process ends; programs that it starts do not do so."""
     del number, frame
 
 

@@ -221,9 +221,8 @@ def test_an_unmet_expectation_is_reported_all_the_same(dpl: Dpl, folder: Path) -
     assert json.loads((folder / "report.json").read_text())["counts"]["dnnl.conv2d"] == 0
 
 
-@pytest.mark.parametrize(
-    "name", ["residual_block", pytest.param("light_squeezenet", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["residual_block", "light_squeezenet"])
 def test_the_same_bytes_in_every_run(dpl_process: Dpl, folder: Path, name: str) -> None:
     """Nothing depends on hashing: reports and model are the same with any PYTHONHASHSEED."""
     shutil.copy(SAMPLES / f"{name}.onnx", folder / "m.onnx")

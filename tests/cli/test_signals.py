@@ -229,7 +229,7 @@ def test_a_signal_within_a_callback_is_not_lost(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("model")
-@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("ends", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_signal_within_an_import_lets_it_end(
     folder: Path,
     ends: bool,  # noqa: FBT001

@@ -49,7 +49,8 @@ def collections_of_names(source: str) -> Iterator[tuple[str, frozenset[str]]]:
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 texts = node.value.split()
                 texts = texts if all(text[0].isupper() for text in texts) else []
-            yield where, frozenset(STANDARD.intersection(texts))
+            if texts:
+                yield where, frozenset(STANDARD.intersection(texts))
 
 
 def stray_facts(sources: dict[str, str]) -> set[tuple[str, str]]:

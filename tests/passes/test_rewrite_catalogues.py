@@ -21,7 +21,14 @@ from dplcli.errors import CatalogError
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import to_proto
 from dplcli.passes.rewrite import RewriteLimitError, Rewriting, rewrite
-from tests.helpers import SCHEMAS, check_sound, model_from_text, print_model, proto_from_text
+from tests.helpers import (
+    SCHEMAS,
+    check_sound,
+    model_from_text,
+    print_model,
+    proto_from_text,
+    with_long,
+)
 from tests.strategies import graphs, within
 
 if TYPE_CHECKING:
@@ -616,7 +623,7 @@ ENDLESS: dict[str, tuple[list[Entry], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("entries", "names"), ENDLESS.values(), ids=ENDLESS)
+@pytest.mark.parametrize(("entries", "names"), with_long(ENDLESS, {"doubles"}))
 def test_rules_without_an_end_are_named(entries: list[Entry], names: set[str]) -> None:
     """RewriteLimitError names the rules that still apply, in reasonable time and space."""
     before = (

@@ -17,7 +17,7 @@ from dplcli.passes.select import select_matches
 from dplcli.report.catalog import contract_record
 from dplcli.targets import contract_of
 from dplcli.targets.contract import plain
-from tests.helpers import model_from_text, one_in, rule
+from tests.helpers import model_from_text, rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -383,9 +383,8 @@ def foreseen_for_dnnl() -> frozenset[tuple[str, tuple[str, ...]]]:
     )
 
 
-@pytest.mark.parametrize(
-    "name", one_in(4, ["residual_block", "light_squeezenet", "resnet18_bn", "deit"])
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["residual_block", "light_squeezenet", "resnet18_bn", "deit"])
 def test_what_a_partition_writes_is_in_the_catalogue(name: str) -> None:
     """The functions of real models are among those foreseen, up to swapped operands."""
     model = load_model(ROOT / "sample_models" / f"{name}.onnx")
