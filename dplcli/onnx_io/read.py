@@ -54,8 +54,6 @@ from dplcli.onnx_io.convert import (
     decode_attribute,
     decode_statement,
     decode_type,
-    embedded,
-    fields,
     graphs_of,
     header,
     remarks_of,
@@ -162,9 +160,13 @@ _LFS_MARK = b"version https://git-lfs"
 _TEXT_PROBE = 512
 _LARGEST_MESSAGE = 2**31 - 1
 _SMALL = 1 << 24
+_VARINT, _BYTES, _GROUP = 0, 2, 3
+_FIXED = {1: 8, 5: 4}
 _TENSOR_DATA = frozenset(
-    field.name for field in TensorProto.DESCRIPTOR.fields if field.name.endswith("_data")
-) - {"external_data"}
+    field.number
+    for field in TensorProto.DESCRIPTOR.fields
+    if field.name == "raw_data" or (field.name.endswith("_data") and field.name != "external_data")
+)
 _PROSE = frozenset({"doc_string", "producer_name", "producer_version"})
 
 
@@ -217,7 +219,7 @@ def parse_model(data: bytes, path: Path) -> tuple[ModelProto, list[str]]:
         raise ModelLoadError(f"{path}: {_what_is_wrong(data)}") from error
     if not proto.HasField("graph"):
         raise ModelLoadError(f"{path}: {_what_is_wrong(data)}: it holds no graph")
-    return proto, [] if _holds_only_text(proto, data) else _mended(proto, path)
+    return proto, [] if _holds_only_text(data) else _mended(proto, path)
 
 
 def _what_is_wrong(data: bytes) -> str:
@@ -227,14 +229,14 @@ def _what_is_wrong(data: bytes) -> str:
     return "is not an ONNX model, or was cut off"
 
 
-def _holds_only_text(proto: ModelProto, data: bytes) -> bool:
+def _holds_only_text(data: bytes) -> bool:
     """Tell whether every string in an encoded model is UTF-8.
 
     ONNX is declared in proto2, where protobuf accepts any bytes as text. In proto3 it refuses what
     is no text. So we declare the same messages in proto3, and protobuf looks at all fields in C.
     """
     try:
-        _strict_class()().ParseFromString(_without_bulk(proto) if len(data) > _SMALL else data)
+        _strict_class()().ParseFromString(_without_bulk(data))
     except DecodeError:
         return False
     return True
@@ -253,20 +255,56 @@ def _strict_class() -> type[Message]:
     return strict
 
 
-def _without_bulk(proto: ModelProto) -> bytes:
-    """Encode a model without the data of initializers, which need not be in memory twice."""
-    tensors = (b"".join(fields(t, without=_TENSOR_DATA)) for t in proto.graph.initializer)
-    graph = [
-        *fields(proto.graph, without={"initializer"}),
-        *embedded(GraphProto.INITIALIZER_FIELD_NUMBER, tensors),
-    ]
-    return b"".join(
-        [
-            *fields(proto, without={"graph"}),
-            header(ModelProto.GRAPH_FIELD_NUMBER, sum(map(len, graph))),
-            *graph,
-        ]
-    )
+def _without_bulk(data: bytes) -> bytes:
+    """Leave the data of initializers out of a large model, so that it is not in memory twice."""
+    if len(data) <= _SMALL:
+        return data
+    graph, initializer = ModelProto.GRAPH_FIELD_NUMBER, GraphProto.INITIALIZER_FIELD_NUMBER
+    return b"".join(_lean(memoryview(data), (graph, initializer)))
+
+
+def _lean(data: memoryview, path: tuple[int, ...]) -> list[bytes | memoryview]:
+    """Return the parts of a message that parses.
+
+    Args:
+        data: The message; a tensor, if *path* is empty.
+        path: The fields below which the data of tensors is left out.
+    """
+    parts: list[bytes | memoryview] = []
+    start = at = groups = 0
+    while at < len(data):
+        begin = at
+        tag, at = _varint(data, at)
+        field, kind = tag >> 3, tag & 7
+        if kind == _VARINT:
+            _, at = _varint(data, at)
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        elif kind != _BYTES:
+            groups += 1 if kind == _GROUP else -1
+        else:
+            length, at = _varint(data, at)
+            at += length
+            if groups or field not in (path[:1] or _TENSOR_DATA):
+                continue
+            parts.append(data[start:begin])
+            start = at
+            if path:
+                inner = _lean(data[at - length : at], path[1:])
+                parts += [header(field, sum(map(len, inner))), *inner]
+    return [*parts, data[start:]]
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    """Return the number at a place, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:  # noqa: PLR2004  # the last one
+            return number, at
+        shift += 7
 
 
 def _mended(proto: ModelProto, path: Path) -> list[str]:
