@@ -1,0 +1,227 @@
+"""Relational algebra on NumPy arrays: the few operations that the graph as a table is written in.
+
+A *relation* is a set of columns of equal length; row r is what they hold at r. A *ragged column*
+holds any number of items a row: those of row r are ``heap[at[r] : at[r] + count[r]]``. An *index*
+of a column says which rows hold a value: the same two columns, over values.
+
+Nothing here knows of ONNX. Shapes below: n rows, m items, k distinct keys. Positions and row
+numbers are int64, ids and counts in columns int32; -1 stands for none.
+
+The names are those of the relational model (E. F. Codd, A Relational Model of Data for Large
+Shared Data Banks, 1970) and of APL's descendants; ragged columns are those of Apache Arrow's
+list layout, with counts beside the offsets so that rows can be replaced one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeAlias, get_args, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids: TypeAlias = NDArray[np.int32]
+Places: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+
+_ROUNDS = 8
+"""How often :func:`disjoint` looks at all rows at once before it goes on row by row."""
+
+
+class Relation:
+    """A relation that grows by batches; a subclass declares its columns by annotations.
+
+    Each column is an attribute, an array of :attr:`size` rows. Adding m rows takes O(m) amortised:
+    a column is the front of a buffer that doubles. So a column that was taken before rows were
+    added may be a copy: take it again.
+
+    Args:
+        columns: An array of n values for each column, converted to what its annotation says.
+
+    Raises:
+        TypeError: A column is missing, is not declared, or differs in length.
+    """
+
+    size: int
+    _dtypes: ClassVar[dict[str, np.dtype[Any]]]
+
+    def __init_subclass__(cls) -> None:
+        hints = get_type_hints(cls)
+        columns = {name: hints[name] for name in cls.__annotations__}
+        # the second argument of what NDArray stands for is the type of a dtype
+        cls._dtypes = {
+            name: np.dtype(get_args(get_args(hint)[1])[0]) for name, hint in columns.items()
+        }
+
+    def __init__(self, **columns: Any) -> None:  # noqa: ANN401  # whatever makes an array
+        if columns.keys() != self._dtypes.keys():
+            odd = sorted(columns.keys() ^ self._dtypes.keys())
+            raise TypeError(f"{type(self).__name__}: columns missing or not declared: {odd}")
+        self._buffers = {
+            name: np.array(column, self._dtypes[name]) for name, column in columns.items()
+        }
+        sizes = {buffer.size for buffer in self._buffers.values()}
+        if len(sizes) != 1:
+            raise TypeError(f"{type(self).__name__}: columns of different length: {sorted(sizes)}")
+        (self.size,) = sizes
+        self._show()
+
+    def _show(self) -> None:
+        for name, buffer in self._buffers.items():
+            setattr(self, name, buffer[: self.size])
+
+    def append(self, count: int, **columns: Any) -> Ids:  # noqa: ANN401  # arrays and scalars
+        """Add rows.
+
+        Args:
+            count: How many.
+            columns: For each column an array of *count* values, or one value for all.
+
+        Returns:
+            The numbers of the new rows, int32 (count,).
+
+        Raises:
+            TypeError: A column is missing, or is not declared.
+        """
+        if columns.keys() != self._dtypes.keys():
+            odd = sorted(columns.keys() ^ self._dtypes.keys())
+            raise TypeError(f"{type(self).__name__}: columns missing or not declared: {odd}")
+        begin, self.size = self.size, self.size + count
+        for name, buffer in self._buffers.items():
+            if self.size > buffer.size:
+                grown = np.empty(max(self.size, 2 * buffer.size), buffer.dtype)
+                grown[:begin] = buffer[:begin]
+                self._buffers[name] = grown
+            self._buffers[name][begin : self.size] = columns[name]
+        self._show()
+        return np.arange(begin, self.size, dtype=np.int32)
+
+
+def offsets(count: NDArray[Any]) -> Places:
+    """Return where each row's items begin if all are laid out in order: counts (n,) to (n,)."""
+    begin: Places = np.cumsum(count, dtype=np.int64) - count
+    return begin
+
+
+def unnest(at: NDArray[Any], count: NDArray[Any]) -> tuple[Places, Places]:
+    """Return a row an item of a ragged column, in order.
+
+    Args:
+        at: Where the items of each row begin in the heap, (n,).
+        count: How many there are, (n,).
+
+    Returns:
+        The row that each item is of, and its place in the heap, both (m,).
+    """
+    row: Places = np.repeat(np.arange(count.size), count)
+    place: Places = np.arange(row.size) + np.repeat(at - offsets(count), count)
+    return row, place
+
+
+def group(key: NDArray[Any], size: int) -> tuple[Places, Places, Places]:
+    """Return an index: which items have which key.
+
+    Args:
+        key: The key of each item, (m,), each in [0, size).
+        size: How many keys there may be.
+
+    Returns:
+        ``order`` (m,), ``at`` (size,), ``count`` (size,): ``order[at[k] : at[k] + count[k]]`` are
+        the items that have key k, in their own order.
+    """
+    count = np.bincount(key, minlength=size)
+    return np.argsort(key, kind="stable"), offsets(count), count
+
+
+def distinct(*columns: NDArray[Any]) -> tuple[Places, Places]:
+    """Return equal numbers for equal rows.
+
+    Args:
+        columns: At least one column of whole numbers, each (n,).
+
+    Returns:
+        The number of each row, (n,), by the order of the values; and a row that has each number,
+        its first, (k,).
+    """
+    which = np.zeros(columns[0].size, np.int64)
+    for column in columns:
+        low = int(column.min(initial=0))
+        span = int(column.max(initial=0)) - low + 1
+        if (int(which.max(initial=0)) + 1) * span > np.iinfo(np.int64).max:
+            which = np.unique(which, return_inverse=True)[1]
+            column = np.unique(column, return_inverse=True)[1]  # noqa: PLW2901  # the same, denser
+            low, span = 0, column.size
+        which = which * span + (column.astype(np.int64) - low)
+    _, example, which = np.unique(which, return_index=True, return_inverse=True)
+    return which, example
+
+
+def lookup(keys: NDArray[Any], wanted: NDArray[Any]) -> Places:
+    """Join on equality, where at most one row can be found: keys (k,) distinct, wanted (n,).
+
+    Returns:
+        Which row of *keys* holds each of *wanted*; -1 where none does, (n,).
+    """
+    if not keys.size:
+        return np.full(wanted.size, -1, np.int64)
+    order = np.argsort(keys)
+    near = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), keys.size - 1)]
+    return np.where(keys[near] == wanted, near, -1)
+
+
+def follow(forward: NDArray[Any]) -> NDArray[Any]:
+    """Return where chains of pointers end, by pointer jumping: O(n log n).
+
+    Args:
+        forward: What each row points at, (n,); itself where its chain ends.
+
+    Raises:
+        ValueError: Pointers form a circle.
+    """
+    end = forward
+    for _ in range(forward.size.bit_length() + 1):
+        further = end[end]
+        if np.array_equal(further, end):
+            break
+        end = further
+    # in a circle of 2 ** i rows the jumps come to rest, too, but not at an end
+    if not np.array_equal(forward[end], end):
+        raise ValueError("pointers form a circle")
+    return end
+
+
+def disjoint(sets: NDArray[Any]) -> Flags:
+    """Return the rows that greed would take: each that shares no id with a row taken before.
+
+    All rows at once, for a few rounds: a row that claims each of its ids first wins, and whoever
+    shares an id with a winner is out. What is left after that is done row by row.
+
+    Args:
+        sets: The ids of each row, (n, w), -1 for none; rows by preference.
+
+    Returns:
+        Whether each row is taken, (n,).
+    """
+    rows = len(sets)
+    chosen = np.zeros(rows, np.bool_)
+    top = int(sets.max(initial=-1)) + 1
+    taken = np.zeros(top + 1, np.bool_)  # the last stands for -1, and nobody takes it
+    left = np.arange(rows)
+    for _ in range(_ROUNDS):
+        if not left.size:
+            return chosen
+        mine = sets[left]
+        claim = np.full(top + 1, rows, np.int64)
+        for column in mine.T:
+            np.minimum.at(claim, column, left)
+        wins = ((claim[mine] == left[:, None]) | (mine < 0)).all(axis=1)
+        chosen[left[wins]] = True
+        taken[mine[wins]] = True
+        taken[-1] = False
+        left = left[~wins]
+        left = left[~taken[sets[left]].any(axis=1)]
+    for row in left.tolist():
+        if not taken[sets[row]].any():
+            chosen[row] = True
+            taken[sets[row]] = True
+            taken[-1] = False
+    return chosen

@@ -1,0 +1,442 @@
+"""The wire format of protobuf, read for many messages at once.
+
+:func:`fields` walks any number of messages in lockstep: step k reads the k-th field of every
+message that has one. So it costs a few array operations a field *position*, not a field.
+:func:`walk` reads one message of many fields, one after the other.
+
+Only *regular* bytes are read here: those that protobuf itself would write. What it would not
+write but may accept (groups, numbers with needless bytes, a field of an unexpected wire type, a
+single field that is stated twice) raises :class:`IrregularError`, and so does what it refuses:
+whoever reads a file lets protobuf decide then, and reads what protobuf makes of it. A position is
+checked before anything is read there.
+
+Data is a uint8 array that ends with :data:`PADDING` zeros, which belong to no message, so that
+words of eight bytes can be read at its end. Positions are int64. Format:
+https://protobuf.dev/programming-guides/encoding/
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+
+from dplcli.ir.relations import Flags, Ids, Places, offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from google.protobuf.descriptor import Descriptor
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+
+PADDING: Final = 16
+VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
+_MOST_DIGITS = 10
+_FIXED_SIZE = np.array([0, 8, 0, -1, -1, 4, -1, -1])
+"""How many bytes a field of each wire type takes; 0 where it says so itself, -1 if irregular."""
+_MOST_NUMBER = (1 << 29) - 1
+_MORE = 0x80
+"""The bit of a byte of a number that says that more bytes follow."""
+_FEW = 8
+"""Up to how many messages are walked one by one."""
+_LONG = 256
+"""From how many bytes on a string is hashed by itself, not in lockstep with others."""
+
+
+_TURNS = 3
+"""How often strings are hashed in another way, where two different ones share a hash."""
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+"""What is left of a word of which only the first bytes count, by how many do."""
+_KINDS = {
+    **dict.fromkeys((FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FIXED64), FIXED64),
+    **dict.fromkeys((FieldDescriptor.TYPE_FLOAT, FieldDescriptor.TYPE_FIXED32), FIXED32),
+    **dict.fromkeys(
+        (
+            FieldDescriptor.TYPE_BOOL,
+            FieldDescriptor.TYPE_ENUM,
+            FieldDescriptor.TYPE_INT32,
+            FieldDescriptor.TYPE_INT64,
+            FieldDescriptor.TYPE_UINT64,
+        ),
+        VARINT,
+    ),
+}
+"""The wire types of the numbers that ONNX has; all else is delimited."""
+_SMALL = (FieldDescriptor.TYPE_ENUM, FieldDescriptor.TYPE_INT32)
+
+
+class IrregularError(ValueError):
+    """Bytes that protobuf would not write; it may accept or refuse them."""
+
+
+def padded(data: bytes) -> Bytes:
+    """Return *data* with the zeros that everything here needs behind it."""
+    return np.frombuffer(data + bytes(PADDING), np.uint8)
+
+
+# Numbers.
+
+
+def varints(data: Bytes, at: Places, limit: Places) -> tuple[Places, Places]:
+    """Read numbers, each as protobuf writes it.
+
+    Args:
+        data: The bytes.
+        at: Where each begins, (n,).
+        limit: Where what it belongs to ends, (n,).
+
+    Returns:
+        The numbers as int64, (n,): from 2 ** 63 on they are negative; and where each ends, (n,).
+
+    Raises:
+        IrregularError: One does not end before its limit, or takes more bytes than it needs.
+    """
+    if (at >= limit).any():
+        raise IrregularError("a number is missing")
+    value = data[at].astype(np.int64)
+    end = at + 1
+    more = np.flatnonzero(value >= _MORE)
+    value[more] &= 0x7F
+    for digit in range(1, _MOST_DIGITS):
+        if not more.size:
+            return value, end
+        if (end[more] >= limit[more]).any():
+            raise IrregularError("a number does not end")
+        byte = data[end[more]].astype(np.int64)
+        if (byte == 0).any() or (digit == _MOST_DIGITS - 1 and (byte != 1).any()):
+            raise IrregularError("a number takes more bytes than it needs")
+        value[more] |= (byte & 0x7F) << (7 * digit)
+        end[more] += 1
+        more = more[byte >= _MORE]
+    return value, end
+
+
+def varint(number: int) -> bytes:
+    """Write one number, 0 or above."""
+    digits = bytearray()
+    while number >= _MORE:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    digits.append(number)
+    return bytes(digits)
+
+
+# Fields.
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Fields of messages, by message and in order; m of them.
+
+    Attributes:
+        owner: The message that each is of, int64 (m,).
+        number: Its number, int64 (m,).
+        kind: Its wire type, int64 (m,).
+        head: Where it begins, tag and size included, int64 (m,).
+        begin: Where its content begins, int64 (m,).
+        end: Where it ends, int64 (m,).
+    """
+
+    owner: Places
+    number: Places
+    kind: Places
+    head: Places
+    begin: Places
+    end: Places
+
+    def __getitem__(self, which: Flags | Places) -> Fields:
+        """Return some of them."""
+        return Fields(*(column[which] for column in vars(self).values()))
+
+    def of(self, *numbers: int) -> Places:
+        """Return the rows of the fields that have one of these numbers."""
+        return np.flatnonzero(np.isin(self.number, numbers))
+
+
+def fields(data: Bytes, begin: Places, end: Places) -> Fields:
+    """Walk messages: in lockstep while there are enough of them, the longest ones by themselves.
+
+    Args:
+        data: The bytes.
+        begin: Where each message begins, (n,).
+        end: Where it ends, (n,).
+
+    Returns:
+        All their fields.
+
+    Raises:
+        IrregularError: The bytes are not regular.
+    """
+    live = np.flatnonzero(begin < end)
+    at, limit = begin[live], end[live]
+    # columns of what was found: place in its message, and those of Fields
+    found: list[tuple[Places, ...]] = []
+    step = 0
+    while live.size > _FEW:
+        number, kind, start, stop = _field(data, at, limit)
+        found.append((np.full(live.size, step), live, number, kind, at, start, stop))
+        step += 1
+        keep = stop < limit
+        live, at, limit = live[keep], stop[keep], limit[keep]
+    for row, first, last in zip(live.tolist(), at.tolist(), limit.tolist(), strict=True):
+        rest = walk(data, first, last)
+        places = step + np.arange(rest.head.size)
+        columns = (rest.number, rest.kind, rest.head, rest.begin, rest.end)
+        found.append((places, np.full(rest.head.size, row), *columns))
+    if not found:
+        none = np.zeros(0, np.int64)
+        return Fields(none, none, none, none, none, none)
+    place, owner, *others = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    # how many fields a message has is known now, and so is where each field belongs
+    count = np.bincount(owner, minlength=begin.size)
+    order = np.empty(place.size, np.int64)
+    order[offsets(count)[owner] + place] = np.arange(place.size)
+    return Fields(*(column[order] for column in (owner, *others)))
+
+
+def walk(data: Bytes, begin: int, end: int) -> Fields:
+    """Walk one message of many fields; the same as :func:`fields` of it alone.
+
+    A field's place is known when the one before it has been read, so this is a loop; numbers and
+    contents are read in bulk behind it.
+    """
+    text = memoryview(data)  # type: ignore[arg-type]  # an array is a buffer since Python 3.12
+    heads = []
+    at = begin
+    while at < end:
+        heads.append(at)
+        # a field of number 1 to 15 that holds bytes, fewer than 2 ** 14, is the common case
+        if text[at] & 0x87 == DELIMITED and (size := text[at + 1]) < _MORE:
+            at += 2 + size
+        elif text[at] & 0x87 == DELIMITED and (high := text[at + 2]) < _MORE:
+            at += 3 + (size & 0x7F | high << 7)
+        else:
+            at = _behind(text, at, end)
+    head = np.array(heads, np.int64)
+    limit = np.append(head[1:], end) if heads else head
+    number, kind, start, stop = _field(data, head, limit)
+    if (stop != limit).any():
+        raise IrregularError("a field does not end where the next one begins")
+    return Fields(np.zeros_like(head), number, kind, head, start, stop)
+
+
+def _field(data: Bytes, at: Places, limit: Places) -> tuple[Places, Places, Places, Places]:
+    """Read one field at each position: number, wire type, and where its content begins and ends."""
+    tag, start = varints(data, at, limit)
+    number, kind = tag >> 3, tag & 7
+    size = _FIXED_SIZE[kind]
+    if ((number < 1) | (number > _MOST_NUMBER) | (size < 0)).any():
+        raise IrregularError("a field has no number, or no wire type that is in use")
+    here = np.flatnonzero(kind == DELIMITED)
+    size[here], start[here] = varints(data, start[here], limit[here])
+    here = np.flatnonzero(kind == VARINT)
+    size[here] = varints(data, start[here], limit[here])[1] - start[here]
+    # sizes are compared before they are added, so that a huge one cannot wrap round
+    if ((size < 0) | (size > limit - start)).any():
+        raise IrregularError("a field does not end inside its message")
+    return number, kind, start, start + size
+
+
+def _behind(text: memoryview, at: int, end: int) -> int:
+    """Return where the field at *at* ends; *end* and more if it does not end before that."""
+    tag, at = _number(text, at, end)
+    kind = tag & 7
+    if kind == DELIMITED:
+        size, at = _number(text, at, end)
+        return at + size
+    if kind == VARINT:
+        return _number(text, at, end)[1]
+    if _FIXED_SIZE[kind] < 0:
+        raise IrregularError("a field has a wire type that is not in use")
+    return at + int(_FIXED_SIZE[kind])
+
+
+def _number(text: memoryview, at: int, end: int) -> tuple[int, int]:
+    value = 0
+    for digit in range(_MOST_DIGITS):
+        if at >= end:
+            break
+        byte = text[at]
+        at += 1
+        value |= (byte & 0x7F) << (7 * digit)
+        if byte < _MORE:
+            return value, at
+    raise IrregularError("a number does not end")
+
+
+# What protobuf would write.
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What regular messages of one type look like.
+
+    Attributes:
+        kinds: The wire type of each field by its number; -1 for a number that is not known.
+        alone: Sets of numbers of which a message has one field at most.
+        small: The numbers of fields of 32 bits.
+        nested: The numbers of fields that hold messages, and the type of these.
+    """
+
+    kinds: NDArray[np.int64]
+    alone: tuple[tuple[int, ...], ...]
+    small: tuple[int, ...]
+    nested: tuple[tuple[int, Descriptor], ...]
+
+
+@cache
+def _form(descriptor: Descriptor) -> _Form:
+    known = descriptor.fields_by_number
+    kinds = np.full(max(known) + 1, -1)
+    for number, field in known.items():
+        kinds[number] = DELIMITED if field.is_packed else _KINDS.get(field.type, DELIMITED)
+    single = [number for number, field in known.items() if not field.is_repeated]
+    unions = [tuple(field.number for field in union.fields) for union in descriptor.oneofs]
+    in_union = {number for union in unions for number in union}
+    return _Form(
+        kinds,
+        (*unions, *((number,) for number in single if number not in in_union)),
+        tuple(
+            number
+            for number, field in known.items()
+            if field.type in _SMALL and not field.is_packed
+        ),
+        tuple((n, field.message_type) for n, field in known.items() if field.message_type),
+    )
+
+
+def require_regular(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> None:
+    """Refuse what protobuf would not write, in messages and in those that they hold.
+
+    Args:
+        data: The bytes.
+        descriptor: The type of the messages.
+        begin: Where each begins, (n,).
+        end: Where it ends, (n,).
+
+    Raises:
+        IrregularError: One of them is not regular.
+    """
+    pending = [(descriptor, begin, end)]
+    while pending:
+        descriptor, begin, end = pending.pop()
+        if not begin.size:
+            continue
+        form = _form(descriptor)
+        found = fields(data, begin, end)
+        known = np.flatnonzero(found.number < form.kinds.size)
+        wanted = form.kinds[found.number[known]]
+        if ((wanted >= 0) & (wanted != found.kind[known])).any():
+            raise IrregularError(f"a field of {descriptor.name} has another wire type")
+        for numbers in form.alone:
+            if np.bincount(found.owner[found.of(*numbers)], minlength=1).max() > 1:
+                raise IrregularError(f"a field of {descriptor.name} is stated twice")
+        rows = found.of(*form.small)
+        value, _ = varints(data, found.begin[rows], found.end[rows])
+        if (value.astype(np.int32) != value).any():
+            raise IrregularError(f"a number of {descriptor.name} takes more than 32 bits")
+        for number, inner in form.nested:
+            rows = found.of(number)
+            pending.append((inner, found.begin[rows], found.end[rows]))
+
+
+# Equal strings.
+
+
+def intern(data: Bytes, begin: Places, end: Places) -> tuple[Ids, Places]:
+    """Give equal strings equal numbers.
+
+    All rows are put into a hash table at once: each round, the rows that are left try one slot.
+    Two strings of one hash are told apart by their bytes, and hashed anew in another way.
+
+    Args:
+        data: The bytes.
+        begin: Where each string begins, (n,).
+        end: Where it ends, (n,).
+
+    Returns:
+        The number of each string, int32 (n,), by first appearance; and the first row that has each
+        number, int64 (k,).
+    """
+    size = end - begin
+    for turn in range(_TURNS):
+        first = _first_equal(_hashes(data, begin, size, turn))
+        others = np.flatnonzero(first != np.arange(size.size))
+        if _are_equal(data, begin, size, others, first[others]):
+            break
+    else:
+        first = _first_equal_by_bytes(data, begin, end)
+    is_first = first == np.arange(size.size)
+    return (np.cumsum(is_first, dtype=np.int32) - np.int32(1))[first], np.flatnonzero(is_first)
+
+
+def _words(data: Bytes, begin: Places, size: Places) -> Iterator[tuple[Places, NDArray[np.uint64]]]:
+    """Yield, word by word, the rows that go on and their next eight bytes, zeros behind the end."""
+    view = np.ndarray((data.size - 7,), "<u8", data, strides=(1,))  # a word at every byte
+    rows, at, left = np.arange(size.size), begin, size
+    while rows.size:
+        yield rows, view[at] & _MASKS[np.minimum(left, 8)]
+        more = left > 8  # noqa: PLR2004  # a word
+        rows, at, left = rows[more], at[more] + 8, left[more] - 8
+
+
+def _hashes(data: Bytes, begin: Places, size: Places, turn: int) -> NDArray[np.uint64]:
+    """Return a hash of each string; another one each turn (multiply and fold, as FNV does)."""
+    prime = _PRIME + np.uint64(2 * turn)
+    key = (size + 1).astype(np.uint64) * prime
+    for rows, word in _words(data, begin, np.where(size > _LONG, 0, size)):
+        mixed = (key[rows] ^ word) * prime
+        key[rows] = mixed ^ (mixed >> np.uint64(29))
+    for row in np.flatnonzero(size > _LONG).tolist():
+        text = data[begin[row] : begin[row] + size[row]].tobytes()
+        key[row] ^= np.uint64(crc32(text, turn) << 32 | crc32(text[::-1], turn))
+    return key
+
+
+def _first_equal(key: NDArray[np.uint64]) -> Places:
+    """Return the first row that has the same key, (n,)."""
+    bits = max(4, key.size.bit_length() + 1)
+    slots = np.full(1 << bits, -1, np.int64)
+    first = np.empty(key.size, np.int64)
+    live = np.arange(key.size)
+    step = 0
+    while live.size:
+        mixed = (key[live] ^ np.uint64(step)) * _PRIME
+        slot = (mixed >> np.uint64(64 - bits)).astype(np.int64)
+        free = slots[slot] < 0
+        # of all that write into one slot the last stays, so the first row is written last
+        slots[slot[free][::-1]] = live[free][::-1]
+        owner = slots[slot]
+        same = key[owner] == key[live]
+        first[live[same]] = owner[same]
+        live, step = live[~same], step + 1
+    return first
+
+
+def _are_equal(data: Bytes, begin: Places, size: Places, left: Places, right: Places) -> bool:
+    """Tell whether the strings of rows *left* are those of rows *right*."""
+    if not np.array_equal(size[left], size[right]):
+        return False
+    is_long = size[left] > _LONG
+    for a, b in zip(left[is_long].tolist(), right[is_long].tolist(), strict=True):
+        first, second = (data[begin[row] : begin[row] + size[row]] for row in (a, b))
+        if not np.array_equal(first, second):
+            return False
+    short = np.where(is_long, 0, size[left])
+    pairs = zip(_words(data, begin[left], short), _words(data, begin[right], short), strict=True)
+    return all(np.array_equal(a, b) for (_, a), (_, b) in pairs)
+
+
+def _first_equal_by_bytes(data: Bytes, begin: Places, end: Places) -> Places:
+    """Do what :func:`_first_equal` does for strings that were chosen to share their hashes."""
+    seen: dict[bytes, int] = {}
+    spans = zip(begin.tolist(), end.tolist(), strict=True)
+    rows = [seen.setdefault(data[a:b].tobytes(), row) for row, (a, b) in enumerate(spans)]
+    return np.array(rows, np.int64)
