@@ -2,7 +2,6 @@
 
 :func:`fields` walks any number of messages in lockstep: step k reads the k-th field of every
 message that has one. So it costs a few array operations a field *position*, not a field.
-:func:`walk` reads one message of many fields, one after the other.
 
 Only *regular* bytes are read here: those that protobuf itself would write. What it would not
 write but may accept (groups, numbers with needless bytes, a field of an unexpected wire type, a
@@ -25,7 +24,7 @@ from zlib import crc32
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
-from dplcli.ir.relations import Flags, Ids, Places, offsets
+from dplcli.ir.relations import Ids, Places, offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,18 +102,21 @@ def varints(data: Bytes, at: Places, limit: Places) -> tuple[Places, Places]:
     value = data[at].astype(np.int64)
     end = at + 1
     more = np.flatnonzero(value >= _MORE)
+    if not more.size:
+        return value, end
     value[more] &= 0x7F
     for digit in range(1, _MOST_DIGITS):
-        if not more.size:
-            return value, end
-        if (end[more] >= limit[more]).any():
+        where = end[more]
+        if (where >= limit[more]).any():
             raise IrregularError("a number does not end")
-        byte = data[end[more]].astype(np.int64)
+        byte = data[where].astype(np.int64)
         if (byte == 0).any() or (digit == _MOST_DIGITS - 1 and (byte != 1).any()):
             raise IrregularError("a number takes more bytes than it needs")
         value[more] |= (byte & 0x7F) << (7 * digit)
-        end[more] += 1
+        end[more] = where + 1
         more = more[byte >= _MORE]
+        if not more.size:
+            break
     return value, end
 
 
@@ -136,73 +138,154 @@ class Fields:
     """Fields of messages, by message and in order; m of them.
 
     Attributes:
-        owner: The message that each is of, int64 (m,).
-        number: Its number, int64 (m,).
-        kind: Its wire type, int64 (m,).
-        head: Where it begins, tag and size included, int64 (m,).
-        begin: Where its content begins, int64 (m,).
-        end: Where it ends, int64 (m,).
+        owner: The message that each is of, (m,).
+        number: Its number, (m,).
+        head: Where it begins, tag and size included, (m,).
+        begin: Where its content begins, (m,).
+        end: Where it ends, (m,).
     """
 
     owner: Places
     number: Places
-    kind: Places
     head: Places
     begin: Places
     end: Places
 
-    def __getitem__(self, which: Flags | Places) -> Fields:
-        """Return some of them."""
+    def of(self, number: int) -> Fields:
+        """Return those of one number."""
+        which = np.flatnonzero(self.number == number)
         return Fields(*(column[which] for column in vars(self).values()))
 
-    def of(self, *numbers: int) -> Places:
-        """Return the rows of the fields that have one of these numbers."""
-        return np.flatnonzero(np.isin(self.number, numbers))
+
+@dataclass(frozen=True)
+class _Form:
+    """What regular messages of one type look like.
+
+    Attributes:
+        kinds: The wire type of each field by its number; -1 for a number that is not known.
+        alone: Sets of numbers of which a message has one field at most.
+        small: The numbers of fields of 32 bits.
+        nested: The numbers of fields that hold messages, and the type of these.
+    """
+
+    kinds: NDArray[np.int64]
+    alone: tuple[tuple[int, ...], ...]
+    small: tuple[int, ...]
+    nested: tuple[tuple[int, Descriptor], ...]
 
 
-def fields(data: Bytes, begin: Places, end: Places) -> Fields:
+@cache
+def _form(descriptor: Descriptor) -> _Form:
+    known = descriptor.fields_by_number
+    kinds = np.full(max(known) + 2, -1)  # the last is for what is not known
+    for number, field in known.items():
+        kinds[number] = DELIMITED if field.is_packed else _KINDS.get(field.type, DELIMITED)
+    single = [number for number, field in known.items() if not field.is_repeated]
+    unions = [tuple(field.number for field in union.fields) for union in descriptor.oneofs]
+    in_union = {number for union in unions for number in union}
+    return _Form(
+        kinds,
+        (*unions, *((number,) for number in single if number not in in_union)),
+        tuple(
+            number
+            for number, field in known.items()
+            if field.type in _SMALL and not field.is_packed
+        ),
+        tuple((n, field.message_type) for n, field in known.items() if field.message_type),
+    )
+
+
+def fields(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> Fields:
     """Walk messages: in lockstep while there are enough of them, the longest ones by themselves.
 
     Args:
         data: The bytes.
-        begin: Where each message begins, (n,).
+        descriptor: The type of the messages.
+        begin: Where each begins, (n,).
         end: Where it ends, (n,).
 
     Returns:
-        All their fields.
+        All their fields; numbers that the type does not know are among them.
 
     Raises:
-        IrregularError: The bytes are not regular.
+        IrregularError: The bytes are not regular; messages inside these are not looked at.
     """
+    count = np.zeros(begin.size, np.int64)
     live = np.flatnonzero(begin < end)
     at, limit = begin[live], end[live]
-    # columns of what was found: place in its message, and those of Fields
-    found: list[tuple[Places, ...]] = []
-    step = 0
+    steps: list[tuple[Places, ...]] = []
     while live.size > _FEW:
         number, kind, start, stop = _field(data, at, limit)
-        found.append((np.full(live.size, step), live, number, kind, at, start, stop))
-        step += 1
-        keep = stop < limit
-        live, at, limit = live[keep], stop[keep], limit[keep]
+        steps.append((live, count[live], number, kind, at, start, stop))
+        count[live] += 1
+        keep = np.flatnonzero(stop < limit)
+        if keep.size < live.size:
+            live, at, limit = live[keep], stop[keep], limit[keep]
+        else:
+            at = stop
     for row, first, last in zip(live.tolist(), at.tolist(), limit.tolist(), strict=True):
-        rest = walk(data, first, last)
-        places = step + np.arange(rest.head.size)
-        columns = (rest.number, rest.kind, rest.head, rest.begin, rest.end)
-        found.append((places, np.full(rest.head.size, row), *columns))
-    if not found:
-        none = np.zeros(0, np.int64)
-        return Fields(none, none, none, none, none, none)
-    place, owner, *others = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    # how many fields a message has is known now, and so is where each field belongs
-    count = np.bincount(owner, minlength=begin.size)
-    order = np.empty(place.size, np.int64)
-    order[offsets(count)[owner] + place] = np.arange(place.size)
-    return Fields(*(column[order] for column in (owner, *others)))
+        one = _walk(data, first, last)
+        place = count[row] + np.arange(one[0].size)
+        steps.append((np.full(place.size, row), place, *one))
+        count[row] += place.size
+    # how many fields each message has is known now, and so is where each field belongs
+    owner = np.repeat(np.arange(begin.size), count)
+    columns = np.empty((5, owner.size), np.int64)
+    first = offsets(count)
+    for rows, place, *parts in steps:
+        where = first[rows] + place
+        for column, part in zip(columns, parts, strict=True):
+            column[where] = part
+    number, kind, head, start, stop = columns
+    found = Fields(owner, number, head, start, stop)
+    _require_form(data, descriptor, found, kind)
+    return found
 
 
-def walk(data: Bytes, begin: int, end: int) -> Fields:
-    """Walk one message of many fields; the same as :func:`fields` of it alone.
+def _require_form(data: Bytes, descriptor: Descriptor, found: Fields, kind: Places) -> None:
+    """Refuse fields that protobuf would not write so, whatever is in them."""
+    form = _form(descriptor)
+    wanted = form.kinds[np.minimum(found.number, form.kinds.size - 1)]
+    if ((wanted != kind) & (wanted >= 0)).any():
+        raise IrregularError(f"a field of {descriptor.name} has another wire type")
+    for numbers in form.alone:
+        is_one = found.number == numbers[0]
+        for number in numbers[1:]:
+            is_one |= found.number == number
+        owner = found.owner[is_one]
+        if (owner[1:] == owner[:-1]).any():
+            raise IrregularError(f"a field of {descriptor.name} is stated twice")
+    for number in form.small:
+        rows = found.of(number)
+        value, _ = varints(data, rows.begin, rows.end)
+        if (value.astype(np.int32) != value).any():
+            raise IrregularError(f"a number of {descriptor.name} takes more than 32 bits")
+
+
+def require_regular(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> None:
+    """Refuse what protobuf would not write, in messages and in all those inside them.
+
+    Args:
+        data: The bytes.
+        descriptor: The type of the messages.
+        begin: Where each begins, (n,).
+        end: Where it ends, (n,).
+
+    Raises:
+        IrregularError: One of them is not regular.
+    """
+    pending = [(descriptor, begin, end)]
+    while pending:
+        descriptor, begin, end = pending.pop()
+        if begin.size:
+            found = fields(data, descriptor, begin, end)
+            for number, inner in _form(descriptor).nested:
+                rows = found.of(number)
+                pending.append((inner, rows.begin, rows.end))
+
+
+def _walk(data: Bytes, begin: int, end: int) -> tuple[Places, Places, Places, Places, Places]:
+    """Walk one message of many fields: number, wire type, head, begin and end of each.
 
     A field's place is known when the one before it has been read, so this is a loop; numbers and
     contents are read in bulk behind it.
@@ -224,20 +307,25 @@ def walk(data: Bytes, begin: int, end: int) -> Fields:
     number, kind, start, stop = _field(data, head, limit)
     if (stop != limit).any():
         raise IrregularError("a field does not end where the next one begins")
-    return Fields(np.zeros_like(head), number, kind, head, start, stop)
+    return number, kind, head, start, stop
 
 
 def _field(data: Bytes, at: Places, limit: Places) -> tuple[Places, Places, Places, Places]:
     """Read one field at each position: number, wire type, and where its content begins and ends."""
     tag, start = varints(data, at, limit)
     number, kind = tag >> 3, tag & 7
-    size = _FIXED_SIZE[kind]
-    if ((number < 1) | (number > _MOST_NUMBER) | (size < 0)).any():
-        raise IrregularError("a field has no number, or no wire type that is in use")
-    here = np.flatnonzero(kind == DELIMITED)
-    size[here], start[here] = varints(data, start[here], limit[here])
-    here = np.flatnonzero(kind == VARINT)
-    size[here] = varints(data, start[here], limit[here])[1] - start[here]
+    if ((number < 1) | (number > _MOST_NUMBER)).any():
+        raise IrregularError("a field has no number")
+    if (kind == DELIMITED).all():
+        size, start = varints(data, start, limit)
+    else:
+        size = _FIXED_SIZE[kind]
+        if (size < 0).any():
+            raise IrregularError("a field has no wire type that is in use")
+        here = np.flatnonzero(kind == DELIMITED)
+        size[here], start[here] = varints(data, start[here], limit[here])
+        here = np.flatnonzero(kind == VARINT)
+        size[here] = varints(data, start[here], limit[here])[1] - start[here]
     # sizes are compared before they are added, so that a huge one cannot wrap round
     if ((size < 0) | (size > limit - start)).any():
         raise IrregularError("a field does not end inside its message")
@@ -269,82 +357,6 @@ def _number(text: memoryview, at: int, end: int) -> tuple[int, int]:
         if byte < _MORE:
             return value, at
     raise IrregularError("a number does not end")
-
-
-# What protobuf would write.
-
-
-@dataclass(frozen=True)
-class _Form:
-    """What regular messages of one type look like.
-
-    Attributes:
-        kinds: The wire type of each field by its number; -1 for a number that is not known.
-        alone: Sets of numbers of which a message has one field at most.
-        small: The numbers of fields of 32 bits.
-        nested: The numbers of fields that hold messages, and the type of these.
-    """
-
-    kinds: NDArray[np.int64]
-    alone: tuple[tuple[int, ...], ...]
-    small: tuple[int, ...]
-    nested: tuple[tuple[int, Descriptor], ...]
-
-
-@cache
-def _form(descriptor: Descriptor) -> _Form:
-    known = descriptor.fields_by_number
-    kinds = np.full(max(known) + 1, -1)
-    for number, field in known.items():
-        kinds[number] = DELIMITED if field.is_packed else _KINDS.get(field.type, DELIMITED)
-    single = [number for number, field in known.items() if not field.is_repeated]
-    unions = [tuple(field.number for field in union.fields) for union in descriptor.oneofs]
-    in_union = {number for union in unions for number in union}
-    return _Form(
-        kinds,
-        (*unions, *((number,) for number in single if number not in in_union)),
-        tuple(
-            number
-            for number, field in known.items()
-            if field.type in _SMALL and not field.is_packed
-        ),
-        tuple((n, field.message_type) for n, field in known.items() if field.message_type),
-    )
-
-
-def require_regular(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> None:
-    """Refuse what protobuf would not write, in messages and in those that they hold.
-
-    Args:
-        data: The bytes.
-        descriptor: The type of the messages.
-        begin: Where each begins, (n,).
-        end: Where it ends, (n,).
-
-    Raises:
-        IrregularError: One of them is not regular.
-    """
-    pending = [(descriptor, begin, end)]
-    while pending:
-        descriptor, begin, end = pending.pop()
-        if not begin.size:
-            continue
-        form = _form(descriptor)
-        found = fields(data, begin, end)
-        known = np.flatnonzero(found.number < form.kinds.size)
-        wanted = form.kinds[found.number[known]]
-        if ((wanted >= 0) & (wanted != found.kind[known])).any():
-            raise IrregularError(f"a field of {descriptor.name} has another wire type")
-        for numbers in form.alone:
-            if np.bincount(found.owner[found.of(*numbers)], minlength=1).max() > 1:
-                raise IrregularError(f"a field of {descriptor.name} is stated twice")
-        rows = found.of(*form.small)
-        value, _ = varints(data, found.begin[rows], found.end[rows])
-        if (value.astype(np.int32) != value).any():
-            raise IrregularError(f"a number of {descriptor.name} takes more than 32 bits")
-        for number, inner in form.nested:
-            rows = found.of(number)
-            pending.append((inner, found.begin[rows], found.end[rows]))
 
 
 # Equal strings.

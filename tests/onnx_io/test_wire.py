@@ -10,7 +10,15 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    helper,
+)
 
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.wire import (
@@ -20,7 +28,6 @@ from dplcli.onnx_io.wire import (
     padded,
     require_regular,
     varint,
-    walk,
 )
 from tests.corpus.nets import ROOT
 
@@ -68,6 +75,10 @@ def test_a_number_that_protobuf_would_not_write(text: bytes) -> None:
         wire.varints(data, places(0), places(len(text)))
 
 
+NOTHING = OperatorSetIdProto.DESCRIPTOR
+"""A type with two fields, of which the tests of framing use none: what is unknown is framed too."""
+
+
 def field_bytes() -> st.SearchStrategy[bytes]:
     """Fields of any number and wire type, regular ones."""
 
@@ -77,11 +88,11 @@ def field_bytes() -> st.SearchStrategy[bytes]:
         content[5] = bytes(4)
         return varint(number << 3 | kind) + content[kind]
 
-    numbers = st.integers(1, 20) | st.integers(1, (1 << 29) - 1)
+    numbers = st.integers(16, 40) | st.integers(16, (1 << 29) - 1)
     return st.builds(make, numbers, st.sampled_from([0, 1, 2, 5]), st.binary(max_size=200))
 
 
-def slow_fields(text: bytes, offset: int) -> list[tuple[int, int, int, int, int]]:
+def slow_fields(text: bytes, offset: int) -> list[tuple[int, int, int, int]]:
     """Walk one message with nothing but a loop."""
 
     def number(at: int) -> tuple[int, int]:
@@ -102,7 +113,7 @@ def slow_fields(text: bytes, offset: int) -> list[tuple[int, int, int, int, int]
             size = number(at)[1] - at
         if tag & 7 == 2:
             size, at = number(at)
-        found.append((tag >> 3, tag & 7, head + offset, at + offset, at + size + offset))
+        found.append((tag >> 3, head + offset, at + offset, at + size + offset))
         at += size
     return found
 
@@ -111,8 +122,8 @@ def slow_fields(text: bytes, offset: int) -> list[tuple[int, int, int, int, int]
 def test_messages_are_walked_in_lockstep(messages: list[bytes]) -> None:
     """Every field of every message, whatever their number: what a loop finds, in its order."""
     data, begin, end = spans(messages)
-    found = fields(data, begin, end)
-    columns = (found.owner, found.number, found.kind, found.head, found.begin, found.end)
+    found = fields(data, NOTHING, begin, end)
+    columns = (found.owner, found.number, found.head, found.begin, found.end)
     rows = list(zip(*(part.tolist() for part in columns), strict=True))
     starts = begin.tolist()
     assert rows == [
@@ -120,15 +131,6 @@ def test_messages_are_walked_in_lockstep(messages: list[bytes]) -> None:
         for owner, text in enumerate(messages)
         for row in slow_fields(text, starts[owner])
     ]
-
-
-@given(st.lists(field_bytes(), max_size=30).map(b"".join))
-def test_one_message_is_walked(message: bytes) -> None:
-    """The same as in lockstep."""
-    found = walk(padded(message), 0, len(message))
-    columns = (found.number, found.kind, found.head, found.begin, found.end)
-    rows = zip(*(part.tolist() for part in columns), strict=True)
-    assert list(rows) == slow_fields(message, 0)
 
 
 @pytest.mark.parametrize("width", [1, 20], ids=["alone", "lockstep"])
@@ -157,7 +159,7 @@ def test_irregular_fields_are_refused(text: bytes, width: int) -> None:
     """Fields that do not end, sizes that would wrap round, groups, field number 0."""
     data, begin, end = spans([b"\x0a\x01a"] * (width - 1) + [text])
     with pytest.raises(IrregularError):
-        fields(data, begin, end)
+        fields(data, NOTHING, begin, end)
 
 
 def is_regular(text: bytes, kind: type[Message]) -> bool:
