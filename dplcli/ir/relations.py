@@ -27,6 +27,10 @@ _ROUNDS = 8
 """How often :func:`disjoint` looks at all rows at once before it goes on row by row."""
 
 
+_DENSE = 4
+"""Up to how many places a row :func:`lookup` joins by a table of all numbers there may be."""
+
+
 class Relation:
     """A relation that grows by batches; a subclass declares its columns by annotations.
 
@@ -156,11 +160,20 @@ def distinct(*columns: NDArray[Any]) -> tuple[Places, Places]:
 
 
 def lookup(keys: NDArray[Any], wanted: NDArray[Any]) -> Places:
-    """Join on equality, where at most one row can be found: keys (k,) distinct, wanted (n,).
+    """Join on equality, where at most one row can be found.
+
+    Args:
+        keys: Distinct numbers, 0 or above, (k,).
+        wanted: Numbers, 0 or above, (n,).
 
     Returns:
         Which row of *keys* holds each of *wanted*; -1 where none does, (n,).
     """
+    top = max(int(keys.max(initial=-1)), int(wanted.max(initial=-1))) + 1
+    if top <= _DENSE * (keys.size + wanted.size):
+        row = np.full(top, -1, np.int64)
+        row[keys] = np.arange(keys.size)
+        return row[wanted]
     if not keys.size:
         return np.full(wanted.size, -1, np.int64)
     order = np.argsort(keys)

@@ -4,10 +4,10 @@
 message that has one. So it costs a few array operations a field *position*, not a field.
 
 Only *regular* bytes are read here: those that protobuf itself would write. What it would not
-write but may accept (groups, numbers with needless bytes, a field of an unexpected wire type, a
-single field that is stated twice) raises :class:`IrregularError`, and so does what it refuses:
-whoever reads a file lets protobuf decide then, and reads what protobuf makes of it. A position is
-checked before anything is read there.
+write but may accept (groups, numbers with needless bytes, a single field that is stated twice)
+raises :class:`IrregularError`, and so does what it refuses: whoever reads a file lets protobuf
+decide then, and reads what protobuf makes of it. A position is checked before anything is read
+there. Fields that protobuf keeps but does not understand are called number 0.
 
 Data is a uint8 array that ends with :data:`PADDING` zeros, which belong to no message, so that
 words of eight bytes can be read at its end. Positions are int64. Format:
@@ -27,7 +27,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from dplcli.ir.relations import Ids, Places, offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from google.protobuf.descriptor import Descriptor
     from numpy.typing import NDArray
@@ -139,7 +139,7 @@ class Fields:
 
     Attributes:
         owner: The message that each is of, (m,).
-        number: Its number, (m,).
+        number: Its number, (m,); 0 if it is none of this type, or of another wire type than that.
         head: Where it begins, tag and size included, (m,).
         begin: Where its content begins, (m,).
         end: Where it ends, (m,).
@@ -163,14 +163,18 @@ class _Form:
 
     Attributes:
         kinds: The wire type of each field by its number; -1 for a number that is not known.
+        others: The wire type that such a field may have, too, where it is one of many numbers.
         alone: Sets of numbers of which a message has one field at most.
         small: The numbers of fields of 32 bits.
+        choices: The numbers of fields that hold one of some numbers, and these.
         nested: The numbers of fields that hold messages, and the type of these.
     """
 
     kinds: NDArray[np.int64]
+    others: NDArray[np.int64]
     alone: tuple[tuple[int, ...], ...]
     small: tuple[int, ...]
+    choices: tuple[tuple[int, tuple[int, ...]], ...]
     nested: tuple[tuple[int, Descriptor], ...]
 
 
@@ -178,19 +182,21 @@ class _Form:
 def _form(descriptor: Descriptor) -> _Form:
     known = descriptor.fields_by_number
     kinds = np.full(max(known) + 2, -1)  # the last is for what is not known
+    others = kinds.copy()
     for number, field in known.items():
-        kinds[number] = DELIMITED if field.is_packed else _KINDS.get(field.type, DELIMITED)
+        kind = _KINDS.get(field.type, DELIMITED)
+        kinds[number] = DELIMITED if field.is_packed else kind
+        if field.is_repeated and kind != DELIMITED:
+            others[number] = kind if field.is_packed else DELIMITED
     single = [number for number, field in known.items() if not field.is_repeated]
     unions = [tuple(field.number for field in union.fields) for union in descriptor.oneofs]
     in_union = {number for union in unions for number in union}
     return _Form(
         kinds,
+        others,
         (*unions, *((number,) for number in single if number not in in_union)),
-        tuple(
-            number
-            for number, field in known.items()
-            if field.type in _SMALL and not field.is_packed
-        ),
+        tuple(n for n, field in known.items() if field.type in _SMALL and not field.is_packed),
+        tuple((n, tuple(f.enum_type.values_by_number)) for n, f in known.items() if f.enum_type),
         tuple((n, field.message_type) for n, field in known.items() if field.message_type),
     )
 
@@ -205,7 +211,7 @@ def fields(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> F
         end: Where it ends, (n,).
 
     Returns:
-        All their fields; numbers that the type does not know are among them.
+        All their fields.
 
     Raises:
         IrregularError: The bytes are not regular; messages inside these are not looked at.
@@ -243,23 +249,28 @@ def fields(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> F
 
 
 def _require_form(data: Bytes, descriptor: Descriptor, found: Fields, kind: Places) -> None:
-    """Refuse fields that protobuf would not write so, whatever is in them."""
+    """Refuse fields that protobuf would not write so; those that it does not know become 0."""
     form = _form(descriptor)
-    wanted = form.kinds[np.minimum(found.number, form.kinds.size - 1)]
-    if ((wanted != kind) & (wanted >= 0)).any():
-        raise IrregularError(f"a field of {descriptor.name} has another wire type")
-    for numbers in form.alone:
-        is_one = found.number == numbers[0]
-        for number in numbers[1:]:
-            is_one |= found.number == number
-        owner = found.owner[is_one]
-        if (owner[1:] == owner[:-1]).any():
-            raise IrregularError(f"a field of {descriptor.name} is stated twice")
-    for number in form.small:
-        rows = found.of(number)
+    number = np.minimum(found.number, form.kinds.size - 1)
+    if (form.others[number] == kind).any():
+        raise IrregularError(f"numbers of {descriptor.name} are packed otherwise")
+    found.number[form.kinds[number] != kind] = 0
+    for which in form.small:
+        rows = found.of(which)
         value, _ = varints(data, rows.begin, rows.end)
         if (value.astype(np.int32) != value).any():
             raise IrregularError(f"a number of {descriptor.name} takes more than 32 bits")
+    for which, choices in form.choices:
+        rows = np.flatnonzero(found.number == which)
+        value, _ = varints(data, found.begin[rows], found.end[rows])
+        found.number[rows[~np.isin(value, choices)]] = 0
+    for union in form.alone:
+        is_one = found.number == union[0]
+        for which in union[1:]:
+            is_one |= found.number == which
+        owner = found.owner[is_one]
+        if (owner[1:] == owner[:-1]).any():
+            raise IrregularError(f"a field of {descriptor.name} is stated twice")
 
 
 def require_regular(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> None:
@@ -278,10 +289,17 @@ def require_regular(data: Bytes, descriptor: Descriptor, begin: Places, end: Pla
     while pending:
         descriptor, begin, end = pending.pop()
         if begin.size:
-            found = fields(data, descriptor, begin, end)
-            for number, inner in _form(descriptor).nested:
-                rows = found.of(number)
-                pending.append((inner, rows.begin, rows.end))
+            pending += inside(descriptor, fields(data, descriptor, begin, end))
+
+
+def inside(
+    descriptor: Descriptor, found: Fields, but: Container[int] = ()
+) -> Iterator[tuple[Descriptor, Places, Places]]:
+    """Yield the messages in fields *found*, type by type, but those of some numbers."""
+    for number, inner in _form(descriptor).nested:
+        if number not in but:
+            rows = found.of(number)
+            yield inner, rows.begin, rows.end
 
 
 def _walk(data: Bytes, begin: int, end: int) -> tuple[Places, Places, Places, Places, Places]:

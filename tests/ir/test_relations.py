@@ -102,7 +102,10 @@ def test_distinct(rows: list[tuple[int, int, int]]) -> None:
     assert len(example) == len(firsts)
 
 
-@given(st.lists(SMALL, unique=True), st.lists(SMALL))
+KEYS = SMALL | st.integers(0, (1 << 31) - 1)
+
+
+@given(st.lists(KEYS, unique=True), st.lists(KEYS))
 def test_lookup(keys: list[int], wanted: list[int]) -> None:
     """The row that holds it, or -1."""
     found = lookup(column(keys), column(wanted)).tolist()

@@ -1,0 +1,241 @@
+"""The graph as a table: all graphs of a model are rows of the same few relations.
+
+The main graph, the bodies of If, Loop and Scan, and functions share one relation of nodes and one
+of values, so that one query matches in all of them and uses count across scopes. Operators and
+sets of attributes are numbered, equal ones alike. The bytes of the file are kept; rows say where
+in them they stand, so that nothing is decoded before somebody asks.
+
+Ids are rows of a relation. Value 0 is the omitted one: a node that leaves an input or an output
+out reads or makes it. What always holds is in :meth:`Table.check`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from dplcli.ir.relations import Flags, Ids, Places, Relation, unnest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+OMITTED: Final = 0
+"""The value that stands for an input or output that is left out."""
+ROOM: Final = 1 << 32
+"""How far apart nodes of a file are placed, so that others fit between them."""
+
+
+class GraphKind(Enum):
+    """Where a graph is in its model."""
+
+    MAIN = "main"
+    BODY = "body"
+    FUNCTION = "function"
+
+
+@dataclass(frozen=True)
+class GraphRow:
+    """A graph; a model has few, so they are objects.
+
+    Attributes:
+        kind: Where it is.
+        begin: Where it begins in the file, in bytes.
+        end: Where it ends.
+        parent: The graph that holds its owner; -1 for none.
+        owner: The node whose attribute it is; -1 for none.
+    """
+
+    kind: GraphKind
+    begin: int
+    end: int
+    parent: int = -1
+    owner: int = -1
+
+
+class Nodes(Relation):
+    """Nodes, of all graphs.
+
+    Attributes:
+        operator: Which of :attr:`Table.operators`.
+        attributes: Which of :attr:`Table.attribute_sets`.
+        graph: The graph that it is in.
+        in_at: Where its inputs begin in :attr:`Table.inputs`, and how many there are.
+        in_count: See there.
+        out_at: Where its outputs begin in :attr:`Table.outputs`, and how many there are.
+        out_count: See there.
+        head: Where it begins in the file, its tag included; -1 for a new node.
+        end: Where it ends there.
+        place: It stands behind the nodes of its graph that have a lower place.
+        room: Places ``place - room + 1`` to ``place`` are its own.
+        live: Whether it is still there.
+    """
+
+    operator: Ids
+    attributes: Ids
+    graph: Ids
+    in_at: Places
+    in_count: Ids
+    out_at: Places
+    out_count: Ids
+    head: Places
+    end: Places
+    place: Places
+    room: Places
+    live: Flags
+
+
+class Values(Relation):
+    """Values, of all graphs; a name that two scopes define is two values.
+
+    Attributes:
+        name_at: Where its name begins in the file.
+        name_size: How many bytes that has.
+        graph: The graph that defines it.
+        producer: The node that makes it; -1 for none.
+        uses: How many inputs of live nodes it is.
+        returned: How many outputs of graphs it is.
+        tensor: Its row in :attr:`Table.tensors`, if it is stored or made by a Constant; else -1.
+        given: Whether it is an input of its graph.
+    """
+
+    name_at: Places
+    name_size: Ids
+    graph: Ids
+    producer: Ids
+    uses: Ids
+    returned: Ids
+    tensor: Ids
+    given: Flags
+
+
+class Slots(Relation):
+    """The items of a ragged column of values."""
+
+    value: Ids
+
+
+class Tensors(Relation):
+    """Encoded tensors: where each begins and ends in the file."""
+
+    begin: Places
+    end: Places
+
+
+class TableError(AssertionError):
+    """The table contradicts itself: a mistake in dpl."""
+
+
+@dataclass(eq=False)
+class Table:
+    """A model.
+
+    Attributes:
+        data: The file's bytes, zeros behind them.
+        graphs: Its graphs; the main one is the first, and functions are before all bodies.
+        nodes: Their nodes.
+        values: Their values.
+        inputs: What nodes read.
+        outputs: What nodes make.
+        tensors: What is stored.
+        returned: What each graph returns, in order.
+        operators: Domain, type and overload of each operator, as the file spells them.
+        attribute_sets: The encoded attributes of each set; the first has none.
+    """
+
+    data: NDArray[np.uint8]
+    graphs: list[GraphRow]
+    nodes: Nodes
+    values: Values
+    inputs: Slots
+    outputs: Slots
+    tensors: Tensors
+    returned: list[Ids]
+    operators: list[tuple[bytes, bytes, bytes]]
+    attribute_sets: list[tuple[bytes, ...]]
+
+    def names(self, values: Ids | Places) -> list[bytes]:
+        """Return the names of values, (n,)."""
+        at, size = self.values.name_at[values], self.values.name_size[values]
+        spans = zip(at.tolist(), (at + size).tolist(), strict=True)
+        return [self.data[begin:end].tobytes() for begin, end in spans]
+
+    def inputs_of(self, nodes: Ids | Places) -> tuple[Places, Ids]:
+        """Return what nodes (n,) read, in order: the row in *nodes* and the value of each, (m,)."""
+        row, place = unnest(self.nodes.in_at[nodes], self.nodes.in_count[nodes])
+        return row, self.inputs.value[place]
+
+    def outputs_of(self, nodes: Ids | Places) -> tuple[Places, Ids]:
+        """Return what nodes (n,) make, in order: the row in *nodes* and the value of each, (m,)."""
+        row, place = unnest(self.nodes.out_at[nodes], self.nodes.out_count[nodes])
+        return row, self.outputs.value[place]
+
+    def in_order(self) -> Places:
+        """Return live nodes, graph by graph, producers before whatever reads what they make."""
+        live = np.flatnonzero(self.nodes.live)
+        return live[np.lexsort((self.nodes.place[live], self.nodes.graph[live]))]
+
+    def check(self) -> None:
+        """Refuse a table that contradicts itself.
+
+        - ``uses`` counts the inputs of live nodes, ``returned`` the outputs of graphs.
+        - A value is made by one live node at most, and its ``producer`` is that node.
+        - What a live node reads or a graph returns is made, stored or given, in the same graph or
+          in one round it.
+        - Who makes a value stands before whoever reads it: a body reads where its owner stands.
+        - Places of live nodes of one graph do not overlap.
+
+        Raises:
+            TableError: One of these does not hold.
+        """
+        nodes, values = self.nodes, self.values
+        live = self.in_order()
+        reader, read = self.inputs_of(live)
+        reader = live[reader]
+        uses = np.bincount(read, minlength=values.size)
+        _require(np.array_equal(uses[1:], values.uses[1:]), "uses are not counted right")
+        returned = np.bincount(np.concatenate(self.returned), minlength=values.size)
+        _require(np.array_equal(returned, values.returned), "returned values are not counted right")
+        maker, made = self.outputs_of(live)
+        maker, made = live[maker[made != OMITTED]], made[made != OMITTED]
+        _require(np.unique(made).size == made.size, "a value is made twice")
+        producer = np.full(values.size, -1)
+        producer[made] = maker
+        _require(np.array_equal(producer, values.producer), "producers are not right")
+        _require((nodes.graph[maker] == values.graph[made]).all(), "a value is of another graph")
+        wanted = np.flatnonzero((values.uses > 0) | (values.returned > 0))
+        wanted = wanted[wanted != OMITTED]
+        is_there = (values.producer >= 0) | (values.tensor >= 0) | values.given
+        _require(is_there[wanted].all(), "a value is read that nothing defines")
+        self._check_order(reader[read != OMITTED], read[read != OMITTED])
+        for graph in range(len(self.graphs)):
+            mine = live[nodes.graph[live] == graph]
+            _require(
+                (nodes.place[mine][1:] - nodes.room[mine][1:] >= nodes.place[mine][:-1]).all(),
+                "places overlap",
+            )
+
+    def _check_order(self, reader: Places, read: Ids) -> None:
+        """Refuse reads (m,) of what is not visible, or not made before."""
+        nodes, values = self.nodes, self.values
+        parent = np.array([graph.parent for graph in self.graphs])
+        owner = np.array([graph.owner for graph in self.graphs])
+        while True:
+            outside = np.flatnonzero(nodes.graph[reader] != values.graph[read])
+            if not outside.size:
+                break
+            graph = nodes.graph[reader[outside]]
+            _require((parent[graph] >= 0).all(), "a value of another graph is read")
+            reader = reader.copy()
+            reader[outside] = owner[graph]
+        maker = values.producer[read]
+        has_maker = maker >= 0
+        before = nodes.place[maker[has_maker]] < nodes.place[reader[has_maker]]
+        _require(before.all(), "a value is read before it is made")
+
+
+def _require(holds: object, what: str) -> None:
+    if not holds:
+        raise TableError(what)

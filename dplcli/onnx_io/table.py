@@ -1,0 +1,524 @@
+"""From the bytes of an ONNX file to the table.
+
+Graphs are read level by level: the main one and functions, then the bodies that their nodes hold,
+and so on. A level is walked in lockstep (:mod:`dplcli.onnx_io.wire`), whatever its graphs are.
+Format: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
+
+from dplcli.errors import InvalidModelError
+from dplcli.ir.relations import Ids, Places, distinct, group, lookup, offsets
+from dplcli.ir.table import (
+    OMITTED,
+    ROOM,
+    GraphKind,
+    GraphRow,
+    Nodes,
+    Slots,
+    Table,
+    Tensors,
+    Values,
+)
+from dplcli.onnx_io.wire import (
+    PADDING,
+    Fields,
+    IrregularError,
+    fields,
+    inside,
+    intern,
+    padded,
+    require_regular,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from google.protobuf.message import Message
+
+    from dplcli.onnx_io.wire import Bytes
+
+# Numbers of fields, by message.
+_MODEL_GRAPH = ModelProto.GRAPH_FIELD_NUMBER
+_MODEL_FUNCTIONS = ModelProto.FUNCTIONS_FIELD_NUMBER
+_NODE = GraphProto.NODE_FIELD_NUMBER
+_INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
+_SPARSE = GraphProto.SPARSE_INITIALIZER_FIELD_NUMBER
+_GIVEN = GraphProto.INPUT_FIELD_NUMBER
+_RETURNED = GraphProto.OUTPUT_FIELD_NUMBER
+_VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
+_DECLARED = (_GIVEN, _RETURNED, _VALUE_INFO)
+_FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
+_FUNCTION_GIVEN = FunctionProto.INPUT_FIELD_NUMBER
+_FUNCTION_RETURNED = FunctionProto.OUTPUT_FIELD_NUMBER
+_INPUT = NodeProto.INPUT_FIELD_NUMBER
+_OUTPUT = NodeProto.OUTPUT_FIELD_NUMBER
+_ATTRIBUTE = NodeProto.ATTRIBUTE_FIELD_NUMBER
+_OP_TYPE = NodeProto.OP_TYPE_FIELD_NUMBER
+_DOMAIN = NodeProto.DOMAIN_FIELD_NUMBER
+_OVERLOAD = NodeProto.OVERLOAD_FIELD_NUMBER
+_ATTRIBUTE_TENSOR = AttributeProto.T_FIELD_NUMBER
+_BODIES = (AttributeProto.G_FIELD_NUMBER, AttributeProto.GRAPHS_FIELD_NUMBER)
+_TENSOR_NAME = TensorProto.NAME_FIELD_NUMBER
+_SPARSE_VALUES = SparseTensorProto.VALUES_FIELD_NUMBER
+_INFO_NAME = ValueInfoProto.NAME_FIELD_NUMBER
+_INFO_TYPE = ValueInfoProto.TYPE_FIELD_NUMBER
+_CONSTANT = {(b"", b"Constant"), (b"ai.onnx", b"Constant")}
+
+
+def read_table(data: bytes, label: str) -> Table:
+    """Read a model.
+
+    Args:
+        data: The file.
+        label: What messages call it.
+
+    Raises:
+        DecodeError: The bytes are no model.
+        InvalidModelError: A value is made twice, read and never defined, or nodes form a circle.
+    """
+    with suppress(IrregularError):
+        return _Reader(padded(data), label).table()
+    # protobuf refuses it, or writes what it has understood
+    model = ModelProto.FromString(data)
+    with suppress(IrregularError):
+        return _Reader(padded(model.SerializeToString(deterministic=True)), label).table()
+    # what it has not understood it writes as it was
+    model.DiscardUnknownFields()
+    return _Reader(padded(model.SerializeToString(deterministic=True)), label).table()
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Names that graphs use for one purpose: where each stands, and in which graph, (n,)."""
+
+    begin: Places
+    end: Places
+    graph: Places
+
+    def at(self, rows: Places) -> _Names:
+        """Return some of them."""
+        return _Names(self.begin[rows], self.end[rows], self.graph[rows])
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """The nodes of one level, n of them: see :class:`dplcli.ir.table.Nodes`.
+
+    ``operator`` has where domain, type and overload of each begin and end, (6, n).
+    """
+
+    graph: Places
+    head: Places
+    end: Places
+    attributes: Places
+    in_count: Places
+    out_count: Places
+    operator: Places
+
+
+class _Reader:
+    """Reads one model.
+
+    Args:
+        data: The file, zeros behind it.
+        label: What messages call it.
+    """
+
+    def __init__(self, data: Bytes, label: str) -> None:
+        self.data = data
+        self.label = label
+        self.graphs: list[GraphRow] = []
+        self.attribute_sets: dict[tuple[bytes, ...], int] = {(): 0}
+        self.given: list[_Names] = []
+        self.stored: list[_Names] = []
+        self.read: list[_Names] = []
+        self.made: list[_Names] = []
+        self.returned: list[_Names] = []
+        self.nodes: list[_Nodes] = []
+        # where the tensors are that are stored, and those in attributes of which nodes
+        self.tensors: list[tuple[Places, Places]] = []
+        self.in_attributes: list[tuple[Places, Places, Places]] = []
+
+    def table(self) -> Table:
+        """Read all."""
+        size = self.data.size - PADDING
+        model = self._walk(
+            ModelProto, np.array([0]), np.array([size]), (_MODEL_GRAPH, _MODEL_FUNCTIONS)
+        )
+        for number, kind in (
+            (_MODEL_GRAPH, GraphKind.MAIN),
+            (_MODEL_FUNCTIONS, GraphKind.FUNCTION),
+        ):
+            spans = model.of(number)
+            for begin, end in zip(spans.begin.tolist(), spans.end.tolist(), strict=True):
+                self.graphs.append(GraphRow(kind, begin, end))
+        if not self.graphs or self.graphs[0].kind is not GraphKind.MAIN:
+            self.graphs.insert(0, GraphRow(GraphKind.MAIN, 0, 0))
+        done = 0
+        while done < len(self.graphs):
+            level = np.arange(done, len(self.graphs))
+            done = len(self.graphs)
+            self._read_level(level)
+        return self._assemble()
+
+    def _walk(
+        self, kind: type[Message], begin: Places, end: Places, but: tuple[int, ...] = ()
+    ) -> Fields:
+        """Walk messages and check those inside them, but those of some numbers."""
+        found = fields(self.data, kind.DESCRIPTOR, begin, end)
+        for descriptor, first, last in inside(kind.DESCRIPTOR, found, but):
+            require_regular(self.data, descriptor, first, last)
+        return found
+
+    # One level of graphs.
+
+    def _read_level(self, level: Places) -> None:
+        is_function = np.array([self.graphs[k].kind is GraphKind.FUNCTION for k in level.tolist()])
+        nodes = []
+        if not is_function.all():
+            nodes.append(self._read_graphs(level[~is_function]))
+        if is_function.any():
+            nodes.append(self._read_functions(level[is_function]))
+        head, begin, end, graph = (np.concatenate(parts) for parts in zip(*nodes, strict=True))
+        self._read_nodes(head, begin, end, graph)
+
+    def _spans(self, graphs: Places) -> tuple[Places, Places]:
+        rows = [self.graphs[graph] for graph in graphs.tolist()]
+        return np.array([row.begin for row in rows]), np.array([row.end for row in rows])
+
+    def _read_graphs(self, graphs: Places) -> tuple[Places, Places, Places, Places]:
+        """Read what graphs declare; return head, begin, end and graph of each of their nodes."""
+        found = self._walk(
+            GraphProto, *self._spans(graphs), (_NODE, *_DECLARED, _INITIALIZER, _SPARSE)
+        )
+        stored = found.of(_INITIALIZER)
+        tensors = self._walk(TensorProto, stored.begin, stored.end)
+        self.stored.append(_named(tensors, _TENSOR_NAME, graphs[stored.owner]))
+        self.tensors.append((stored.begin, stored.end))
+        sparse = found.of(_SPARSE)
+        inner = self._walk(SparseTensorProto, sparse.begin, sparse.end, (_SPARSE_VALUES,))
+        inner = inner.of(_SPARSE_VALUES)  # its name is that of the whole
+        owner = sparse.owner[inner.owner]
+        tensors = self._walk(TensorProto, inner.begin, inner.end)
+        self.stored.append(_named(tensors, _TENSOR_NAME, graphs[owner]))
+        self.tensors.append((sparse.begin[inner.owner], sparse.end[inner.owner]))
+        for number in _DECLARED:
+            rows = found.of(number)
+            infos = self._walk(ValueInfoProto, rows.begin, rows.end, (_INFO_TYPE,))
+            self._check_types(infos.of(_INFO_TYPE))
+            if number == _GIVEN:
+                self.given.append(_named(infos, _INFO_NAME, graphs[rows.owner]))
+            elif number == _RETURNED:
+                self.returned.append(_named(infos, _INFO_NAME, graphs[rows.owner]))
+        nodes = found.of(_NODE)
+        return nodes.head, nodes.begin, nodes.end, graphs[nodes.owner]
+
+    def _check_types(self, types: Fields) -> None:
+        """Check what is inside of encoded types; most of a model are the same few."""
+        _, example = intern(self.data, types.begin, types.end)
+        begin, end = types.begin[example], types.end[example]
+        require_regular(self.data, TypeProto.DESCRIPTOR, begin, end)
+
+    def _read_functions(self, graphs: Places) -> tuple[Places, Places, Places, Places]:
+        """Do for functions as :meth:`_read_graphs` does."""
+        found = self._walk(FunctionProto, *self._spans(graphs), (_FUNCTION_NODE,))
+        for number, names in (
+            (_FUNCTION_GIVEN, self.given),
+            (_FUNCTION_RETURNED, self.returned),
+        ):
+            rows = found.of(number)
+            names.append(_Names(rows.begin, rows.end, graphs[rows.owner]))
+        nodes = found.of(_FUNCTION_NODE)
+        return nodes.head, nodes.begin, nodes.end, graphs[nodes.owner]
+
+    def _read_nodes(self, head: Places, begin: Places, end: Places, graph: Places) -> None:
+        """Read the nodes of a level, and list the bodies that they hold."""
+        found = self._walk(NodeProto, begin, end, (_ATTRIBUTE,))
+        first = sum(level.graph.size for level in self.nodes)
+        read, made, stated = found.of(_INPUT), found.of(_OUTPUT), found.of(_ATTRIBUTE)
+        self.read.append(_Names(read.begin, read.end, graph[read.owner]))
+        self.made.append(_Names(made.begin, made.end, graph[made.owner]))
+        number, example = intern(self.data, stated.begin, stated.end)
+        at, stop = stated.begin[example], stated.end[example]
+        inner = self._walk(AttributeProto, at, stop, _BODIES)
+        # equal attributes hold the same at the same distance from where they begin
+        for row in np.flatnonzero(np.isin(inner.number, _BODIES)).tolist():
+            which = inner.owner[row]
+            for place in np.flatnonzero(number == which).tolist():
+                node, shift = int(stated.owner[place]), stated.begin[place] - at[which]
+                span = int(inner.begin[row] + shift), int(inner.end[row] + shift)
+                self.graphs.append(GraphRow(GraphKind.BODY, *span, int(graph[node]), first + node))
+        tensor = inner.of(_ATTRIBUTE_TENSOR)
+        which = lookup(tensor.owner, number.astype(np.int64))
+        has = np.flatnonzero(which >= 0)
+        shift = stated.begin[has] - at[number[has]]
+        self.in_attributes.append(
+            (
+                first + stated.owner[has],
+                tensor.begin[which[has]] + shift,
+                tensor.end[which[has]] + shift,
+            )
+        )
+        spans = zip(at.tolist(), stop.tolist(), strict=True)
+        texts = [self.data[a:b].tobytes() for a, b in spans]
+        words = [_single(found, which, graph.size) for which in (_DOMAIN, _OP_TYPE, _OVERLOAD)]
+        self.nodes.append(
+            _Nodes(
+                graph,
+                head,
+                end,
+                attributes=self._attribute_sets(stated.owner, number, texts, graph.size),
+                in_count=np.bincount(read.owner, minlength=graph.size),
+                out_count=np.bincount(made.owner, minlength=graph.size),
+                operator=np.concatenate(words),
+            )
+        )
+
+    def _attribute_sets(self, owner: Places, number: Ids, texts: list[bytes], size: int) -> Places:
+        """Return the number of each node's set of attributes, (size,); new sets are listed."""
+        count = np.bincount(owner, minlength=size)
+        found = np.zeros(size, np.int64)
+        first = offsets(count)
+        for width in np.unique(count[count > 0]).tolist():
+            here = np.flatnonzero(count == width)
+            rows = number[first[here][:, None] + np.arange(width)]
+            which, example = distinct(*rows.T)
+            ids = [
+                self.attribute_sets.setdefault(
+                    tuple(texts[k] for k in row), len(self.attribute_sets)
+                )
+                for row in rows[example].tolist()
+            ]
+            found[here] = np.array(ids)[which]
+        return found
+
+    # All of it together.
+
+    def _assemble(self) -> Table:
+        columns = {
+            name: np.concatenate([vars(level)[name] for level in self.nodes], axis=-1)
+            for name in vars(self.nodes[0])
+        }
+        operators, operator = self._operators(columns.pop("operator"))
+        names = _Resolved(
+            self.data,
+            self.label,
+            np.array([graph.parent for graph in self.graphs]),
+            *map(_joined, (self.given, self.stored, self.made, self.read, self.returned)),
+        )
+        size, count = operator.size, names.name_at.size
+        in_count, out_count = columns["in_count"], columns["out_count"]
+        producer = np.full(count, -1)
+        producer[names.made] = np.repeat(np.arange(size), out_count)
+        producer[OMITTED] = -1
+        begin, end = (np.concatenate(parts) for parts in zip(*self.tensors, strict=True))
+        tensor = np.full(count, -1)
+        tensor[names.stored] = np.arange(begin.size)
+        node, at, stop = (np.concatenate(parts) for parts in zip(*self.in_attributes, strict=True))
+        is_constant = np.array([kind[:2] in _CONSTANT for kind in operators], np.bool_)
+        here = np.flatnonzero(is_constant[operator[node]] & (out_count[node] > 0))
+        tensor[names.made[offsets(out_count)[node[here]]]] = begin.size + np.arange(here.size)
+        given = np.zeros(count, np.bool_)
+        given[names.given] = True
+        order, first, many = group(_joined(self.returned).graph, len(self.graphs))
+        rank = self._ranked(columns["graph"], producer, names.read, in_count)
+        return Table(
+            data=self.data,
+            graphs=self.graphs,
+            nodes=Nodes(
+                **columns,
+                operator=operator,
+                in_at=offsets(in_count),
+                out_at=offsets(out_count),
+                place=(rank + 1) * ROOM,
+                room=np.full(size, ROOM),
+                live=np.ones(size),
+            ),
+            values=Values(
+                name_at=names.name_at,
+                name_size=names.name_size,
+                graph=names.graph,
+                producer=producer,
+                uses=np.bincount(names.read, minlength=count),
+                returned=np.bincount(names.returned, minlength=count),
+                tensor=tensor,
+                given=given,
+            ),
+            inputs=Slots(value=names.read),
+            outputs=Slots(value=names.made),
+            tensors=Tensors(
+                begin=np.concatenate([begin, at[here]]), end=np.concatenate([end, stop[here]])
+            ),
+            returned=[
+                names.returned[order[a : a + n]].astype(np.int32)
+                for a, n in zip(first.tolist(), many.tolist(), strict=True)
+            ],
+            operators=operators,
+            attribute_sets=list(self.attribute_sets),
+        )
+
+    def _operators(self, spans: Places) -> tuple[list[tuple[bytes, bytes, bytes]], Places]:
+        """Number operators: what each number stands for, and the number of each node."""
+        numbers, texts = [], []
+        for begin, end in zip(spans[::2], spans[1::2], strict=True):
+            number, example = intern(self.data, begin, end)
+            numbers.append(number)
+            places = zip(begin[example].tolist(), end[example].tolist(), strict=True)
+            texts.append([self.data[a:b].tobytes() for a, b in places])
+        operator, example = distinct(*numbers)
+        domains, types, overloads = texts
+        rows = np.stack(numbers, axis=1)[example].tolist()
+        return [(domains[a], types[b], overloads[c]) for a, b, c in rows], operator
+
+    def _ranked(self, graph: Places, producer: Places, ins: Places, in_count: Places) -> Places:
+        """Return the rank of each node, (n,): that of the file where producers come first there.
+
+        Raises:
+            InvalidModelError: Nodes form a circle.
+        """
+        reader = np.repeat(np.arange(graph.size), in_count)
+        maker = producer[ins]
+        reader, maker = reader[maker >= 0], maker[maker >= 0]
+        owner = np.array([row.owner for row in self.graphs])
+        # what a body reads, the node that holds it reads
+        while (inside := np.flatnonzero(graph[maker] != graph[reader])).size:
+            reader[inside] = owner[graph[reader[inside]]]
+        rank = np.arange(graph.size)
+        for number in np.unique(graph[reader[maker >= reader]]).tolist():
+            here = np.flatnonzero(graph == number)
+            mine = graph[reader] == number
+            rank[_sorted(here, maker[mine], reader[mine], self.label)] = here
+        return rank
+
+
+class _Resolved:
+    """The values that names stand for, scope by scope, in the order in which names stand.
+
+    Args:
+        data: The file.
+        label: What messages call it.
+        parent: The graph round each graph; -1 for none.
+        parts: Inputs of graphs, initializers, outputs of nodes, inputs of nodes, outputs of graphs.
+
+    Raises:
+        InvalidModelError: A name is defined twice in a graph, or nowhere it could be seen.
+    """
+
+    def __init__(self, data: Bytes, label: str, parent: Places, *parts: _Names) -> None:
+        self._data = data
+        self._label = label
+        # the name of what is omitted is the first, so it has number 0
+        omitted = np.zeros(1, np.int64)
+        every = _joined([_Names(omitted, omitted, omitted), *parts])
+        number, _ = intern(data, every.begin, every.end)
+        width = int(number.max()) + 1
+        ends = np.cumsum([1, *(part.begin.size for part in parts)])[:-1]
+        texts = np.split(number.astype(np.int64), ends)[1:]
+        keys = [part.graph * width + text for part, text in zip(parts, texts, strict=True)]
+        for which, what in ((0, "inputs are"), (1, "initializers are")):
+            self._require_once(keys[which], parts[which], f"two {what} named")
+        # what is given may have a default that is stored, so both are one value
+        declared, row = np.unique(np.concatenate(keys[:2]), return_index=True)
+        is_named = np.flatnonzero(texts[2])
+        defined = np.concatenate([declared, keys[2][is_named]])
+        names = _joined([_joined(parts[:2]).at(row), parts[2].at(is_named)])
+        self._require_once(defined, names, "twice defined is")
+        everything = _joined([_Names(omitted, omitted, omitted), names])
+        self.name_at, self.graph = everything.begin, everything.graph
+        self.name_size = everything.end - everything.begin
+        self.given, self.stored = (lookup(defined, keys[which]) + 1 for which in (0, 1))
+        self.made = np.zeros(texts[2].size, np.int64)
+        self.made[is_named] = np.arange(declared.size, defined.size) + 1
+        self.read, self.returned = (
+            self._visible(defined, width, parent, texts[which], parts[which]) for which in (3, 4)
+        )
+
+    def _visible(
+        self, defined: Places, width: int, parent: Places, text: Places, names: _Names
+    ) -> Places:
+        """Return the value that each name (n,) stands for where it is read."""
+        value = np.zeros(text.size, np.int64)
+        graph = names.graph.copy()
+        left = np.flatnonzero(text)
+        while left.size:
+            row = lookup(defined, graph[left] * width + text[left])
+            value[left] = row + 1
+            left = left[row < 0]
+            graph[left] = parent[graph[left]]
+            lost = left[graph[left] < 0]
+            if lost.size:
+                self._refuse(names, lost[0], "nothing defines")
+        return value
+
+    def _require_once(self, keys: Places, names: _Names, what: str) -> None:
+        _, first = np.unique(keys, return_index=True)
+        if first.size < keys.size:
+            self._refuse(names, np.setdiff1d(np.arange(keys.size), first)[0], what)
+
+    def _refuse(self, names: _Names, row: int, what: str) -> NoReturn:
+        name = self._data[names.begin[row] : names.end[row]].tobytes().decode(errors="replace")
+        raise InvalidModelError(f"{self._label}: invalid model: {what} {name!r}")
+
+
+def _sorted(nodes: Places, maker: Places, reader: Places, label: str) -> Places:
+    """Return *nodes* so that makers come before readers, else as they stand (Kahn's algorithm)."""
+    pairs = np.unique(np.stack([maker, reader], axis=1), axis=0).tolist()
+    waiting = dict.fromkeys(nodes.tolist(), 0)
+    readers: dict[int, list[int]] = {}
+    for before, after in pairs:
+        waiting[after] += 1
+        readers.setdefault(before, []).append(after)
+    ready = deque(node for node, count in waiting.items() if not count)
+    ordered = []
+    while ready:
+        node = ready.popleft()
+        ordered.append(node)
+        for after in readers.get(node, ()):
+            waiting[after] -= 1
+            if not waiting[after]:
+                ready.append(after)
+    if len(ordered) < nodes.size:
+        raise InvalidModelError(f"{label}: invalid model: nodes lie on or behind a cycle")
+    return np.array(ordered)
+
+
+def _joined(parts: Sequence[_Names]) -> _Names:
+    """Return names one part behind the other."""
+    return _Names(
+        np.concatenate([part.begin for part in parts]),
+        np.concatenate([part.end for part in parts]),
+        np.concatenate([part.graph for part in parts]),
+    )
+
+
+def _named(found: Fields, number: int, graph: Places) -> _Names:
+    """Return the names that messages (n,) of graphs (n,) have in a field."""
+    begin, end = _single(found, number, graph.size)
+    return _Names(begin, end, graph)
+
+
+def _single(found: Fields, number: int, size: int) -> Places:
+    """Return where each message's field of a number begins and ends, (2, size); 0 without one."""
+    rows = found.of(number)
+    spans = np.zeros((2, size), np.int64)
+    spans[:, rows.owner] = rows.begin, rows.end
+    return spans

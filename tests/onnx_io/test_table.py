@@ -1,0 +1,398 @@
+"""The table says what protobuf says of a model, and nothing that is broken gets into one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable  # noqa: TC003  # of a table below
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, parser
+
+from dplcli.errors import InvalidModelError
+from dplcli.ir.table import OMITTED, GraphKind, Table, TableError
+from dplcli.onnx_io.table import read_table
+from dplcli.onnx_io.wire import PADDING
+from tests.corpus.nets import ROOT, each_model, listed_models, real_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+
+Graphs = dict[tuple[object, ...], dict[str, Any]]
+
+
+def raw(text: str | bytes) -> bytes:
+    """Return a text as it stands; protobuf gives bytes if they are not UTF-8."""
+    return text.encode() if isinstance(text, str) else text
+
+
+def raw_all(texts: Iterable[str | bytes]) -> list[bytes]:
+    """Return texts as they stand."""
+    return [raw(text) for text in texts]
+
+
+def known(text: bytes) -> AttributeProto:
+    """Return what is known of an attribute; what is not may go where protobuf must help."""
+    attribute: AttributeProto = AttributeProto.FromString(text)
+    attribute.DiscardUnknownFields()
+    return attribute
+
+
+def repeated(names: Sequence[str | bytes]) -> list[bytes]:
+    """Return those of a name that come after its first."""
+    return [raw(name) for place, name in enumerate(names) if name in names[:place]]
+
+
+def graphs_of(model: ModelProto) -> Graphs:
+    """Describe every graph of a model as protobuf reads it, by the way to it."""
+    found: Graphs = {}
+
+    def add(way: tuple[object, ...], nodes: Iterable[NodeProto], **declared: object) -> None:
+        nodes = list(nodes)
+        found[way] = declared | {
+            "nodes": [
+                (
+                    *raw_all((node.domain, node.op_type, node.overload)),
+                    raw_all(node.input),
+                    raw_all(node.output),
+                    [known(item.SerializeToString()) for item in node.attribute],
+                )
+                for node in nodes
+            ]
+        }
+        for place, node in enumerate(nodes):
+            bodies = [
+                graph
+                for item in node.attribute
+                for graph in ([item.g] if item.HasField("g") else list(item.graphs))
+            ]
+            for number, body in enumerate(bodies):
+                add_graph((*way, place, number), body)
+
+    def add_graph(way: tuple[object, ...], graph: GraphProto) -> None:
+        stored = [tensor.name for tensor in graph.initializer]
+        stored += [tensor.values.name for tensor in graph.sparse_initializer]
+        add(
+            way,
+            graph.node,
+            given=set(raw_all(info.name for info in graph.input)),
+            stored=set(raw_all(stored)),
+            returned=raw_all(info.name for info in graph.output),
+            repeated=repeated([info.name for info in graph.input]) + repeated(stored),
+        )
+
+    add_graph(("main",), model.graph)
+    for number, function in enumerate(model.functions):
+        add(
+            (number,),
+            function.node,
+            given=set(raw_all(function.input)),
+            stored=set(),
+            returned=raw_all(function.output),
+            repeated=repeated(function.input),
+        )
+    return found
+
+
+def graphs_in(table: Table) -> Graphs:
+    """Describe every graph of a table, in the same way."""
+    found: Graphs = {}
+    ways = dict(ways_in(table))
+    nodes, values = table.nodes, table.values
+
+    for graph, way in ways.items():
+        mine = np.flatnonzero(nodes.graph == graph)
+        here = (values.graph == graph) & (np.arange(values.size) != OMITTED)
+        rows = [
+            (
+                *table.operators[nodes.operator[node]],
+                table.names(table.inputs_of(np.array([node]))[1]),
+                table.names(table.outputs_of(np.array([node]))[1]),
+                [known(text) for text in table.attribute_sets[nodes.attributes[node]]],
+            )
+            for node in mine.tolist()
+        ]
+        is_stored = (values.tensor >= 0) & (values.producer < 0)
+        found[way] = {
+            "nodes": rows,
+            "given": set(table.names(np.flatnonzero(here & values.given))),
+            "stored": set(table.names(np.flatnonzero(here & is_stored))),
+            "returned": table.names(table.returned[graph]),
+            "repeated": [],
+        }
+    return found
+
+
+def ways_in(table: Table) -> Iterator[tuple[int, tuple[object, ...]]]:
+    """Yield each graph and the way to it."""
+    ways: dict[int, tuple[object, ...]] = {}
+    for number, graph in enumerate(table.graphs):
+        if graph.kind is GraphKind.BODY:
+            before = [k for k in range(number) if table.graphs[k].owner == graph.owner]
+            place = graph.owner - int(np.flatnonzero(table.nodes.graph == graph.parent)[0])
+            ways[number] = (*ways[graph.parent], place, len(before))
+        else:
+            ways[number] = ("main",) if graph.kind is GraphKind.MAIN else (number - 1,)
+        yield number, ways[number]
+
+
+def check_file(data: bytes) -> Table:
+    """Check that the table of a file is right."""
+    table = read_table(data, "m.onnx")
+    table.check()
+    assert graphs_in(table) == graphs_of(ModelProto.FromString(data))
+    for value in np.flatnonzero(table.values.tensor >= 0).tolist():
+        row = table.values.tensor[value]
+        text = table.data[table.tensors.begin[row] : table.tensors.end[row]].tobytes()
+        if table.values.producer[value] < 0:
+            assert table.names(np.array([value]))[0] in text
+        TensorProto.FromString(text)
+    return table
+
+
+MODELS = sorted((ROOT / "sample_models").glob("*.onnx"))
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_the_models_of_the_project(path: Path) -> None:
+    """All graphs, nodes, names and tensors, and the bytes themselves."""
+    data = path.read_bytes()
+    table = check_file(data)
+    assert table.data[:-PADDING].tobytes() == data
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", each_model(listed_models()))
+def test_real_models(name: str) -> None:
+    """The same for the corpus."""
+    check_file(real_model(name).read_bytes())
+
+
+NESTED = parser.parse_model("""
+<ir_version: 10, opset_import: ["" : 21, "d" : 1]>
+main (float[2] x, bool c, float[2] w) => (float[2] y, float[2] seen)
+<float[2] w = {1.0, 2.0}, float[2] k = {3.0, 4.0}>
+{
+  a = Add (x, w)
+  seen = Identity (a)
+  y = If (c) <
+    then_branch = then () => (float[2] t) <float[2] w = {5.0, 6.0}> {
+      two = Constant <value = float {2.0}> ()
+      inner = If (c) <
+        then_branch = deep () => (float[2] d) { d = Mul (a, two) },
+        else_branch = other () => (float[2] a) { a = Mul (w, k) }
+      >
+      t = Clip (inner, , two)
+    },
+    else_branch = els () => (float[2] e) { e = d.f <n = 3> (a, k) }
+  >
+}
+<domain: "d", opset_import: ["" : 21]>
+f <n> (p, q) => (r) { s = Add (p, q)  r = Relu (s) }
+<domain: "d", opset_import: ["" : 21]>
+g (p) => (p) { }
+""")
+
+
+def test_bodies_and_functions() -> None:
+    """What is captured is the value outside; a name defined again inside is another one."""
+    table = check_file(NESTED.SerializeToString())
+    kinds = [graph.kind for graph in table.graphs]
+    assert kinds == [
+        GraphKind.MAIN,
+        *[GraphKind.FUNCTION] * 2,
+        *[GraphKind.BODY] * 4,
+    ]
+    names = dict.fromkeys(table.names(np.arange(1, table.values.size)), 0)
+    assert names.keys() >= {b"a", b"w", b"k", b"two"}
+    a, inner_a = (
+        value
+        for value, name in enumerate(table.names(np.arange(table.values.size)))
+        if name == b"a"
+    )
+    uses = {int(table.values.graph[value]): int(table.values.uses[value]) for value in (a, inner_a)}
+    # seen, Mul in the innermost body and d.f read the outer one; the inner one is only returned
+    assert min(uses.items()) == (0, 3)
+    assert sorted(uses.values()) == [0, 3]
+
+
+def test_equal_parts_share_a_number() -> None:
+    """Operators, and sets of attributes in the order in which the file has them."""
+    text = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    m (float[N] x) => (float[N] y) {
+      a = LeakyRelu <alpha = 0.5> (x)
+      b = LeakyRelu <alpha = 0.5> (a)
+      c = LeakyRelu <alpha = 0.25> (b)
+      y = Elu <alpha = 0.5> (c)
+    }
+    """
+    table = check_file(parser.parse_model(text).SerializeToString())
+    assert len(set(table.nodes.operator.tolist())) == len(table.operators) == 2
+    first, second, third, last = table.nodes.attributes.tolist()
+    assert first == second == last != third
+    assert table.attribute_sets[0] == ()
+
+
+def model_of(*nodes: NodeProto, **declared: Any) -> bytes:  # noqa: ANN401  # of a graph
+    """Return a model of some nodes; x is an input."""
+    given = helper.make_tensor_value_info("x", 1, [2])
+    graph = GraphProto(node=nodes, input=[given], **declared)
+    data: bytes = ModelProto(ir_version=10, graph=graph).SerializeToString()
+    return data
+
+
+def relu(read: str, made: str) -> NodeProto:
+    """Return a node."""
+    return helper.make_node("Relu", [read], [made])
+
+
+def test_nodes_out_of_order_are_sorted() -> None:
+    """Those of the graph in which they are, and as little as needed; the rows stay the file's."""
+    body = GraphProto(node=[relu("late", "out")])
+    body.output.add(name="out")
+    owner = helper.make_node("Loop", [""], ["z"], body=body)
+    table = check_file(model_of(relu("x", "a"), owner, relu("b", "late"), relu("a", "b")))
+    ordered = [node for node in table.in_order().tolist() if table.nodes.graph[node] == 0]
+    assert [int(table.nodes.operator[node]) for node in ordered][-1] == int(table.nodes.operator[1])
+    assert ordered == [0, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        pytest.param(model_of(relu("gone", "y")), "nothing defines 'gone'", id="undefined"),
+        pytest.param(
+            model_of(relu("x", "y"), relu("x", "y")), "twice defined is 'y'", id="made-twice"
+        ),
+        pytest.param(model_of(relu("x", "x")), "twice defined is 'x'", id="made-and-given"),
+        pytest.param(
+            model_of(initializer=[TensorProto(name="k"), TensorProto(name="k")]),
+            "two initializers are named 'k'",
+            id="stored-twice",
+        ),
+        pytest.param(model_of(relu("b", "a"), relu("a", "b")), "on or behind a cycle", id="circle"),
+    ],
+)
+def test_a_broken_model_is_refused(data: bytes, message: str) -> None:
+    """With what is wrong, and where."""
+    with pytest.raises(InvalidModelError, match=message) as caught:
+        read_table(data, "m.onnx")
+    assert caught.value.message.startswith("m.onnx: invalid model: ")
+
+
+@pytest.mark.parametrize("data", [b"", model_of()], ids=["empty-file", "no-nodes"])
+def test_a_model_of_nothing(data: bytes) -> None:
+    """It has a main graph without nodes."""
+    table = check_file(data)
+    assert table.nodes.size == 0
+    assert [graph.kind for graph in table.graphs] == [GraphKind.MAIN]
+
+
+def test_what_protobuf_would_not_write_is_read_as_protobuf_reads_it() -> None:
+    """A graph in two parts is merged, numbers with needless bytes are read."""
+    parts = [
+        ModelProto(graph=GraphProto(node=[relu("x", "a")])),
+        ModelProto(graph=GraphProto(node=[relu("a", "b")])),
+    ]
+    parts[0].graph.input.add(name="x")
+    data = b"".join(part.SerializeToString() for part in parts)
+    assert check_file(data).nodes.size == 2
+    size = len(parts[0].graph.SerializeToString())
+    assert size < 128
+    odd = b"\x3a" + bytes([size | 128, 0]) + parts[0].graph.SerializeToString()
+    assert check_file(odd).nodes.size == 1
+
+
+def names_are_broken(model: ModelProto) -> bool:
+    """Tell whether a name is defined twice in a graph, or is nowhere where it is read."""
+    graphs = graphs_of(model)
+    defined: dict[tuple[object, ...], list[bytes]] = {}
+    for way, graph in graphs.items():
+        made = [name for node in graph["nodes"] for name in node[4] if name]
+        defined[way] = [*(graph["given"] | graph["stored"]), *made]
+        defined[way] += graph["repeated"]
+
+    def is_seen(name: bytes, way: tuple[object, ...]) -> bool:
+        return name in defined[way] or (len(way) > 1 and is_seen(name, way[:-2]))
+
+    reads = [
+        (name, way)
+        for way, graph in graphs.items()
+        for name in (*graph["returned"], *(name for node in graph["nodes"] for name in node[3]))
+    ]
+    is_twice = any(len(set(names)) < len(names) for names in defined.values())
+    return is_twice or any(name and not is_seen(name, way) for name, way in reads)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_changed_bytes(data: st.DataObject) -> None:
+    """Protobuf refuses it, or the graph is refused by name, or it is read as protobuf reads it."""
+    text = bytearray(NESTED.SerializeToString())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        if data.draw(st.booleans()):
+            text[at] = data.draw(st.integers(0, 255))
+        else:
+            del text[at : at + data.draw(st.integers(1, 4))]
+    try:
+        ModelProto.FromString(bytes(text))
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            read_table(bytes(text), "m.onnx")
+        return
+    if names_are_broken(ModelProto.FromString(bytes(text))):
+        with pytest.raises(InvalidModelError):
+            read_table(bytes(text), "m.onnx")
+        return
+    try:
+        table = read_table(bytes(text), "m.onnx")
+    except InvalidModelError as error:
+        if "cycle" not in error.message:
+            raise
+    else:
+        table.check()
+        assert graphs_in(table) == graphs_of(ModelProto.FromString(bytes(text)))
+
+
+def read_a_body(table: Table) -> None:
+    """Let the first node read a value of a body."""
+    inner, outer = np.flatnonzero(table.values.graph > 2)[0], table.inputs.value[0]
+    table.inputs.value[0] = inner
+    table.values.uses[inner] += 1
+    table.values.uses[outer] -= 1
+
+
+def swap_places(table: Table) -> None:
+    """Let the first two nodes change places."""
+    place = table.nodes.place
+    pair = table.in_order()[:2]
+    place[pair] = place[pair[::-1]]
+
+
+HARM: dict[str, Callable[[Table], object]] = {
+    "uses": lambda table: np.add.at(table.values.uses, 1, 1),
+    "returned": lambda table: np.add.at(table.values.returned, 1, 1),
+    "producer": lambda table: table.values.producer.fill(-1),
+    "gone": lambda table: table.nodes.live.__setitem__(0, False),  # noqa: FBT003  # an item
+    "not-given": lambda table: table.values.given.fill(0),
+    "graph": lambda table: table.values.graph.fill(1),
+    "order": swap_places,
+    "overlap": lambda table: np.add.at(table.nodes.room, 1, 1),
+    "body": read_a_body,
+}
+
+
+@pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
+def test_what_contradicts_itself_is_found(harm: Callable[[Table], object]) -> None:
+    """Each of the things that always hold."""
+    table = check_file(NESTED.SerializeToString())
+    harm(table)
+    with pytest.raises(TableError):
+        table.check()
