@@ -171,9 +171,10 @@ def lookup(keys: NDArray[Any], wanted: NDArray[Any]) -> Places:
     """
     top = max(int(keys.max(initial=-1)), int(wanted.max(initial=-1))) + 1
     if top <= _DENSE * (keys.size + wanted.size):
-        row = np.full(top, -1, np.int64)
+        row: Places = np.full(top, -1, np.int64)
         row[keys] = np.arange(keys.size)
-        return row[wanted]
+        found: Places = row[wanted]
+        return found
     if not keys.size:
         return np.full(wanted.size, -1, np.int64)
     order = np.argsort(keys)

@@ -11,7 +11,7 @@ out reads or makes it. What always holds is in :meth:`Table.check`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +46,7 @@ class GraphRow:
         end: Where it ends.
         parent: The graph that holds its owner; -1 for none.
         owner: The node whose attribute it is; -1 for none.
+        attribute: The name of that; with ``[i]`` behind it, if it is a list of graphs.
     """
 
     kind: GraphKind
@@ -53,6 +54,7 @@ class GraphRow:
     end: int
     parent: int = -1
     owner: int = -1
+    attribute: bytes = b""
 
 
 class Nodes(Relation):
@@ -68,6 +70,8 @@ class Nodes(Relation):
         out_count: See there.
         head: Where it begins in the file, its tag included; -1 for a new node.
         end: Where it ends there.
+        name_at: Where its name begins in the file.
+        name_size: How many bytes that has.
         place: It stands behind the nodes of its graph that have a lower place.
         room: Places ``place - room + 1`` to ``place`` are its own.
         live: Whether it is still there.
@@ -82,6 +86,8 @@ class Nodes(Relation):
     out_count: Ids
     head: Places
     end: Places
+    name_at: Places
+    name_size: Ids
     place: Places
     room: Places
     live: Flags
@@ -118,9 +124,56 @@ class Slots(Relation):
 
 
 class Tensors(Relation):
-    """Encoded tensors: where each begins and ends in the file."""
+    """Encoded tensors.
+
+    Attributes:
+        begin: Where it begins in the file.
+        end: Where it ends there.
+        type: Which of :attr:`Table.tensor_types`; of a sparse tensor -1.
+        external: Whether its data lies in a file beside the model.
+    """
 
     begin: Places
+    end: Places
+    type: Ids
+    external: Flags
+
+
+class Parts(Relation):
+    """What the file holds of graphs beside their nodes, and of the model beside its graphs.
+
+    Attributes:
+        graph: The graph that it is of; -1 for the model.
+        number: The number of the field.
+        head: Where it begins in the file, tag and size included.
+        begin: Where its content begins.
+        end: Where it ends.
+    """
+
+    graph: Ids
+    number: Ids
+    head: Places
+    begin: Places
+    end: Places
+
+
+class Infos(Relation):
+    """What the file states of values: inputs and outputs of graphs, and what lies between.
+
+    Attributes:
+        graph: The graph that states it.
+        number: The number of the field, as in :class:`Parts`.
+        head: Where it begins in the file, tag and size included.
+        name_at: Where the value's name begins; all else that is stated stands behind that.
+        name_size: How many bytes that has.
+        end: Where it ends.
+    """
+
+    graph: Ids
+    number: Ids
+    head: Places
+    name_at: Places
+    name_size: Ids
     end: Places
 
 
@@ -140,9 +193,13 @@ class Table:
         inputs: What nodes read.
         outputs: What nodes make.
         tensors: What is stored.
+        parts: What else the file holds.
+        infos: What it states of values.
         returned: What each graph returns, in order.
         operators: Domain, type and overload of each operator, as the file spells them.
         attribute_sets: The encoded attributes of each set; the first has none.
+        tensor_types: Encoded tensors without name and data.
+        notes: What a reader should know about the file.
     """
 
     data: NDArray[np.uint8]
@@ -152,9 +209,13 @@ class Table:
     inputs: Slots
     outputs: Slots
     tensors: Tensors
+    parts: Parts
+    infos: Infos
     returned: list[Ids]
     operators: list[tuple[bytes, bytes, bytes]]
     attribute_sets: list[tuple[bytes, ...]]
+    tensor_types: list[bytes]
+    notes: list[str] = field(default_factory=list)
 
     def names(self, values: Ids | Places) -> list[bytes]:
         """Return the names of values, (n,)."""

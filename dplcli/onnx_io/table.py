@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -26,13 +27,15 @@ from onnx import (
 )
 
 from dplcli.errors import InvalidModelError
-from dplcli.ir.relations import Ids, Places, distinct, group, lookup, offsets
+from dplcli.ir.relations import Flags, Ids, Places, distinct, group, lookup, offsets
 from dplcli.ir.table import (
     OMITTED,
     ROOM,
     GraphKind,
     GraphRow,
+    Infos,
     Nodes,
+    Parts,
     Slots,
     Table,
     Tensors,
@@ -50,7 +53,7 @@ from dplcli.onnx_io.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from google.protobuf.message import Message
 
@@ -69,18 +72,25 @@ _DECLARED = (_GIVEN, _RETURNED, _VALUE_INFO)
 _FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
 _FUNCTION_GIVEN = FunctionProto.INPUT_FIELD_NUMBER
 _FUNCTION_RETURNED = FunctionProto.OUTPUT_FIELD_NUMBER
+_FUNCTION_INFO = FunctionProto.VALUE_INFO_FIELD_NUMBER
 _INPUT = NodeProto.INPUT_FIELD_NUMBER
 _OUTPUT = NodeProto.OUTPUT_FIELD_NUMBER
 _ATTRIBUTE = NodeProto.ATTRIBUTE_FIELD_NUMBER
 _OP_TYPE = NodeProto.OP_TYPE_FIELD_NUMBER
 _DOMAIN = NodeProto.DOMAIN_FIELD_NUMBER
 _OVERLOAD = NodeProto.OVERLOAD_FIELD_NUMBER
+_NODE_NAME = NodeProto.NAME_FIELD_NUMBER
+_ATTRIBUTE_NAME = AttributeProto.NAME_FIELD_NUMBER
 _ATTRIBUTE_TENSOR = AttributeProto.T_FIELD_NUMBER
-_BODIES = (AttributeProto.G_FIELD_NUMBER, AttributeProto.GRAPHS_FIELD_NUMBER)
+_ATTRIBUTE_GRAPHS = AttributeProto.GRAPHS_FIELD_NUMBER
+_BODIES = (AttributeProto.G_FIELD_NUMBER, _ATTRIBUTE_GRAPHS)
 _TENSOR_NAME = TensorProto.NAME_FIELD_NUMBER
+_TENSOR_TYPE = (TensorProto.DIMS_FIELD_NUMBER, TensorProto.DATA_TYPE_FIELD_NUMBER)
+_TENSOR_PLACE = TensorProto.DATA_LOCATION_FIELD_NUMBER
 _SPARSE_VALUES = SparseTensorProto.VALUES_FIELD_NUMBER
 _INFO_NAME = ValueInfoProto.NAME_FIELD_NUMBER
 _INFO_TYPE = ValueInfoProto.TYPE_FIELD_NUMBER
+_PROSE = frozenset({"doc_string", "producer_name", "producer_version"})
 _CONSTANT = {(b"", b"Constant"), (b"ai.onnx", b"Constant")}
 
 
@@ -93,17 +103,62 @@ def read_table(data: bytes, label: str) -> Table:
 
     Raises:
         DecodeError: The bytes are no model.
-        InvalidModelError: A value is made twice, read and never defined, or nodes form a circle.
+        InvalidModelError: A value is made twice, read and never defined, or nodes form a circle;
+            or a name is no text.
     """
     with suppress(IrregularError):
         return _Reader(padded(data), label).table()
     # protobuf refuses it, or writes what it has understood
     model = ModelProto.FromString(data)
+    notes = _mended(model, label)
     with suppress(IrregularError):
-        return _Reader(padded(model.SerializeToString(deterministic=True)), label).table()
+        return _Reader(padded(model.SerializeToString(deterministic=True)), label, notes).table()
     # what it has not understood it writes as it was
     model.DiscardUnknownFields()
-    return _Reader(padded(model.SerializeToString(deterministic=True)), label).table()
+    return _Reader(padded(model.SerializeToString(deterministic=True)), label, notes).table()
+
+
+def _mended(proto: ModelProto, label: str) -> list[str]:
+    """Spell out the bytes of prose that is not UTF-8; refuse names that are not.
+
+    Raises:
+        InvalidModelError: A name in it is not UTF-8.
+    """
+    places = []
+    for message, field, where in _strings(proto, ""):
+        value = getattr(message, field.name)
+        wrong = [each for each in (value if field.is_repeated else [value]) if type(each) is bytes]
+        if not wrong:
+            continue
+        if field.name not in _PROSE and not (field.name == "value" and "metadata_props[" in where):
+            raise InvalidModelError(
+                f"{label}: invalid model: {wrong[0]!r} is not UTF-8 text ({where}.{field.name})",
+                hint="save the model again with names in UTF-8",
+            )
+        setattr(message, field.name, wrong[0].decode(errors="backslashreplace"))
+        places.append(f"{where}.{field.name}")
+    if not places:  # a later field of the file replaced what is not text
+        return []
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return [f"{label}: is not UTF-8 text: {places[0]}{more}; the bytes are spelled out"]
+
+
+def _strings(message: Message, where: str) -> Iterator[tuple[Message, FieldDescriptor, str]]:
+    """Find the fields of *message* that hold strings, and say where each stands."""
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_STRING:
+            yield message, field, where or "model"
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            for number, item in enumerate(value if field.is_repeated else [value]):
+                label = _label(item) if field.is_repeated else ""
+                place = f"[{label or number}]" if field.is_repeated else ""
+                yield from _strings(item, f"{where}.{field.name}{place}".lstrip("."))
+
+
+def _label(item: Any) -> str:  # noqa: ANN401  # any message
+    """Return the name of a message that has one."""
+    name = getattr(item, "name", "") or getattr(item, "key", "")
+    return name if isinstance(name, str) else ""
 
 
 @dataclass(frozen=True)
@@ -123,7 +178,8 @@ class _Names:
 class _Nodes:
     """The nodes of one level, n of them: see :class:`dplcli.ir.table.Nodes`.
 
-    ``operator`` has where domain, type and overload of each begin and end, (6, n).
+    ``operator`` has where domain, type and overload of each begin and end, (6, n); ``name`` where
+    its name does, (2, n).
     """
 
     graph: Places
@@ -133,6 +189,25 @@ class _Nodes:
     in_count: Places
     out_count: Places
     operator: Places
+    name: Places
+
+
+@dataclass(frozen=True)
+class _Tensors:
+    """Tensors, n of them: see :class:`dplcli.ir.table.Tensors`."""
+
+    begin: Places
+    end: Places
+    type: Places
+    external: Flags
+
+    def at(self, rows: Places) -> _Tensors:
+        """Return some of them."""
+        return _Tensors(*(column[rows] for column in vars(self).values()))
+
+    def moved(self, by: Places) -> _Tensors:
+        """Return equal ones that stand elsewhere."""
+        return _Tensors(self.begin + by, self.end + by, self.type, self.external)
 
 
 class _Reader:
@@ -141,11 +216,13 @@ class _Reader:
     Args:
         data: The file, zeros behind it.
         label: What messages call it.
+        notes: What a reader should know about it.
     """
 
-    def __init__(self, data: Bytes, label: str) -> None:
+    def __init__(self, data: Bytes, label: str, notes: Sequence[str] = ()) -> None:
         self.data = data
         self.label = label
+        self.notes = list(notes)
         self.graphs: list[GraphRow] = []
         self.attribute_sets: dict[tuple[bytes, ...], int] = {(): 0}
         self.given: list[_Names] = []
@@ -154,9 +231,12 @@ class _Reader:
         self.made: list[_Names] = []
         self.returned: list[_Names] = []
         self.nodes: list[_Nodes] = []
-        # where the tensors are that are stored, and those in attributes of which nodes
-        self.tensors: list[tuple[Places, Places]] = []
-        self.in_attributes: list[tuple[Places, Places, Places]] = []
+        # which tensors are stored, and which are in attributes of which nodes
+        self.tensor_types: dict[bytes, int] = {}
+        self.tensors: list[_Tensors] = []
+        self.in_attributes: list[tuple[Places, _Tensors]] = []
+        self.parts: list[tuple[Places, Fields]] = []
+        self.infos: list[tuple[Places, Fields, Fields]] = []
 
     def table(self) -> Table:
         """Read all."""
@@ -173,6 +253,7 @@ class _Reader:
                 self.graphs.append(GraphRow(kind, begin, end))
         if not self.graphs or self.graphs[0].kind is not GraphKind.MAIN:
             self.graphs.insert(0, GraphRow(GraphKind.MAIN, 0, 0))
+        self._keep(model, np.array([-1]), (_MODEL_GRAPH, _MODEL_FUNCTIONS))
         done = 0
         while done < len(self.graphs):
             level = np.arange(done, len(self.graphs))
@@ -188,6 +269,48 @@ class _Reader:
         for descriptor, first, last in inside(kind.DESCRIPTOR, found, but):
             require_regular(self.data, descriptor, first, last)
         return found
+
+    def _keep(self, found: Fields, graphs: Places, but: tuple[int, ...]) -> None:
+        """List the fields of *graphs*, but those of some numbers."""
+        which = np.flatnonzero(~np.isin(found.number, but))
+        kept = Fields(*(column[which] for column in vars(found).values()))
+        self.parts.append((graphs[kept.owner], kept))
+
+    def _read_infos(self, found: Fields, graphs: Places, number: int) -> _Names:
+        """Read what graphs state of values; return the names."""
+        rows = found.of(number)
+        infos = self._walk(ValueInfoProto, rows.begin, rows.end, (_INFO_TYPE,))
+        types = infos.of(_INFO_TYPE)
+        # most types of a model are the same few
+        _, example = intern(self.data, types.begin, types.end)
+        begin, end = types.begin[example], types.end[example]
+        require_regular(self.data, TypeProto.DESCRIPTOR, begin, end)
+        names = infos.of(_INFO_NAME)
+        if (names.head != rows.begin[names.owner]).any():
+            raise IrregularError("a name does not come first")
+        begin, end = rows.begin.copy(), rows.begin.copy()  # of what has no name
+        begin[names.owner], end[names.owner] = names.begin, names.end
+        named = Fields(rows.owner, rows.number, rows.head, begin, end)
+        self.infos.append((graphs[rows.owner], rows, named))
+        return _Names(begin, end, graphs[rows.owner])
+
+    def _read_tensors(self, begin: Places, end: Places) -> tuple[_Tensors, Fields]:
+        """Read what tensors are, n of them, but not their data; return their fields, too."""
+        found = self._walk(TensorProto, begin, end)
+        is_type = np.isin(found.number, _TENSOR_TYPE)
+        last = begin.copy()
+        last[found.owner[is_type]] = found.end[is_type]
+        before = np.bincount(found.owner[found.end <= last[found.owner]], minlength=begin.size)
+        if (before != np.bincount(found.owner[is_type], minlength=begin.size)).any():
+            raise IrregularError("the type of a tensor does not come first")
+        number, example = intern(self.data, begin, last)
+        spans = zip(begin[example].tolist(), last[example].tolist(), strict=True)
+        known = self.tensor_types
+        ids = [known.setdefault(self.data[a:b].tobytes(), len(known)) for a, b in spans]
+        external = np.zeros(begin.size, np.bool_)
+        places = found.of(_TENSOR_PLACE)
+        external[places.owner] = self.data[places.begin] == TensorProto.EXTERNAL
+        return _Tensors(begin, end, np.array(ids, np.int64)[number], external), found
 
     # One level of graphs.
 
@@ -210,37 +333,31 @@ class _Reader:
         found = self._walk(
             GraphProto, *self._spans(graphs), (_NODE, *_DECLARED, _INITIALIZER, _SPARSE)
         )
+        self._keep(found, graphs, (_NODE,))
         stored = found.of(_INITIALIZER)
-        tensors = self._walk(TensorProto, stored.begin, stored.end)
-        self.stored.append(_named(tensors, _TENSOR_NAME, graphs[stored.owner]))
-        self.tensors.append((stored.begin, stored.end))
+        tensors, inner = self._read_tensors(stored.begin, stored.end)
+        self.stored.append(_named(inner, _TENSOR_NAME, graphs[stored.owner]))
+        self.tensors.append(tensors)
         sparse = found.of(_SPARSE)
         inner = self._walk(SparseTensorProto, sparse.begin, sparse.end, (_SPARSE_VALUES,))
         inner = inner.of(_SPARSE_VALUES)  # its name is that of the whole
         owner = sparse.owner[inner.owner]
-        tensors = self._walk(TensorProto, inner.begin, inner.end)
-        self.stored.append(_named(tensors, _TENSOR_NAME, graphs[owner]))
-        self.tensors.append((sparse.begin[inner.owner], sparse.end[inner.owner]))
-        for number in _DECLARED:
-            rows = found.of(number)
-            infos = self._walk(ValueInfoProto, rows.begin, rows.end, (_INFO_TYPE,))
-            self._check_types(infos.of(_INFO_TYPE))
-            if number == _GIVEN:
-                self.given.append(_named(infos, _INFO_NAME, graphs[rows.owner]))
-            elif number == _RETURNED:
-                self.returned.append(_named(infos, _INFO_NAME, graphs[rows.owner]))
+        names = self._walk(TensorProto, inner.begin, inner.end)
+        self.stored.append(_named(names, _TENSOR_NAME, graphs[owner]))
+        begin, end = sparse.begin[inner.owner], sparse.end[inner.owner]
+        none = np.full(begin.size, -1)
+        self.tensors.append(_Tensors(begin, end, none, np.zeros(begin.size, np.bool_)))
+        self.given.append(self._read_infos(found, graphs, _GIVEN))
+        self.returned.append(self._read_infos(found, graphs, _RETURNED))
+        self._read_infos(found, graphs, _VALUE_INFO)
         nodes = found.of(_NODE)
         return nodes.head, nodes.begin, nodes.end, graphs[nodes.owner]
 
-    def _check_types(self, types: Fields) -> None:
-        """Check what is inside of encoded types; most of a model are the same few."""
-        _, example = intern(self.data, types.begin, types.end)
-        begin, end = types.begin[example], types.end[example]
-        require_regular(self.data, TypeProto.DESCRIPTOR, begin, end)
-
     def _read_functions(self, graphs: Places) -> tuple[Places, Places, Places, Places]:
         """Do for functions as :meth:`_read_graphs` does."""
-        found = self._walk(FunctionProto, *self._spans(graphs), (_FUNCTION_NODE,))
+        found = self._walk(FunctionProto, *self._spans(graphs), (_FUNCTION_NODE, _FUNCTION_INFO))
+        self._keep(found, graphs, (_FUNCTION_NODE,))
+        self._read_infos(found, graphs, _FUNCTION_INFO)
         for number, names in (
             (_FUNCTION_GIVEN, self.given),
             (_FUNCTION_RETURNED, self.returned),
@@ -259,25 +376,27 @@ class _Reader:
         self.made.append(_Names(made.begin, made.end, graph[made.owner]))
         number, example = intern(self.data, stated.begin, stated.end)
         at, stop = stated.begin[example], stated.end[example]
-        inner = self._walk(AttributeProto, at, stop, _BODIES)
+        inner = self._walk(AttributeProto, at, stop, (*_BODIES, _ATTRIBUTE_TENSOR))
+        called = _single(inner, _ATTRIBUTE_NAME, at.size)
         # equal attributes hold the same at the same distance from where they begin
         for row in np.flatnonzero(np.isin(inner.number, _BODIES)).tolist():
             which = inner.owner[row]
+            name = self.data[called[0, which] : called[1, which]].tobytes()
+            if inner.number[row] == _ATTRIBUTE_GRAPHS:
+                before = (inner.owner[:row] == which) & (inner.number[:row] == _ATTRIBUTE_GRAPHS)
+                name += b"[%d]" % before.sum()
             for place in np.flatnonzero(number == which).tolist():
                 node, shift = int(stated.owner[place]), stated.begin[place] - at[which]
                 span = int(inner.begin[row] + shift), int(inner.end[row] + shift)
-                self.graphs.append(GraphRow(GraphKind.BODY, *span, int(graph[node]), first + node))
+                self.graphs.append(
+                    GraphRow(GraphKind.BODY, *span, int(graph[node]), first + node, name)
+                )
         tensor = inner.of(_ATTRIBUTE_TENSOR)
+        tensors, _ = self._read_tensors(tensor.begin, tensor.end)
         which = lookup(tensor.owner, number.astype(np.int64))
         has = np.flatnonzero(which >= 0)
         shift = stated.begin[has] - at[number[has]]
-        self.in_attributes.append(
-            (
-                first + stated.owner[has],
-                tensor.begin[which[has]] + shift,
-                tensor.end[which[has]] + shift,
-            )
-        )
+        self.in_attributes.append((first + stated.owner[has], tensors.at(which[has]).moved(shift)))
         spans = zip(at.tolist(), stop.tolist(), strict=True)
         texts = [self.data[a:b].tobytes() for a, b in spans]
         words = [_single(found, which, graph.size) for which in (_DOMAIN, _OP_TYPE, _OVERLOAD)]
@@ -290,6 +409,7 @@ class _Reader:
                 in_count=np.bincount(read.owner, minlength=graph.size),
                 out_count=np.bincount(made.owner, minlength=graph.size),
                 operator=np.concatenate(words),
+                name=_single(found, _NODE_NAME, graph.size),
             )
         )
 
@@ -319,6 +439,7 @@ class _Reader:
             for name in vars(self.nodes[0])
         }
         operators, operator = self._operators(columns.pop("operator"))
+        name_at, name_end = columns.pop("name")
         names = _Resolved(
             self.data,
             self.label,
@@ -330,13 +451,16 @@ class _Reader:
         producer = np.full(count, -1)
         producer[names.made] = np.repeat(np.arange(size), out_count)
         producer[OMITTED] = -1
-        begin, end = (np.concatenate(parts) for parts in zip(*self.tensors, strict=True))
+        stored = _all_tensors(self.tensors)
         tensor = np.full(count, -1)
-        tensor[names.stored] = np.arange(begin.size)
-        node, at, stop = (np.concatenate(parts) for parts in zip(*self.in_attributes, strict=True))
+        tensor[names.stored] = np.arange(stored.begin.size)
+        node = np.concatenate([nodes for nodes, _ in self.in_attributes])
+        constants = _all_tensors([tensors for _, tensors in self.in_attributes])
         is_constant = np.array([kind[:2] in _CONSTANT for kind in operators], np.bool_)
         here = np.flatnonzero(is_constant[operator[node]] & (out_count[node] > 0))
-        tensor[names.made[offsets(out_count)[node[here]]]] = begin.size + np.arange(here.size)
+        tensor[names.made[offsets(out_count)[node[here]]]] = stored.begin.size + np.arange(
+            here.size
+        )
         given = np.zeros(count, np.bool_)
         given[names.given] = True
         order, first, many = group(_joined(self.returned).graph, len(self.graphs))
@@ -349,6 +473,8 @@ class _Reader:
                 operator=operator,
                 in_at=offsets(in_count),
                 out_at=offsets(out_count),
+                name_at=name_at,
+                name_size=name_end - name_at,
                 place=(rank + 1) * ROOM,
                 room=np.full(size, ROOM),
                 live=np.ones(size),
@@ -365,15 +491,37 @@ class _Reader:
             ),
             inputs=Slots(value=names.read),
             outputs=Slots(value=names.made),
-            tensors=Tensors(
-                begin=np.concatenate([begin, at[here]]), end=np.concatenate([end, stop[here]])
-            ),
+            tensors=Tensors(**vars(_all_tensors([stored, constants.at(here)]))),
+            parts=self._parts(),
+            infos=self._infos(),
             returned=[
                 names.returned[order[a : a + n]].astype(np.int32)
                 for a, n in zip(first.tolist(), many.tolist(), strict=True)
             ],
             operators=operators,
             attribute_sets=list(self.attribute_sets),
+            tensor_types=list(self.tensor_types),
+            notes=self.notes,
+        )
+
+    def _parts(self) -> Parts:
+        kept = [vars(found) for _, found in self.parts]
+        columns = ("number", "head", "begin", "end")
+        return Parts(
+            graph=np.concatenate([graph for graph, _ in self.parts]),
+            **{name: np.concatenate([found[name] for found in kept]) for name in columns},
+        )
+
+    def _infos(self) -> Infos:
+        graphs, rows, names = zip(*self.infos, strict=True)
+        begin = np.concatenate([found.begin for found in names])
+        return Infos(
+            graph=np.concatenate(graphs),
+            number=np.concatenate([found.number for found in rows]),
+            head=np.concatenate([found.head for found in rows]),
+            name_at=begin,
+            name_size=np.concatenate([found.end for found in names]) - begin,
+            end=np.concatenate([found.end for found in rows]),
         )
 
     def _operators(self, spans: Places) -> tuple[list[tuple[bytes, bytes, bytes]], Places]:
@@ -499,6 +647,12 @@ def _sorted(nodes: Places, maker: Places, reader: Places, label: str) -> Places:
     if len(ordered) < nodes.size:
         raise InvalidModelError(f"{label}: invalid model: nodes lie on or behind a cycle")
     return np.array(ordered)
+
+
+def _all_tensors(parts: Sequence[_Tensors]) -> _Tensors:
+    """Return tensors one part behind the other."""
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
+    return _Tensors(*map(np.concatenate, columns))
 
 
 def _joined(parts: Sequence[_Names]) -> _Names:

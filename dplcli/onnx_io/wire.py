@@ -69,6 +69,8 @@ _KINDS = {
 }
 """The wire types of the numbers that ONNX has; all else is delimited."""
 _SMALL = (FieldDescriptor.TYPE_ENUM, FieldDescriptor.TYPE_INT32)
+_NOT_ASCII = np.uint64(0x8080808080808080)
+"""The bits of a word that only bytes of other than ASCII text have."""
 
 
 class IrregularError(ValueError):
@@ -167,6 +169,7 @@ class _Form:
         alone: Sets of numbers of which a message has one field at most.
         small: The numbers of fields of 32 bits.
         choices: The numbers of fields that hold one of some numbers, and these.
+        texts: The numbers of fields that hold text.
         nested: The numbers of fields that hold messages, and the type of these.
     """
 
@@ -175,6 +178,7 @@ class _Form:
     alone: tuple[tuple[int, ...], ...]
     small: tuple[int, ...]
     choices: tuple[tuple[int, tuple[int, ...]], ...]
+    texts: tuple[int, ...]
     nested: tuple[tuple[int, Descriptor], ...]
 
 
@@ -197,6 +201,7 @@ def _form(descriptor: Descriptor) -> _Form:
         (*unions, *((number,) for number in single if number not in in_union)),
         tuple(n for n, field in known.items() if field.type in _SMALL and not field.is_packed),
         tuple((n, tuple(f.enum_type.values_by_number)) for n, f in known.items() if f.enum_type),
+        tuple(n for n, field in known.items() if field.type == FieldDescriptor.TYPE_STRING),
         tuple((n, field.message_type) for n, field in known.items() if field.message_type),
     )
 
@@ -256,14 +261,17 @@ def _require_form(data: Bytes, descriptor: Descriptor, found: Fields, kind: Plac
         raise IrregularError(f"numbers of {descriptor.name} are packed otherwise")
     found.number[form.kinds[number] != kind] = 0
     for which in form.small:
-        rows = found.of(which)
-        value, _ = varints(data, rows.begin, rows.end)
+        numbers = found.of(which)
+        value, _ = varints(data, numbers.begin, numbers.end)
         if (value.astype(np.int32) != value).any():
             raise IrregularError(f"a number of {descriptor.name} takes more than 32 bits")
     for which, choices in form.choices:
         rows = np.flatnonzero(found.number == which)
         value, _ = varints(data, found.begin[rows], found.end[rows])
         found.number[rows[~np.isin(value, choices)]] = 0
+    for which in form.texts:
+        texts = found.of(which)
+        _require_text(data, texts.begin, texts.end)
     for union in form.alone:
         is_one = found.number == union[0]
         for which in union[1:]:
@@ -271,6 +279,16 @@ def _require_form(data: Bytes, descriptor: Descriptor, found: Fields, kind: Plac
         owner = found.owner[is_one]
         if (owner[1:] == owner[:-1]).any():
             raise IrregularError(f"a field of {descriptor.name} is stated twice")
+
+
+def _require_text(data: Bytes, begin: Places, end: Places) -> None:
+    """Refuse text that is not UTF-8, which protobuf lets pass."""
+    odd = [rows[(word & _NOT_ASCII) != 0] for rows, word in _words(data, begin, end - begin)]
+    for row in np.unique(np.concatenate(odd)).tolist() if odd else ():
+        try:
+            data[begin[row] : end[row]].tobytes().decode()
+        except UnicodeDecodeError as error:
+            raise IrregularError("a text is not UTF-8") from error
 
 
 def require_regular(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> None:

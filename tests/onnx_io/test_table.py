@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, parser
@@ -330,6 +330,17 @@ def names_are_broken(model: ModelProto) -> bool:
     return is_twice or any(name and not is_seen(name, way) for name, way in reads)
 
 
+def holds_text_alone(message: Message) -> bool:
+    """Tell whether all strings of a message are text; protobuf shows others as bytes."""
+    for found, value in message.ListFields():
+        items = value if found.is_repeated else [value]
+        if found.type == found.TYPE_STRING and any(isinstance(item, bytes) for item in items):
+            return False
+        if found.message_type and not all(map(holds_text_alone, items)):
+            return False
+    return True
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_changed_bytes(data: st.DataObject) -> None:
@@ -354,7 +365,8 @@ def test_changed_bytes(data: st.DataObject) -> None:
     try:
         table = read_table(bytes(text), "m.onnx")
     except InvalidModelError as error:
-        if "cycle" not in error.message:
+        is_text = holds_text_alone(ModelProto.FromString(bytes(text)))
+        if "cycle" not in error.message and ("UTF-8" not in error.message or is_text):
             raise
     else:
         table.check()
