@@ -200,6 +200,7 @@ class Table:
         attribute_sets: The encoded attributes of each set; the first has none.
         tensor_types: Encoded tensors without name and data.
         notes: What a reader should know about the file.
+        sorted: The main graph (0) and functions whose nodes stand in another order than there.
     """
 
     data: NDArray[np.uint8]
@@ -216,6 +217,7 @@ class Table:
     attribute_sets: list[tuple[bytes, ...]]
     tensor_types: list[bytes]
     notes: list[str] = field(default_factory=list)
+    sorted: list[int] = field(default_factory=list)
 
     def names(self, values: Ids | Places) -> list[bytes]:
         """Return the names of values, (n,)."""
@@ -232,6 +234,13 @@ class Table:
         """Return what nodes (n,) make, in order: the row in *nodes* and the value of each, (m,)."""
         row, place = unnest(self.nodes.out_at[nodes], self.nodes.out_count[nodes])
         return row, self.outputs.value[place]
+
+    def rows_by_graph(self) -> tuple[list[int], list[int]]:
+        """Return the first node of each graph in the file, and how many it has there."""
+        graph = self.nodes.graph
+        numbers = np.arange(len(self.graphs))
+        first = np.searchsorted(graph, numbers)
+        return first.tolist(), (np.searchsorted(graph, numbers, "right") - first).tolist()
 
     def in_order(self) -> Places:
         """Return live nodes, graph by graph, producers before whatever reads what they make."""

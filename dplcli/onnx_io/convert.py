@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx.defs import OpSchema as OnnxSchema
 
-    Part: TypeAlias = "bytes | LazyField"
+    Part: TypeAlias = "bytes | memoryview | LazyField"
     """Encoded already, or to be encoded when it is written."""
 
 
@@ -74,12 +74,18 @@ class ProtoTensor(Tensor):
         home: The model that it is part of; None if it cannot have external data.
     """
 
-    __slots__ = ("home", "proto")
+    __slots__ = ("_proto", "home")
 
-    def __init__(self, proto: TensorProto, home: Home | None = None) -> None:
+    def __init__(self, proto: TensorProto | None, home: Home | None = None) -> None:
         """Wrap *proto* without looking at its data."""
-        self.proto = proto
+        self._proto = proto
         self.home = home
+
+    @property
+    def proto(self) -> TensorProto:
+        """The message."""
+        assert self._proto is not None  # noqa: S101  # who gives none has its own
+        return self._proto
 
     @property
     def dtype(self) -> str:
@@ -103,7 +109,8 @@ class ProtoTensor(Tensor):
             ModelLoadError: The external file is missing, too short or outside the folder, or the
                 tensor is only a segment of one.
         """
-        if self.proto.HasField("segment"):
+        proto = self.proto
+        if proto.HasField("segment"):
             raise self._unreadable(
                 "it is one of several segments of a tensor, which onnx does not put together",
                 "save the model again with every tensor in one piece",
@@ -111,7 +118,7 @@ class ProtoTensor(Tensor):
         folder = self.home.folder if self.home else Path()
         try:
             with text_path(folder) as base:
-                array: NDArray[Any] = numpy_helper.to_array(self.proto, base)
+                array: NDArray[Any] = numpy_helper.to_array(proto, base)
         except UNREADABLE as error:
             raise self._unreadable(" ".join(str(error).split())) from error
         return array
@@ -167,7 +174,7 @@ def tensor_to_proto(tensor: Tensor, name: str) -> TensorProto:
 
     A sparse tensor becomes a dense one.
     """
-    if type(tensor) is ProtoTensor:
+    if isinstance(tensor, ProtoTensor) and not isinstance(tensor, SparseTensor):
         proto = TensorProto()
         proto.CopyFrom(tensor.proto)
         proto.name = name
@@ -294,12 +301,13 @@ def encode_attribute(name: str, attribute: Attribute) -> AttributeProto:
 def _encodable(value: object) -> Any:  # noqa: ANN401  # whatever protobuf's field takes
     if isinstance(value, str):
         return value.encode()
-    if type(value) is ProtoTensor:
+    if isinstance(value, ProtoTensor) and not isinstance(value, SparseTensor):
         return value.proto
     if isinstance(value, Tensor):
         return tensor_to_proto(value, "")
     if isinstance(value, Graph):
-        return GraphProto() if value.source is None else value.source
+        source: Any = value.model.source
+        return GraphProto() if value.source is None else source.graph(value.source)
     return value
 
 
@@ -566,16 +574,16 @@ class LazyField:
 
 def size(parts: Iterable[Part]) -> int:
     """Count the bytes of *parts*."""
-    return sum([len(part) if isinstance(part, bytes) else part.size for part in parts])
+    return sum([part.size if isinstance(part, LazyField) else len(part) for part in parts])
 
 
-def encode(parts: Iterable[Part]) -> Iterator[bytes]:
+def encode(parts: Iterable[Part]) -> Iterator[bytes | memoryview]:
     """Return the bytes of *parts*."""
     for part in parts:
-        if isinstance(part, bytes):
-            yield part
-        else:
+        if isinstance(part, LazyField):
             yield from part.encoded()
+        else:
+            yield part
 
 
 def fields(message: Message, *, without: Collection[str] = ()) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
 from dplcli.files import path_of
 from dplcli.ir.types import PLAIN_KINDS
 from dplcli.onnx_io.convert import dtype_bits
+from dplcli.onnx_io.source import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -166,9 +167,9 @@ def locations_of(model: Model) -> list[str]:
 
 
 def _external_tensors(model: Model) -> Iterator[TensorProto]:
-    if not model.may_have_external_data or not isinstance(model.source, ModelProto):
+    if not model.may_have_external_data or model.source is None:
         return
-    for tensor in _tensors(model.source):
+    for tensor in _tensors(source_of(model).model()):
         if tensor.data_location == TensorProto.EXTERNAL:
             yield tensor
 

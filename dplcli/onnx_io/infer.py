@@ -48,6 +48,7 @@ from dplcli.onnx_io.convert import (
     encode_type,
     graphs_of,
 )
+from dplcli.onnx_io.source import source_of
 from dplcli.onnx_io.write import encode_function, encode_node, to_proto
 
 if TYPE_CHECKING:
@@ -629,8 +630,9 @@ def _model_at(
             graph.input.append(encode_type(formal.name, known))
         else:
             graph.input.append(ValueInfoProto(name=formal.name))
-    if isinstance(function.source, FunctionProto):
-        graph.value_info.extend(function.source.value_info)
+    if type(function.source) is int:
+        header = source_of(body.model).function_header(function.source)
+        graph.value_info.extend(header.value_info)
     graph.output.extend(ValueInfoProto(name=value.name) for value in body.outputs)
     return model, _add_nodes(graph, body, site)
 
@@ -791,7 +793,7 @@ def _key(
     node: Node, types: Mapping[Value, TensorType], data: Mapping[Value, NDArray[Any]]
 ) -> Hashable:
     """Return what the types of the outputs depend on; None if it cannot be told."""
-    if not isinstance(node.source, NodeProto):
+    if node.source is None:
         return None
     read: list[Hashable] = [
         None if value is None else types.get(value) or value.settled_type() or "unknown"
@@ -1170,15 +1172,15 @@ def infer_types(model: Model) -> tuple[Mapping[Value, TensorType], str]:
         Types that inference found for values of the main graph, of nested graphs and inside
         functions, and a sentence that says why there are not more, or "".
     """
-    source = model.source
-    if not isinstance(source, ModelProto):
+    if model.source is None:
         return {}, ""
     exact = _exact_types(model, {})
     if exact is not None:
         return exact, ""
     types: Types = {}
+    skeleton = _without_weights(source_of(model).model())
     try:
-        found = infer_soundly(_without_weights(source), has_bodies=bool(model.graph.inner))
+        found = infer_soundly(skeleton, has_bodies=bool(model.graph.inner))
     except INFERENCE_ERRORS as error:
         reason = _explain(error)
     else:
@@ -1255,14 +1257,14 @@ def infer_types_for_sizes(model: Model, sizes: Mapping[str, int]) -> tuple[Types
     """
     check_sizes(model, sizes)
     types: Types = {}
-    if not isinstance(model.source, ModelProto):
+    if model.source is None:
         return types, ""
     given = _inputs_of_sizes(model, sizes)
     exact = _exact_types(model, given)
     if exact is not None:
         return {**given, **exact}, ""
     inputs = {value.name: known for value, known in given.items()}
-    inferred, reason = inferred_graph(model.source, inputs, _refuted_names(model))
+    inferred, reason = inferred_graph(source_of(model).model(), inputs, _refuted_names(model))
     if inferred is not None:
         _collect(model.graph, inferred, types)
         _collect_values(model.graph, inferred.input, types)
@@ -1345,7 +1347,7 @@ def infer_types_anew(model: Model) -> tuple[Mapping[Value, TensorType], str]:
     Returns:
         As :func:`infer_types`.
     """
-    if not isinstance(model.source, ModelProto) or model.source.ByteSize() > IN_MEMORY_LIMIT:
+    if model.source is None or source_of(model).size > IN_MEMORY_LIMIT:
         return {}, ""
     inferred, reason = inferred_graph(to_proto(model), without=_refuted_names(model))
     types: Types = {}
@@ -1389,13 +1391,14 @@ def _is_small(tensor: TensorProto) -> bool:
 def _collect(graph: Graph, inferred: GraphProto, types: Types) -> None:
     """Note the types of a graph that was inferred as it was loaded, whatever it is now."""
     _collect_values(graph, (*inferred.value_info, *inferred.output), types)
-    by_source = {id(inner.source): inner for node in graph for inner in node.subgraphs.values()}
-    if not by_source or not isinstance(graph.source, GraphProto):
+    if type(graph.source) is not int:
         return
-    for before, after in zip(graph.source.node, inferred.node, strict=True):
-        for (_, old), (_, new) in zip(graphs_of(before), graphs_of(after), strict=True):
-            if id(old) in by_source:
-                _collect(by_source[id(old)], new, types)
+    source = source_of(graph.model)
+    bodies = [inner for node in graph for inner in node.subgraphs.values()]
+    for inner in bodies:
+        if type(inner.source) is int:
+            number, name = source.place_of_body(inner.source)
+            _collect(inner, dict(graphs_of(inferred.node[number]))[name], types)
 
 
 def _collect_nodes(graph: Graph, nodes: Iterable[Node], inferred: GraphProto, types: Types) -> None:

@@ -7,10 +7,9 @@ Format: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
@@ -27,6 +26,7 @@ from onnx import (
 )
 
 from dplcli.errors import InvalidModelError
+from dplcli.ir.model import in_order
 from dplcli.ir.relations import Flags, Ids, Places, distinct, group, lookup, offsets
 from dplcli.ir.table import (
     OMITTED,
@@ -41,6 +41,7 @@ from dplcli.ir.table import (
     Tensors,
     Values,
 )
+from dplcli.onnx_io.convert import graphs_of
 from dplcli.onnx_io.wire import (
     PADDING,
     Fields,
@@ -50,10 +51,11 @@ from dplcli.onnx_io.wire import (
     intern,
     padded,
     require_regular,
+    varints,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, MutableSequence, Sequence
 
     from google.protobuf.message import Message
 
@@ -67,11 +69,13 @@ _INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
 _SPARSE = GraphProto.SPARSE_INITIALIZER_FIELD_NUMBER
 _GIVEN = GraphProto.INPUT_FIELD_NUMBER
 _RETURNED = GraphProto.OUTPUT_FIELD_NUMBER
+_GRAPH_NAME = GraphProto.NAME_FIELD_NUMBER
 _VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
 _DECLARED = (_GIVEN, _RETURNED, _VALUE_INFO)
 _FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
 _FUNCTION_GIVEN = FunctionProto.INPUT_FIELD_NUMBER
 _FUNCTION_RETURNED = FunctionProto.OUTPUT_FIELD_NUMBER
+_FUNCTION_NAME = FunctionProto.NAME_FIELD_NUMBER
 _FUNCTION_INFO = FunctionProto.VALUE_INFO_FIELD_NUMBER
 _INPUT = NodeProto.INPUT_FIELD_NUMBER
 _OUTPUT = NodeProto.OUTPUT_FIELD_NUMBER
@@ -81,9 +85,11 @@ _DOMAIN = NodeProto.DOMAIN_FIELD_NUMBER
 _OVERLOAD = NodeProto.OVERLOAD_FIELD_NUMBER
 _NODE_NAME = NodeProto.NAME_FIELD_NUMBER
 _ATTRIBUTE_NAME = AttributeProto.NAME_FIELD_NUMBER
+_ATTRIBUTE_TYPE = AttributeProto.TYPE_FIELD_NUMBER
 _ATTRIBUTE_TENSOR = AttributeProto.T_FIELD_NUMBER
 _ATTRIBUTE_GRAPHS = AttributeProto.GRAPHS_FIELD_NUMBER
 _BODIES = (AttributeProto.G_FIELD_NUMBER, _ATTRIBUTE_GRAPHS)
+_KINDS_WITH_BODIES = (AttributeProto.UNDEFINED, AttributeProto.GRAPH, AttributeProto.GRAPHS)
 _TENSOR_NAME = TensorProto.NAME_FIELD_NUMBER
 _TENSOR_TYPE = (TensorProto.DIMS_FIELD_NUMBER, TensorProto.DATA_TYPE_FIELD_NUMBER)
 _TENSOR_PLACE = TensorProto.DATA_LOCATION_FIELD_NUMBER
@@ -91,11 +97,15 @@ _SPARSE_VALUES = SparseTensorProto.VALUES_FIELD_NUMBER
 _INFO_NAME = ValueInfoProto.NAME_FIELD_NUMBER
 _INFO_TYPE = ValueInfoProto.TYPE_FIELD_NUMBER
 _PROSE = frozenset({"doc_string", "producer_name", "producer_version"})
+_LEVELS = 20
+"""From how many levels of graphs on we ask protobuf, which has a limit, too."""
 _CONSTANT = {(b"", b"Constant"), (b"ai.onnx", b"Constant")}
 
 
 def read_table(data: bytes, label: str) -> Table:
     """Read a model.
+
+    Nodes that do not follow what they read are sorted, as a file that is in order has them.
 
     Args:
         data: The file.
@@ -106,8 +116,21 @@ def read_table(data: bytes, label: str) -> Table:
         InvalidModelError: A value is made twice, read and never defined, or nodes form a circle;
             or a name is no text.
     """
+    try:
+        return _read(data, label)
+    except _DisorderError as error:
+        model = ModelProto.FromString(data)
+        for graph in error.graphs:
+            _sort(model.functions[graph - 1].node if graph else model.graph.node, label)
+        table = _read(model.SerializeToString(deterministic=True), label)
+        table.sorted = error.graphs
+        table.notes.append(f"{label}: the nodes were not in topological order; sorted")
+        return table
+
+
+def _read(data: bytes, label: str) -> Table:
     with suppress(IrregularError):
-        return _Reader(padded(data), label).table()
+        return _Reader(padded(data), label, levels=_LEVELS).table()
     # protobuf refuses it, or writes what it has understood
     model = ModelProto.FromString(data)
     notes = _mended(model, label)
@@ -159,6 +182,68 @@ def _label(item: Any) -> str:  # noqa: ANN401  # any message
     """Return the name of a message that has one."""
     name = getattr(item, "name", "") or getattr(item, "key", "")
     return name if isinstance(name, str) else ""
+
+
+class _DisorderError(Exception):
+    """Nodes stand before what they read.
+
+    Attributes:
+        graphs: The main graph (0) and functions (1 and up) in which some do, at any depth.
+    """
+
+    def __init__(self, graphs: list[int]) -> None:
+        super().__init__(graphs)
+        self.graphs = graphs
+
+
+def _sort(nodes: MutableSequence[NodeProto], label: str) -> None:
+    """Bring nodes, and those inside them, into topological order.
+
+    Raises:
+        InvalidModelError: There is none.
+    """
+    before = list(nodes)
+    ordered = _in_order(before)
+    if len(ordered) < len(before):
+        kept = set(map(id, ordered))
+        culprit = next(node for node in before if id(node) not in kept)
+        name = culprit.name or next(iter(culprit.output), culprit.op_type)
+        raise InvalidModelError(f"{label}: invalid model: node {name!r} lies on or behind a cycle")
+    for node in before:
+        for _, body in graphs_of(node):
+            _sort(body.node, label)
+    del nodes[:]
+    nodes.extend(ordered)
+
+
+def _in_order(protos: Sequence[NodeProto]) -> list[NodeProto]:
+    """Sort *protos* so that producers come first; stable.
+
+    Names that none of *protos* makes are taken as defined elsewhere. Nodes on a cycle, and those
+    that depend on one, are left out.
+    """
+    maker = {name: index for index, proto in enumerate(protos) for name in proto.output if name}
+    consumers: dict[int, list[int]] = {index: [] for index in range(len(protos))}
+    for index, proto in enumerate(protos):
+        for made_by in {maker[name] for name in _names_read(proto) if name in maker}:
+            consumers[made_by].append(index)
+    return [protos[index] for index in in_order(consumers)]
+
+
+def _names_read(proto: NodeProto) -> Iterator[str]:
+    yield from proto.input
+    for _, graph in graphs_of(proto):
+        yield from _names_captured(graph)
+
+
+def _names_captured(graph: GraphProto) -> set[str]:
+    defined = {info.name for info in graph.input}
+    defined |= {tensor.name for tensor in graph.initializer}
+    defined |= {tensor.values.name for tensor in graph.sparse_initializer}
+    defined |= {name for proto in graph.node for name in proto.output}
+    read = {name for proto in graph.node for name in _names_read(proto)}
+    read |= {info.name for info in graph.output}
+    return read - defined
 
 
 @dataclass(frozen=True)
@@ -217,12 +302,16 @@ class _Reader:
         data: The file, zeros behind it.
         label: What messages call it.
         notes: What a reader should know about it.
+        levels: Up to how deep graphs may lie in one another; None for any depth.
     """
 
-    def __init__(self, data: Bytes, label: str, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, data: Bytes, label: str, notes: Sequence[str] = (), levels: int | None = None
+    ) -> None:
         self.data = data
         self.label = label
         self.notes = list(notes)
+        self.levels = levels
         self.graphs: list[GraphRow] = []
         self.attribute_sets: dict[tuple[bytes, ...], int] = {(): 0}
         self.given: list[_Names] = []
@@ -254,8 +343,11 @@ class _Reader:
         if not self.graphs or self.graphs[0].kind is not GraphKind.MAIN:
             self.graphs.insert(0, GraphRow(GraphKind.MAIN, 0, 0))
         self._keep(model, np.array([-1]), (_MODEL_GRAPH, _MODEL_FUNCTIONS))
-        done = 0
+        done = depth = 0
         while done < len(self.graphs):
+            depth += 1
+            if self.levels is not None and depth > self.levels:
+                raise IrregularError("graphs lie too deep in one another")
             level = np.arange(done, len(self.graphs))
             done = len(self.graphs)
             self._read_level(level)
@@ -379,7 +471,15 @@ class _Reader:
         inner = self._walk(AttributeProto, at, stop, (*_BODIES, _ATTRIBUTE_TENSOR))
         called = _single(inner, _ATTRIBUTE_NAME, at.size)
         # equal attributes hold the same at the same distance from where they begin
-        for row in np.flatnonzero(np.isin(inner.number, _BODIES)).tolist():
+        bodies = np.flatnonzero(np.isin(inner.number, _BODIES))
+        # an attribute that says it is a number is one, whatever else it holds
+        said = inner.of(_ATTRIBUTE_TYPE)
+        kind = np.zeros(at.size, np.int64)
+        kind[said.owner] = varints(self.data, said.begin, said.end)[0]
+        holds = np.isin(kind[inner.owner[bodies]], _KINDS_WITH_BODIES)
+        others = bodies[~holds]
+        require_regular(self.data, GraphProto.DESCRIPTOR, inner.begin[others], inner.end[others])
+        for row in bodies[holds].tolist():
             which = inner.owner[row]
             name = self.data[called[0, which] : called[1, which]].tobytes()
             if inner.number[row] == _ATTRIBUTE_GRAPHS:
@@ -440,12 +540,14 @@ class _Reader:
         }
         operators, operator = self._operators(columns.pop("operator"))
         name_at, name_end = columns.pop("name")
-        names = _Resolved(
-            self.data,
-            self.label,
-            np.array([graph.parent for graph in self.graphs]),
-            *map(_joined, (self.given, self.stored, self.made, self.read, self.returned)),
-        )
+        try:
+            names = _Resolved(
+                self.data,
+                np.array([graph.parent for graph in self.graphs]),
+                *map(_joined, (self.given, self.stored, self.made, self.read, self.returned)),
+            )
+        except _UnresolvedError as error:
+            raise self._refusal(error) from None
         size, count = operator.size, names.name_at.size
         in_count, out_count = columns["in_count"], columns["out_count"]
         producer = np.full(count, -1)
@@ -464,7 +566,7 @@ class _Reader:
         given = np.zeros(count, np.bool_)
         given[names.given] = True
         order, first, many = group(_joined(self.returned).graph, len(self.graphs))
-        rank = self._ranked(columns["graph"], producer, names.read, in_count)
+        self._require_order(columns["graph"], producer, names.read, in_count)
         return Table(
             data=self.data,
             graphs=self.graphs,
@@ -475,7 +577,7 @@ class _Reader:
                 out_at=offsets(out_count),
                 name_at=name_at,
                 name_size=name_end - name_at,
-                place=(rank + 1) * ROOM,
+                place=(np.arange(size) + 1) * ROOM,
                 room=np.full(size, ROOM),
                 live=np.ones(size),
             ),
@@ -537,25 +639,87 @@ class _Reader:
         rows = np.stack(numbers, axis=1)[example].tolist()
         return [(domains[a], types[b], overloads[c]) for a, b, c in rows], operator
 
-    def _ranked(self, graph: Places, producer: Places, ins: Places, in_count: Places) -> Places:
-        """Return the rank of each node, (n,): that of the file where producers come first there.
-
-        Raises:
-            InvalidModelError: Nodes form a circle.
-        """
+    def _require_order(
+        self, graph: Places, producer: Places, read: Places, in_count: Places
+    ) -> None:
+        """Refuse nodes that do not follow what they, or the nodes in their bodies, read."""
         reader = np.repeat(np.arange(graph.size), in_count)
-        maker = producer[ins]
+        maker = producer[read]
         reader, maker = reader[maker >= 0], maker[maker >= 0]
         owner = np.array([row.owner for row in self.graphs])
         # what a body reads, the node that holds it reads
         while (inside := np.flatnonzero(graph[maker] != graph[reader])).size:
             reader[inside] = owner[graph[reader[inside]]]
-        rank = np.arange(graph.size)
-        for number in np.unique(graph[reader[maker >= reader]]).tolist():
-            here = np.flatnonzero(graph == number)
-            mine = graph[reader] == number
-            rank[_sorted(here, maker[mine], reader[mine], self.label)] = here
-        return rank
+        wrong = set(graph[reader[maker >= reader]].tolist())
+        if not wrong:
+            return
+        parent = [row.parent for row in self.graphs]
+        while inner := {number for number in wrong if parent[number] >= 0}:
+            wrong = (wrong - inner) | {parent[number] for number in inner}
+        raise _DisorderError(sorted(wrong))
+
+    def _refusal(self, error: _UnresolvedError) -> InvalidModelError:
+        """Say what is wrong with a name."""
+        names = (self.given, self.stored, self.made, self.read, self.returned)[error.part]
+        found = _joined(names)
+        name = self._text(found.begin[error.row], found.end[error.row])
+        graph = int(found.graph[error.row])
+        where = self._name_of(graph)
+        node = self._label_of(error) if error.part in {_MADE, _READ} else ""
+        what = {
+            _INPUTS: f"two inputs are named {name!r}",
+            _STORED: f"two initializers are named {name!r}",
+            _MADE: f"{name!r} is made twice, again by {node}",
+            _READ: f"{node} reads {name!r}, which nothing defines",
+            _RETURNS: f"its output {name!r} is never made",
+        }[error.part]
+        prefix = f"graph {where!r}: " if where else ""
+        return InvalidModelError(f"{self.label}: invalid model: {prefix}{what}")
+
+    def _text(self, begin: int, end: int) -> str:
+        return self.data[begin:end].tobytes().decode()
+
+    def _name_of(self, graph: int) -> str:
+        """Return the name of a graph or function."""
+        is_function = self.graphs[graph].kind is GraphKind.FUNCTION
+        wanted = _FUNCTION_NAME if is_function else _GRAPH_NAME
+        for graphs, found in self.parts:
+            for row in np.flatnonzero((graphs == graph) & (found.number == wanted)).tolist():
+                return self._text(found.begin[row], found.end[row])
+        return ""
+
+    def _label_of(self, error: _UnresolvedError) -> str:
+        """Return the operator and the name of the node that reads or makes a value."""
+        made = _joined(self.made)
+        in_count, out_count, operator, named = (
+            np.concatenate([vars(level)[name] for level in self.nodes], axis=-1)
+            for name in ("in_count", "out_count", "operator", "name")
+        )
+        count = in_count if error.part == _READ else out_count
+        node = np.repeat(np.arange(count.size), count)[error.row]
+        first = offsets(out_count)[node]
+        outputs = range(first, first + out_count[node])
+        texts = [self._text(*named[:, node])]
+        texts += [self._text(made.begin[row], made.end[row]) for row in outputs]
+        return f"{self._text(*operator[2:4, node])} {next(filter(None, texts), '')!r}"
+
+
+_INPUTS, _STORED, _MADE, _READ, _RETURNS = range(5)
+"""What names are for, in the order in which :class:`_Resolved` takes them."""
+
+
+class _UnresolvedError(Exception):
+    """A name is defined twice, or not at all.
+
+    Attributes:
+        part: What it is for.
+        row: Which of these names it is.
+    """
+
+    def __init__(self, part: int, row: int) -> None:
+        super().__init__(part, row)
+        self.part = part
+        self.row = row
 
 
 class _Resolved:
@@ -563,17 +727,14 @@ class _Resolved:
 
     Args:
         data: The file.
-        label: What messages call it.
         parent: The graph round each graph; -1 for none.
         parts: Inputs of graphs, initializers, outputs of nodes, inputs of nodes, outputs of graphs.
 
     Raises:
-        InvalidModelError: A name is defined twice in a graph, or nowhere it could be seen.
+        _UnresolvedError: A name is defined twice in a graph, or nowhere it could be seen.
     """
 
-    def __init__(self, data: Bytes, label: str, parent: Places, *parts: _Names) -> None:
-        self._data = data
-        self._label = label
+    def __init__(self, data: Bytes, parent: Places, *parts: _Names) -> None:
         # the name of what is omitted is the first, so it has number 0
         omitted = np.zeros(1, np.int64)
         every = _joined([_Names(omitted, omitted, omitted), *parts])
@@ -582,14 +743,16 @@ class _Resolved:
         ends = np.cumsum([1, *(part.begin.size for part in parts)])[:-1]
         texts = np.split(number.astype(np.int64), ends)[1:]
         keys = [part.graph * width + text for part, text in zip(parts, texts, strict=True)]
-        for which, what in ((0, "inputs are"), (1, "initializers are")):
-            self._require_once(keys[which], parts[which], f"two {what} named")
+        _require_once(keys[_INPUTS], _INPUTS)
+        _require_once(keys[_STORED], _STORED)
         # what is given may have a default that is stored, so both are one value
-        declared, row = np.unique(np.concatenate(keys[:2]), return_index=True)
+        both = np.concatenate(keys[:2])
+        row = np.sort(np.unique(both, return_index=True)[1])
+        declared = both[row]
         is_named = np.flatnonzero(texts[2])
         defined = np.concatenate([declared, keys[2][is_named]])
         names = _joined([_joined(parts[:2]).at(row), parts[2].at(is_named)])
-        self._require_once(defined, names, "twice defined is")
+        _require_once(defined, _MADE, is_named, declared.size)
         everything = _joined([_Names(omitted, omitted, omitted), names])
         self.name_at, self.graph = everything.begin, everything.graph
         self.name_size = everything.end - everything.begin
@@ -597,56 +760,36 @@ class _Resolved:
         self.made = np.zeros(texts[2].size, np.int64)
         self.made[is_named] = np.arange(declared.size, defined.size) + 1
         self.read, self.returned = (
-            self._visible(defined, width, parent, texts[which], parts[which]) for which in (3, 4)
+            _visible(defined, width, parent, parts[which], texts[which])
+            for which in (_READ, _RETURNS)
         )
-
-    def _visible(
-        self, defined: Places, width: int, parent: Places, text: Places, names: _Names
-    ) -> Places:
-        """Return the value that each name (n,) stands for where it is read."""
-        value = np.zeros(text.size, np.int64)
-        graph = names.graph.copy()
-        left = np.flatnonzero(text)
-        while left.size:
-            row = lookup(defined, graph[left] * width + text[left])
-            value[left] = row + 1
-            left = left[row < 0]
-            graph[left] = parent[graph[left]]
-            lost = left[graph[left] < 0]
-            if lost.size:
-                self._refuse(names, lost[0], "nothing defines")
-        return value
-
-    def _require_once(self, keys: Places, names: _Names, what: str) -> None:
-        _, first = np.unique(keys, return_index=True)
-        if first.size < keys.size:
-            self._refuse(names, np.setdiff1d(np.arange(keys.size), first)[0], what)
-
-    def _refuse(self, names: _Names, row: int, what: str) -> NoReturn:
-        name = self._data[names.begin[row] : names.end[row]].tobytes().decode(errors="replace")
-        raise InvalidModelError(f"{self._label}: invalid model: {what} {name!r}")
+        for part, found in ((_READ, self.read), (_RETURNS, self.returned)):
+            if (found < 0).any():
+                raise _UnresolvedError(part, int(found.argmin()))
 
 
-def _sorted(nodes: Places, maker: Places, reader: Places, label: str) -> Places:
-    """Return *nodes* so that makers come before readers, else as they stand (Kahn's algorithm)."""
-    pairs = np.unique(np.stack([maker, reader], axis=1), axis=0).tolist()
-    waiting = dict.fromkeys(nodes.tolist(), 0)
-    readers: dict[int, list[int]] = {}
-    for before, after in pairs:
-        waiting[after] += 1
-        readers.setdefault(before, []).append(after)
-    ready = deque(node for node, count in waiting.items() if not count)
-    ordered = []
-    while ready:
-        node = ready.popleft()
-        ordered.append(node)
-        for after in readers.get(node, ()):
-            waiting[after] -= 1
-            if not waiting[after]:
-                ready.append(after)
-    if len(ordered) < nodes.size:
-        raise InvalidModelError(f"{label}: invalid model: nodes lie on or behind a cycle")
-    return np.array(ordered)
+def _visible(defined: Places, width: int, parent: Places, names: _Names, text: Places) -> Places:
+    """Return the value that each name (n,) stands for where it is read; -1 if it has none."""
+    value = np.zeros(text.size, np.int64)
+    graph = names.graph.copy()
+    left = np.flatnonzero(text)
+    while left.size:
+        row = lookup(defined, graph[left] * width + text[left])
+        value[left] = row + 1
+        left = left[row < 0]
+        graph[left] = parent[graph[left]]
+        lost = left[graph[left] < 0]
+        value[lost] = -1
+        left = left[graph[left] >= 0]
+    return value
+
+
+def _require_once(keys: Places, part: int, rows: Places | None = None, declared: int = 0) -> None:
+    """Refuse a key that comes twice; behind the declared ones they are those of *rows*."""
+    _, first = np.unique(keys, return_index=True)
+    if first.size < keys.size:
+        again = int(np.setdiff1d(np.arange(keys.size), first)[0]) - declared
+        raise _UnresolvedError(part, again if rows is None else int(rows[again]))
 
 
 def _all_tensors(parts: Sequence[_Tensors]) -> _Tensors:

@@ -6,17 +6,13 @@ import os
 import shutil
 import stat
 from contextlib import ExitStack, contextmanager
-from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from onnx import (
     FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
-    SparseTensorProto,
-    TensorProto,
-    TypeProto,
     ValueInfoProto,
 )
 
@@ -32,10 +28,10 @@ from dplcli.onnx_io.convert import (
     tensor_to_proto,
 )
 from dplcli.onnx_io.external_data import copy_external_data
+from dplcli.onnx_io.source import Source, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from google.protobuf.message import Message
@@ -77,12 +73,8 @@ def _value_info(value: Value) -> ValueInfoProto:
     if isinstance(known, TensorType):
         return encode_type(value.name, known)
     proto = ValueInfoProto()
-    if isinstance(known, TypeStatement):
-        proto.ParseFromString(known.encoded)
-    elif isinstance(known, ValueInfoProto):
-        proto.CopyFrom(known)
-    elif isinstance(known, TypeProto):
-        proto.type.CopyFrom(known)
+    if isinstance(known, (TypeStatement, bytes)):
+        proto.ParseFromString(known if isinstance(known, bytes) else known.encoded)
     proto.name = value.name
     return proto
 
@@ -92,8 +84,6 @@ def made_initializers(graph: Graph) -> dict[str, Tensor]:
     found = {}
     for name, value in graph.values.items():
         data = value.initializer_source
-        if data is None or isinstance(data, (TensorProto, SparseTensorProto)):
-            continue
         if isinstance(data, Tensor) and value.producer is None:
             found[name] = data
     return found
@@ -107,9 +97,6 @@ def encode_stated_types(graph: Graph) -> list[ValueInfoProto]:
         if name in graph.values
     )
     return [proto for proto in stated if proto is not None]
-
-
-_M = TypeVar("_M", bound="Message")
 
 
 class StagedModel:
@@ -239,18 +226,18 @@ def model_parts(model: Model) -> list[convert.Part]:
 
     What was not edited is encoded from the messages it came in, which stay as they are.
     """
-    source = model.source
-    assert isinstance(source, ModelProto)  # noqa: S101  # the loader sets nothing else
-    writer = _Writer()
+    source = source_of(model)
+    header = source.header
+    writer = _Writer(source)
     graph = writer.graph(model.graph)
     changed = ModelProto()
     if model.ir_version:
         changed.ir_version = model.ir_version
-    _add_opsets(changed, source.opset_import, model.opset_imports)
+    _add_opsets(changed, header.opset_import, model.opset_imports)
     functions = [_joined(writer.function(item)) for item in model.functions.values()]
     return [
         changed.SerializeToString(),
-        *convert.fields(source, without={"ir_version", "opset_import", "graph", "functions"}),
+        *convert.fields(header, without={"ir_version", "opset_import"}),
         convert.header(_MODEL_GRAPH, convert.size(graph)),
         *graph,
         *convert.embedded(_MODEL_FUNCTIONS, functions),
@@ -261,7 +248,9 @@ _BUFFER = 1 << 20
 _MODEL_GRAPH = ModelProto.GRAPH_FIELD_NUMBER
 _MODEL_FUNCTIONS = ModelProto.FUNCTIONS_FIELD_NUMBER
 _GRAPH_NODE = GraphProto.NODE_FIELD_NUMBER
+_GRAPH_INPUT = GraphProto.INPUT_FIELD_NUMBER
 _GRAPH_INITIALIZER = GraphProto.INITIALIZER_FIELD_NUMBER
+_GRAPH_SPARSE = GraphProto.SPARSE_INITIALIZER_FIELD_NUMBER
 _GRAPH_VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
 _FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
 
@@ -285,63 +274,99 @@ def _add_opsets(
 
 
 class _Writer:
-    """Encodes the graphs of one model, which is not edited meanwhile."""
+    """Encodes the graphs of one model, which is not edited meanwhile.
 
-    def __init__(self) -> None:
+    Args:
+        source: The file that it was read from.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._attributes: dict[int, bytes] = {}
 
     def graph(self, graph: Graph) -> list[convert.Part]:
-        source = graph.source
-        if not isinstance(source, GraphProto):
+        """Encode a graph: nodes, then what it states of itself, then what it declares."""
+        parts: list[convert.Part] = [*self._nodes(graph, _GRAPH_NODE)]
+        if type(graph.source) is int:
+            parts += convert.fields(self._source.graph_header(graph.source))
+            parts += self._declared(graph, graph.source)
+        else:
             source = encode_body(graph)
-        parts: list[convert.Part] = list(convert.embedded(_GRAPH_NODE, map(self.node, graph)))
-        made = made_initializers(graph) if graph.modified else {}
-        stored = graph.dropped - graph.values.keys() | made.keys()
-        stated = graph.erased - graph.values.keys() | graph.stated_types.keys()
-        inputs = {value.name for value in graph.inputs}
-        narrowed = {
-            "input": [info for info in source.input if info.name in inputs],
-            "value_info": _without(stated, source.value_info, _NAME),
-            "initializer": _without(stored, source.initializer, _NAME),
-            "sparse_initializer": _without(stored, source.sparse_initializer, _VALUES_NAME),
-        }
-        parts += convert.fields(source, without={"node", *narrowed})
-        for name, items in narrowed.items():
-            parts.append(
-                convert.LazyField(GraphProto.DESCRIPTOR.fields_by_name[name].number, items)
-            )
-        parts.append(
-            convert.LazyField(
-                _GRAPH_INITIALIZER, [tensor_to_proto(data, name) for name, data in made.items()]
-            )
-        )
+            parts += convert.fields(source, without={"input", "value_info"})
+            parts += convert.embedded(_GRAPH_INPUT, map(_bytes, source.input))
+            parts += convert.embedded(_GRAPH_VALUE_INFO, map(_bytes, source.value_info))
         if graph.modified:
+            made = made_initializers(graph).items()
+            parts.append(
+                convert.LazyField(
+                    _GRAPH_INITIALIZER, [tensor_to_proto(data, name) for name, data in made]
+                )
+            )
             parts.append(convert.LazyField(_GRAPH_VALUE_INFO, encode_stated_types(graph)))
         return parts
 
-    def function(self, function: Function) -> list[bytes]:
-        source = function.source
+    def _declared(self, graph: Graph, number: int) -> Iterator[memoryview]:
+        """Copy what a graph of the file declares and still has."""
+        made = made_initializers(graph).keys() if graph.modified else set()
+        inputs = {value.name for value in graph.inputs}
+        was = set(self._source.names_declared(number, _GRAPH_INPUT))
+        for field, gone in (
+            (_GRAPH_INPUT, was - inputs),
+            (_GRAPH_VALUE_INFO, graph.erased - graph.values.keys() | graph.stated_types.keys()),
+            (_GRAPH_INITIALIZER, graph.dropped - graph.values.keys() | made),
+            (_GRAPH_SPARSE, graph.dropped - graph.values.keys() | made),
+        ):
+            yield from self._source.declared(number, field, gone)
+
+    def function(self, function: Function) -> list[convert.Part]:
         body = function.body
-        if not isinstance(source, FunctionProto):
+        if type(function.source) is not int:
             source = encode_interface(function)
+            infos: list[ValueInfoProto] = []
         elif not any(inner.modified for inner in body.and_inner()):
-            return [source.SerializeToString()]
+            row = self._source.table.graphs[function.source]
+            return [self._source.view[row.begin : row.end]]
+        else:
+            source = self._source.function_header(function.source)
+            gone = (body.erased - body.values.keys()) | body.stated_types.keys()
+            infos = [info for info in source.value_info if info.name not in gone]
         changed = FunctionProto()
         _add_opsets(changed, source.opset_import, body.opset_imports)
-        gone = (body.erased - body.values.keys()) | body.stated_types.keys()
-        changed.value_info.extend(info for info in source.value_info if info.name not in gone)
+        changed.value_info.extend(infos)
         changed.value_info.extend(encode_stated_types(body))
         return [
-            *convert.embedded(_FUNCTION_NODE, map(self.node, body)),
-            *convert.fields(source, without={"node", "opset_import", "value_info"}),
+            *self._nodes(body, _FUNCTION_NODE),
+            *convert.fields(source, without={"opset_import", "value_info"}),
             changed.SerializeToString(),
         ]
 
+    def _nodes(self, graph: Graph, field: int) -> Iterator[convert.Part]:
+        """Encode the nodes of a graph; runs of those that are as they were are copied."""
+        head, end = self._source.table.nodes.head, self._source.table.nodes.end
+        rows: list[int] = []
+        for node in graph:
+            if type(node.source) is int and self._is_untouched(node):
+                rows.append(node.source)
+                continue
+            if rows:
+                yield from self._source.runs(head[rows], end[rows])
+                rows = []
+            yield from convert.embedded(field, [self.node(node)])
+        if rows:
+            yield from self._source.runs(head[rows], end[rows])
+
+    def _is_untouched(self, node: Node) -> bool:
+        if node.rewired:
+            return False
+        return not node.subgraphs or not any(
+            inner.modified for body in node.subgraphs.values() for inner in body.and_inner()
+        )
+
     def node(self, node: Node) -> bytes:
-        source = node.source
-        if isinstance(source, NodeProto):
+        if type(node.source) is int:
+            source = self._source.node(node.source)
             if node.rewired:
-                source = _rewired(node, source)
+                _rewire(node, source)
             return self._with_bodies(node, source) if node.subgraphs else _bytes(source)
         proto = NodeProto(
             op_type=node.op_type,
@@ -369,12 +394,10 @@ class _Writer:
         }
         if not edited:
             return _bytes(source)
-        proto = NodeProto()
-        proto.CopyFrom(source)
-        for name, body in graphs_of(proto):
+        for name, body in graphs_of(source):
             if name in edited:
                 body.ParseFromString(_joined(self.graph(edited[name])))
-        return _bytes(proto)
+        return _bytes(source)
 
     def _encoded(self, attributes: Mapping[str, Attribute]) -> bytes:
         """Encode the attributes of a node; many nodes share one mapping."""
@@ -387,37 +410,21 @@ class _Writer:
         return known
 
 
-_NAME = attrgetter("name")
-_VALUES_NAME = attrgetter("values.name")
-
-
-def _without(
-    names: AbstractSet[str], messages: MutableSequence[_M], name_of: Callable[[_M], str]
-) -> list[_M]:
-    """Leave out the messages that are called one of *names*."""
-    if not names:
-        return [*messages[:]]
-    return [message for message in messages[:] if name_of(message) not in names]
-
-
 def encode_function(function: Function) -> bytes:
     """Return the serialised ``FunctionProto`` of one function as it is now."""
-    return _joined(_Writer().function(function))
+    return _joined(_Writer(source_of(function.body.model)).function(function))
 
 
 def encode_node(node: Node) -> bytes:
     """Return the serialised ``NodeProto`` of one node as it is now."""
-    return _Writer().node(node)
+    return _Writer(source_of(node.graph.model)).node(node)
 
 
-def _rewired(node: Node, source: NodeProto) -> NodeProto:
-    """Copy *source* with the inputs and outputs that the node has now."""
-    proto = NodeProto()
-    proto.CopyFrom(source)
+def _rewire(node: Node, proto: NodeProto) -> None:
+    """Let *proto* read and make what the node does now."""
     del proto.input[:], proto.output[:]
     proto.input.extend(map(_name, node.inputs))
     proto.output.extend(map(_name, node.outputs))
-    return proto
 
 
 def _bytes(message: Message) -> bytes:

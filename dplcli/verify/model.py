@@ -108,7 +108,7 @@ def read_model(path: Path) -> onnx.ModelProto:
         ModelLoadError: There is no such file, or it does not hold a model.
         InvalidModelError: A name in it is not UTF-8.
     """
-    return parse_model(read_model_file(path), path)[0]
+    return parse_model(read_model_file(path), path)
 
 
 def model_of(source: ModelSource) -> onnx.ModelProto:

@@ -253,14 +253,9 @@ def test_text_that_is_not_utf8(tmp_path: Path, word: bytes) -> None:
     try_to_use(tmp_path, BYTES.replace(word, b"\xff" * len(word)))
 
 
-@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("where", ["initializer", "node", "function", "metadata"])
-def test_text_is_looked_at_in_large_files_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, large: bool, where: str
-) -> None:
-    """Of a large file the data of weights alone is not looked at; all names are."""
-    if large:
-        monkeypatch.setattr("dplcli.onnx_io.read._SMALL", 0)
+def test_all_text_is_looked_at(tmp_path: Path, where: str) -> None:
+    """The data of weights alone is not looked at; all names are."""
     proto = parse(VICTIM)
     proto.graph.initializer[0].raw_data = b"\xff" * 8
     proto.graph.initializer[0].ClearField("float_data")
