@@ -139,7 +139,7 @@ class Tensors(Relation):
     external: Flags
 
 
-class Parts(Relation):
+class FileParts(Relation):
     """What the file holds of graphs beside their nodes, and of the model beside its graphs.
 
     Attributes:
@@ -162,7 +162,7 @@ class Infos(Relation):
 
     Attributes:
         graph: The graph that states it.
-        number: The number of the field, as in :class:`Parts`.
+        number: The number of the field, as in :class:`FileParts`.
         head: Where it begins in the file, tag and size included.
         name_at: Where the value's name begins; all else that is stated stands behind that.
         name_size: How many bytes that has.
@@ -210,7 +210,7 @@ class Table:
     inputs: Slots
     outputs: Slots
     tensors: Tensors
-    parts: Parts
+    parts: FileParts
     infos: Infos
     returned: list[Ids]
     operators: list[tuple[bytes, bytes, bytes]]

@@ -31,11 +31,11 @@ from dplcli.ir.relations import Flags, Ids, Places, distinct, group, lookup, off
 from dplcli.ir.table import (
     OMITTED,
     ROOM,
+    FileParts,
     GraphKind,
     GraphRow,
     Infos,
     Nodes,
-    Parts,
     Slots,
     Table,
     Tensors,
@@ -55,7 +55,7 @@ from dplcli.onnx_io.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableSequence, Sequence
+    from collections.abc import Iterator, Sequence
 
     from google.protobuf.message import Message
 
@@ -120,8 +120,9 @@ def read_table(data: bytes, label: str) -> Table:
         return _read(data, label)
     except _DisorderError as error:
         model = ModelProto.FromString(data)
-        for graph in error.graphs:
-            _sort(model.functions[graph - 1].node if graph else model.graph.node, label)
+        for number in error.graphs:
+            graph = model.functions[number - 1] if number else model.graph
+            _sort(graph, label)
         table = _read(model.SerializeToString(deterministic=True), label)
         table.sorted = error.graphs
         table.notes.append(f"{label}: the nodes were not in topological order; sorted")
@@ -196,24 +197,27 @@ class _DisorderError(Exception):
         self.graphs = graphs
 
 
-def _sort(nodes: MutableSequence[NodeProto], label: str) -> None:
-    """Bring nodes, and those inside them, into topological order.
+def _sort(graph: GraphProto | FunctionProto, label: str) -> None:
+    """Bring the nodes of a graph, and those inside them, into topological order.
 
     Raises:
         InvalidModelError: There is none.
     """
-    before = list(nodes)
+    before = list(graph.node)
     ordered = _in_order(before)
     if len(ordered) < len(before):
         kept = set(map(id, ordered))
         culprit = next(node for node in before if id(node) not in kept)
         name = culprit.name or next(iter(culprit.output), culprit.op_type)
-        raise InvalidModelError(f"{label}: invalid model: node {name!r} lies on or behind a cycle")
+        where = f"graph {graph.name!r}: " if graph.name else ""
+        raise InvalidModelError(
+            f"{label}: invalid model: {where}node {name!r} lies on or behind a cycle"
+        )
     for node in before:
         for _, body in graphs_of(node):
-            _sort(body.node, label)
-    del nodes[:]
-    nodes.extend(ordered)
+            _sort(body, label)
+    del graph.node[:]
+    graph.node.extend(ordered)
 
 
 def _in_order(protos: Sequence[NodeProto]) -> list[NodeProto]:
@@ -606,10 +610,10 @@ class _Reader:
             notes=self.notes,
         )
 
-    def _parts(self) -> Parts:
+    def _parts(self) -> FileParts:
         kept = [vars(found) for _, found in self.parts]
         columns = ("number", "head", "begin", "end")
-        return Parts(
+        return FileParts(
             graph=np.concatenate([graph for graph, _ in self.parts]),
             **{name: np.concatenate([found[name] for found in kept]) for name in columns},
         )
@@ -664,6 +668,8 @@ class _Reader:
         found = _joined(names)
         name = self._text(found.begin[error.row], found.end[error.row])
         graph = int(found.graph[error.row])
+        while error.part == _READ and self.graphs[graph].parent >= 0:
+            graph = self.graphs[graph].parent
         where = self._name_of(graph)
         node = self._label_of(error) if error.part in {_MADE, _READ} else ""
         what = {

@@ -12,7 +12,7 @@ from dplcli.dpl.replacement import RewriteRule
 from dplcli.ir.model import scope_of
 from dplcli.report.document import Case, Document, Finding, read_place
 from dplcli.report.json import picked, record_of
-from dplcli.report.layout import Group, Table, Text, joined
+from dplcli.report.layout import Group, Text, TextTable, joined
 from dplcli.report.tables import counted, few, note
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def catalogs_document(entries: Sequence[CatalogEntry]) -> Document:
         for each in entries
     ]
     return Document(
-        text=Table(*columns, right=("rules",), prose=("",), rows=rows),
+        text=TextTable(*columns, right=("rules",), prose=("",), rows=rows),
         record=lambda: {"schema": "dpl.patterns.list/1", "catalogs": record_of(entries)},
     )
 
@@ -228,7 +228,7 @@ def _trial_parts(trials: Sequence[Trial], *, verbose: bool) -> list[Part]:
     rows = [
         (name, *(str(of_rule[figure]) for figure in figures)) for name, of_rule in counts.items()
     ]
-    parts: list[Part] = [Table("rule", *figures, right=figures, rows=rows)]
+    parts: list[Part] = [TextTable("rule", *figures, right=figures, rows=rows)]
     shown = [t for t in trials if verbose or t.verdict == "failed"]
     if shown:
         parts.append(Text())
@@ -296,7 +296,7 @@ def _heading(function: FunctionContract) -> Part:
 
 
 def _interface(function: FunctionContract) -> Part:
-    table = Table("", "", "name", "type", "values", prose=("values",))
+    table = TextTable("", "", "name", "type", "values", prose=("values",))
     table.show_header = False
     for number, port in enumerate(function.inputs):
         table.add_row("  input", str(number), port.name, _type(port), _constant(port))
@@ -415,7 +415,7 @@ def _explanation_text(outcome: ExplainOutcome, *, verbose: bool) -> Part:
 
 def _summary(rules: Sequence[RuleExplanation]) -> Part:
     figures = ("candidates", "matched", "taken", "refused")
-    table = Table("rule", *figures, right=figures)
+    table = TextTable("rule", *figures, right=figures)
     for item in rules:
         stages = ", ".join(f"{count} by {stage}" for stage, count in item.refused.items())
         counts = map(str, (item.candidates, item.matched, item.taken))
@@ -493,7 +493,7 @@ def _sentence(item: NodeExplanation) -> str:  # noqa: PLR0911  # one per verdict
 
 
 def _tree(trace: MatchTrace) -> list[Part]:
-    table = Table("", "pattern", "written at", "result", prose=("result",))
+    table = TextTable("", "pattern", "written at", "result", prose=("result",))
     table.show_header = False
     for line in trace.lines:
         mark, style = _MARKS[line.status]

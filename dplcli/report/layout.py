@@ -71,7 +71,7 @@ class Bars:
         return "".join(shapes[math.ceil(math.log1p(n) / largest * steps)] for n in self._counts)
 
 
-class Table:
+class TextTable:
     """Rows under headings, in columns as wide as what they hold.
 
     Args:
@@ -166,7 +166,7 @@ class Group:
 
 
 Cell: TypeAlias = str | Text | Bars
-Part: TypeAlias = Text | Table | Group
+Part: TypeAlias = Text | TextTable | Group
 
 
 def lines_of(part: Part, width: int | None, *, is_ascii: bool = False) -> Iterator[RichText]:
@@ -178,7 +178,7 @@ def lines_of(part: Part, width: int | None, *, is_ascii: bool = False) -> Iterat
     if isinstance(part, Group):
         for each in part.parts:
             yield from lines_of(each, width, is_ascii=is_ascii)
-    elif isinstance(part, Table):
+    elif isinstance(part, TextTable):
         yield from map(_inert, part.lines(width, is_ascii=is_ascii))
     elif isinstance(part, Text):
         yield from map(_inert, [part] if width is None else _broken(part, width))

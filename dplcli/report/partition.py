@@ -10,7 +10,7 @@ from dplcli.outcomes import RepeatOutcome
 from dplcli.passes.select import in_program_order
 from dplcli.report.document import Document, broken_rule, result_document, rule_uses, verdict_record
 from dplcli.report.json import picked, record_of
-from dplcli.report.layout import Group, Table, Text
+from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
     counted,
@@ -87,7 +87,7 @@ def _match_list(selection: Selection) -> Part:
         (m.rule.qualified_name, scope_of(m.root.graph), m.root.label, named(*m.nodes))
         for m in in_program_order(selection.matches)
     ]
-    return Table("rule", "scope", "root", "nodes", prose=("nodes",), rows=rows)
+    return TextTable("rule", "scope", "root", "nodes", prose=("nodes",), rows=rows)
 
 
 # What was outlined: matches, or what a model repeats.
@@ -342,7 +342,7 @@ def _about_unknown(measured: Coverage) -> str:
 
 def _op_table(measured: Coverage) -> Part:
     columns = ("nodes", "inside", "FLOP", "share", "inside by FLOP", "unknown")
-    table = Table("operator", *columns, right=columns)
+    table = TextTable("operator", *columns, right=columns)
     by_op = measured.by_op.items()
     for op, (inside, whole) in sorted(by_op, key=lambda i: (-i[1][1].flops, -i[1][1].nodes, i[0])):
         table.add_row(
@@ -360,7 +360,7 @@ def _op_table(measured: Coverage) -> Part:
 def _left_table(items: list[LeftOut], measured: Coverage) -> Part:
     is_known = not (measured.symbols and measured.total.whole.unknown)
     columns = ("nodes", "FLOP", "share") if is_known else ("nodes",)
-    table = Table("left out", *columns, "reason", right=columns, prose=("reason",))
+    table = TextTable("left out", *columns, "reason", right=columns, prose=("reason",))
     for item in items:
         work = item.work
         cost = _amount(work.flops) if work.flops or not work.unknown else "unknown"
@@ -414,7 +414,7 @@ def region_table(regions: Sequence[Region]) -> Part:
     if not calls:
         return rest
     columns = ("calls", "partitions each", "inputs", "outputs")
-    table = Table("region", *columns, right=columns)
+    table = TextTable("region", *columns, right=columns)
     for function, count in calls.items():
         body = function.body
         sizes = (count, body.node_count, len(body.inputs), len(body.outputs))
@@ -438,7 +438,9 @@ def repeat_table(families: Sequence[Family], total: int) -> Part:
     """
     if not families:
         return Text("No block repeats often enough, or saves enough.")
-    table = Table("block", *_NUMBERS, "calls differ in", right=_NUMBERS, prose=("calls differ in",))
+    table = TextTable(
+        "block", *_NUMBERS, "calls differ in", right=_NUMBERS, prose=("calls differ in",)
+    )
     for family in families:
         calls = len(family.partitions)
         share = "" if family.is_nested else f"{100 * calls * family.size / total:.0f} %"
@@ -474,7 +476,7 @@ def block_list(families: Sequence[Family]) -> Part:
         for partition in family.partitions
     )
     rows = [(*names, named(of[0]), named(of[-1]), str(len(of))) for *names, of in calls]
-    return Table("call", "block", "from", "to", "nodes", rows=rows)
+    return TextTable("call", "block", "from", "to", "nodes", rows=rows)
 
 
 def family_records(families: Sequence[Family]) -> list[dict[str, Any]]:

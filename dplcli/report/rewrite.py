@@ -10,7 +10,7 @@ from dplcli.ir.model import scope_of
 from dplcli.passes.rewrite import Application, list_nodes
 from dplcli.report.document import broken_rule, result_document, rule_uses, verdict_record
 from dplcli.report.json import ends, picked, record_of
-from dplcli.report.layout import Group, Table, Text
+from dplcli.report.layout import Group, Text, TextTable
 from dplcli.report.tables import (
     check_failure,
     counted,
@@ -117,7 +117,7 @@ def _inline_table(inlining: Inlining) -> Part:
         return Text("There is no function to inline.")
     columns = ("calls inlined", "nodes")
     more = ("calls kept", "why") if inlining.refused else ()
-    table = Table("function", *columns, *more, right=(*columns, "calls kept"), prose=("why",))
+    table = TextTable("function", *columns, *more, right=(*columns, "calls kept"), prose=("why",))
     refused = _by_function(inlining, inlining.refused)
     for name, calls in _by_function(inlining, inlining.calls).items():
         kept = refused[name]
@@ -129,7 +129,7 @@ def _inline_table(inlining: Inlining) -> Part:
 
 def _call_list(inlining: Inlining) -> Part:
     """Return one row for each call that was replaced, and for each that stays."""
-    table = Table("call", "function", "scope", "nodes", prose=("nodes",))
+    table = TextTable("call", "function", "scope", "nodes", prose=("nodes",))
     for function, call, scope, nodes, _ in inlining.calls:
         table.add_row(call.label, function_name(function), scope, named(*nodes))
     for function, call, reason in inlining.refused:
@@ -295,7 +295,7 @@ def _rules(outcome: RewriteOutcome, *, verbose: bool) -> Part:
         for rule, count in outcome.counts.items()
         if rule in listed
     ]
-    return Table("rule", "listed", "applied", right=("listed", "applied"), rows=rows)
+    return TextTable("rule", "listed", "applied", right=("listed", "applied"), rows=rows)
 
 
 def _unremarkable(outcome: RewriteOutcome) -> set[str]:
@@ -321,7 +321,10 @@ def _listing(outcome: RewriteOutcome) -> list[Part]:
             for a in outcome.applications
         ]
         prose = ("removed", "added")
-        parts += [Text(), Table("", "rule", "scope", *prose, right=("",), prose=prose, rows=rows)]
+        parts += [
+            Text(),
+            TextTable("", "rule", "scope", *prose, right=("",), prose=prose, rows=rows),
+        ]
     if outcome.refused:
         parts += [Text(), refusal_list(outcome.refused)]
     return parts
@@ -333,7 +336,7 @@ def _changes(outcome: RewriteOutcome) -> list[Part]:
     changed = [(op, old, new) for op, old, new in _by_op(outcome) if old != new]
     counts = [*changed, ("all nodes", before, after), ("bytes", *outcome.size)]
     rows = [(what, f"{old:,}", f"{new:,}") for what, old, new in counts]
-    table = Table("operator", "before", "after", right=("before", "after"), rows=rows)
+    table = TextTable("operator", "before", "after", right=("before", "after"), rows=rows)
     count = len(outcome.applications)
     if not count:
         return [table]

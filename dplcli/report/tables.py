@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dplcli.escaping import one_line
 from dplcli.ir.printer import node_window, print_node
 from dplcli.report.json import initializer_summary, op_histogram
-from dplcli.report.layout import Bars, Group, Table, Text
+from dplcli.report.layout import Bars, Group, Text, TextTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -229,7 +229,7 @@ def error_histograms(outputs: Sequence[OutputComparison]) -> list[Part]:
     spread = [output for output in ranked(outputs) if len(error_bins(output)) > 1]
     if not spread:
         return []
-    table = Table("errors of", "level", _HEADING, "farthest", prose=(_HEADING,))
+    table = TextTable("errors of", "level", _HEADING, "farthest", prose=(_HEADING,))
     for output in spread[:_MOST_ROWS]:
         bins = error_bins(output)
         bars = Bars([each.count for each in bins])
@@ -265,7 +265,7 @@ def rule_table(
             refused.setdefault(item.rule.qualified_name, []).append(item)
     columns = [counted, *(["functions"] if functions is not None else []), "refused"]
     reasons = ["most frequent reason"] if refused else []
-    table = Table("rule", *columns, *reasons, right=columns, prose=reasons)
+    table = TextTable("rule", *columns, *reasons, right=columns, prose=reasons)
     for rule, count in counts.items():
         of_rule = refused.get(rule, [])
         if count or of_rule:
@@ -314,7 +314,7 @@ def refusal_list(refused: Iterable[Rejection]) -> Part:
         )
         for each in refused
     ]
-    return Table("rule", "root", "stage", "reason", prose=("reason",), rows=rows)
+    return TextTable("rule", "root", "stage", "reason", prose=("reason",), rows=rows)
 
 
 def _printable(result: VerificationResult) -> VerificationResult:
@@ -339,7 +339,7 @@ def verification_report(result: VerificationResult) -> Part:
     if result.outputs:
         columns = ("max abs", "max rel", "max ulp", "rtol", "atol", "used")
         rows = map(_figures, result.outputs)
-        lines.append(Table("output", "level", *columns, "verdict", right=columns, rows=rows))
+        lines.append(TextTable("output", "level", *columns, "verdict", right=columns, rows=rows))
         lines += error_histograms(result.outputs)
     lines += judgement_lines(result)
     lines += [
@@ -393,7 +393,7 @@ def model_report(model: Model, label: str) -> Part:
         *([("bodies", f"{inner} of If, Loop or Scan")] if inner else []),
         *(("note", note) for note in model.notes),
     ]
-    parts: list[Part] = [Table("", "", prose=("",), rows=facts), Text(), _op_table(model)]
+    parts: list[Part] = [TextTable("", "", prose=("",), rows=facts), Text(), _op_table(model)]
     if model.functions:
         parts += [Text(), _function_table(model)]
     return Group(*parts)
@@ -406,13 +406,13 @@ def _describe(value: Value) -> str:
 
 def _op_table(model: Model) -> Part:
     counts = [(op, f"{count:,}") for op, count in op_histogram(model).items()]
-    table = Table("operator", "nodes", right=("nodes",), rows=counts[:_MOST_NAMED])
+    table = TextTable("operator", "nodes", right=("nodes",), rows=counts[:_MOST_NAMED])
     left = len(counts) - _MOST_NAMED
     return Group(table, Text(f"and {left} more operators", style="dim")) if left > 0 else table
 
 
 def _function_table(model: Model) -> Part:
-    table = Table("function", "inputs", "body", prose=("inputs", "body"))
+    table = TextTable("function", "inputs", "body", prose=("inputs", "body"))
     for function in model.functions.values():
         inputs = few([value.name for value in function.body.inputs], _MOST_NAMED)
         body = few([node.qualified_op for node in function.body], _MOST_NAMED, " ")
@@ -422,7 +422,7 @@ def _function_table(model: Model) -> Part:
 
 def node_report(node: Node) -> Part:
     """Return the values that a node reads and makes, with their types, and the nodes around it."""
-    table = Table("", "value", "type", "from or to", prose=("from or to",))
+    table = TextTable("", "value", "type", "from or to", prose=("from or to",))
     for slot, value in enumerate(node.inputs):
         if value is not None:
             made_by = "" if value.producer is None else print_node(value.producer)
@@ -486,7 +486,7 @@ def layer_table(layers: Layers) -> Part:
     """Return one row for each value that both models compute, and the first that differs."""
     numbers = ("max abs", "max rel", "atol")
     columns = ("value", "candidate", "made by", "aligned by", *numbers, "")
-    table = Table(*columns, right=numbers, rows=map(_row, layers.layers))
+    table = TextTable(*columns, right=numbers, rows=map(_row, layers.layers))
     return Group(table, Text(), *layer_summary(layers))
 
 

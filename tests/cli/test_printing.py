@@ -24,7 +24,7 @@ from dplcli.cli.main import COMMANDS
 from dplcli.cli.patterns import command as patterns_command
 from dplcli.cli.printing import guarded
 from dplcli.escaping import json_text
-from dplcli.report.layout import Group, Table, Text, lines_of
+from dplcli.report.layout import Group, Text, TextTable, lines_of
 from dplcli.verify import run
 from tests.cli.support import ROOT
 from tests.helpers import one_in
@@ -441,7 +441,7 @@ def test_json_text_is_exact(data: object) -> None:
     assert ("ä" in text) == bool(data)
 
 
-def laid_out(part: Group | Table | Text, width: int | None) -> list[str]:
+def laid_out(part: Group | Text | TextTable, width: int | None) -> list[str]:
     """Return the lines of a report."""
     return [line.plain for line in lines_of(part, width)]
 
@@ -458,7 +458,7 @@ def test_sentences_go_on_in_another_line_and_names_are_whole() -> None:
 
 def test_a_column_of_sentences_is_narrowed_and_no_other() -> None:
     """As far as that helps."""
-    table = Table("name", "n", "why", right=("n",), prose=("why",))
+    table = TextTable("name", "n", "why", right=("n",), prose=("why",))
     table.add_row("a" * 30, "1", "it " * 20)
     table.add_row("b", "22", "so")
 
@@ -472,7 +472,7 @@ def test_a_column_of_sentences_is_narrowed_and_no_other() -> None:
 
 def test_long_sentences_beside_long_names_stand_below() -> None:
     """Short ones stay; the row is longer than the terminal, and no name is broken."""
-    table = Table("name", "why", prose=("why",))
+    table = TextTable("name", "why", prose=("why",))
     table.add_row("a" * 90, "it " * 40)
     table.add_row("b", "so")
 
@@ -485,7 +485,7 @@ def test_long_sentences_beside_long_names_stand_below() -> None:
 
 def test_wide_characters_count_as_wide() -> None:
     """A name in Japanese takes two columns a letter."""
-    table = Table("name", "n")
+    table = TextTable("name", "n")
     table.add_row("出力", "1")
     table.add_row("ab", "2")
 

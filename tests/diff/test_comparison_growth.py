@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Make = Callable[[int, str, str], onnx.ModelProto]
 
-DEPTHS = (8, 16, 32)
+DEPTHS = (7, 14, 28)
 """protobuf reads no file whose bodies nest deeper than 33."""
 FLOAT, INT64, BOOL = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 

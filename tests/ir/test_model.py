@@ -2,15 +2,12 @@
 
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dplcli.ir import Graph, Model, Node, Value
-from dplcli.onnx_io.convert import Home
-from dplcli.onnx_io.read import ProtoCodec
+from dplcli.ir import Graph, Node, Value
 from tests.models import ir_of, node_making
 
 MANY = 100
@@ -200,8 +197,8 @@ def test_graphs_come_outermost_first() -> None:
 
 
 def test_a_new_model_is_empty_and_sound() -> None:
-    """A model made by hand has no nodes, values, functions or notes."""
-    model = Model(ProtoCodec(Home(Path(), "made")))
+    """A model of an empty graph has no nodes, values, functions or notes."""
+    model = ir_of("g () => () {}")
     assert list(model.graphs()) == [model.graph]
     assert (list(model.graph), model.graph.initializers, model.notes) == ([], [], [])
 

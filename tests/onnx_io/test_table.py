@@ -48,6 +48,10 @@ def repeated(names: Sequence[str | bytes]) -> list[bytes]:
     return [raw(name) for place, name in enumerate(names) if name in names[:place]]
 
 
+# what says that it is a number is one, whatever else it holds
+MAY_HAVE_BODIES = (AttributeProto.UNDEFINED, AttributeProto.GRAPH, AttributeProto.GRAPHS)
+
+
 def graphs_of(model: ModelProto) -> Graphs:
     """Describe every graph of a model as protobuf reads it, by the way to it."""
     found: Graphs = {}
@@ -69,6 +73,7 @@ def graphs_of(model: ModelProto) -> Graphs:
             bodies = [
                 graph
                 for item in node.attribute
+                if item.type in MAY_HAVE_BODIES
                 for graph in ([item.g] if item.HasField("g") else list(item.graphs))
             ]
             for number, body in enumerate(bodies):

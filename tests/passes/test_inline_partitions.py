@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
+from dplcli.errors import InvalidModelError
 from dplcli.onnx_io import to_proto
 from dplcli.passes.inline import inline
 from tests.helpers import check_sound, model_from_bytes, proto_from_text, rule
@@ -338,16 +339,19 @@ def test_types_of_values_with_names_of_any_length(name: str) -> None:
 
 
 def test_text_that_is_not_utf_8() -> None:
-    """A symbol in a type comes back as it is; documentation of a node is left out."""
+    """Documentation of a node comes back with its bytes spelled out; a symbol is refused."""
     before = proto_from_text("g (float[2] a) => (float[2] o) { b = Relu (a) o = Abs (b) }")
+    before.graph.node[0].doc_string = "REMARK"
+    data = before.SerializeToString().replace(b"REMARK", b"\xff\xfe\xfd\xfc\xfb\xfa")
+    before = onnx.ModelProto.FromString(data)
+    after, _ = inlined(partitioned(before, rule("Abs(Relu(x))"), matches=1))
+    assert after.graph.node[0].doc_string == r"\xff\xfe\xfd\xfc\xfb\xfa"
+    assert differences(before, after) == ["main: Relu ['b']: documentation or metadata"]
     info = onnx.helper.make_tensor_value_info("b", onnx.TensorProto.FLOAT, ["SYMBOL"])
     before.graph.value_info.append(info)
-    before.graph.node[0].doc_string = "REMARK"
     data = before.SerializeToString().replace(b"SYMBOL", b"\xff\xfe\xfd\xfc\xfb\xfa")
-    before = onnx.ModelProto.FromString(data.replace(b"REMARK", b"\xff\xfe\xfd\xfc\xfb\xfa"))
-    after, _ = inlined(partitioned(before, rule("Abs(Relu(x))"), matches=1))
-    assert after.graph.value_info == before.graph.value_info
-    assert differences(before, after) == ["main: Relu ['b']: documentation or metadata"]
+    with pytest.raises(InvalidModelError, match="is not UTF-8 text"):
+        partitioned(onnx.ModelProto.FromString(data), rule("Abs(Relu(x))"), matches=1)
 
 
 def test_a_constant_nodes_remarks() -> None:

@@ -158,9 +158,9 @@ def test_a_size_that_no_input_has_is_refused() -> None:
 def test_an_axis_without_a_name_is_given_by_input_and_number() -> None:
     """As in the checks."""
     proto_text = "g (float[n, 3] x) => (y) { y = Relu (x) }"
-    model = model_from_text(proto_text)
-    model.source.graph.input[0].type.tensor_type.shape.dim[0].Clear()  # type: ignore[attr-defined]
-    model = load_anew(model)
+    proto = to_proto(model_from_text(proto_text))
+    proto.graph.input[0].type.tensor_type.shape.dim[0].Clear()
+    model = model_from_proto(proto, Path(), "again")
 
     assert measured(model).symbols == ("x:0",)
     assert measured(load_anew(model), **{"x:0": 5}).total.whole.flops == 15
@@ -168,7 +168,7 @@ def test_an_axis_without_a_name_is_given_by_input_and_number() -> None:
 
 def load_anew(model: Model) -> Model:
     """Load the protobuf message of a model again."""
-    return model_from_proto(model.source, Path(), "again")  # type: ignore[arg-type]
+    return model_from_proto(to_proto(model), Path(), "again")
 
 
 ARITHMETIC = """<ir_version: 8, opset_import: ["" : 17]>
@@ -316,11 +316,10 @@ def test_a_constant_that_cannot_be_read_makes_costs_unknown() -> None:
     """Estimating never keeps a model from being partitioned."""
     text = """g (float[n, 4] x) => (y, z) <int64[2] shape = {2, 2}> {
         z = Relu (x) r = Reshape (x, shape) y = Neg (r) }"""
-    model = model_from_text(text)
-    tensor = model.source.graph.initializer[0]  # type: ignore[attr-defined]
-    tensor.ClearField("int64_data")
-    tensor.raw_data = b"123"
-    found = measured(load_anew(model), n=3)
+    proto = to_proto(model_from_text(text))
+    proto.graph.initializer[0].ClearField("int64_data")
+    proto.graph.initializer[0].raw_data = b"123"
+    found = measured(model_from_proto(proto, Path(), "again"), n=3)
 
     assert found.by_op["Relu"].whole.flops == 12
     assert found.by_op["Neg"].whole.unknown == 1
