@@ -72,6 +72,7 @@ class Nodes(Relation):
         end: Where it ends there.
         name_at: Where its name begins in the file.
         name_size: How many bytes that has.
+        remarked: Whether it has documentation or metadata.
         place: It stands behind the nodes of its graph that have a lower place.
         room: Places ``place - room + 1`` to ``place`` are its own.
         live: Whether it is still there.
@@ -88,6 +89,7 @@ class Nodes(Relation):
     end: Places
     name_at: Places
     name_size: Ids
+    remarked: Flags
     place: Places
     room: Places
     live: Flags

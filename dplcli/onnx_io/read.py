@@ -29,7 +29,7 @@ from dplcli.ir import (
     TypeStatement,
     Value,
 )
-from dplcli.ir.model import NO_ATTRIBUTES, is_in_function, record_uses
+from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, is_in_function, record_uses
 from dplcli.ir.table import GraphKind
 from dplcli.ir.types import DTYPE_CODES
 from dplcli.onnx_io import infer
@@ -97,7 +97,9 @@ class ProtoCodec:
 
     def remarks(self, node: Node) -> Remarks:
         """Read the documentation and metadata of a loaded node."""
-        return remarks_of(self.source.node(_row(node.source)))
+        row = _row(node.source)
+        is_remarked = self.source.table.nodes.remarked[row]
+        return remarks_of(self.source.node(row)) if is_remarked else NO_REMARKS
 
     def tensor(self, source: object) -> Tensor:
         """Wrap a tensor without decoding its data."""

@@ -84,6 +84,7 @@ _OP_TYPE = NodeProto.OP_TYPE_FIELD_NUMBER
 _DOMAIN = NodeProto.DOMAIN_FIELD_NUMBER
 _OVERLOAD = NodeProto.OVERLOAD_FIELD_NUMBER
 _NODE_NAME = NodeProto.NAME_FIELD_NUMBER
+_REMARKS = (NodeProto.DOC_STRING_FIELD_NUMBER, NodeProto.METADATA_PROPS_FIELD_NUMBER)
 _ATTRIBUTE_NAME = AttributeProto.NAME_FIELD_NUMBER
 _ATTRIBUTE_TYPE = AttributeProto.TYPE_FIELD_NUMBER
 _ATTRIBUTE_TENSOR = AttributeProto.T_FIELD_NUMBER
@@ -279,6 +280,7 @@ class _Nodes:
     out_count: Places
     operator: Places
     name: Places
+    remarked: Flags
 
 
 @dataclass(frozen=True)
@@ -503,6 +505,7 @@ class _Reader:
         self.in_attributes.append((first + stated.owner[has], tensors.at(which[has]).moved(shift)))
         spans = zip(at.tolist(), stop.tolist(), strict=True)
         texts = [self.data[a:b].tobytes() for a, b in spans]
+        is_remark = np.isin(found.number, _REMARKS)
         words = [_single(found, which, graph.size) for which in (_DOMAIN, _OP_TYPE, _OVERLOAD)]
         self.nodes.append(
             _Nodes(
@@ -514,6 +517,7 @@ class _Reader:
                 out_count=np.bincount(made.owner, minlength=graph.size),
                 operator=np.concatenate(words),
                 name=_single(found, _NODE_NAME, graph.size),
+                remarked=np.isin(np.arange(graph.size), found.owner[is_remark]),
             )
         )
 

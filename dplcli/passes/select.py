@@ -39,7 +39,7 @@ from dplcli.passes.records import (
 from dplcli.passes.rewriter import outwards
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from dplcli.dpl.rule import Check, Rule
@@ -678,9 +678,9 @@ def measure(
     graphs = matchable_graphs(model)
     runs = _runs_of(model)
     times = {graph: runs[_outermost(graph)] for graph in graphs}
-    bodies = set(graphs)
+    costs = _Costs(shapes, graphs)
     for node, fate in zip(_counted(graphs), outcome, strict=True):
-        cost = _cost_of(node, shapes, bodies)
+        cost = costs.of(node)
         cost = None if cost is None else cost * times[node.graph]
         key = (node.domain, node.op_type, fate, cost)
         alike[key] = alike.get(key, 0) + 1
@@ -718,10 +718,36 @@ def _outermost(graph: Graph) -> Graph:
     return outermost
 
 
-def _cost_of(node: Node, shapes: Shapes, bodies: Container[Graph]) -> int | None:
-    """Estimate what *node* computes; what a call costs is counted inside the function."""
-    function = called_function(node)
-    return 0 if function is not None and function.body in bodies else flops(node, shapes)
+class _Costs:
+    """Estimates what nodes compute, once for all that are alike.
+
+    Args:
+        shapes: Tells the shape of a value.
+        graphs: The graphs that are counted; what a call costs is counted inside the function.
+    """
+
+    def __init__(self, shapes: Shapes, graphs: Iterable[Graph]) -> None:
+        self._shapes = shapes
+        self._bodies = set(graphs)
+        self._known: dict[tuple[object, ...], int | None] = {}
+
+    def of(self, node: Node) -> int | None:
+        """Return the cost of a node; None if it is not known."""
+        function = called_function(node)
+        if function is not None and function.body in self._bodies:
+            return 0
+        shapes = self._shapes
+        key = (
+            node.op_type,
+            node.domain,
+            id(node.attributes),  # nodes with the same attributes share them
+            id(node.graph.opset_imports),
+            tuple([None if value is None else (shapes(value),) for value in node.inputs]),
+            tuple([None if value is None else (shapes(value),) for value in node.outputs]),
+        )
+        if key not in self._known:
+            self._known[key] = flops(node, shapes)
+        return self._known[key]
 
 
 def _targets(selection: Selection) -> dict[Node, str]:

@@ -193,6 +193,8 @@ def exact_types(model: Model, sizes: Mapping[str, int]) -> tuple[Mapping[Value, 
         types, problem = infer_types_for_sizes(model, sizes)
     elif not all(map(_is_stated, model.graph.and_inner())):
         types = dict(model.inferred_types())
+    elif not model.functions:
+        return {}, ""  # everything is stated
     knowledge = Knowledge(types)
     for graph in model.graph.and_inner():
         knowledge.complete(graph)
