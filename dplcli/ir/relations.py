@@ -69,6 +69,14 @@ class Relation:
         (self.size,) = sizes
         self._show()
 
+    # the columns are views of the buffers, and so must those of a copy be
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._dtypes}
+
+    def __setstate__(self, columns: dict[str, Any]) -> None:
+        Relation.__init__(self, **columns)
+
     def _show(self) -> None:
         for name, buffer in self._buffers.items():
             setattr(self, name, buffer[: self.size])

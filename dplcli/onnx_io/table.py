@@ -40,6 +40,7 @@ from dplcli.ir.table import (
     Table,
     Tensors,
     Values,
+    is_constant,
 )
 from dplcli.onnx_io.wire import (
     PADDING,
@@ -91,14 +92,13 @@ _SPARSE_VALUES = SparseTensorProto.VALUES_FIELD_NUMBER
 _INFO_NAME = ValueInfoProto.NAME_FIELD_NUMBER
 _INFO_TYPE = ValueInfoProto.TYPE_FIELD_NUMBER
 _PROSE = frozenset({"doc_string", "producer_name", "producer_version"})
-_CONSTANT = {(b"", b"Constant"), (b"ai.onnx", b"Constant")}
 
 
-def read_table(data: bytes, label: str) -> Table:
+def read_table(data: bytes | Bytes, label: str) -> Table:
     """Read a model.
 
     Args:
-        data: The file.
+        data: The file; an array has the zeros behind it that the table needs, and is not copied.
         label: What messages call it.
 
     Raises:
@@ -107,15 +107,19 @@ def read_table(data: bytes, label: str) -> Table:
             or a name is no text.
     """
     with suppress(IrregularError):
-        return _Reader(padded(data), label).table()
+        return _Reader(padded(data) if isinstance(data, bytes) else data, label).table()
     # protobuf refuses it, or writes what it has understood
+    data = data if isinstance(data, bytes) else data[:-PADDING].tobytes()
     model = ModelProto.FromString(data)
     notes = _mended(model, label)
-    with suppress(IrregularError):
-        return _Reader(padded(model.SerializeToString(deterministic=True)), label, notes).table()
-    # what it has not understood it writes as it was
-    model.DiscardUnknownFields()
-    return _Reader(padded(model.SerializeToString(deterministic=True)), label, notes).table()
+    try:
+        table = _Reader(padded(model.SerializeToString(deterministic=True)), label, notes).table()
+    except IrregularError:
+        # what it has not understood it writes as it was
+        model.DiscardUnknownFields()
+        table = _Reader(padded(model.SerializeToString(deterministic=True)), label, notes).table()
+    table.original = data
+    return table
 
 
 def _mended(proto: ModelProto, label: str) -> list[str]:
@@ -456,11 +460,12 @@ class _Reader:
         tensor[names.stored] = np.arange(stored.begin.size)
         node = np.concatenate([nodes for nodes, _ in self.in_attributes])
         constants = _all_tensors([tensors for _, tensors in self.in_attributes])
-        is_constant = np.array([kind[:2] in _CONSTANT for kind in operators], np.bool_)
-        here = np.flatnonzero(is_constant[operator[node]] & (out_count[node] > 0))
+        of_constant = np.array([is_constant(kind) for kind in operators], np.bool_)
+        here = np.flatnonzero(of_constant[operator[node]] & (out_count[node] > 0))
         tensor[names.made[offsets(out_count)[node[here]]]] = stored.begin.size + np.arange(
             here.size
         )
+        tensor[OMITTED] = -1
         given = np.zeros(count, np.bool_)
         given[names.given] = True
         order, first, many = group(_joined(self.returned).graph, len(self.graphs))
@@ -475,9 +480,11 @@ class _Reader:
                 out_at=offsets(out_count),
                 name_at=name_at,
                 name_size=name_end - name_at,
+                remark=np.zeros(size),
                 place=(rank + 1) * ROOM,
                 room=np.full(size, ROOM),
                 live=np.ones(size),
+                touched=np.zeros(size),
             ),
             values=Values(
                 name_at=names.name_at,
@@ -491,7 +498,10 @@ class _Reader:
             ),
             inputs=Slots(value=names.read),
             outputs=Slots(value=names.made),
-            tensors=Tensors(**vars(_all_tensors([stored, constants.at(here)]))),
+            tensors=Tensors(
+                **vars(_all_tensors([stored, constants.at(here)])),
+                stored_as=np.concatenate([names.stored, np.full(here.size, -1)]),
+            ),
             parts=self._parts(),
             infos=self._infos(),
             returned=[
