@@ -8,8 +8,9 @@ which :mod:`dplcli.onnx_io.write` puts them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from onnx import (
@@ -23,7 +24,7 @@ from onnx import (
     ValueInfoProto,
 )
 
-from dplcli.ir.relations import Flags, Places, distinct, group
+from dplcli.ir.relations import Flags, Ids, Places, beside, distinct, group, offsets, sums, unnest
 from dplcli.ir.table import OMITTED, GraphKind, Payload, Table, TableError
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.wire import PADDING, padded, varint
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from google.protobuf.descriptor import Descriptor
+    from numpy.typing import NDArray
 
     Piece: TypeAlias = bytes | memoryview
     """Bytes, or where they stand."""
@@ -60,6 +62,8 @@ _BODIES = (AttributeProto.G_FIELD_NUMBER, _ATTRIBUTE_GRAPHS)
 _TENSOR_NAME = TensorProto.NAME_FIELD_NUMBER
 _INFO_NAME = ValueInfoProto.NAME_FIELD_NUMBER
 
+_LONG = 1 << 12
+"""From how many bytes on a piece of the file is not copied."""
 _NOT_KNOWN = 1 << 29
 """Where fields that the format does not know stand: behind all others."""
 
@@ -115,47 +119,60 @@ def written(table: Table) -> bytes:
     return b"".join(pieces(table))
 
 
+@dataclass(frozen=True)
+class _Spans:
+    """Bytes, piece by piece: where each begins, in the file or behind it in the heap, and its size.
+
+    All (n,).
+    """
+
+    at: Places
+    size: Places
+
+    def of(self, rows: Places | Flags | slice) -> _Spans:
+        """Return some of them."""
+        return _Spans(self.at[rows], self.size[rows])
+
+
 class _Splicer:
     """Writes one table, which is not edited meanwhile.
 
     Attributes:
-        is_encoded: Whether a node is encoded, not copied.
-        texts: The encoded nodes, by node.
+        heap: What is to be written and does not stand in the file; it begins with the arena.
         graphs: The content of each graph that was edited, or in which one was.
     """
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self.file = memoryview(table.data.data)
+        self.heap = bytearray(table.arena)
         values = table.values
         self.is_defined = (values.producer >= 0) | (values.tensor >= 0) | values.given
         self.is_defined[OMITTED] = False
-        self.is_new = values.name_at >= table.data.size
         self._parts = group(table.parts.graph + 1, len(table.graphs) + 1)
-        self.stated: dict[int, list[int]] = {}
-        for value in table.stated:
-            if self.is_defined[value]:
-                self.stated.setdefault(int(values.graph[value]), []).append(value)
-        edited = self._edited()
+        self.stated = [value for value in table.stated if self.is_defined[value]]
+        edited = np.array(sorted(self._edited()))
+        self.is_kept = self._kept(edited)
         owners: dict[int, list[int]] = {}
-        for number in sorted(edited):
+        for number in edited.tolist():
             if (owner := table.graphs[number].owner) >= 0:
                 owners.setdefault(owner, []).append(number)
-        self.is_encoded = table.nodes.touched & table.nodes.live
-        with_bodies = np.fromiter(owners, np.int64)
-        plain = np.setdiff1d(np.flatnonzero(self.is_encoded), with_bodies)
-        self.is_encoded[with_bodies] = True
-        self.texts = dict(zip(plain.tolist(), self._nodes(plain, self._backs(plain)), strict=True))
-        self.is_kept = self._kept(edited)
-        order = table.in_order()
-        first = np.searchsorted(table.nodes.graph[order], np.arange(len(table.graphs) + 1))
+        nodes = table.in_order()
+        nodes = nodes[np.isin(table.nodes.graph[nodes], edited)]
+        first = np.searchsorted(table.nodes.graph[nodes], edited)
+        last = np.searchsorted(table.nodes.graph[nodes], edited, side="right")
+        count, spans = self._spans(nodes, np.isin(nodes, list(owners)))
+        begin = np.append(offsets(count), count.sum())
         self.graphs: dict[int, list[Piece]] = {}
         # a body comes behind the graph that holds it
-        for number in sorted(edited, reverse=True):
-            self.graphs[number] = self._graph(number, order[first[number] : first[number + 1]])
+        for number, one, end in zip(edited[::-1].tolist(), first[::-1], last[::-1], strict=True):
+            mine = spans.of(slice(begin[one], begin[end]))
+            self.graphs[number] = self._graph(number, self._pieces(mine))
             if (owner := table.graphs[number].owner) >= 0 and number == owners[owner][0]:
-                node = np.array([owner])
-                (self.texts[owner],) = self._nodes(node, [self._back_with(owner, owners[owner])])
+                place = begin[np.flatnonzero(nodes == owner)]
+                kind = table.graphs[table.graphs[number].parent].kind
+                text = _field(_LAYOUTS[kind].node, self._node_with(owner, owners[owner]))
+                spans.at[place], spans.size[place] = self._keep([text])
 
     def _edited(self) -> set[int]:
         """Return the main graph, graphs in which anything was edited, and those round them."""
@@ -189,11 +206,11 @@ class _Splicer:
             found += [_head(field, sum(map(len, content))), *content]
         return found
 
-    def _graph(self, number: int, nodes: Places) -> list[Piece]:
-        """Return the content of a graph, of which these are the nodes, in order."""
+    def _graph(self, number: int, nodes: list[Piece]) -> list[Piece]:
+        """Return the content of a graph, of which these are the nodes."""
         graph = self.table.graphs[number]
         layout = _LAYOUTS[graph.kind]
-        found = {(layout.node, False): self._node_pieces(nodes, layout.node)}
+        found = {(layout.node, False): nodes}
         if graph.begin < 0:
             self._add_new(found, number)
         else:
@@ -241,16 +258,7 @@ class _Splicer:
     def _copies(self, rows: Places) -> list[Piece]:
         """Return parts as the file has them."""
         begin, end = self.table.parts.head[rows], self.table.parts.end[rows]
-        edge = np.flatnonzero(begin[1:] != end[:-1]) + 1
-        return self._runs(begin, end, edge)
-
-    def _runs(self, begin: Places, end: Places, edge: Places) -> list[Piece]:
-        """Return spans (n,) of the file; those from one edge to the next are one piece."""
-        if not begin.size:
-            return []
-        first, last = np.append(0, edge), np.append(edge, begin.size) - 1
-        spans = zip(begin[first].tolist(), end[last].tolist(), strict=True)
-        return [self.file[a:b] for a, b in spans]
+        return self._pieces(_Spans(begin, end - begin))
 
     def _fields(self, graph: int, number: int) -> list[Piece]:
         rows = self._rows(graph)
@@ -267,7 +275,7 @@ class _Splicer:
     def _imports_of_model(self) -> dict[str, int]:
         return self.table.imports.get(0, _in_force(self._opsets(-1)))
 
-    def _kept(self, edited: set[int]) -> Flags:
+    def _kept(self, edited: Places) -> Flags:
         """Tell which parts of graphs stay as they are, of all parts."""
         table = self.table
         parts, tensors = table.parts, table.tensors
@@ -282,40 +290,46 @@ class _Splicer:
             # a sparse tensor begins inside of its part
             which = np.searchsorted(parts.begin[rows], tensors.begin[lost], side="right") - 1
             is_kept[rows[which]] = False
-        heads = [np.zeros(0, np.int64)]
-        order, at, count = group(table.infos.graph, len(table.graphs))
-        for number in edited:
-            infos = order[at[number] : at[number] + count[number]]
-            heads.append(table.infos.head[infos[self._is_dropped(number, infos)]])
-        return is_kept & ~np.isin(parts.head, np.concatenate(heads))
+        return is_kept & ~np.isin(parts.head, table.infos.head[self._dropped(edited)])
 
-    def _is_dropped(self, number: int, infos: Places) -> Flags:
-        """Tell which infos of a graph state a value that is gone, or stated anew, or not given."""
-        table = self.table
-        kind = table.graphs[number].kind
-        mine = table.values.graph == number
-        is_dropped = np.zeros(infos.size, np.bool_)
-        here = np.flatnonzero(table.infos.number[infos] == _LAYOUTS[kind].info)
-        lost = np.flatnonzero(mine & ~self.is_defined & ~self.is_new)
-        again = self.stated.get(number, [])
-        if here.size and (lost.size or again):
-            made = np.flatnonzero(mine & self.is_defined & self.is_new)
-            names = {*table.names(lost)} - {*table.names(made)} | {
-                *table.names(np.array(again, np.int64))
-            }
-            texts = self._info_names(infos[here])
-            is_dropped[here] = [text in names for text in texts]
-        here = np.flatnonzero(table.infos.number[infos] == _GRAPH_GIVEN)
-        given = np.flatnonzero(mine & table.values.given)
-        if kind is not GraphKind.FUNCTION and here.size != given.size:
-            names = {*table.names(given)}
-            is_dropped[here] = [text not in names for text in self._info_names(infos[here])]
-        return is_dropped
+    def _dropped(self, edited: Places) -> Places:
+        """Return the infos that go.
 
-    def _info_names(self, infos: Places) -> list[bytes]:
-        begin, size = self.table.infos.name_at[infos], self.table.infos.name_size[infos]
-        spans = zip(begin.tolist(), (begin + size).tolist(), strict=True)
-        return [self.file[a:b].tobytes() for a, b in spans]
+        They state what is gone, or what passes state now, or an input that is none any more.
+        """
+        table, values = self.table, self.table.values
+        of_edited = np.zeros(len(table.graphs), np.bool_)
+        of_edited[edited] = True
+        info = np.array([_LAYOUTS[graph.kind].info for graph in table.graphs])
+        is_function = np.array([graph.kind is GraphKind.FUNCTION for graph in table.graphs])
+        infos = np.flatnonzero(of_edited[table.infos.graph])
+        graph, number = table.infos.graph[infos], table.infos.number[infos]
+        is_info = number == info[graph]
+        is_given = (number == _GRAPH_GIVEN) & ~is_function[graph]
+        mine = of_edited[values.graph]
+        mine[OMITTED] = False
+        is_new = values.name_at >= table.data.size
+        lost = np.flatnonzero(mine & ~self.is_defined & ~is_new)
+        made = np.flatnonzero(mine & self.is_defined & is_new)
+        given = np.flatnonzero(mine & values.given & ~is_new)
+        again = np.array(self.stated, np.int64)
+        is_narrowed = given.size < is_given.sum() + is_function[values.graph[given]].sum()
+        if not (lost.size or again.size or is_narrowed):
+            return infos[:0]
+        every = np.concatenate([lost, made, given, again])
+        names = _Spans(
+            np.concatenate([table.infos.name_at[infos], values.name_at[every]]),
+            np.concatenate([table.infos.name_size[infos], values.name_size[every]]),
+        )
+        text, begin = self._gathered(names), offsets(names.size)
+        which, _ = wire.intern(text, begin, begin + names.size)
+        # a name counts in its graph alone
+        key = which * np.int64(len(table.graphs))
+        key += np.concatenate([graph, values.graph[every]])
+        ends = np.cumsum([infos.size, lost.size, made.size, given.size])
+        key, lost, made, given, again = np.split(key, ends)
+        gone = np.union1d(np.setdiff1d(lost, made), again)
+        return infos[(is_info & np.isin(key, gone)) | (is_given & ~np.isin(key, given))]
 
     def _infos(self, values: Sequence[int]) -> list[bytes]:
         """Encode what is stated of values, their names at least."""
@@ -326,7 +340,7 @@ class _Splicer:
     def _made_infos(self, number: int, layout: _Layout) -> list[Piece]:
         """Encode the types that passes state of what a graph holds."""
         graph = self.table.graphs[number]
-        values = self.stated.get(number, [])
+        values = [value for value in self.stated if self.table.values.graph[value] == number]
         if graph.begin < 0 and graph.kind is GraphKind.BODY:
             interface = {*self.table.given[number].tolist(), *self.table.returned[number].tolist()}
             values = [value for value in values if value not in interface]
@@ -364,66 +378,114 @@ class _Splicer:
         behind = found.end[found.number == _TENSOR_NAME].max(initial=before)
         return Payload(self.file[begin:before].tobytes(), (self.file[behind:end],))
 
+    # Spans.
+
+    def _keep(self, texts: Sequence[bytes]) -> tuple[Places, Places]:
+        """Put texts into the heap; return where each begins and its size, (n,)."""
+        size = np.fromiter(map(len, texts), np.int64, len(texts))
+        at = self.table.data.size + len(self.heap) + offsets(size)
+        self.heap += b"".join(texts)
+        return at, size
+
+    def _heads(self, number: Places | int, size: Places) -> tuple[Places, Places]:
+        """Encode what stands before the contents of fields, (n,); return where that stands."""
+        numbers = np.broadcast_to(np.asarray(number, np.int64), size.shape)
+        which, example = distinct(numbers, size)
+        pairs = zip(numbers[example].tolist(), size[example].tolist(), strict=True)
+        at, taken = self._keep([_head(*pair) for pair in pairs])
+        return at[which], taken[which]
+
+    def _gathered(self, spans: _Spans) -> NDArray[np.uint8]:
+        """Return the bytes of spans one behind the other, padded."""
+        result = np.zeros(int(spans.size.sum()) + PADDING, np.uint8)
+        base = self.table.data.size
+        row, place = unnest(spans.at, spans.size)
+        in_heap = (spans.at >= base)[row]
+        heap = np.frombuffer(bytes(self.heap), np.uint8)
+        result[: row.size][~in_heap] = self.table.data[place[~in_heap]]
+        result[: row.size][in_heap] = heap[place[in_heap] - base]
+        return result
+
+    def _pieces(self, spans: _Spans) -> list[Piece]:
+        """Return the bytes of spans: long ones where they stand, others copied together."""
+        spans = spans.of(spans.size > 0)
+        if not spans.at.size:
+            return []
+        end = spans.at + spans.size
+        # the heap lies elsewhere than the file
+        goes_on = (end[:-1] == spans.at[1:]) & (spans.at[1:] != self.table.data.size)
+        edge = np.flatnonzero(~goes_on) + 1
+        first, last = np.append(0, edge), np.append(edge, end.size) - 1
+        runs = _Spans(spans.at[first], end[last] - spans.at[first])
+        is_long = (runs.size >= _LONG) & (runs.at < self.table.data.size)
+        copied = self._gathered(runs.of(~is_long)).data
+        # behind each long run, how far the copied ones before it go
+        done = np.cumsum(np.where(is_long, 0, runs.size))[is_long].tolist()
+        found: list[Piece] = []
+        begin = 0
+        places = zip(runs.at[is_long].tolist(), runs.size[is_long].tolist(), done, strict=True)
+        for at, size, upto in places:
+            found += [copied[begin:upto], self.file[at : at + size]]
+            begin = upto
+        return [*found, copied[begin : len(copied) - PADDING]]
+
     # Nodes.
 
-    def _node_pieces(self, nodes: Places, field: int) -> list[Piece]:
-        """Return nodes, in order: runs of the file, and what is encoded."""
-        begin, end = self.table.nodes.head[nodes], self.table.nodes.end[nodes]
-        is_text = self.is_encoded[nodes]
-        if not is_text.any():
-            return self._runs(begin, end, np.flatnonzero(begin[1:] != end[:-1]) + 1)
-        edge = np.flatnonzero(is_text[1:] | is_text[:-1] | (begin[1:] != end[:-1])) + 1
-        found = self._runs(begin, end, edge)
-        first = np.append(0, edge)
-        here = np.flatnonzero(is_text[first])
-        for place, node in zip(here.tolist(), nodes[first[here]].tolist(), strict=True):
-            found[place] = _field(field, self.texts[node])
-        return found
+    def _spans(self, nodes: Places, is_owner: Flags) -> tuple[Places, _Spans]:
+        """Return the spans of nodes (n,): how many each has, and they themselves.
 
-    def _nodes(self, nodes: Places, backs: Iterable[bytes]) -> list[bytes]:
-        """Encode nodes (n,), of which all is encoded but inputs and outputs: by form."""
+        A node that is not encoded has one, and so have owners, for what is encoded later.
+        """
         columns = self.table.nodes
-        fronts = [b""] * nodes.size
-        form, example = distinct(columns.in_count[nodes], columns.out_count[nodes])
-        order, at, count = group(form, example.size)
-        for first, many in zip(at.tolist(), count.tolist(), strict=True):
-            rows = order[first : first + many]
-            here = nodes[rows]
-            parts: list[list[bytes]] = []
-            template = b""
-            for field, heap, begin, width in (
-                (_INPUT, self.table.inputs, columns.in_at, columns.in_count[here[0]]),
-                (_OUTPUT, self.table.outputs, columns.out_at, columns.out_count[here[0]]),
-            ):
-                for slot in range(width):
-                    names = self.table.names(heap.value[begin[here] + slot])
-                    parts += [[_head(field, len(name)) for name in names], names]
-                    template += b"%b%b"
-            if template:
-                for row, text in zip(rows.tolist(), zip(*parts, strict=True), strict=True):
-                    fronts[row] = template % text
-        return [front + back for front, back in zip(fronts, backs, strict=True)]
+        is_encoded = columns.touched[nodes] & ~is_owner
+        encoded, copied = nodes[is_encoded], nodes[~is_encoded]
+        _, read = self.table.inputs_of(encoded)
+        _, made = self.table.outputs_of(encoded)
+        count, at, size = beside(
+            self._texts(_INPUT, columns.in_count[encoded], self._names(read)),
+            self._texts(_OUTPUT, columns.out_count[encoded], self._names(made)),
+            self._backs(encoded),
+        )
+        number = np.array([_LAYOUTS[graph.kind].node for graph in self.table.graphs])
+        heads = self._heads(number[columns.graph[encoded]], sums(count, size))
+        of_encoded = beside((np.ones(encoded.size, np.int64), *heads), (count, at, size))
+        many = np.zeros(nodes.size, np.int64)
+        many[is_encoded] = of_encoded[0]
+        begin, end = columns.head[copied], columns.end[copied]
+        count, at, size = beside(
+            ((~is_encoded).astype(np.int64), begin, end - begin), (many, *of_encoded[1:])
+        )
+        return count, _Spans(at, size)
 
-    def _backs(self, nodes: Places) -> list[bytes]:
-        """Encode what stands behind inputs and outputs of nodes (n,)."""
+    def _names(self, values: Ids) -> _Spans:
+        return _Spans(self.table.values.name_at[values], self.table.values.name_size[values])
+
+    def _texts(self, number: int, count: NDArray[Any], texts: _Spans) -> tuple[Places, ...]:
+        """Return the spans of fields that hold texts (m,), of which each row has *count* (n,)."""
+        at, size = self._heads(number, texts.size)
+        alternating = (
+            np.stack(pair, axis=1).reshape(-1) for pair in ((at, texts.at), (size, texts.size))
+        )
+        return 2 * count, *alternating
+
+    def _backs(self, nodes: Places) -> tuple[Places, ...]:
+        """Return the spans of what stands behind inputs and outputs of nodes (n,)."""
         columns = self.table.nodes
         is_new = columns.head[nodes] < 0
-        backs = [b""] * nodes.size
-        here = np.flatnonzero(~is_new)
-        rest = self._rest(nodes[here])
-        ends = columns.end[nodes[here]].tolist()
-        for row, begin, end in zip(here.tolist(), rest.tolist(), ends, strict=True):
-            backs[row] = self.file[begin:end].tobytes()
-        here = np.flatnonzero(is_new)
-        new = nodes[here]
+        new, old = nodes[is_new], nodes[~is_new]
         form, example = distinct(
             columns.operator[new], columns.attributes[new], columns.remark[new]
         )
-        forms = [self._new_back(node) for node in new[example].tolist()]
-        names = self.table.node_names(new)
-        for row, name, which in zip(here.tolist(), names, form.tolist(), strict=True):
-            backs[row] = _field(_NODE_NAME, name) + forms[which]
-        return backs
+        at, size = np.empty(nodes.size, np.int64), np.empty(nodes.size, np.int64)
+        form_at, form_size = self._keep([self._new_back(node) for node in new[example].tolist()])
+        at[is_new], size[is_new] = form_at[form], form_size[form]
+        at[~is_new] = self._rest(old)
+        size[~is_new] = columns.end[old] - at[~is_new]
+        names = _Spans(columns.name_at[new], columns.name_size[new])
+        return beside(
+            self._texts(_NODE_NAME, is_new.astype(np.int64), names),
+            (np.ones(nodes.size, np.int64), at, size),
+        )
 
     def _rest(self, nodes: Places) -> Places:
         """Return where the fields behind inputs and outputs of nodes of the file begin, (n,)."""
@@ -449,23 +511,27 @@ class _Splicer:
         others = b"".join(_field(number, text) for number, text in words if text)
         return _field(_OP_TYPE, op_type), others + metadata
 
-    def _back_with(self, node: int, bodies: Sequence[int]) -> bytes:
-        """Encode what stands behind inputs and outputs of a node whose bodies were edited."""
-        columns, rows = self.table.nodes, self.table.graphs
-        texts = {rows[number].attribute: b"".join(self.graphs[number]) for number in bodies}
-        attributes = b"".join(
+    def _node_with(self, node: int, bodies: Sequence[int]) -> bytes:
+        """Encode a node some of whose bodies were edited."""
+        table, columns = self.table, self.table.nodes
+        rows = np.array([node])
+        found = [_field(_INPUT, name) for name in table.names(table.inputs_of(rows)[1])]
+        found += [_field(_OUTPUT, name) for name in table.names(table.outputs_of(rows)[1])]
+        texts = {table.graphs[body].attribute: b"".join(self.graphs[body]) for body in bodies}
+        attributes = [
             _field(_ATTRIBUTE, _with_graphs(text, texts))
-            for text in self.table.attribute_sets[columns.attributes[node]]
-        )
+            for text in table.attribute_sets[columns.attributes[node]]
+        ]
         if columns.head[node] < 0:
             op_type, others = self._words(node)
-            (name,) = self.table.node_names(np.array([node]))
-            return _field(_NODE_NAME, name) + op_type + attributes + others
-        (begin,) = self._rest(np.array([node])).tolist()
-        fields = _split(NodeProto.DESCRIPTOR, self.file[begin : columns.end[node]].tobytes())
-        before = [text for number, text in fields if 0 < number < _ATTRIBUTE]
-        behind = [text for number, text in fields if not 0 < number <= _ATTRIBUTE]
-        return b"".join([*before, attributes, *behind])
+            name = _field(_NODE_NAME, table.node_names(rows)[0])
+            return b"".join([*found, name, op_type, *attributes, others])
+        (begin,) = self._rest(rows).tolist()
+        rest = _split(NodeProto.DESCRIPTOR, self.file[begin : columns.end[node]].tobytes())
+        found += [text for number, text in rest if 0 < number < _ATTRIBUTE]
+        found += attributes
+        found += [text for number, text in rest if not 0 < number <= _ATTRIBUTE]
+        return b"".join(found)
 
 
 def _with_graphs(text: bytes, graphs: dict[bytes, bytes]) -> bytes:
