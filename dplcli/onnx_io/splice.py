@@ -24,7 +24,7 @@ from onnx import (
     ValueInfoProto,
 )
 
-from dplcli.ir.relations import Flags, Ids, Places, beside, distinct, group, offsets, sums, unnest
+from dplcli.ir.relations import Flags, Ids, Places, beside, distinct, group, offsets, sums
 from dplcli.ir.table import OMITTED, GraphKind, Payload, Table, TableError
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.wire import PADDING, padded, varint
@@ -62,7 +62,7 @@ _BODIES = (AttributeProto.G_FIELD_NUMBER, _ATTRIBUTE_GRAPHS)
 _TENSOR_NAME = TensorProto.NAME_FIELD_NUMBER
 _INFO_NAME = ValueInfoProto.NAME_FIELD_NUMBER
 
-_LONG = 1 << 12
+_LONG = 256
 """From how many bytes on a piece of the file is not copied."""
 _NOT_KNOWN = 1 << 29
 """Where fields that the format does not know stand: behind all others."""
@@ -397,14 +397,10 @@ class _Splicer:
 
     def _gathered(self, spans: _Spans) -> NDArray[np.uint8]:
         """Return the bytes of spans one behind the other, padded."""
-        result = np.zeros(int(spans.size.sum()) + PADDING, np.uint8)
-        base = self.table.data.size
-        row, place = unnest(spans.at, spans.size)
-        in_heap = (spans.at >= base)[row]
-        heap = np.frombuffer(bytes(self.heap), np.uint8)
-        result[: row.size][~in_heap] = self.table.data[place[~in_heap]]
-        result[: row.size][in_heap] = heap[place[in_heap] - base]
-        return result
+        in_heap = spans.at >= self.table.data.size
+        heap = padded(bytes(self.heap))
+        at = np.where(in_heap, spans.at - self.table.data.size, spans.at)
+        return wire.gathered((self.table.data, heap), in_heap.astype(np.int64), at, spans.size)
 
     def _pieces(self, spans: _Spans) -> list[Piece]:
         """Return the bytes of spans: long ones where they stand, others copied together."""

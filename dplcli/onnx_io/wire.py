@@ -26,10 +26,10 @@ from zlib import crc32
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
-from dplcli.ir.relations import Ids, Places, offsets
+from dplcli.ir.relations import Ids, Places, offsets, unnest
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterator, Sequence
     from pathlib import Path
 
     from google.protobuf.descriptor import Descriptor
@@ -444,12 +444,39 @@ def intern(data: Bytes, begin: Places, end: Places) -> tuple[Ids, Places]:
 
 def _words(data: Bytes, begin: Places, size: Places) -> Iterator[tuple[Places, NDArray[np.uint64]]]:
     """Yield, word by word, the rows that go on and their next eight bytes, zeros behind the end."""
-    view = np.ndarray((data.size - 7,), "<u8", data, strides=(1,))  # a word at every byte
+    view = _at_every_byte(data)
     rows, at, left = np.arange(size.size), begin, size
     while rows.size:
         yield rows, view[at] & _MASKS[np.minimum(left, 8)]
         more = left > 8  # noqa: PLR2004  # a word
         rows, at, left = rows[more], at[more] + 8, left[more] - 8
+
+
+def _at_every_byte(data: Bytes) -> NDArray[np.uint64]:
+    """Return the words of eight bytes that begin at each byte; they overlap."""
+    return np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
+
+
+def gathered(sources: Sequence[Bytes], source: Places, at: Places, size: Places) -> Bytes:
+    """Return strings one behind the other, word by word, and the zeros behind them.
+
+    Args:
+        sources: The bytes, with zeros behind.
+        source: Which of these each string is in, (n,).
+        at: Where it begins there, (n,).
+        size: Its size, (n,).
+    """
+    result = np.empty(int(size.sum()) + PADDING, np.uint8)
+    row, word = unnest(np.zeros_like(size), (size + 7) >> 3)
+    step = word << 3
+    words = np.empty(row.size, np.uint64)
+    for number, data in enumerate(sources):
+        here = np.flatnonzero((source == number)[row])
+        words[here] = _at_every_byte(data)[at[row[here]] + step[here]]
+    # the last word of a string goes beyond it; the strings behind it are written later
+    _at_every_byte(result)[offsets(size)[row] + step] = words
+    result[-PADDING:] = 0
+    return result
 
 
 def _hashes(data: Bytes, begin: Places, size: Places, turn: int) -> NDArray[np.uint64]:
