@@ -449,7 +449,8 @@ class Editor:
         _, read = table.inputs_of(gone)
         _, made = table.outputs_of(gone)
         np.subtract.at(values.uses, read, 1)
-        lost = [read, *map(self._drop_graph, self._bodies(gone))]
+        bodies = self._bodies(gone)
+        read = np.concatenate([read, *map(self._drop_graph, bodies)])
         table.nodes.live[gone] = False
         made = made[made != OMITTED]
         values.producer[made] = -1
@@ -458,7 +459,8 @@ class Editor:
         is_read = (values.uses[unread] > 0) | (values.returned[unread] > 0)
         _require(not is_read.any(), "a value is still read whose node is taken out")
         self._edited(table.nodes.graph[gone])
-        return np.setdiff1d(np.concatenate(lost), made)
+        lost = np.setdiff1d(read, made)
+        return lost[~np.isin(values.graph[lost], bodies)]
 
     def _append(self, new: NewNodes, place: Places, room: Places, graph: Places) -> Ids:
         table = self.table

@@ -469,8 +469,10 @@ class _Splicer:
         columns = self.table.nodes
         is_new = columns.head[nodes] < 0
         new, old = nodes[is_new], nodes[~is_new]
+        kinds = [graph.kind for graph in self.table.graphs]
+        in_body = np.array([kind is GraphKind.BODY for kind in kinds])[columns.graph[new]]
         form, example = distinct(
-            columns.operator[new], columns.attributes[new], columns.remark[new]
+            columns.operator[new], columns.attributes[new], columns.remark[new], in_body
         )
         at, size = np.empty(nodes.size, np.int64), np.empty(nodes.size, np.int64)
         form_at, form_size = self._keep([self._new_back(node) for node in new[example].tolist()])
@@ -494,10 +496,13 @@ class _Splicer:
         return rest
 
     def _new_back(self, node: int) -> bytes:
-        """Encode a new node but for inputs, outputs and name: attributes come last."""
+        """Encode a new node but for inputs, outputs and name."""
         op_type, others = self._words(node)
-        attributes = self.table.attribute_sets[self.table.nodes.attributes[node]]
-        return op_type + others + b"".join(_field(_ATTRIBUTE, text) for text in attributes)
+        texts = self.table.attribute_sets[self.table.nodes.attributes[node]]
+        attributes = b"".join(_field(_ATTRIBUTE, text) for text in texts)
+        if self.table.graphs[self.table.nodes.graph[node]].kind is GraphKind.BODY:
+            return op_type + attributes + others
+        return op_type + others + attributes
 
     def _words(self, node: int) -> tuple[bytes, bytes]:
         """Encode the operator of a new node, and what stands behind attributes."""
