@@ -483,6 +483,7 @@ class Editor:
             name_at=name_at,
             name_size=name_size,
             remark=new.remark,
+            remarked=False,
             place=place,
             room=room,
             live=True,
