@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from dplcli.catalog.plan import Plan
@@ -58,10 +59,7 @@ class MatchOutcome(ModelOutcome):
     @property
     def counts(self) -> dict[str, int]:
         """Matches per rule, rules without any included."""
-        counts = {rule.qualified_name: 0 for rule in self.rules}
-        for found in self.selection.matches:
-            counts[found.rule.qualified_name] += 1
-        return counts
+        return {rule.qualified_name: 0 for rule in self.rules} | dict(self.selection.counts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,13 +156,23 @@ class PartitionOutcome(MatchOutcome, WrittenOutcome):
         coverage: How much of the work is inside the functions; None if it was not measured.
         regions: What the targets are handed, in program order; None if nothing was to be merged.
         is_sorted: Whether the nodes had to be brought into topological order.
+        written: How many functions were written for each rule, if that was counted.
     """
 
-    partitions: tuple[Partition, ...]
+    partitions: Sequence[Partition]
     nodes: tuple[int, int]
     coverage: Coverage | None = None
     regions: tuple[Region, ...] | None = None
     is_sorted: bool = False
+    written: Mapping[str, int] | None = None
+
+    @property
+    def functions(self) -> Mapping[str, int]:
+        """How many functions were written for each rule that has matches."""
+        if self.written is not None:
+            return self.written
+        keys = {(item.match.rule.qualified_name, item.function.key) for item in self.partitions}
+        return Counter(rule for rule, _ in keys)
 
     @property
     def is_changed(self) -> bool:

@@ -1040,6 +1040,8 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
 _LARGEST_EXPONENT = 64
 _FACTS = ("dtype", "shape", "rank", "name", "is_const", "value", "uses", "attrs")
 _TYPE_FACTS = frozenset({"dtype", "shape", "rank"})
+_SCOPES = {"same_shape": "types", "broadcasts_to": "types", "per_channel": "makers"}
+"""What the answer of helpers depends on (:attr:`Expression.scope`)."""
 _MOST_ANSWERS = 10_000
 _ALLOWED = (
     *(ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Slice, ast.BoolOp),
@@ -1158,6 +1160,20 @@ class Expression:
         self._answers: dict[tuple[object, ...], object] = {}
         self._evaluator = EvalWithCompoundTypes(functions={}, operators=_OPERATORS)
         self._evaluator.functions = FUNCTIONS
+
+    @property
+    def scope(self) -> str:
+        """What the answer depends on.
+
+        ``types``: those of the named values. ``makers``: also who makes these, and from what type
+        of second input. ``names``: which of the values have the same name. ``values``: more.
+        """
+        if self._helper is None:
+            return "types" if self._asked else "values"
+        known: dict[object, str] = {}
+        for name, scope in _SCOPES.items():
+            known[getattr(FUNCTIONS[name], "__wrapped__", None)] = scope
+        return known.get(self._helper[0], "names" if _comparison_of_names(self._tree) else "values")
 
     def __repr__(self) -> str:
         """Read as written."""

@@ -392,6 +392,7 @@ class Joins:
         self.input = _item(table.inputs.value, table.nodes.in_at, table.nodes.in_count)
         self._dimension_numbers: dict[object, int] = {}
         self._types: list[TensorType | None] = []
+        self._alike_in_type: Ids | None = None
         self._type_numbers: dict[TensorType | None, int] = {}
         self._masks: dict[Ops, Flags] = {}
         self._verdicts: dict[tuple[object, ...], Ids] = {}
@@ -413,9 +414,10 @@ class Joins:
     @cached_property
     def made_by(self) -> Ids:
         """The operator of the node that makes each value, (v,)."""
-        producer = self.table.values.producer
-        made = self.table.nodes.operator[producer]
-        return np.where(producer < 0, len(self.operators) - 1, made).astype(np.int32)
+        none = len(self.operators) - 1
+        operators = np.append(self.table.nodes.operator, none)  # the last is that of no node
+        made_by: Ids = operators[self.table.values.producer].astype(np.int32)
+        return made_by
 
     @cached_property
     def copied(self) -> Ids:
@@ -469,11 +471,12 @@ class Joins:
 
     @cached_property
     def edges(self) -> set[tuple[OpKey, OpKey]]:
-        """Which operator reads what another makes, Identity nodes not seen."""
+        """Which operator reads what another makes, Identity nodes seen and looked through."""
         nodes = self.table.nodes
         live = np.flatnonzero(nodes.live)
         row, value = self.table.inputs_of(live)
-        maker, reader = self.operator[value], nodes.operator[live[row]]
+        maker = np.concatenate([self.operator[value], self.made_by[value]])
+        reader = np.tile(nodes.operator[live[row]], 2)
         _, example = distinct(maker, reader) if row.size else (row, row)
         pairs = zip(maker[example].tolist(), reader[example].tolist(), strict=True)
         return {(self.operators[a], self.operators[b]) for a, b in pairs}
@@ -525,13 +528,23 @@ class Joins:
     def types_of(self, values: Ids) -> tuple[Ids, list[TensorType | None]]:
         """Return what is known of the types of values (n,): numbers, and the type of each."""
         numbers = self._type_of
-        for value in np.unique(values[numbers[values] == _NOT_ASKED]).tolist():
+        new = np.unique(values[numbers[values] == _NOT_ASKED])
+        same = self._alike_in_type
+        if same is not None:
+            _, example = np.unique(same[new], return_index=True)
+            new = new[example]
+        for value in new.tolist():
             known = None if value == OMITTED else self.objects.value(value).known_type()
             if known not in self._type_numbers:
                 self._type_numbers[known] = len(self._types)
                 self._types.append(known)
-            numbers[value] = self._type_numbers[known]
+            which = value if same is None else same == same[value]
+            numbers[which] = self._type_numbers[known]
         return numbers[values], self._types
+
+    def know_types(self, alike: Ids) -> None:
+        """Let values of equal numbers, (v,), have equal types, so that one of each is asked."""
+        self._alike_in_type = alike
 
     @cached_property
     def _type_of(self) -> Ids:

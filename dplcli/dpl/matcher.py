@@ -1554,9 +1554,9 @@ class Program:
                 bound = slots[slot]
                 if bound is None:
                     continue
-                if type(bound) is Value:
+                if isinstance(bound, Value):
                     found[name] = bound
-                elif type(bound) is Node and index < len(bound.outputs):
+                elif isinstance(bound, Node) and index < len(bound.outputs):
                     output = bound.outputs[index]
                     if output is not None:
                         found[name] = output
@@ -1625,13 +1625,14 @@ class OpIndex:
 
     @cached_property
     def _edges(self) -> set[tuple[OpKey, OpKey]]:
-        """Which operator reads the output of which; Identity nodes are looked through."""
+        """Which operator reads the output of which, Identity nodes seen and looked through."""
         edges = set()
         for op, nodes in self._nodes.items():
             for node in nodes:
                 for value in node.inputs:
                     maker = None if value is None else value.producer
                     if maker is not None and maker.op_type == "Identity":
+                        edges.add(((maker.domain, maker.op_type), op))  # it may be meant itself
                         maker = behind_identities(value).producer  # type: ignore[arg-type]  # it is made
                     if maker is not None:
                         edges.add(((maker.domain, maker.op_type), op))

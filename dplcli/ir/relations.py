@@ -14,10 +14,13 @@ list layout, with counts beside the offsets so that rows can be replaced one by 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Ids: TypeAlias = NDArray[np.int32]
 Places: TypeAlias = NDArray[np.int64]
@@ -193,6 +196,37 @@ def distinct(*columns: NDArray[Any]) -> tuple[Places, Places]:
         which = which * span + (column.astype(np.int64) - low)
     _, example, which = np.unique(which, return_index=True, return_inverse=True)
     return which, example
+
+
+def distinct_lists(
+    count: NDArray[Any], heads: Sequence[NDArray[Any]], items: Sequence[NDArray[Any]]
+) -> tuple[Places, Places]:
+    """Return equal numbers for rows whose columns are equal, ragged ones included.
+
+    Args:
+        count: How many items each row has, (n,).
+        heads: Columns of whole numbers, each (n,).
+        items: Heaps of whole numbers, the items of all rows in order, each (m,).
+
+    Returns:
+        The number of each row, by the first row that has it, (n,); and that row, (k,).
+    """
+    number = np.zeros(count.size, np.int64)
+    examples = []
+    begin, found = offsets(count), 0
+    for width in np.unique(count).tolist():
+        rows = np.flatnonzero(count == width)
+        place = begin[rows][:, None] + np.arange(width)
+        columns = [column for heap in items for column in heap[place].T]
+        which, example = distinct(rows - rows, *(head[rows] for head in heads), *columns)
+        number[rows] = which + found
+        examples.append(rows[example])
+        found += example.size
+    example = np.concatenate([np.zeros(0, np.int64), *examples])
+    order = np.argsort(example)
+    rank = np.empty(found, np.int64)
+    rank[order] = np.arange(found)
+    return rank[number], example[order]
 
 
 def lookup(keys: NDArray[Any], wanted: NDArray[Any]) -> Places:

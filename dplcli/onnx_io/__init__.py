@@ -10,14 +10,17 @@ if TYPE_CHECKING:
     from dplcli.onnx_io.infer import check_model, check_sizes, open_sizes
     from dplcli.onnx_io.opset import AdaptedNode, RaisedOpset, raise_opset
     from dplcli.onnx_io.read import (
+        TableRows,
         built_again,
         check_imports,
         load_model,
+        load_rows,
         model_from_proto,
         parse_model,
         paused_gc,
         read_model_file,
     )
+    from dplcli.onnx_io.splice import pieces
     from dplcli.onnx_io.write import (
         StagedModel,
         check_destination,
@@ -35,9 +38,10 @@ else:
             "dplcli.onnx_io.infer": "check_model check_sizes open_sizes",
             "dplcli.onnx_io.opset": "AdaptedNode RaisedOpset raise_opset",
             "dplcli.onnx_io.read": (
-                "built_again check_imports load_model model_from_proto parse_model paused_gc "
-                "read_model_file"
+                "TableRows built_again check_imports load_model load_rows model_from_proto "
+                "parse_model paused_gc read_model_file"
             ),
+            "dplcli.onnx_io.splice": "pieces",
             "dplcli.onnx_io.write": (
                 "StagedModel check_destination is_modified staged to_proto written_size"
             ),

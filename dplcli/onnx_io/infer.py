@@ -1101,7 +1101,7 @@ def statements_hold(model: Model) -> bool:
     for value in model.graph.values.values():
         if value.producer is not None:
             break  # inputs and initializers come first
-        if not _is_given(value, constants):
+        if not is_given(value, constants):
             return False
     for value in model.graph.outputs:
         value.declared_type  # noqa: B018  # types that are alike are one object from here on
@@ -1116,7 +1116,7 @@ def statements_hold(model: Model) -> bool:
             *[v if v is None or v in constants else id(v.type_source) for v in inputs + outputs],
         )
         if key not in seen:
-            if not _makes_what_is_stated(node):
+            if not makes_what_is_stated(node):
                 return False
             seen.add(key)
         if node.op_type == "Constant":
@@ -1124,7 +1124,7 @@ def statements_hold(model: Model) -> bool:
     return True
 
 
-def _is_given(value: Value, constants: set[Value]) -> bool:
+def is_given(value: Value, constants: set[Value]) -> bool:
     """Tell whether all is known of an input or initializer; note if shapes may depend on it."""
     source, known = value.type_source, value.declared_type
     if value.is_initializer and known is not None and known.dtype not in _FLOATS:
@@ -1144,7 +1144,8 @@ def _is_given(value: Value, constants: set[Value]) -> bool:
 _FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})
 
 
-def _makes_what_is_stated(node: Node) -> bool:
+def makes_what_is_stated(node: Node) -> bool:
+    """Tell whether the file states of what a node makes what onnx infers, in numbers."""
     if node.source is None or node.subgraphs:
         return False
     made = [value for value in node.outputs if value is not None]

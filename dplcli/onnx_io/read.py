@@ -13,7 +13,7 @@ import onnx
 import onnx.parser
 import onnx.shape_inference
 from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, StringStringEntryProto, ValueInfoProto
 
 from dplcli.errors import InvalidModelError, ModelLoadError
 from dplcli.ir import (
@@ -30,7 +30,8 @@ from dplcli.ir import (
     Value,
 )
 from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, is_in_function, record_uses
-from dplcli.ir.table import GraphKind
+from dplcli.ir.relations import beside, distinct, distinct_lists
+from dplcli.ir.table import OMITTED, GraphKind
 from dplcli.ir.types import DTYPE_CODES
 from dplcli.onnx_io import infer
 from dplcli.onnx_io.convert import (
@@ -39,10 +40,14 @@ from dplcli.onnx_io.convert import (
     decode_attribute,
     decode_statement,
     decode_type,
+    encode_attribute,
     remarks_of,
 )
 from dplcli.onnx_io.source import Source, source_of
+from dplcli.onnx_io.splice import field_of
 from dplcli.onnx_io.table import read_table
+from dplcli.onnx_io.wire import PADDING
+from dplcli.onnx_io.write import encode_interface
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx import OperatorSetIdProto
 
+    from dplcli.ir.relations import Flags, Ids, Places
     from dplcli.ir.table import GraphRow, Table
 
 
@@ -198,6 +204,9 @@ def _what_is_wrong(data: bytes) -> str:
 # Read an ONNX file into the IR.
 
 
+_METADATA = NodeProto.METADATA_PROPS_FIELD_NUMBER
+_KEY = StringStringEntryProto.KEY_FIELD_NUMBER
+_TEXT = StringStringEntryProto.VALUE_FIELD_NUMBER
 _GIVEN = GraphProto.INPUT_FIELD_NUMBER
 _RETURNED = GraphProto.OUTPUT_FIELD_NUMBER
 _EXTERNAL_MARK = b"location"
@@ -224,6 +233,18 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
         model = _raised(model, opset, path)
     model.may_have_external_data = _EXTERNAL_MARK in data
     return model
+
+
+def load_rows(path: Path) -> TableRows:
+    """Read the model at *path* as :func:`load_model` does, but make no objects yet.
+
+    Raises:
+        ModelLoadError: The file is missing, empty, truncated or not ONNX.
+        InvalidModelError: Its graph contradicts itself.
+    """
+    data = read_model_file(path)
+    source = Source(_read_table(data, path), Home(path.parent, str(path)))
+    return TableRows(source, path, has_mark=_EXTERNAL_MARK in data)
 
 
 def _raised(model: Model, opset: int, path: Path) -> Model:
@@ -332,7 +353,7 @@ class _Builder:
 
     def build(self) -> None:
         """Build all."""
-        imports = self._imports(self.source.header.opset_import)
+        imports = self.imports(self.source.header.opset_import)
         self.model.opset_imports.update(imports)
         self.model.notes += self.table.notes
         self._make_graphs_and_nodes()
@@ -343,7 +364,7 @@ class _Builder:
         for graph in self.table.sorted:
             self.graphs[graph].modified = True
 
-    def _imports(self, stated: Iterable[OperatorSetIdProto], where: str = "") -> dict[str, int]:
+    def imports(self, stated: Iterable[OperatorSetIdProto], where: str = "") -> dict[str, int]:
         """Read which version of each domain is in force; note what is imported in two.
 
         The last one counts, as for onnxruntime.
@@ -369,8 +390,7 @@ class _Builder:
     def _make_graphs_and_nodes(self) -> None:
         nodes = self.table.nodes
         names = self.source.texts(nodes.name_at, nodes.name_size)
-        texts = [tuple(map(bytes.decode, operator)) for operator in self.table.operators]
-        operators = [(_domain(d), op_type, overload if d else "") for d, op_type, overload in texts]
+        operators = self.operators()
         which = nodes.operator.tolist()
         first, count = self.table.rows_by_graph()
         for row, graph in enumerate(self.table.graphs):
@@ -402,6 +422,11 @@ class _Builder:
         name = self.table.graphs[_row(body.source)].attribute.decode()
         owner.subgraphs = {**owner.subgraphs, name: body}
 
+    def operators(self) -> list[tuple[str, str, str]]:
+        """Return domain, type and overload of each operator."""
+        texts = [tuple(map(bytes.decode, operator)) for operator in self.table.operators]
+        return [(_domain(d), op_type, overload if d else "") for d, op_type, overload in texts]
+
     def _make_graph(self, number: int, row: GraphRow) -> Graph:
         if row.kind is GraphKind.FUNCTION:
             made = self._make_function(number)
@@ -419,7 +444,7 @@ class _Builder:
         header = self.source.function_header(number)
         where = f"the function {header.domain}::{header.name} "
         body = Graph(
-            self.model, self._imports(header.opset_import, where) or self.model.opset_imports
+            self.model, self.imports(header.opset_import, where) or self.model.opset_imports
         )
         body.name = header.name
         function = Function(
@@ -648,6 +673,260 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, KeyError):
         return None
     return model_from_proto(proto, Path(), "made up")
+
+
+# A model as its table alone, with objects for the few rows that somebody asks for.
+
+
+class RowNode(Node):
+    """A node that looks up what it reads and makes when it is first asked."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: TableRows, row: int, operator: tuple[str, str, str]) -> None:
+        domain, op_type, overload = operator
+        nodes = rows.table.nodes
+        (name,) = rows.source.texts(nodes.name_at[[row]], nodes.name_size[[row]])
+        super().__init__(rows.model.graph, op_type, domain, name, row)
+        self.overload = overload
+        self.rows = rows
+        self.position = int(nodes.place[row])
+        if not nodes.attributes[row]:
+            self.attributes = NO_ATTRIBUTES
+        del self.inputs, self.outputs, self.prev, self.next
+
+    def __getattr__(self, name: str) -> tuple[Value | None, ...]:
+        """Look up inputs or outputs; from then on they are attributes like others."""
+        if name not in {"inputs", "outputs"}:
+            raise AttributeError(name)
+        of = self.rows.table
+        look_up = of.inputs_of if name == "inputs" else of.outputs_of
+        _, found = look_up(np.array([self.source]))
+        values = tuple([self.rows.value(row) if row else None for row in found.tolist()])
+        setattr(self, name, values)
+        return values
+
+
+class RowValue(Value):
+    """A value that looks up who makes and reads it when it is first asked."""
+
+    __slots__ = ("row", "rows")
+
+    def __init__(self, rows: TableRows, row: int) -> None:
+        values = rows.table.values
+        (name,) = rows.source.texts(values.name_at[[row]], values.name_size[[row]])
+        super().__init__(name, rows.model.graph)
+        self.rows = rows
+        self.row = row
+        self.is_graph_input = bool(values.given[row])
+        self.returned_by = (rows.model.graph,) * int(values.returned[row])
+        self.type_source = rows.sources[rows.type_of[row]]
+        if values.tensor[row] >= 0 and values.producer[row] < 0:
+            self.set_initializer(int(values.tensor[row]))
+        del self.producer, self.index, self._uses
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # of one attribute or another
+        """Look up the producer or the uses; from then on they are attributes like others."""
+        table = self.rows.table
+        found: object
+        if name == "producer":
+            maker = int(table.values.producer[self.row])
+            found = None if maker < 0 else self.rows.node(maker)
+        elif name == "index":
+            maker = int(table.values.producer[self.row])
+            made = [] if maker < 0 else table.outputs_of(np.array([maker]))[1].tolist()
+            found = made.index(self.row) if made else 0
+        elif name == "_uses":
+            found = self.rows.uses(self.row)
+        else:
+            raise AttributeError(name)
+        setattr(self, name, found)
+        return found
+
+
+class TableRows:
+    """A table without objects but for the rows that are asked for; these can be walked from.
+
+    Only of a model of one graph, in order: :attr:`is_plain` tells. Objects are as in the file; ask
+    for none after the table was edited.
+
+    Args:
+        source: The file.
+        path: Where it lies.
+        has_mark: Whether it may refer to external data.
+
+    Attributes:
+        source: The file.
+        table: Its table.
+        model: A model whose graph lists nothing.
+        sources: What may be stated of a type, and at 0 nothing.
+        type_of: Which of them is stated of each value, (v,).
+    """
+
+    def __init__(self, source: Source, path: Path | None, *, has_mark: bool) -> None:
+        self.source = source
+        self.table = source.table
+        self.model = Model(ProtoCodec(source))
+        self.model.source = source
+        self.model.path = path
+        self.model.ir_version = source.header.ir_version
+        builder = _Builder(self.model, source)
+        self.model.opset_imports.update(builder.imports(source.header.opset_import))
+        self.model.notes += self.table.notes
+        self.model.graph.name = source.name_of(0)
+        self.model.graph.source = 0
+        self.model.graph.node_count = self.table.nodes.size
+        self.model.may_have_external_data = has_mark
+        self._operators = builder.operators()
+        self._nodes: dict[int, RowNode] = {}
+        self._values: dict[int, RowValue] = {}
+        self.type_of, self.sources = self._stated()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is such a model, and all that is stated of types is sure to hold."""
+        table = self.table
+        if len(table.graphs) > 1 or table.sorted or (table.tensors.type < 0).any():
+            return False
+        if self.model.may_have_external_data or self.model.conflicts:
+            return False
+        if not self.model.is_checked:
+            self.model.is_checked = self.statements_hold()
+        return self.model.is_checked
+
+    def built(self, *, anew: bool = False) -> Model:
+        """Return all of the file as objects; read it anew if the table was edited."""
+        table = self.table
+        if anew:
+            data = table.original or bytes(table.data[:-PADDING])
+            table = _read_table(data, Path(self.source.home.label))
+        model = _model(table, self.source.home)
+        model.path = self.model.path
+        model.may_have_external_data = self.model.may_have_external_data
+        return model
+
+    def node(self, row: int) -> Node:
+        """Return the node of a row."""
+        if row not in self._nodes:
+            operator = self._operators[self.table.nodes.operator[row]]
+            self._nodes[row] = RowNode(self, row, operator)
+        return self._nodes[row]
+
+    def value(self, row: int) -> Value:
+        """Return the value of a row."""
+        if row not in self._values:
+            self._values[row] = RowValue(self, row)
+        return self._values[row]
+
+    @staticmethod
+    def encoded_attribute(name: str, attribute: Attribute) -> bytes:
+        """Encode an attribute."""
+        text: bytes = encode_attribute(name, attribute).SerializeToString()
+        return text
+
+    @staticmethod
+    def encoded_function(function: Function) -> bytes:
+        """Encode a function but for nodes, inputs, outputs and opsets."""
+        proto = encode_interface(function)
+        del proto.input[:], proto.output[:]
+        text: bytes = proto.SerializeToString()
+        return text
+
+    @staticmethod
+    def encoded_metadata(metadata: Mapping[str, str]) -> bytes:
+        """Encode the metadata of a node."""
+        found = []
+        for key, text in metadata.items():
+            entry = field_of(_KEY, key.encode()) + field_of(_TEXT, text.encode())
+            found.append(field_of(_METADATA, entry))
+        return b"".join(found)
+
+    def uses(self, value: int) -> list[tuple[Node, int]]:
+        """Return who reads a value, and in which slot."""
+        table = self.table
+        place = np.flatnonzero(table.inputs.value == value)
+        reader = np.searchsorted(table.nodes.in_at, place, side="right") - 1
+        # nodes without inputs begin where the next one does
+        slot = place - table.nodes.in_at[reader]
+        return [(self.node(n), s) for n, s in zip(reader.tolist(), slot.tolist(), strict=True)]
+
+    def _stated(self) -> tuple[Ids, list[object]]:
+        """Number what the file states of values, as :meth:`_Builder._state_types` would."""
+        table, source = self.table, self.source
+        types = source.tensor_types
+        which, texts = source.statements()
+        statements = [TypeStatement(text, decode_statement) for text in texts]
+        sources: list[object] = [None, *types, *texts, *statements]
+        of_text, of_statement = 1 + len(types), 1 + len(types) + len(texts)
+        number = np.zeros(table.values.size, np.int32)
+        stored = np.flatnonzero((table.values.tensor >= 0) & (table.values.producer < 0))
+        number[stored] = 1 + table.tensors.type[table.values.tensor[stored]]
+        value, field = source.values_stated(), table.infos.number
+        is_given, is_returned = field == _GIVEN, field == _RETURNED
+        # the first statement counts, so it is written last
+        between = np.flatnonzero(~is_given & ~is_returned)[::-1]
+        number[value[between]] = of_statement + which[between]
+        given = np.flatnonzero(is_given)
+        number[value[given]] = of_text + which[given]
+        returned = np.flatnonzero(is_returned)[::-1]
+        returned = returned[number[value[returned]] == 0]
+        number[value[returned]] = of_text + which[returned]
+        number[OMITTED] = 0
+        # a Constant of which nothing is stated says itself what it is: each is of its own type
+        own = np.flatnonzero((number == 0) & (table.values.producer >= 0))
+        number[own] = len(sources) + np.arange(own.size)
+        return number, [*sources, *[None] * own.size]
+
+    def statements_hold(self) -> bool:
+        """Tell what :func:`dplcli.onnx_io.infer.statements_hold` does, of all alike at once."""
+        table, values = self.table, self.table.values
+        tensor = values.tensor
+        stored = (tensor >= 0) & (values.producer < 0)
+        if (stored & values.given).any():
+            return False
+        known = np.flatnonzero(stored | values.given)
+        kinds = np.append(table.tensors.type, -1)  # the last is that of no tensor
+        kind = kinds[tensor[known]]
+        which, example = distinct(self.type_of[known], kind)
+        constants: set[Value] = set()
+        is_data = np.zeros(values.size, np.bool_)
+        for number, row in enumerate(known[example].tolist()):
+            if not infer.is_given(self.value(row), constants):
+                return False
+            if self.value(row) in constants:
+                is_data[known[which == number]] = True
+        constant = [
+            number
+            for number, (domain, op_type, _) in enumerate(self._operators)
+            if op_type == "Constant"
+        ]
+        nodes = table.nodes
+        _, made = table.outputs_of(np.flatnonzero(np.isin(nodes.operator, constant)))
+        is_data[made] = True
+        _, example = self.alike(np.arange(nodes.size), is_data)
+        return all(infer.makes_what_is_stated(self.node(row)) for row in example.tolist())
+
+    def alike(self, nodes: Places, apart: Flags | None = None) -> tuple[Places, Places]:
+        """Number nodes (n,) by operator, attributes, and the types of what they read and make.
+
+        Args:
+            nodes: The nodes.
+            apart: Values that are alike only if they are the same, (v,).
+
+        Returns:
+            The number of each, (n,), by the first; and that one's place in *nodes*, (k,).
+        """
+        table, columns = self.table, self.table.nodes
+        kind = self.type_of.astype(np.int64) + 1
+        kind[OMITTED] = 0
+        if apart is not None:
+            kind = np.where(apart, -1 - np.arange(kind.size), kind)
+        _, read = table.inputs_of(nodes)
+        _, made = table.outputs_of(nodes)
+        in_count, out_count = columns.in_count[nodes], columns.out_count[nodes]
+        count, kinds = beside((in_count, kind[read]), (out_count, kind[made]))
+        heads = (columns.operator[nodes], columns.attributes[nodes], in_count)
+        return distinct_lists(count, heads, (kinds,))
 
 
 # What a model's file says of itself beside its graphs.

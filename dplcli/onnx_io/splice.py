@@ -171,7 +171,7 @@ class _Splicer:
             if (owner := table.graphs[number].owner) >= 0 and number == owners[owner][0]:
                 place = begin[np.flatnonzero(nodes == owner)]
                 kind = table.graphs[table.graphs[number].parent].kind
-                text = _field(_LAYOUTS[kind].node, self._node_with(owner, owners[owner]))
+                text = field_of(_LAYOUTS[kind].node, self._node_with(owner, owners[owner]))
                 spans.at[place], spans.size[place] = self._keep([text])
 
     def _edited(self) -> set[int]:
@@ -203,7 +203,7 @@ class _Splicer:
                 continue
             content = self.graphs.get(number, [self.file[graph.begin : graph.end]])
             field = _MODEL_GRAPH if graph.kind is GraphKind.MAIN else _MODEL_FUNCTIONS
-            found += [_head(field, sum(map(len, content))), *content]
+            found += [head_of(field, sum(map(len, content))), *content]
         return found
 
     def _graph(self, number: int, nodes: list[Piece]) -> list[Piece]:
@@ -245,7 +245,7 @@ class _Splicer:
                 texts = self.table.names(values)
             else:
                 texts = self._infos(values.tolist())
-            found[field, False] = [_field(field, text) for text in texts]
+            found[field, False] = [field_of(field, text) for text in texts]
 
     # What stands beside nodes.
 
@@ -335,7 +335,7 @@ class _Splicer:
         """Encode what is stated of values, their names at least."""
         names = self.table.names(np.array(values, np.int64))
         stated = (self.table.stated.get(value, b"") for value in values)
-        return [_field(_INFO_NAME, name) + text for name, text in zip(names, stated, strict=True)]
+        return [field_of(_INFO_NAME, name) + text for name, text in zip(names, stated, strict=True)]
 
     def _made_infos(self, number: int, layout: _Layout) -> list[Piece]:
         """Encode the types that passes state of what a graph holds."""
@@ -344,7 +344,7 @@ class _Splicer:
         if graph.begin < 0 and graph.kind is GraphKind.BODY:
             interface = {*self.table.given[number].tolist(), *self.table.returned[number].tolist()}
             values = [value for value in values if value not in interface]
-        return [_field(layout.info, text) for text in self._infos(values)]
+        return [field_of(layout.info, text) for text in self._infos(values)]
 
     def _made_initializers(self, number: int) -> list[Piece]:
         """Encode what passes have stored in a graph, in the order of its values."""
@@ -358,9 +358,9 @@ class _Splicer:
         rows = values.tensor[mine].tolist()
         for row, name in zip(rows, table.names(mine), strict=True):
             data = self._payload(row)
-            front = data.front + _field(_TENSOR_NAME, name)
+            front = data.front + field_of(_TENSOR_NAME, name)
             size = len(front) + sum(map(len, data.back))
-            found += [_head(_INITIALIZER, size) + front, *data.back]
+            found += [head_of(_INITIALIZER, size) + front, *data.back]
         return found
 
     def _payload(self, row: int) -> Payload:
@@ -392,7 +392,7 @@ class _Splicer:
         numbers = np.broadcast_to(np.asarray(number, np.int64), size.shape)
         which, example = distinct(numbers, size)
         pairs = zip(numbers[example].tolist(), size[example].tolist(), strict=True)
-        at, taken = self._keep([_head(*pair) for pair in pairs])
+        at, taken = self._keep([head_of(*pair) for pair in pairs])
         return at[which], taken[which]
 
     def _gathered(self, spans: _Spans) -> NDArray[np.uint8]:
@@ -499,7 +499,7 @@ class _Splicer:
         """Encode a new node but for inputs, outputs and name."""
         op_type, others = self._words(node)
         texts = self.table.attribute_sets[self.table.nodes.attributes[node]]
-        attributes = b"".join(_field(_ATTRIBUTE, text) for text in texts)
+        attributes = b"".join(field_of(_ATTRIBUTE, text) for text in texts)
         if self.table.graphs[self.table.nodes.graph[node]].kind is GraphKind.BODY:
             return op_type + attributes + others
         return op_type + others + attributes
@@ -509,23 +509,23 @@ class _Splicer:
         domain, op_type, overload = self.table.operators[self.table.nodes.operator[node]]
         doc, metadata = self.table.remarks[self.table.nodes.remark[node]]
         words = ((_DOC, doc), (_DOMAIN, domain), (_OVERLOAD, overload))
-        others = b"".join(_field(number, text) for number, text in words if text)
-        return _field(_OP_TYPE, op_type), others + metadata
+        others = b"".join(field_of(number, text) for number, text in words if text)
+        return field_of(_OP_TYPE, op_type), others + metadata
 
     def _node_with(self, node: int, bodies: Sequence[int]) -> bytes:
         """Encode a node some of whose bodies were edited."""
         table, columns = self.table, self.table.nodes
         rows = np.array([node])
-        found = [_field(_INPUT, name) for name in table.names(table.inputs_of(rows)[1])]
-        found += [_field(_OUTPUT, name) for name in table.names(table.outputs_of(rows)[1])]
+        found = [field_of(_INPUT, name) for name in table.names(table.inputs_of(rows)[1])]
+        found += [field_of(_OUTPUT, name) for name in table.names(table.outputs_of(rows)[1])]
         texts = {table.graphs[body].attribute: b"".join(self.graphs[body]) for body in bodies}
         attributes = [
-            _field(_ATTRIBUTE, _with_graphs(text, texts))
+            field_of(_ATTRIBUTE, _with_graphs(text, texts))
             for text in table.attribute_sets[columns.attributes[node]]
         ]
         if columns.head[node] < 0:
             op_type, others = self._words(node)
-            name = _field(_NODE_NAME, table.node_names(rows)[0])
+            name = field_of(_NODE_NAME, table.node_names(rows)[0])
             return b"".join([*found, name, op_type, *attributes, others])
         (begin,) = self._rest(rows).tolist()
         rest = _split(NodeProto.DESCRIPTOR, self.file[begin : columns.end[node]].tobytes())
@@ -546,7 +546,7 @@ def _with_graphs(text: bytes, graphs: dict[bytes, bytes]) -> bytes:
         elif number == _ATTRIBUTE_GRAPHS:
             called, count = name + b"[%d]" % count, count + 1
         is_other = number in _BODIES and called in graphs
-        found.append(_field(number, graphs[called]) if is_other else whole)
+        found.append(field_of(number, graphs[called]) if is_other else whole)
     return b"".join(found)
 
 
@@ -562,11 +562,12 @@ def _in_force(opsets: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     return {"" if one.domain == "ai.onnx" else one.domain: one.version for one in opsets}
 
 
-def _field(number: int, content: bytes) -> bytes:
-    return _head(number, len(content)) + content
+def field_of(number: int, content: bytes) -> bytes:
+    """Encode a field."""
+    return head_of(number, len(content)) + content
 
 
 @lru_cache(1 << 14)
-def _head(number: int, size: int) -> bytes:
+def head_of(number: int, size: int) -> bytes:
     """Encode what stands before the content of a field."""
     return varint(number << 3 | wire.DELIMITED) + varint(size)

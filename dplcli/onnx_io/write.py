@@ -157,11 +157,18 @@ def check_destination(destination: Path) -> None:
 
 
 @contextmanager
-def staged(model: Model, destination: Path) -> Iterator[StagedModel]:
+def staged(
+    model: Model, destination: Path, parts: Iterable[bytes | memoryview] | None = None
+) -> Iterator[StagedModel]:
     """Write *model* to a temporary file beside *destination*; a symbolic link is followed.
 
     The file is gone afterwards unless it was committed or kept, and so is external data that was
     put beside it.
+
+    Args:
+        model: The model.
+        destination: The place that it is for.
+        parts: What to write, if that is not in *model*.
 
     Raises:
         ModelExportError: The folder cannot be written to, or external data stands in the way.
@@ -175,7 +182,7 @@ def staged(model: Model, destination: Path) -> Iterator[StagedModel]:
             raise _cannot_write(destination, error) from error
         copy_external_data(model, destination, made)
         try:
-            _write(model, path)
+            _write(model, path, parts)
             path.chmod(mode_for(destination))
         except OSError as error:
             raise _cannot_write(destination, error) from error
@@ -190,12 +197,12 @@ def _cannot_write(destination: Path, error: OSError) -> ModelExportError:
     return ModelExportError(f"{destination}: cannot be written: {error.strerror or error}")
 
 
-def _write(model: Model, path: Path) -> None:
-    if model.path is not None and not is_modified(model):
+def _write(model: Model, path: Path, parts: Iterable[bytes | memoryview] | None) -> None:
+    if parts is None and model.path is not None and not is_modified(model):
         shutil.copyfile(model.path, path)
         return
     with path.open("wb", buffering=_BUFFER) as file:
-        file.writelines(convert.encode(model_parts(model)))
+        file.writelines(convert.encode(model_parts(model)) if parts is None else parts)
 
 
 def written_size(model: Model) -> int:

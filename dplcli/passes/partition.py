@@ -32,6 +32,7 @@ from dplcli.passes.select import in_program_order, replaced_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from dplcli.dpl.rule import Match
     from dplcli.ir import Graph, Model, Node, Value
@@ -386,8 +387,8 @@ def _embed(body: BodyWriter, value: Value, values: dict[Value, Value]) -> Value:
 # ==============  ==================================================================================
 
 
-_quote = json.encoder.encode_basestring
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+quoted = json.encoder.encode_basestring
+encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class OriginRecorder:
@@ -442,7 +443,7 @@ class OriginRecorder:
         if item.completed:
             nodes = _describe_nodes(item)
         if moved:
-            places = _encode(self._moved(moved, self._anchors.get(id(item))))
+            places = encode_json(self._moved(moved, self._anchors.get(id(item))))
             rest += f'{rest and ","}"moved":{places}'
         return {NODES_KEY: nodes, UNDO_KEY: f"{{{rest}}}"} if rest else {NODES_KEY: nodes}
 
@@ -457,16 +458,14 @@ class OriginRecorder:
         found: Json = {
             "run": run,
             "offsets": [] if _stands_in_one_row(item) else self._offsets(item),
-            "reads": {} if item.reads_plainly else _reads(item),
+            "reads": {} if item.reads_plainly else outside_reads(item),
             "constants": self._constants(item) if item.embedded else {},
-            "remarks": _remarks(nodes),
+            "remarks": remarks_by_number(nodes),
             "repeated": [i for i, n in enumerate(nodes) if n.name in repeated] if repeated else [],
         }
-        members = [f'"{key}":{_encode(value)}' for key, value in found.items() if value]
         types = self._types(item)
-        if types:
-            members.append(f'"types":{{{",".join(types)}}}')
-        return ",".join(members)
+        members = [json_members(found), f'"types":{{{",".join(types)}}}' if types else ""]
+        return ",".join(filter(None, members))
 
     def _place(self, graph: Graph) -> None:
         """Number the nodes of *graph*."""
@@ -495,7 +494,7 @@ class OriginRecorder:
     def _statement(self, stated: StatedType) -> str:
         known = self._statements.get(id(stated))
         if known is None:
-            known = self._statements[id(stated)] = (stated, _encode(describe_type(stated)))
+            known = self._statements[id(stated)] = (stated, statement_text(stated))
         return known[1]
 
     def _types(self, item: Outline) -> list[str]:
@@ -551,10 +550,10 @@ def _describe_nodes(item: Outline) -> str:
         completed.setdefault(number, []).append(name)
     entries = []
     for number, node in enumerate(item.match.nodes):
-        outputs = ",".join([_quote("" if out is None else out.name) for out in node.outputs])
-        entry = f"[{_quote(node.qualified_op)},{_quote(node.name)},[{outputs}]"
+        outputs = ",".join([quoted("" if out is None else out.name) for out in node.outputs])
+        entry = f"[{quoted(node.qualified_op)},{quoted(node.name)},[{outputs}]"
         if number in completed:
-            entry += f",[{','.join(map(_quote, completed[number]))}]"
+            entry += f",[{','.join(map(quoted, completed[number]))}]"
         entries.append(entry)
     return f"[{'],'.join(entries)}]]"
 
@@ -569,6 +568,16 @@ def _runs_of(graph: Graph) -> int:
         if called_function(node) is not None and NODES_KEY in node.remarks.metadata
     ]
     return max(runs, default=-1) + 1
+
+
+def json_members(parts: Json) -> str:
+    """Write the parts that say something as members of a JSON object."""
+    return ",".join([f'"{key}":{encode_json(value)}' for key, value in parts.items() if value])
+
+
+def statement_text(stated: StatedType) -> str:
+    """Write what a file states of a type, as JSON."""
+    return encode_json(describe_type(stated))
 
 
 def _stands_in_one_row(item: Outline) -> bool:
@@ -591,7 +600,7 @@ def describe_type(stated: StatedType) -> object:
     return [known.dtype, shape, remark] if remark else [known.dtype, shape]
 
 
-def _reads(item: Outline) -> Json:
+def outside_reads(item: Outline) -> Json:
     """List what the body does not tell: embedded constants, Identity nodes, omitted inputs."""
     made: set[Node | None] = set(item.match.nodes)
     given = set(item.inputs)
@@ -638,7 +647,8 @@ def _constant(value: Value, graph: Graph) -> Json:
     return found
 
 
-def _remarks(nodes: Iterable[Node]) -> Json:
+def remarks_by_number(nodes: Iterable[Node]) -> Json:
+    """List what nodes carry for readers and tools, by their number."""
     found: Json = {}
     for number, node in enumerate(nodes):
         remarks = node.remarks
@@ -750,13 +760,7 @@ class _Outliner:
         """Write the function under a name that nothing goes by, an operator of others included."""
         rule = rule_of(kind.outlines[0].match)
 
-        def is_used(name: str) -> bool:
-            if (rule.target, name) in self.used_names:
-                return True
-            return name in self.reserved and name != rule.name
-
-        name = unique(rule.name, is_used)
-        self.used_names.add((rule.target, name))
+        name = free_function_name(rule, self.used_names, self.reserved)
         function = kind.write(self.model, name)
         self.functions[function.key] = function
         return function
@@ -789,6 +793,27 @@ class _Outliner:
         else:
             rewriter.erase(item.replaced)
         return call
+
+
+def free_function_name(
+    rule: PatternRule, used: set[tuple[str, str]], reserved: AbstractSet[str]
+) -> str:
+    """Claim a name for a function of a rule.
+
+    Args:
+        rule: The rule.
+        used: Domains and names that functions or operators go by; the name joins them.
+        reserved: Names of the rules: a variant's name must not look like another rule's.
+    """
+
+    def is_used(name: str) -> bool:
+        if (rule.target, name) in used:
+            return True
+        return name in reserved and name != rule.name
+
+    name = unique(rule.name, is_used)
+    used.add((rule.target, name))
+    return name
 
 
 def _drop_unread_constants(kinds: Iterable[OutlinedFunction]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -384,11 +385,21 @@ class Selection:
     """
 
     rules: tuple[Rule, ...] = ()
-    matches: list[Match] = field(default_factory=list)
+    matches: Sequence[Match] = field(default_factory=list)
     refused: list[Rejection] = field(default_factory=list)
     totals: dict[str, int] = field(default_factory=dict)
     candidates: dict[str, int] = field(default_factory=dict)
     outlined: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many matches of each rule were taken, of those that have any."""
+        return Counter(found.rule.qualified_name for found in self.matches)
+
+    @property
+    def covered(self) -> Mapping[str, int]:
+        """How many nodes of each operator are in matches."""
+        return Counter(node.qualified_op for found in self.matches for node in found.nodes)
 
 
 def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
@@ -413,7 +424,7 @@ def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
     selector.try_again()
     claimed = selector.taken.claimed
     selection.refused = [item for item in selection.refused if item.root not in claimed]
-    selection.matches = [match for match in selection.matches if id(match) not in selector.absorbed]
+    selection.matches = [match for match in selector.matches if id(match) not in selector.absorbed]
     return selection
 
 
@@ -443,6 +454,7 @@ class _Selector:
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
+        self.matches: list[Match] = []
         self.taken = Taken()
         self.absorbed: set[int] = set()
 
@@ -463,8 +475,8 @@ class _Selector:
         the end than when an earlier root was looked at.
         """
         found = -1
-        while self.taken.copying and found < len(self.selection.matches):
-            found = len(self.selection.matches)
+        while self.taken.copying and found < len(self.matches):
+            found = len(self.matches)
             for item in self.selection.refused:
                 if item.stage != "budget" and item.root not in self.taken.claimed:
                     self._select_at(item.root, item.rule)
@@ -493,7 +505,7 @@ class _Selector:
     def _take(self, match: Match, inside: Iterable[Match]) -> None:
         self.absorbed.update(id(smaller) for smaller in inside)
         self.taken.add(match, inside)
-        self.selection.matches.append(match)
+        self.matches.append(match)
 
 
 def _object_to_replacement(match: Match, rule: RewriteRule) -> Rejection | None:
@@ -632,7 +644,7 @@ def fates(model: Model, selection: Selection) -> list[str | GapCause]:
     """
     targets = _targets(selection)
     refused = {item.root: item for item in reversed(selection.refused)}
-    mentions = _Mentions(selection.rules)
+    mentions = Mentions(selection.rules)
     no_rule: dict[tuple[str, str, str], GapCause] = {}
     found: list[str | GapCause] = []
     for node in _counted(matchable_graphs(model)):
@@ -670,10 +682,6 @@ def measure(
         shapes: Tells the shape of a value.
         symbols: The dimensions of inputs whose sizes are not known.
     """
-    total = Share(Work(), Work())
-    by_op: dict[str, Share] = {}
-    by_target: dict[str, Work] = {}
-    left_out: dict[tuple[str, ...], LeftOut] = {}
     alike: dict[tuple[str, str, str | GapCause, int | None], int] = {}
     graphs = matchable_graphs(model)
     runs = _runs_of(model)
@@ -684,6 +692,22 @@ def measure(
         cost = None if cost is None else cost * times[node.graph]
         key = (node.domain, node.op_type, fate, cost)
         alike[key] = alike.get(key, 0) + 1
+    return covered(alike, symbols)
+
+
+def covered(
+    alike: Mapping[tuple[str, str, str | GapCause, int | None], int], symbols: tuple[str, ...]
+) -> Coverage:
+    """Add up how much is inside matches.
+
+    Args:
+        alike: How many nodes there are by domain, operator, fate and cost, in program order.
+        symbols: The dimensions of inputs whose sizes are not known.
+    """
+    total = Share(Work(), Work())
+    by_op: dict[str, Share] = {}
+    by_target: dict[str, Work] = {}
+    left_out: dict[tuple[str, ...], LeftOut] = {}
     for (domain, op_type, fate, cost), count in alike.items():
         op = f"{domain}.{op_type}" if domain else op_type
         for share in (total, by_op.setdefault(op, Share(Work(), Work()))):
@@ -770,7 +794,7 @@ def _weight(item: LeftOut, *, by_nodes: bool) -> tuple[object, ...]:
     return (*sizes, -work.nodes, item.op, item.rule, item.stage, item.reason)
 
 
-class _Mentions:
+class Mentions:
     """Which operators the rules are rooted at, and which they have anywhere.
 
     Args:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from dplcli.dpl import PatternRule
 from dplcli.dpl.pattern import wildcard
 from dplcli.dpl.rule import Policies, Rejection, parse_expectations, unmet_expectations
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
-from dplcli.onnx_io import is_modified, load_model, paused_gc
+from dplcli.lazy import Deferred
+from dplcli.onnx_io import is_modified, load_model, paused_gc, pieces
 from dplcli.outcomes import InlineOutcome, PartitionOutcome, RepeatOutcome
 from dplcli.passes.inline import inline as inline_functions
 from dplcli.passes.merge import light_regions, merge_partitions
+from dplcli.passes.outlining import measure_rows, outline_rows, select_rows
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.records import REPEAT_DOMAIN, is_written
 from dplcli.passes.repeat import RepeatOptions, outline_repeats
-from dplcli.passes.select import select_matches
+from dplcli.passes.select import Selection, select_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import Measuring, given_sizes
 from dplcli.pipeline.rules import RuleSource, load_rules
@@ -30,9 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.ir import Function, Model, Node
+    from dplcli.onnx_io import TableRows
     from dplcli.passes.merge import Region
+    from dplcli.passes.outlining import RowSelection
     from dplcli.passes.partition import Partition
-    from dplcli.passes.select import Selection
     from dplcli.pipeline.writing import Progress
 
 
@@ -274,28 +280,40 @@ def partition(  # noqa: PLR0913  # all by keyword
     settings = settings or PartitionSettings()
     check_merge(merge=settings.merge, prune=settings.prune)
     job = WriteJob(model_path, output, settings, progress)
-    model = job.open()
+    rows = job.open_rows()
+    model = rows.model if _may_be_plain(rows, settings) else job.built(rows)
     job.say("loading rules")
     source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
     tried, files = load_rules(source, model)
     job.protect(model, files)
     expected = parse_expectations(settings.expectations, tried)
-    outlined = _outline_matches(model, tried, job.say, settings)
+    outlined = _outline_rows(rows, tried, job, settings) if model is rows.model else None
+    if outlined is None:
+        model = job.built(rows) if model is rows.model else model
+        outlined = _outline_matches(model, tried, job.say, settings)
     if settings.merge:
         outlined = _merged(tried, outlined, job, settings)
-    model, outcome, measuring = outlined
+    model, outcome, measuring, parts = outlined
     unmet = unmet_expectations(expected, outcome.counts)
-    verdict = job.finish(model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet)
+    verdict = job.finish(
+        model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet, parts=parts
+    )
+    if parts is not None:
+        return replace(outcome, unmet=unmet, verdict=verdict)
     coverage = None if measuring is None else measuring.coverage(verdict.verification)
     return replace(outcome, unmet=unmet, verdict=verdict, coverage=coverage)
 
 
 class _Outlined(NamedTuple):
-    """A model whose matches are outlined, the outcome, and what will be measured."""
+    """A model whose matches are outlined, the outcome, what will be measured, and the file.
+
+    The file is in the model if there are no parts.
+    """
 
     model: Model
     outcome: PartitionOutcome
     measuring: Measuring | None
+    parts: list[bytes | memoryview] | None = None
 
 
 def _merged(
@@ -308,7 +326,7 @@ def _merged(
     light: dict[int, str] = {}
     while True:
         job.say("merging")
-        model, outcome, _ = outlined
+        model, outcome, _, _ = outlined
         regions = merge_partitions(model, {rule.name for rule in rules})
         found = light_matches(outcome.selection, outcome.partitions, regions, light)
         if not found or not settings.prune:
@@ -316,6 +334,77 @@ def _merged(
             return outlined._replace(outcome=replace(outcome, regions=tuple(regions), nodes=nodes))
         light |= found
         outlined = _outline_matches(load_model(job.path), rules, job.say, settings, light)
+
+
+def _may_be_plain(rows: TableRows, settings: PartitionSettings) -> bool:
+    """Tell whether matches may be outlined on the table, as far as model and settings tell."""
+    asked = settings.verification
+    has_sizes = asked is not None and bool(asked.request.shapes or asked.sizes)
+    return not settings.merge and not has_sizes and rows.is_plain
+
+
+def _outline_rows(
+    rows: TableRows, rules: Sequence[PatternRule], job: WriteJob, settings: PartitionSettings
+) -> _Outlined | None:
+    """Outline matches on the table; None if that is not the common case."""
+    job.say("matching")
+    found = select_rows(rows, rules)
+    if found is None:
+        return None
+    before = rows.table.nodes.size
+    selection = _RowSelection(found, rows, rules)
+    coverage = None
+    if settings.measure:
+        job.say("measuring")
+        coverage = measure_rows(found)
+    job.say("outlining")
+    written = outline_rows(found)
+    nodes = rows.table.nodes
+    outcome = PartitionOutcome(
+        label=job.path.name,
+        rules=tuple(rules),
+        selection=selection,
+        notes=tuple(rows.model.notes),
+        partitions=Deferred(sum(found.counts.values()), lambda: selection.objects[1]),
+        nodes=(before, int((nodes.live & (nodes.graph == 0)).sum())),
+        coverage=coverage,
+        written=written,
+    )
+    return _Outlined(rows.model, outcome, None, pieces(rows.table))
+
+
+class _RowSelection(Selection):
+    """What rules found in a table: as objects only if somebody asks for them."""
+
+    def __init__(self, found: RowSelection, rows: TableRows, rules: Sequence[PatternRule]) -> None:
+        self._rows = rows
+        self._counts = found.counts
+        inside = np.flatnonzero(found.owner >= 0)
+        self._covered = found.operators(inside)
+        matches = Deferred(sum(self._counts.values()), lambda: self.objects[0].matches)
+        super().__init__(
+            rules=tuple(rules),
+            matches=matches,
+            refused=found.refused,
+            totals=found.operators(slice(None)),
+        )
+
+    @cached_property
+    def objects(self) -> tuple[Selection, list[Partition]]:
+        """The same, found again in the file, and what became of it."""
+        model = self._rows.built(anew=True)
+        selection = select_matches(model, self.rules)
+        return selection, outline_matches(model, selection)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many matches of each rule were taken, of those that have any."""
+        return self._counts
+
+    @property
+    def covered(self) -> Mapping[str, int]:
+        """How many nodes of each operator are in matches."""
+        return self._covered
 
 
 def _outline_matches(

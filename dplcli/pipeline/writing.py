@@ -16,6 +16,7 @@ from dplcli.onnx_io import (
     external_files,
     is_modified,
     load_model,
+    load_rows,
     staged,
 )
 from dplcli.outcomes import BrokenTurn, Verdict
@@ -23,11 +24,12 @@ from dplcli.passes.rewrite import RewriteObserver
 from dplcli.pipeline.verifying import compare, prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from dplcli.dpl import RewriteRule
     from dplcli.ir import Model
+    from dplcli.onnx_io import TableRows
     from dplcli.passes.rewrite import Application
     from dplcli.verify import Settings as VerifySettings
 
@@ -95,9 +97,25 @@ class WriteJob:
         """
         check_output(self.path, self.output, in_place=self.writing.in_place)
         self.say(f"reading {self.path.name}")
-        model = load_editable(self.path)
-        model.note_refutations()
-        return model
+        return _checked(load_model(self.path))
+
+    def open_rows(self) -> TableRows:
+        """Read the model, but make no objects yet.
+
+        Raises:
+            DplError: It cannot be used, or the output cannot be written.
+        """
+        check_output(self.path, self.output, in_place=self.writing.in_place)
+        self.say(f"reading {self.path.name}")
+        return load_rows(self.path)
+
+    def built(self, rows: TableRows) -> Model:
+        """Return as objects what was read.
+
+        Raises:
+            DplError: It cannot be used.
+        """
+        return _checked(rows.built())
 
     def protect(self, model: Model, catalogs: set[Path]) -> None:
         """Refuse to overwrite a file that the run reads or that the result needs.
@@ -125,6 +143,7 @@ class WriteJob:
         is_changed: bool,
         is_wanted: Callable[[int], bool] = lambda _size: True,
         known: Verdict | None = None,
+        parts: Iterable[bytes | memoryview] | None = None,
     ) -> Verdict:
         """Write *model* beside the output, check it, and put it there if all is well.
 
@@ -133,12 +152,13 @@ class WriteJob:
             is_changed: Whether it differs from the file; if not, there is nothing to check.
             is_wanted: Tells whether a sound file of so many bytes is to be written.
             known: The verdict of an earlier check; None if there was none.
+            parts: The bytes to write, if they are not in *model*.
 
         Raises:
             DplError: The output cannot be written, or no verdict can be reached.
         """
         self.say("writing")
-        with staged(model, self.output) as written:
+        with staged(model, self.output, parts) as written:
             size = written.path.stat().st_size
             verdict = Verdict()
             if self.writing.verify and is_changed:
@@ -159,9 +179,17 @@ def load_editable(path: Path, opset: int | None = None) -> Model:
     Raises:
         DplError: It cannot be used.
     """
-    model = load_model(path, opset=opset)
+    return _editable(load_model(path, opset=opset))
+
+
+def _editable(model: Model) -> Model:
     check_imports(model)
     check_external_data(model)
+    return model
+
+
+def _checked(model: Model) -> Model:
+    _editable(model).note_refutations()
     return model
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from dplcli.ir import Function, Node
     from dplcli.outcomes import MatchOutcome, PartitionOutcome
     from dplcli.passes.merge import Region
-    from dplcli.passes.partition import Partition
     from dplcli.passes.repeat import Family
     from dplcli.passes.select import Coverage, LeftOut, Selection, Share, Work
     from dplcli.report.layout import Part
@@ -130,8 +129,7 @@ def partition_document(
 
 def _outlined(outcome: PartitionOutcome, *, verbose: bool) -> list[Part]:
     selection = outcome.selection
-    functions = _functions_by_rule(outcome.partitions)
-    parts: list[Part] = [rule_table(outcome.counts, selection.refused, functions)]
+    parts: list[Part] = [rule_table(outcome.counts, selection.refused, outcome.functions)]
     if verbose:
         parts += _listing(selection)
     if outcome.regions is not None:
@@ -191,12 +189,6 @@ def _called(function: Function, call: Node, **inside: Sequence[Node] | Sequence[
     }
 
 
-def _functions_by_rule(partitions: Sequence[Partition]) -> Counter[str]:
-    """Count the functions written for each rule."""
-    found = {(item.match.rule.qualified_name, function_name(item.function)) for item in partitions}
-    return Counter(rule for rule, _ in found)
-
-
 def _summary(outcome: PartitionOutcome) -> Text:
     """Say how many nodes are inside functions."""
     covered = _coverage(outcome.selection)
@@ -226,8 +218,7 @@ def _coverage(selection: Selection) -> Json:
 
     A Constant holds data, so it does not count as a node.
     """
-    nodes = (node.qualified_op for found in selection.matches for node in found.nodes)
-    covered = {**Counter(nodes), **selection.outlined}
+    covered = {**selection.covered, **selection.outlined}
     covered.pop("Constant", None)
     totals = {op: total for op, total in sorted(selection.totals.items()) if op != "Constant"}
     return {

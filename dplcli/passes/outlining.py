@@ -1,0 +1,731 @@
+"""Partition on the table: rules are tried and matches outlined in batches, with the same result.
+
+The *common case* is what :func:`select_rows` and :func:`outline_rows` decide as
+:mod:`dplcli.passes.select` and :mod:`dplcli.passes.partition` do, byte for byte, without an object
+a node. It is:
+
+- a model of one graph in order, without functions, of IR version 4 or later, whose file states all
+  types truly and as numbers (:class:`Rows` tells);
+- rules that outline, take consumers first, refuse what escapes, have one output and no Python
+  function; conditions may be whatever there is, and are asked once for all matches that are alike
+  to them;
+- matches that joins find without the search, that look through no Identity node, whose root is
+  their last node, and which embed no constant.
+
+Whatever else occurs is noticed before anything is edited: both functions return None then, or
+raise nothing and leave the table alone. Objects are made of examples only: of the first of all
+matches that are alike, which today's code outlines, and of matches that are refused, of which it
+says why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from dplcli.dpl.joins import NONE, Joins, Objects
+from dplcli.dpl.rule import Match, PatternRule, Rejection, read_match
+from dplcli.ir.edits import Editor, NewNodes
+from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, NODES_KEY
+from dplcli.ir.operators import flops
+from dplcli.ir.relations import beside, disjoint, distinct_lists, offsets, unnest
+from dplcli.ir.table import OMITTED
+from dplcli.passes.partition import (
+    free_function_name,
+    group,
+    json_members,
+    outline,
+    outside_reads,
+    quoted,
+    remarks_by_number,
+    statement_text,
+)
+from dplcli.passes.records import UNDO_KEY
+from dplcli.passes.rewriter import FIRST_IR_WITH_FUNCTIONS, claim
+from dplcli.passes.select import GapCause, Mentions, Taken, covered, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dplcli.dpl.joins import Matches
+    from dplcli.dpl.rule import Rule
+    from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
+    from dplcli.ir.relations import Flags, Ids, Places
+    from dplcli.ir.table import Table
+    from dplcli.passes.partition import Outline, OutlinedFunction
+    from dplcli.passes.select import Coverage
+
+
+class Rows(Objects, Protocol):
+    """A table of one graph, all of whose types are stated; objects of rows that are asked for.
+
+    Attributes:
+        table: The table.
+        model: A model whose graph lists nothing, with what the file says beside it.
+        type_of: Which type is stated of each value, (v,).
+    """
+
+    table: Table
+    model: Model
+    type_of: Ids
+
+    def alike(self, nodes: Places) -> tuple[Places, Places]:
+        """Number nodes (n,) by operator, attributes and types; return examples' places, too."""
+
+    def encoded_attribute(self, name: str, attribute: Attribute) -> bytes:
+        """Encode an attribute."""
+
+    def encoded_function(self, function: Function) -> bytes:
+        """Encode a function but for nodes, inputs, outputs and opsets."""
+
+    def encoded_metadata(self, metadata: Mapping[str, str]) -> bytes:
+        """Encode the metadata of a node."""
+
+
+# Selecting.
+
+
+@dataclass(eq=False)
+class Taking:
+    """The matches taken of one rule, m of them, in program order.
+
+    Attributes:
+        rule: The rule.
+        matches: What joins found of them.
+        count: How many nodes each has, (m,).
+        nodes: Their nodes, match by match in program order.
+    """
+
+    rule: PatternRule
+    matches: Matches
+    count: Places
+    nodes: Places
+
+
+@dataclass(eq=False)
+class RowSelection:
+    """What rules found in a table.
+
+    Attributes:
+        rows: The table.
+        rules: The rules that were tried.
+        taken: What was taken, of each rule that has matches, in listed order.
+        refused: As in :attr:`dplcli.passes.select.Selection.refused`.
+        owner: The rule whose match each node is in, by number; -1 for none, (n,).
+    """
+
+    rows: Rows
+    rules: tuple[PatternRule, ...]
+    taken: list[Taking] = field(default_factory=list)
+    refused: list[Rejection] = field(default_factory=list)
+    owner: Ids = field(default_factory=lambda: np.zeros(0, np.int32))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many matches of each rule were taken, of those that have any."""
+        return {item.rule.qualified_name: item.count.size for item in self.taken}
+
+    def operators(self, nodes: Places | slice) -> Counter[str]:
+        """Count nodes by operator."""
+        table = self.rows.table
+        count = np.bincount(table.nodes.operator[nodes], minlength=len(table.operators))
+        found: Counter[str] = Counter()
+        for name, many in zip(_qualified(table), count.tolist(), strict=True):
+            if many:
+                found[name] += many
+        return found
+
+
+def _qualified(table: Table) -> list[str]:
+    """Return the names of operators as nodes have them."""
+    names = []
+    for domain, op_type, _ in table.operators:
+        prefix = "" if domain in {b"", b"ai.onnx"} else f"{domain.decode()}."
+        names.append(prefix + op_type.decode())
+    return names
+
+
+def select_rows(rows: Rows, rules: Sequence[Rule]) -> RowSelection | None:
+    """Try rules on a table, as :func:`dplcli.passes.select.select_matches` does on a model.
+
+    Returns:
+        What they found; None if it is not the common case.
+    """
+    model = rows.model
+    plain = [rule for rule in rules if isinstance(rule, PatternRule) and _is_plain(rule)]
+    if len(plain) < len(rules) or "" not in model.opset_imports:
+        return None
+    if model.functions or model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS:
+        return None
+    selector = _Selector(rows, plain)
+    if not all(map(selector.select, range(len(plain)))):
+        return None
+    return selector.result()
+
+
+def _is_plain(rule: PatternRule) -> bool:
+    return (
+        rule.check is None
+        and rule.escape == "refuse"
+        and not rule.producers_first
+        and rule.order == "outermost"
+    )
+
+
+class _Selector:
+    """Takes matches of one rule after the other.
+
+    Attributes:
+        owner: As in :class:`RowSelection`.
+        when: At which visit of a root each node was taken, (n,).
+    """
+
+    def __init__(self, rows: Rows, rules: Sequence[PatternRule]) -> None:
+        self.rows = rows
+        self.rules = rules
+        self.table = rows.table
+        self.joins = Joins(rows.table, rows)
+        self.joins.know_types(rows.type_of)
+        self.found = RowSelection(rows, tuple(rules))
+        self.owner = np.full(rows.table.nodes.size, NONE, np.int32)
+        self.when = np.full(rows.table.nodes.size, NONE, np.int64)
+        self.visits = 0
+        self.refusals: list[tuple[PatternRule, Matches, Ids, Places]] = []
+
+    def select(self, number: int) -> bool:
+        """Take matches of a rule; tell whether that is the common case."""
+        rule = self.rules[number]
+        if not rule.holds_for(self.rows.model.graph):
+            return True
+        roots = self.joins.candidates(rule.matcher.program)
+        matches = self.joins.matches(rule.matcher.program, roots[self.owner[roots] == NONE])
+        if matches.left.size or matches.identities[0].size:
+            return False
+        if not matches.size:
+            return True
+        nodes = self._members(matches)
+        place = self.table.nodes.place
+        if ((nodes >= 0) & (place[nodes] > place[matches.roots][:, None])).any():
+            return False
+        order = np.lexsort((np.arange(matches.size), -place[matches.roots]))
+        matches, nodes = matches.take(order), nodes[order]
+        is_claimed = ((nodes >= 0) & (self.owner[nodes] != NONE)).any(axis=1)
+        may = np.flatnonzero(~is_claimed & self._is_sound(nodes, matches.roots))
+        may = may[self._meets_conditions(rule, matches.take(may))]
+        taken = may[disjoint(nodes[may])]
+        is_first = np.ones(matches.size, np.bool_)
+        is_first[1:] = matches.roots[1:] != matches.roots[:-1]
+        visit = self.visits + np.cumsum(is_first)
+        self.visits = int(visit[-1])
+        mine = nodes[taken]
+        self.owner[mine[mine >= 0]] = number
+        self.when[mine[mine >= 0]] = np.repeat(visit[taken], (mine >= 0).sum(axis=1))
+        first = np.flatnonzero(is_first)
+        refused = first[~np.isin(matches.roots[first], matches.roots[taken])]
+        self.refusals.append((rule, matches.take(refused), nodes[refused], visit[refused]))
+        return not taken.size or self._keep(rule, matches.take(taken[::-1]), mine[::-1])
+
+    def _members(self, matches: Matches) -> Ids:
+        """Return the nodes of matches, each once, -1 for none, (m, w)."""
+        nodes = np.sort(matches.nodes, axis=1)
+        nodes[:, 1:][nodes[:, 1:] == nodes[:, :-1]] = NONE
+        return nodes
+
+    def _is_sound(self, nodes: Ids, roots: Ids) -> Flags:
+        """Tell of which matches (m, w) all can go into a function, and nothing inner is read."""
+        table, values = self.table, self.table.values
+        overload = np.array([bool(row[0] and row[2]) for row in table.operators], np.bool_)
+        match, column = np.nonzero(nodes >= 0)
+        member = nodes[match, column]
+        sound = np.ones(len(nodes), np.bool_)
+        sound[match[overload[table.nodes.operator[member]]]] = False
+        is_inner = member != roots[match]
+        row, made = table.outputs_of(member[is_inner])
+        maker = match[is_inner][row][made != OMITTED]
+        made = made[made != OMITTED]
+        row, read = table.inputs_of(member)
+        reader = match[row]
+        size = values.size
+        key = np.sort(reader * size + read)
+        wanted = maker * size + made
+        inside = np.searchsorted(key, wanted, "right") - np.searchsorted(key, wanted)
+        escapes = (inside < values.uses[made]) | (values.returned[made] > 0)
+        sound[maker[escapes]] = False
+        return sound
+
+    def _meets_conditions(self, rule: PatternRule, matches: Matches) -> Flags:
+        """Tell of which matches all conditions hold; each is asked once of those that are alike."""
+        holds = np.ones(matches.size, np.bool_)
+        for condition in rule.where:
+            left = np.flatnonzero(holds)
+            names = sorted(condition.names & matches.values.keys())
+            columns = [matches.values[name][left] for name in names]
+            if condition.scope == "names":  # of one graph, in which each names one value
+                facts = [column == NONE for column in columns]
+                facts += [column == columns[0] for column in columns[1:]]
+            else:
+                facts = [f for column in columns for f in self._facts(column, condition.scope)]
+            which, example = distinct_lists(np.zeros(left.size, np.int64), facts, ())
+            answers = np.zeros(example.size, np.bool_)
+            for number, row in enumerate(left[example].tolist()):
+                bound = {name: int(matches.values[name][row]) for name in names}
+                bindings = {n: self.rows.value(v) for n, v in bound.items() if v != NONE}
+                answers[number] = not condition.reason_against(bindings)
+            holds[left] = answers[which]
+        return holds
+
+    def _facts(self, values: Ids, scope: str) -> Iterator[Ids]:
+        """Yield what a condition may ask of values (n,), -1 for none: it answers alike if equal."""
+        if scope == "values":
+            yield values
+            return
+        of_type = np.where(values == NONE, NONE, self.rows.type_of[values])
+        yield of_type
+        if scope == "types":
+            return
+        nodes = self.table.nodes
+        maker = np.where(values == NONE, NONE, self.table.values.producer[values])
+        weight = self.joins.input(maker, 1)
+        for fact in (nodes.operator[maker], nodes.attributes[maker], self.rows.type_of[weight]):
+            yield np.where(maker == NONE, NONE, fact)
+
+    def _keep(self, rule: PatternRule, matches: Matches, nodes: Ids) -> bool:
+        """Keep matches that are taken, in program order; tell whether they embed nothing."""
+        place = np.where(nodes < 0, np.iinfo(np.int64).max, self.table.nodes.place[nodes])
+        nodes = np.take_along_axis(nodes, np.argsort(place, axis=1), axis=1)
+        count = (nodes >= 0).sum(axis=1)
+        taking = Taking(rule, matches, count, nodes[nodes >= 0].astype(np.int64))
+        self.found.taken.append(taking)
+        if rule.constants == "lift":
+            return True
+        if rule.constants == "auto":
+            slots = list(rule.matcher.program.constant_slots)
+            return bool((matches.columns[:, slots] == NONE).all())
+        _, read = self.table.inputs_of(taking.nodes)
+        return not self.joins.is_constant[self.joins.original[read]][read != OMITTED].any()
+
+    def result(self) -> RowSelection:
+        """Return all that was found; say why what was refused was."""
+        self.found.owner = self.owner
+        for rule, matches, nodes, visits in self.refusals:
+            rows = np.flatnonzero(self.owner[matches.roots] == NONE)
+            left = matches.take(rows)
+            states = zip(left.states(), nodes[rows], visits[rows].tolist(), strict=True)
+            for (root, state), members, visit in states:
+                match = read_match(rule, root, state)
+                assert match is not None  # noqa: S101  # its root is one of its nodes
+                verdict = judge(match, self._taken_before(members[members >= 0], visit))
+                assert isinstance(verdict, Rejection)  # noqa: S101  # or it had been taken
+                self.found.refused.append(verdict)
+        return self.found
+
+    def _taken_before(self, nodes: Ids, visit: int) -> Taken:
+        """Return what a match of some nodes must know of those taken before a visit."""
+        here = nodes[(self.owner[nodes] != NONE) & (self.when[nodes] < visit)]
+        claimed = {}
+        for row in here.tolist():
+            node = self.rows.node(row)
+            claimed[node] = Match(self.rules[self.owner[row]], node, (node,), {}, (), {}, ())
+        return Taken(claimed)
+
+
+# Measuring.
+
+
+def measure_rows(selection: RowSelection) -> Coverage:
+    """Say how much is inside matches, as :func:`dplcli.passes.select.measure` does."""
+    rows, table = selection.rows, selection.rows.table
+    fates: list[str | GapCause] = [rule.target for rule in selection.rules]
+    fate = selection.owner.astype(np.int64)
+    place = {item.root.source: item for item in reversed(selection.refused)}
+    for row, item in place.items():
+        assert isinstance(row, int)  # noqa: S101  # it is of the file
+        fate[row] = len(fates)
+        fates.append(GapCause(item.rule.qualified_name, item.stage, item.reason))
+    mentions = Mentions(selection.rules)
+    for number in np.unique(table.nodes.operator[fate < 0]).tolist():
+        here = np.flatnonzero((fate < 0) & (table.nodes.operator == number))
+        fate[here] = len(fates)
+        fates.append(GapCause("", "", mentions.reason(rows.node(int(here[0])))))
+    names = _qualified(table)
+    is_counted = np.array([name != "Constant" for name in names], np.bool_)
+    nodes = np.flatnonzero(is_counted[table.nodes.operator])
+    same, example = rows.alike(nodes)
+    costs = [_cost(rows.node(row)) for row in nodes[example].tolist()]
+    which, example = distinct_lists(np.zeros(nodes.size, np.int64), (same, fate[nodes]), ())
+    alike: dict[tuple[str, str, str | GapCause, int | None], int] = {}
+    for row, count in zip(example.tolist(), np.bincount(which).tolist(), strict=True):
+        node = rows.node(int(nodes[row]))
+        key = (node.domain, node.op_type, fates[fate[nodes[row]]], costs[same[row]])
+        alike[key] = alike.get(key, 0) + count
+    return covered(alike, ())
+
+
+def _cost(node: Node) -> int | None:
+    def shape_of(value: Value) -> tuple[int | str | None, ...] | None:
+        known = value.declared_type
+        return None if known is None else known.shape
+
+    return flops(node, shape_of)
+
+
+# Outlining.
+
+
+@dataclass(eq=False)
+class _Kind:
+    """Matches (k,) of one rule that differ in names and in what they read alone.
+
+    Attributes:
+        rows: Which of the rule's matches they are.
+        outline: The first of them, as today's code draws it.
+        attributes: Which of the table's sets a call gives.
+        nodes: A template of what a call says of its nodes, for names of nodes and values.
+        made: How many outputs each of these has.
+        reads: What else it says of what they read.
+        types: What it says of types of inner values.
+    """
+
+    rows: Places
+    outline: Outline
+    attributes: int = 0
+    nodes: str = ""
+    made: list[int] = field(default_factory=list)
+    reads: str = ""
+    types: str = ""
+
+
+def outline_rows(selection: RowSelection) -> dict[str, int]:
+    """Replace every match by a call of a function; the table is edited.
+
+    Returns:
+        How many functions were written for each rule.
+    """
+    if not selection.taken:
+        return {}
+    return _Outliner(selection).outline()
+
+
+class _Outliner:
+    """Writes the functions and the calls into a table."""
+
+    def __init__(self, selection: RowSelection) -> None:
+        self.selection = selection
+        self.rows = selection.rows
+        self.table = selection.rows.table
+        self.model = selection.rows.model
+        self.editor = Editor(self.table)
+        every = np.arange(self.table.nodes.size)
+        names = [name.decode() for name in self.table.node_names(every)]
+        self.names = set(names)
+        self.repeated: set[str] = set()
+        if len(self.names) < len(names):
+            self.repeated = {name for name, n in Counter(names).items() if name and n > 1}
+        self.rank = np.empty(every.size, np.int64)
+        self.rank[self.table.in_order()] = every
+        self.reserved = {rule.name for rule in selection.rules}
+        self.used = {
+            (domain.decode(), op_type.decode())
+            for domain, op_type, _ in self.table.operators
+            if domain not in {b"", b"ai.onnx"}
+        }
+        self.calls: list[tuple[NewNodes, Places]] = []
+
+    def outline(self) -> dict[str, int]:
+        """Draw all, then edit."""
+        place = self.table.nodes.place
+        first = [place[item.matches.roots[0]] for item in self.selection.taken]
+        written = {}
+        drawn = []
+        for at in np.argsort(first).tolist():
+            taking = self.selection.taken[at]
+            drawing = _Drawing(self, taking)
+            drawn += [(drawing, function) for function in drawing.functions]
+            written[taking.rule.qualified_name] = len(drawing.functions)
+        made = []
+        for drawing, (outlined, kinds) in drawn:
+            name = free_function_name(drawing.taking.rule, self.used, self.reserved)
+            made.append((drawing, outlined.write(self.model, name), kinds))
+        calls = []
+        for drawing, function, kinds in made:
+            self.model.opset_imports.setdefault(function.domain, 1)
+            calls.append(drawing.calls(function, kinds))
+        gone = np.concatenate([item.nodes for item in self.selection.taken])
+        self.editor.replace(gone, _joined(calls))
+        for _, function, _ in made:
+            self._add(function)
+        self.editor.set_imports(0, self.model.opset_imports)
+        if self.model.ir_version < FIRST_IR_WITH_FUNCTIONS:
+            self.editor.set_ir_version(FIRST_IR_WITH_FUNCTIONS)
+        return written
+
+    def attribute_set(self, attributes: Mapping[str, Attribute]) -> int:
+        """Return the number of a set of attributes."""
+        items = attributes.items()
+        return self.editor.attribute_set(self.rows.encoded_attribute(*item) for item in items)
+
+    def _add(self, function: Function) -> None:
+        """Add a function that was written as objects."""
+        body: Graph = function.body
+        fields = self.rows.encoded_function(function)
+        given = [value.name.encode() for value in body.inputs]
+        graph = self.editor.add_function(fields, given, body.opset_imports)
+        made = [value for node in body for value in node.outputs if value is not None]
+        ids = self.editor.add_values(graph, [value.name.encode() for value in made])
+        known: dict[Value | None, int] = {None: OMITTED}
+        known |= dict(zip(body.inputs, self.table.given[graph].tolist(), strict=True))
+        known |= dict(zip(made, ids.tolist(), strict=True))
+        nodes = list(body)
+        operators = [(node.domain, node.op_type, node.overload) for node in nodes]
+        self.editor.add(
+            NewNodes(
+                operator=np.array([self.editor.operator(*map(str.encode, o)) for o in operators]),
+                in_count=np.array([len(node.inputs) for node in nodes]),
+                inputs=np.array([known[v] for node in nodes for v in node.inputs], np.int64),
+                out_count=np.array([len(node.outputs) for node in nodes]),
+                outputs=np.array([known[v] for node in nodes for v in node.outputs], np.int64),
+                graph=graph,
+                attributes=np.array([self.attribute_set(node.attributes) for node in nodes]),
+                names=[node.name.encode() for node in nodes],
+            )
+        )
+        self.editor.set_returned(graph, np.array([known[value] for value in body.outputs]))
+
+
+class _Drawing:
+    """The matches of one rule as calls to be, m of them.
+
+    Attributes:
+        functions: Each function to be written, with the kinds of matches that call it.
+        in_count: How many values each call reads, (m,).
+        inputs: These, match by match in order of first use.
+        out_count: How many it makes, (m,).
+        outputs: These.
+    """
+
+    def __init__(self, outliner: _Outliner, taking: Taking) -> None:
+        self.outliner = outliner
+        self.taking = taking
+        self.rows = outliner.rows
+        self.table = outliner.table
+        self.size = taking.count.size
+        self.begin = offsets(taking.count)
+        self.match = np.repeat(np.arange(self.size), taking.count)
+        self.is_root = taking.nodes == taking.matches.roots[self.match]
+        self.functions: list[tuple[OutlinedFunction, list[_Kind]]] = []
+        code = self._wire()
+        self._find_outputs()
+        self._sort(code)
+        self._offset_texts = self._offsets()
+        self._texts = [quoted(name.decode()) for name in self.table.node_names(taking.nodes)]
+        _, made = self.table.outputs_of(taking.nodes)
+        self._made = [quoted(name.decode()) for name in self.table.names(made)]
+        self._made_count = _sums(taking.count, self.table.nodes.out_count[taking.nodes])
+
+    def _wire(self) -> Places:
+        """Find what each call reads; return what each input slot of its nodes is, (s,).
+
+        That is -1 where it is omitted; an odd number where a node of the match makes it; else twice
+        the place among what the call reads.
+        """
+        table, nodes = self.table, self.taking.nodes
+        column = np.arange(nodes.size) - self.begin[self.match]
+        where = np.full(table.nodes.size, NONE, np.int64)
+        where[nodes] = np.arange(nodes.size)
+        row, read = table.inputs_of(nodes)
+        match = self.match[row]
+        maker = table.values.producer[read]
+        at = np.where(maker < 0, NONE, where[maker])
+        inside = (at >= 0) & (self.match[at] == match)
+        code = np.full(read.size, -1, np.int64)
+        _, out_place = unnest(table.nodes.out_at[nodes], table.nodes.out_count[nodes])
+        index = np.zeros(table.values.size, np.int64)
+        out_row, made = table.outputs_of(nodes)
+        index[made] = out_place - table.nodes.out_at[nodes][out_row]
+        code[inside] = 2 * (column[at[inside]] << 20 | index[read[inside]]) + 1
+        outside = np.flatnonzero(~inside & (read != OMITTED))
+        key = match[outside] * np.int64(table.values.size) + read[outside]
+        _, first, which = np.unique(key, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(first.size, np.int64)
+        first = outside[first[order]]
+        self.in_count = np.bincount(match[first], minlength=self.size)
+        rank[order] = np.arange(first.size) - offsets(self.in_count)[match[first]]
+        code[outside] = 2 * rank[which]
+        self.inputs = read[first]
+        return code
+
+    def _find_outputs(self) -> None:
+        """Find what each call makes: what is read of what its root makes, or the first of that."""
+        table = self.table
+        row, made = table.outputs_of(self.taking.matches.roots)
+        row, made = row[made != OMITTED], made[made != OMITTED]
+        is_read = (table.values.uses[made] > 0) | (table.values.returned[made] > 0)
+        has_read = np.zeros(self.size, np.bool_)
+        has_read[row[is_read]] = True
+        is_first = np.ones(row.size, np.bool_)
+        is_first[1:] = row[1:] != row[:-1]
+        keep = is_read | (is_first & ~has_read[row])
+        self.out_count = np.bincount(row[keep], minlength=self.size)
+        self.outputs = made[keep]
+
+    def _sort(self, code: Places) -> None:
+        """Sort the matches into kinds, and these into functions."""
+        nodes, taking, rows = self.table.nodes, self.taking, self.rows
+        members = taking.nodes
+        _, read = self.table.inputs_of(members)
+        _, made = self.table.outputs_of(members)
+        is_made = np.zeros(self.table.values.size, np.bool_)
+        is_made[self.outputs] = True
+        kind = np.where(made == OMITTED, NONE, 2 * rows.type_of[made] + is_made[made])
+        one = np.ones(members.size, np.int64)
+        count, facts = beside(
+            (one, nodes.operator[members]),
+            (one, nodes.attributes[members]),
+            (one, nodes.in_count[members]),
+            (one, nodes.out_count[members]),
+            (nodes.in_count[members], code),
+            (nodes.in_count[members], rows.type_of[read]),
+            (nodes.out_count[members], kind),
+        )
+        which, example = distinct_lists(_sums(taking.count, count), (taking.count,), (facts,))
+        kinds = []
+        order = np.argsort(which, kind="stable")
+        parts = np.split(order, np.cumsum(np.bincount(which))[:-1])
+        examples = taking.matches.take(example).states()
+        for part, (root, state) in zip(parts, examples, strict=True):
+            match = read_match(taking.rule, root, state)
+            assert match is not None  # noqa: S101  # its root is one of its nodes
+            kinds.append(_Kind(part, outline(match)))
+        known = {id(kind.outline): kind for kind in kinds}
+        for function in group([kind.outline for kind in kinds]):
+            mine = [known[id(item)] for item in function.outlines]
+            for each in mine:
+                given = function.call_attributes(each.outline)
+                each.attributes = self.outliner.attribute_set(given)
+                self._describe(each)
+            self.functions.append((function, mine))
+
+    def _describe(self, kind: _Kind) -> None:
+        """Write down what all matches of a kind say alike."""
+        item = kind.outline
+        left_out: dict[int, list[str]] = {}
+        for number, name in item.completed:
+            left_out.setdefault(number, []).append(name)
+        entries = []
+        for number, node in enumerate(item.match.nodes):
+            made = ",".join(["%s"] * len(node.outputs))
+            entry = f"[{quoted(node.qualified_op).replace('%', '%%')},%s,[{made}]"
+            if number in left_out:
+                entry += f",[{','.join(map(quoted, left_out[number])).replace('%', '%%')}]"
+            entries.append(entry)
+        kind.nodes = f"[{'],'.join(entries)}]]"
+        kind.made = [len(node.outputs) for node in item.match.nodes]
+        if not item.reads_plainly:
+            kind.reads = json_members({"reads": outside_reads(item)})
+        types = []
+        for number, node in enumerate(item.match.nodes):
+            for value in node.outputs:
+                stated = None if value is None or value in item.outputs else value.stated_type
+                if value is not None and stated is not None:
+                    place = f"{number}.{value.index}" if value.index else f"{number}"
+                    types.append(f'"{place}":{statement_text(stated)}')
+        if types:
+            kind.types = f'"types":{{{",".join(types)}}}'
+
+    def _offsets(self) -> list[str]:
+        """Say of each match how many nodes before the last one each lay, but if in one row."""
+        rank = self.outliner.rank[self.taking.nodes]
+        last = rank[self.begin + self.taking.count - 1][self.match]
+        which, example = distinct_lists(self.taking.count, (), (last - rank,))
+        texts = []
+        for row in example.tolist():
+            begin, count = int(self.begin[row]), int(self.taking.count[row])
+            found = (last - rank)[begin : begin + count].tolist()
+            plain = found == list(reversed(range(count)))
+            texts.append("" if plain else json_members({"offsets": found}))
+        return [texts[number] for number in which.tolist()]
+
+    def _odd_texts(self) -> dict[int, str]:
+        """Return what few matches say: remarks of nodes, and names that others have, too."""
+        found: dict[int, str] = {}
+        repeated = self.outliner.repeated
+        odd = self.match[self.table.nodes.remarked[self.taking.nodes]]
+        if repeated:
+            odd = np.arange(self.size)
+        for match in np.unique(odd).tolist():
+            begin = int(self.begin[match])
+            members = self.taking.nodes[begin : begin + int(self.taking.count[match])]
+            nodes = [self.rows.node(row) for row in members.tolist()]
+            again = [number for number, node in enumerate(nodes) if node.name in repeated]
+            text = json_members({"remarks": remarks_by_number(nodes), "repeated": again})
+            if text:
+                found[match] = text
+        return found
+
+    def calls(self, function: Function, kinds: Sequence[_Kind]) -> NewNodes:
+        """Return the calls of one function, and claim their names."""
+        outliner, taking = self.outliner, self.taking
+        rows = np.concatenate([kind.rows for kind in kinds])
+        which = np.repeat(np.arange(len(kinds)), [kind.rows.size for kind in kinds])
+        order = np.argsort(rows)
+        rows, which = rows[order], which[order]
+        odd = self._odd_texts()
+        made_at = offsets(self._made_count).tolist()
+        begins = self.begin.tolist()
+        remarks, names = [], []
+        for number, (match, of_kind) in enumerate(zip(rows.tolist(), which.tolist(), strict=True)):
+            kind = kinds[of_kind]
+            at, begin = made_at[match], begins[match]
+            texts = []
+            for place, width in enumerate(kind.made):
+                texts.append(self._texts[begin + place])
+                texts += self._made[at : at + width]
+                at += width
+            metadata = {NODES_KEY: kind.nodes % tuple(texts)}
+            rest = (self._offset_texts[match], kind.reads, odd.get(match, ""), kind.types)
+            if said := ",".join(filter(None, rest)):
+                metadata[UNDO_KEY] = f"{{{said}}}"
+            remarks.append(outliner.editor.remark(b"", self.rows.encoded_metadata(metadata)))
+            names.append(claim(f"{function.name}_{number}", outliner.names).encode())
+        operator = outliner.editor.operator(function.domain.encode(), function.name.encode())
+        _, read = unnest(offsets(self.in_count)[rows], self.in_count[rows])
+        _, made = unnest(offsets(self.out_count)[rows], self.out_count[rows])
+        return NewNodes(
+            operator=np.full(rows.size, operator),
+            in_count=self.in_count[rows],
+            inputs=self.inputs[read],
+            out_count=self.out_count[rows],
+            outputs=self.outputs[made],
+            anchor=taking.matches.roots[rows],
+            attributes=np.array([kind.attributes for kind in kinds])[which],
+            names=names,
+            remark=np.array(remarks),
+        )
+
+
+def _sums(count: Places, items: Ids | Places) -> Places:
+    """Add up the items of each row, each of which has some."""
+    return np.add.reduceat(items, offsets(count), dtype=np.int64)
+
+
+def _joined(parts: Sequence[NewNodes]) -> NewNodes:
+    """Return all new nodes of several batches, which all give arrays."""
+
+    def column(name: str) -> Places:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    return NewNodes(
+        operator=column("operator"),
+        in_count=column("in_count"),
+        inputs=column("inputs"),
+        out_count=column("out_count"),
+        outputs=column("outputs"),
+        anchor=column("anchor"),
+        attributes=column("attributes"),
+        names=[name for part in parts for name in part.names],
+        remark=column("remark"),
+    )
