@@ -495,7 +495,7 @@ class Editor:
         self._edited(graph)
         return nodes
 
-    def _places(self, new: NewNodes, gone: Places) -> tuple[Places, Places, Places]:
+    def _places(self, new: NewNodes, gone: Ids | Places) -> tuple[Places, Places, Places]:
         """Return place, room and graph of each new node, (n,)."""
         nodes = self.table.nodes
         count = new.in_count.size

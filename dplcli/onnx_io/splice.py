@@ -127,7 +127,7 @@ class _Spans:
     """
 
     at: Places
-    size: Places
+    size: Places | Ids
 
     def of(self, rows: Places | Flags | slice) -> _Spans:
         """Return some of them."""
@@ -329,7 +329,8 @@ class _Splicer:
         ends = np.cumsum([infos.size, lost.size, made.size, given.size])
         key, lost, made, given, again = np.split(key, ends)
         gone = np.union1d(np.setdiff1d(lost, made), again)
-        return infos[(is_info & np.isin(key, gone)) | (is_given & ~np.isin(key, given))]
+        found: Places = infos[(is_info & np.isin(key, gone)) | (is_given & ~np.isin(key, given))]
+        return found
 
     def _infos(self, values: Sequence[int]) -> list[bytes]:
         """Encode what is stated of values, their names at least."""
@@ -387,7 +388,7 @@ class _Splicer:
         self.heap += b"".join(texts)
         return at, size
 
-    def _heads(self, number: Places | int, size: Places) -> tuple[Places, Places]:
+    def _heads(self, number: Places | int, size: Places | Ids) -> tuple[Places, Places]:
         """Encode what stands before the contents of fields, (n,); return where that stands."""
         numbers = np.broadcast_to(np.asarray(number, np.int64), size.shape)
         which, example = distinct(numbers, size)

@@ -457,7 +457,7 @@ def _at_every_byte(data: Bytes) -> NDArray[np.uint64]:
     return np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
 
 
-def gathered(sources: Sequence[Bytes], source: Places, at: Places, size: Places) -> Bytes:
+def gathered(sources: Sequence[Bytes], source: Places, at: Places, size: Places | Ids) -> Bytes:
     """Return strings one behind the other, word by word, and the zeros behind them.
 
     Args:
