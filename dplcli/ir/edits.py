@@ -522,7 +522,8 @@ class Editor:
         if end.size:
             _require((graph[end] >= 0).all(), "a new node has no graph")
             last = np.zeros(len(self.table.graphs), np.int64)
-            np.maximum.at(last, nodes.graph[nodes.live], nodes.place[nodes.live])
+            there = np.flatnonzero(nodes.live & np.isin(nodes.graph, graph[end]))
+            np.maximum.at(last, nodes.graph[there], nodes.place[there])
             rank, _ = _ranks(graph[end], last.size)
             place[end] = last[graph[end]] + (rank + 1) * ROOM
         return place, room, graph

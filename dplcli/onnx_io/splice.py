@@ -139,6 +139,9 @@ class _Splicer:
 
     Attributes:
         heap: What is to be written and does not stand in the file; it begins with the arena.
+        stored: The values that passes have stored.
+        stated: Those of which passes state a type.
+        is_defined: Whether a value is made, stored or given.
         graphs: The content of each graph that was edited, or in which one was.
     """
 
@@ -147,32 +150,16 @@ class _Splicer:
         self.file = memoryview(table.data.data)
         self.heap = bytearray(table.arena)
         values = table.values
+        stored = np.flatnonzero((values.tensor >= 0) & (values.producer < 0))
+        self.stored = stored[table.tensors.stored_as[values.tensor[stored]] != stored]
         self.is_defined = (values.producer >= 0) | (values.tensor >= 0) | values.given
         self.is_defined[OMITTED] = False
-        self._parts = group(table.parts.graph + 1, len(table.graphs) + 1)
-        self.stated = [value for value in table.stated if self.is_defined[value]]
-        edited = np.array(sorted(self._edited()))
-        self.is_kept = self._kept(edited)
-        owners: dict[int, list[int]] = {}
-        for number in edited.tolist():
-            if (owner := table.graphs[number].owner) >= 0:
-                owners.setdefault(owner, []).append(number)
-        nodes = table.in_order()
-        nodes = nodes[np.isin(table.nodes.graph[nodes], edited)]
-        first = np.searchsorted(table.nodes.graph[nodes], edited)
-        last = np.searchsorted(table.nodes.graph[nodes], edited, side="right")
-        count, spans = self._spans(nodes, np.isin(nodes, list(owners)))
-        begin = np.append(offsets(count), count.sum())
+        self.stated = np.array([v for v in table.stated if self.is_defined[v]], np.int64)
         self.graphs: dict[int, list[Piece]] = {}
-        # a body comes behind the graph that holds it
-        for number, one, end in zip(edited[::-1].tolist(), first[::-1], last[::-1], strict=True):
-            mine = spans.of(slice(begin[one], begin[end]))
-            self.graphs[number] = self._graph(number, self._pieces(mine))
-            if (owner := table.graphs[number].owner) >= 0 and number == owners[owner][0]:
-                place = begin[np.flatnonzero(nodes == owner)]
-                kind = table.graphs[table.graphs[number].parent].kind
-                text = _field(_LAYOUTS[kind].node, self._node_with(owner, owners[owner]))
-                spans.at[place], spans.size[place] = self._keep([text])
+        edited = np.array(sorted(self._edited()))
+        self._parts = group(table.parts.graph + 1, len(table.graphs) + 1)
+        self._is_kept = self._kept(edited)
+        self._encode(edited)
 
     def _edited(self) -> set[int]:
         """Return the main graph, graphs in which anything was edited, and those round them."""
@@ -183,6 +170,30 @@ class _Splicer:
                 edited.add(number)
                 number = graphs[number].parent  # noqa: PLW2901  # the way out
         return edited
+
+    def _encode(self, edited: Places) -> None:
+        """Encode graphs."""
+        graphs, graph_of = self.table.graphs, self.table.nodes.graph
+        owners: dict[int, list[int]] = {}
+        for number in edited.tolist():
+            if (owner := graphs[number].owner) >= 0:
+                owners.setdefault(owner, []).append(number)
+        nodes = self.table.in_order()
+        nodes = nodes[np.isin(graph_of[nodes], edited)]
+        is_owner = np.isin(nodes, list(owners))
+        count, spans = self._spans(nodes, is_owner)
+        ends = np.append(0, np.cumsum(count))
+        place = dict(zip(nodes[is_owner].tolist(), ends[:-1][is_owner].tolist(), strict=True))
+        begin = ends[np.searchsorted(graph_of[nodes], edited)]
+        end = ends[np.searchsorted(graph_of[nodes], edited, side="right")]
+        # a body comes behind the graph that holds it
+        for number, first, last in zip(edited[::-1].tolist(), begin[::-1], end[::-1], strict=True):
+            self.graphs[number] = self._graph(number, self._pieces(spans.of(slice(first, last))))
+            if (owner := graphs[number].owner) >= 0 and number == owners[owner][0]:
+                layout = _LAYOUTS[graphs[graphs[number].parent].kind]
+                text = _field(layout.node, self._node_with(owner, owners[owner]))
+                where = [place[owner]]
+                spans.at[where], spans.size[where] = self._keep([text])
 
     # The model, and its graphs.
 
@@ -215,7 +226,7 @@ class _Splicer:
             self._add_new(found, number)
         else:
             rows = self._rows(number)
-            rows = rows[self.is_kept[rows]]
+            rows = rows[self._is_kept[rows]]
             numbers = self.table.parts.number[rows]
             for field in np.unique(numbers).tolist():
                 found[field, False] = self._copies(rows[numbers == field])
@@ -312,7 +323,7 @@ class _Splicer:
         lost = np.flatnonzero(mine & ~self.is_defined & ~is_new)
         made = np.flatnonzero(mine & self.is_defined & is_new)
         given = np.flatnonzero(mine & values.given & ~is_new)
-        again = np.array(self.stated, np.int64)
+        again = self.stated
         is_narrowed = given.size < is_given.sum() + is_function[values.graph[given]].sum()
         if not (lost.size or again.size or is_narrowed):
             return infos[:0]
@@ -341,7 +352,7 @@ class _Splicer:
     def _made_infos(self, number: int, layout: _Layout) -> list[Piece]:
         """Encode the types that passes state of what a graph holds."""
         graph = self.table.graphs[number]
-        values = [value for value in self.stated if self.table.values.graph[value] == number]
+        values = self.stated[self.table.values.graph[self.stated] == number].tolist()
         if graph.begin < 0 and graph.kind is GraphKind.BODY:
             interface = {*self.table.given[number].tolist(), *self.table.returned[number].tolist()}
             values = [value for value in values if value not in interface]
@@ -350,13 +361,9 @@ class _Splicer:
     def _made_initializers(self, number: int) -> list[Piece]:
         """Encode what passes have stored in a graph, in the order of its values."""
         table = self.table
-        values, tensors = table.values, table.tensors
-        mine = np.flatnonzero(
-            (values.graph == number) & (values.tensor >= 0) & (values.producer < 0)
-        )
-        mine = mine[tensors.stored_as[values.tensor[mine]] != mine]
+        mine = self.stored[table.values.graph[self.stored] == number]
         found: list[Piece] = []
-        rows = values.tensor[mine].tolist()
+        rows = table.values.tensor[mine].tolist()
         for row, name in zip(rows, table.names(mine), strict=True):
             data = self._payload(row)
             front = data.front + _field(_TENSOR_NAME, name)
