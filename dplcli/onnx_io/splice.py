@@ -24,7 +24,7 @@ from onnx import (
     ValueInfoProto,
 )
 
-from dplcli.ir.relations import Flags, Ids, Places, beside, distinct, group, offsets, sums
+from dplcli.ir.relations import Flags, Ids, Places, beside, distinct, group, lookup, offsets, sums
 from dplcli.ir.table import OMITTED, GraphKind, Payload, Table, TableError
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.wire import PADDING, padded, varint
@@ -301,7 +301,10 @@ class _Splicer:
             # a sparse tensor begins inside of its part
             which = np.searchsorted(parts.begin[rows], tensors.begin[lost], side="right") - 1
             is_kept[rows[which]] = False
-        return is_kept & ~np.isin(parts.head, table.infos.head[self._dropped(edited)])
+        heads = table.infos.head[self._dropped(edited)]
+        order = np.argsort(parts.head, kind="stable")  # mostly they are in order
+        is_kept[order[np.searchsorted(parts.head, heads, sorter=order)]] = False
+        return is_kept
 
     def _dropped(self, edited: Places) -> Places:
         """Return the infos that go.
@@ -309,39 +312,44 @@ class _Splicer:
         They state what is gone, or what passes state now, or an input that is none any more.
         """
         table, values = self.table, self.table.values
-        of_edited = np.zeros(len(table.graphs), np.bool_)
-        of_edited[edited] = True
-        info = np.array([_LAYOUTS[graph.kind].info for graph in table.graphs])
-        is_function = np.array([graph.kind is GraphKind.FUNCTION for graph in table.graphs])
-        infos = np.flatnonzero(of_edited[table.infos.graph])
+        is_edited = np.zeros(len(table.graphs), np.bool_)
+        is_edited[edited] = True
+        infos = np.flatnonzero(is_edited[table.infos.graph])
         graph, number = table.infos.graph[infos], table.infos.number[infos]
+        info = np.array([_LAYOUTS[row.kind].info for row in table.graphs])
         is_info = number == info[graph]
-        is_given = (number == _GRAPH_GIVEN) & ~is_function[graph]
-        mine = of_edited[values.graph]
+        is_given = number == _GRAPH_GIVEN
+        # new graphs have no infos in the file
+        here = np.zeros(len(table.graphs), np.bool_)
+        here[graph] = True
+        mine = here[values.graph]
         mine[OMITTED] = False
         is_new = values.name_at >= table.data.size
         lost = np.flatnonzero(mine & ~self.is_defined & ~is_new)
         made = np.flatnonzero(mine & self.is_defined & is_new)
-        given = np.flatnonzero(mine & values.given & ~is_new)
-        again = self.stated
-        is_narrowed = given.size < is_given.sum() + is_function[values.graph[given]].sum()
-        if not (lost.size or again.size or is_narrowed):
-            return infos[:0]
-        every = np.concatenate([lost, made, given, again])
-        names = _Spans(
-            np.concatenate([table.infos.name_at[infos], values.name_at[every]]),
-            np.concatenate([table.infos.name_size[infos], values.name_size[every]]),
+        given = np.flatnonzero(mine & values.given)
+        stated = self.stated[mine[self.stated]]
+        key, of_lost, of_made, of_given, of_stated = self._keys(
+            (_Spans(table.infos.name_at[infos], table.infos.name_size[infos]), graph),
+            *((self._names(rows), values.graph[rows]) for rows in (lost, made, given, stated)),
         )
-        text, begin = self._gathered(names), offsets(names.size)
-        which, _ = wire.intern(text, begin, begin + names.size)
-        # a name counts in its graph alone
-        key = which * np.int64(len(table.graphs))
-        key += np.concatenate([graph, values.graph[every]])
-        ends = np.cumsum([infos.size, lost.size, made.size, given.size])
-        key, lost, made, given, again = np.split(key, ends)
-        gone = np.union1d(np.setdiff1d(lost, made), again)
-        found: Places = infos[(is_info & np.isin(key, gone)) | (is_given & ~np.isin(key, given))]
-        return found
+        of_lost = of_lost[lookup(of_made, of_lost) < 0]
+        is_gone = (lookup(of_lost, key) >= 0) | (lookup(of_stated, key) >= 0)
+        result: Places = infos[(is_info & is_gone) | (is_given & (lookup(of_given, key) < 0))]
+        return result
+
+    def _keys(self, *columns: tuple[_Spans, Ids]) -> list[Places]:
+        """Return numbers that are equal for equal names of one graph; columns of names and graphs.
+
+        They are small where few graphs have names.
+        """
+        at, size = (np.concatenate([getattr(n, k) for n, _ in columns]) for k in ("at", "size"))
+        graphs, graph = np.unique(np.concatenate([g for _, g in columns]), return_inverse=True)
+        begin = offsets(size)
+        which, _ = wire.intern(self._gathered(_Spans(at, size)), begin, begin + size)
+        key = which * np.int64(graphs.size) + graph
+        ends = np.cumsum([graph.size for _, graph in columns])
+        return np.split(key, ends[:-1])
 
     def _infos(self, values: Sequence[int]) -> list[bytes]:
         """Encode what is stated of values, their names at least."""
@@ -461,7 +469,7 @@ class _Splicer:
         )
         return count, _Spans(at, size)
 
-    def _names(self, values: Ids) -> _Spans:
+    def _names(self, values: Ids | Places) -> _Spans:
         return _Spans(self.table.values.name_at[values], self.table.values.name_size[values])
 
     def _texts(self, number: int, count: NDArray[Any], texts: _Spans) -> tuple[Places, ...]:

@@ -65,8 +65,13 @@ def check_both_ways(data: bytes) -> None:
         for node in graph:
             node.rewire(node.inputs)
     result = written(table)
-    assert ModelProto.FromString(result) == ModelProto.FromString(data)
     assert result == encoded(model)
+    order = table.in_order()
+    proto = ModelProto.FromString(data)
+    in_file = list(proto.graph.node)
+    del proto.graph.node[:]
+    proto.graph.node.extend(in_file[row] for row in order[: len(in_file)].tolist())
+    assert ModelProto.FromString(result) == proto
 
 
 @pytest.mark.parametrize(
@@ -304,9 +309,14 @@ def encoded_data(editor: Editor, array: np.ndarray) -> tuple[int, list[Payload]]
     return editor.tensor_type(front), [Payload(front, (raw[:2], memoryview(raw)[2:]))]
 
 
+def is_alone(value: Value) -> bool:
+    """Tell whether no other graph has a value of its name, which might hide it there."""
+    return sum(value.name in graph.values for graph in value.graph.model.graphs()) == 1
+
+
 def visible(node: Node) -> list[Value]:
     """Return what a node may read: what stands before it, in its graph and round that."""
-    found = []
+    found: list[Value] = []
     current: Node | None = node
     while current is not None:
         order = {other: place for place, other in enumerate(current.graph)}
@@ -314,6 +324,7 @@ def visible(node: Node) -> list[Value]:
             value
             for value in current.graph.values.values()
             if value.producer is None or order[value.producer] < order[current]
+            if is_alone(value)
         ]
         current = current.graph.owner
     return found
@@ -404,6 +415,7 @@ class Steps:
             others = visible(old.producer)
         else:
             others = [v for v in old.graph.values.values() if v.producer is None and v is not old]
+            others = [value for value in others if is_alone(value)]
         new = self.a_value(others)
         if new is not None:
             self.twins.rewire(old, new)
@@ -438,7 +450,7 @@ class Steps:
         """Let a node make what is a copy of what it makes."""
         olds = [list(node.outputs) for graph in self.graphs() for node in graph]
         old = self.a_value([made[0] for made in olds if len(made) == 1 and made[0] is not None])
-        if old is None or old.producer is None:
+        if old is None or old.producer is None or not is_alone(old):
             return
         values = [
             value
