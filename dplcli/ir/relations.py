@@ -138,7 +138,7 @@ def beside(*columns: tuple[NDArray[Any], ...]) -> tuple[Places, ...]:
     Returns:
         The same of all of them together.
     """
-    count = np.sum([column[0] for column in columns], axis=0, dtype=np.int64)
+    count: Places = np.stack([column[0] for column in columns]).sum(axis=0, dtype=np.int64)
     heaps = [np.empty(int(count.sum()), np.int64) for _ in columns[0][1:]]
     begin = offsets(count)
     for many, *items in columns:
