@@ -69,6 +69,14 @@ class Relation:
         (self.size,) = sizes
         self._show()
 
+    # the columns are views of the buffers, and so must those of a copy be
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._dtypes}
+
+    def __setstate__(self, columns: dict[str, Any]) -> None:
+        Relation.__init__(self, **columns)
+
     def _show(self) -> None:
         for name, buffer in self._buffers.items():
             setattr(self, name, buffer[: self.size])
@@ -119,6 +127,34 @@ def unnest(at: NDArray[Any], count: NDArray[Any]) -> tuple[Places, Places]:
     row: Places = np.repeat(np.arange(count.size), count)
     place: Places = np.arange(row.size) + np.repeat(at - offsets(count), count)
     return row, place
+
+
+def beside(*columns: tuple[NDArray[Any], ...]) -> tuple[Places, ...]:
+    """Return ragged columns joined row by row: the items of the first, then those of the next.
+
+    Args:
+        columns: Of each the counts, (n,), and any number of heaps of items in order, (m,).
+
+    Returns:
+        The same of all of them together.
+    """
+    count: Places = np.stack([column[0] for column in columns]).sum(axis=0, dtype=np.int64)
+    heaps = [np.empty(int(count.sum()), np.int64) for _ in columns[0][1:]]
+    begin = offsets(count)
+    for many, *items in columns:
+        _, place = unnest(begin, many)
+        for heap, item in zip(heaps, items, strict=True):
+            heap[place] = item
+        begin = begin + many
+    return count, *heaps
+
+
+def sums(count: NDArray[Any], items: NDArray[Any]) -> Places:
+    """Return the sum of each row's items in order: counts (n,) and items (m,) to (n,)."""
+    total = np.append(0, np.cumsum(items, dtype=np.int64))
+    begin = offsets(count)
+    result: Places = total[begin + count] - total[begin]
+    return result
 
 
 def group(key: NDArray[Any], size: int) -> tuple[Places, Places, Places]:

@@ -6,11 +6,14 @@ sets of attributes are numbered, equal ones alike. The bytes of the file are kep
 in them they stand, so that nothing is decoded before somebody asks.
 
 Ids are rows of a relation. Value 0 is the omitted one: a node that leaves an input or an output
-out reads or makes it. What always holds is in :meth:`Table.check`.
+out reads or makes it. What always holds is in :meth:`Table.check`. What passes make stands beside
+the file: names in the arena, data of tensors in payloads, other fields of graphs as they will be
+written. Edits are in :mod:`dplcli.ir.edits`.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -42,11 +45,13 @@ class GraphRow:
 
     Attributes:
         kind: Where it is.
-        begin: Where it begins in the file, in bytes.
+        begin: Where it begins in the file, in bytes; -1 for a new graph.
         end: Where it ends.
         parent: The graph that holds its owner; -1 for none.
         owner: The node whose attribute it is; -1 for none.
         attribute: The name of that; with ``[i]`` behind it, if it is a list of graphs.
+        fields: Of a new graph, its encoded message but for nodes, inputs, outputs and opsets.
+        live: Whether it is still there.
     """
 
     kind: GraphKind
@@ -55,6 +60,8 @@ class GraphRow:
     parent: int = -1
     owner: int = -1
     attribute: bytes = b""
+    fields: bytes = b""
+    live: bool = True
 
 
 class Nodes(Relation):
@@ -70,12 +77,14 @@ class Nodes(Relation):
         out_count: See there.
         head: Where it begins in the file, its tag included; -1 for a new node.
         end: Where it ends there.
-        name_at: Where its name begins in the file.
+        name_at: Where its name begins in the file; from the size of that on, in the arena.
         name_size: How many bytes that has.
         remarked: Whether it has documentation or metadata.
+        remark: Of a new node, which of :attr:`Table.remarks`.
         place: It stands behind the nodes of its graph that have a lower place.
         room: Places ``place - room + 1`` to ``place`` are its own.
         live: Whether it is still there.
+        touched: Whether it reads or makes something else than in the file, or is new.
     """
 
     operator: Ids
@@ -90,16 +99,18 @@ class Nodes(Relation):
     name_at: Places
     name_size: Ids
     remarked: Flags
+    remark: Ids
     place: Places
     room: Places
     live: Flags
+    touched: Flags
 
 
 class Values(Relation):
     """Values, of all graphs; a name that two scopes define is two values.
 
     Attributes:
-        name_at: Where its name begins in the file.
+        name_at: Where its name begins in the file; from the size of that on, in the arena.
         name_size: How many bytes that has.
         graph: The graph that defines it.
         producer: The node that makes it; -1 for none.
@@ -129,16 +140,18 @@ class Tensors(Relation):
     """Encoded tensors.
 
     Attributes:
-        begin: Where it begins in the file.
-        end: Where it ends there.
+        begin: Where it begins in the file; -1 for a new tensor.
+        end: Where it ends there; of a new tensor, which of :attr:`Table.payloads` it is.
         type: Which of :attr:`Table.tensor_types`; of a sparse tensor -1.
         external: Whether its data lies in a file beside the model.
+        stored_as: The value that the file stores it as; -1 for none.
     """
 
     begin: Places
     end: Places
     type: Ids
     external: Flags
+    stored_as: Ids
 
 
 class FileParts(Relation):
@@ -183,13 +196,26 @@ class TableError(AssertionError):
     """The table contradicts itself: a mistake in dpl."""
 
 
+@dataclass(frozen=True, eq=False)
+class Payload:
+    """A new tensor, encoded but for its name, which is that of the value that it is stored as.
+
+    Attributes:
+        front: The fields that stand before the name; they begin with its type.
+        back: Those behind it, in pieces, so that data need not be copied.
+    """
+
+    front: bytes
+    back: tuple[bytes | memoryview, ...] = ()
+
+
 @dataclass(eq=False)
 class Table:
     """A model.
 
     Attributes:
         data: The file's bytes, zeros behind them.
-        graphs: Its graphs; the main one is the first, and functions are before all bodies.
+        graphs: Its graphs; the main one is the first, and a body is behind the graph that holds it.
         nodes: Their nodes.
         values: Their values.
         inputs: What nodes read.
@@ -203,6 +229,16 @@ class Table:
         tensor_types: Encoded tensors without name and data.
         notes: What a reader should know about the file.
         sorted: The main graph (0) and functions whose nodes stand in another order than there.
+        original: The file, if it is spelled in another way than *data*.
+        arena: Names that passes have made.
+        payloads: Tensors that passes have made.
+        remarks: What new nodes carry: documentation, and encoded metadata; the first is nothing.
+        stated: Types that passes state of values: an encoded ValueInfoProto without the name.
+        given: What new graphs are given, in order.
+        imports: Opsets of functions and of the model (graph 0), where they are not those of the
+            file: version by domain.
+        ir_version: That of the model, if it is not that of the file.
+        modified: The graphs in which anything was edited; 0 also if the model was.
     """
 
     data: NDArray[np.uint8]
@@ -220,12 +256,36 @@ class Table:
     tensor_types: list[bytes]
     notes: list[str] = field(default_factory=list)
     sorted: list[int] = field(default_factory=list)
+    original: bytes = b""
+    arena: bytearray = field(default_factory=bytearray)
+    payloads: list[Payload] = field(default_factory=list)
+    remarks: list[tuple[bytes, bytes]] = field(default_factory=lambda: [(b"", b"")])
+    stated: dict[int, bytes] = field(default_factory=dict)
+    given: dict[int, Ids] = field(default_factory=dict)
+    imports: dict[int, dict[str, int]] = field(default_factory=dict)
+    ir_version: int | None = None
+    modified: set[int] = field(default_factory=set)
+
+    def copy(self) -> Table:
+        """Return a table that can be edited by itself; it shares what is never edited."""
+        shared = (self.data, self.original, *self.payloads)
+        return deepcopy(self, {id(item): item for item in shared})
 
     def names(self, values: Ids | Places) -> list[bytes]:
         """Return the names of values, (n,)."""
-        at, size = self.values.name_at[values], self.values.name_size[values]
+        return self._texts(self.values.name_at[values], self.values.name_size[values])
+
+    def node_names(self, nodes: Ids | Places) -> list[bytes]:
+        """Return the names of nodes, (n,); most need none."""
+        return self._texts(self.nodes.name_at[nodes], self.nodes.name_size[nodes])
+
+    def _texts(self, at: Places, size: Ids) -> list[bytes]:
+        of_file, arena = memoryview(self.data.data), bytes(self.arena)
+        base = len(of_file)
         spans = zip(at.tolist(), (at + size).tolist(), strict=True)
-        return [self.data[begin:end].tobytes() for begin, end in spans]
+        return [
+            of_file[a:b].tobytes() if a < base else arena[a - base : b - base] for a, b in spans
+        ]
 
     def inputs_of(self, nodes: Ids | Places) -> tuple[Places, Ids]:
         """Return what nodes (n,) read, in order: the row in *nodes* and the value of each, (m,)."""
@@ -258,6 +318,8 @@ class Table:
           in one round it.
         - Who makes a value stands before whoever reads it: a body reads where its owner stands.
         - Places of live nodes of one graph do not overlap.
+        - What is stored is made by no node but a Constant, and not in a function.
+        - Of a graph that is gone nothing is left; its owner is gone then, and only then.
 
         Raises:
             TableError: One of these does not hold.
@@ -279,6 +341,13 @@ class Table:
         _require((nodes.graph[maker] == values.graph[made]).all(), "a value is of another graph")
         wanted = np.flatnonzero((values.uses > 0) | (values.returned > 0))
         wanted = wanted[wanted != OMITTED]
+        is_stored = (values.tensor >= 0) & (values.producer < 0)
+        is_function = np.array([graph.kind is GraphKind.FUNCTION for graph in self.graphs])
+        _require(not is_function[values.graph[is_stored]].any(), "a function stores something")
+        made_stored = values.producer[(values.tensor >= 0) & (values.producer >= 0)]
+        constant = [number for number, kind in enumerate(self.operators) if is_constant(kind)]
+        _require(np.isin(nodes.operator[made_stored], constant).all(), "a stored value is made")
+        self._check_graphs(live)
         is_there = (values.producer >= 0) | (values.tensor >= 0) | values.given
         _require(is_there[wanted].all(), "a value is read that nothing defines")
         self._check_order(reader[read != OMITTED], read[read != OMITTED])
@@ -288,6 +357,20 @@ class Table:
                 (nodes.place[mine][1:] - nodes.room[mine][1:] >= nodes.place[mine][:-1]).all(),
                 "places overlap",
             )
+
+    def _check_graphs(self, live: Places) -> None:
+        """Refuse a graph without its owner, and what is left of one that is gone."""
+        for number, graph in enumerate(self.graphs):
+            has_owner = graph.owner < 0 or bool(self.nodes.live[graph.owner])
+            in_place = graph.parent < 0 or self.graphs[graph.parent].live
+            _require(not graph.live or (has_owner and in_place), "a graph has lost its owner")
+            _require(graph.live or graph.owner < 0 or not has_owner, "an owner has lost its graph")
+            _require(graph.live or not self.returned[number].size, "a lost graph returns something")
+        gone = np.array([not graph.live for graph in self.graphs])
+        values = self.values
+        left = (values.producer >= 0) | (values.tensor >= 0) | values.given
+        _require(not gone[values.graph[left]].any(), "a lost graph defines something")
+        _require(not gone[self.nodes.graph[live]].any(), "a lost graph has nodes")
 
     def _check_order(self, reader: Places, read: Ids) -> None:
         """Refuse reads (m,) of what is not visible, or not made before."""
@@ -306,6 +389,11 @@ class Table:
         has_maker = maker >= 0
         before = nodes.place[maker[has_maker]] < nodes.place[reader[has_maker]]
         _require(before.all(), "a value is read before it is made")
+
+
+def is_constant(operator: tuple[bytes, bytes, bytes]) -> bool:
+    """Tell whether an operator is the standard's Constant."""
+    return operator[0] in {b"", b"ai.onnx"} and operator[1] == b"Constant"
 
 
 def _require(holds: object, what: str) -> None:

@@ -40,6 +40,7 @@ from dplcli.ir.table import (
     Table,
     Tensors,
     Values,
+    is_constant,
 )
 from dplcli.onnx_io.convert import graphs_of
 from dplcli.onnx_io.wire import (
@@ -100,16 +101,15 @@ _INFO_TYPE = ValueInfoProto.TYPE_FIELD_NUMBER
 _PROSE = frozenset({"doc_string", "producer_name", "producer_version"})
 _LEVELS = 20
 """From how many levels of graphs on we ask protobuf, which has a limit, too."""
-_CONSTANT = {(b"", b"Constant"), (b"ai.onnx", b"Constant")}
 
 
-def read_table(data: bytes, label: str) -> Table:
+def read_table(data: bytes | Bytes, label: str) -> Table:
     """Read a model.
 
     Nodes that do not follow what they read are sorted, as a file that is in order has them.
 
     Args:
-        data: The file.
+        data: The file; an array has the zeros behind it that the table needs, and is not copied.
         label: What messages call it.
 
     Raises:
@@ -120,27 +120,34 @@ def read_table(data: bytes, label: str) -> Table:
     try:
         return _read(data, label)
     except _DisorderError as error:
-        model = ModelProto.FromString(data)
+        text = data if isinstance(data, bytes) else data[:-PADDING].tobytes()
+        model = ModelProto.FromString(text)
         for number in error.graphs:
             graph = model.functions[number - 1] if number else model.graph
             _sort(graph, label)
         table = _read(model.SerializeToString(deterministic=True), label)
+        table.original = text
         table.sorted = error.graphs
         table.notes.append(f"{label}: the nodes were not in topological order; sorted")
         return table
 
 
-def _read(data: bytes, label: str) -> Table:
+def _read(data: bytes | Bytes, label: str) -> Table:
     with suppress(IrregularError):
-        return _Reader(padded(data), label, levels=_LEVELS).table()
+        read = padded(data) if isinstance(data, bytes) else data
+        return _Reader(read, label, levels=_LEVELS).table()
     # protobuf refuses it, or writes what it has understood
+    data = data if isinstance(data, bytes) else data[:-PADDING].tobytes()
     model = ModelProto.FromString(data)
     notes = _mended(model, label)
-    with suppress(IrregularError):
-        return _Reader(padded(model.SerializeToString(deterministic=True)), label, notes).table()
-    # what it has not understood it writes as it was
-    model.DiscardUnknownFields()
-    return _Reader(padded(model.SerializeToString(deterministic=True)), label, notes).table()
+    try:
+        table = _Reader(padded(model.SerializeToString(deterministic=True)), label, notes).table()
+    except IrregularError:
+        # what it has not understood it writes as it was
+        model.DiscardUnknownFields()
+        table = _Reader(padded(model.SerializeToString(deterministic=True)), label, notes).table()
+    table.original = data
+    return table
 
 
 def _mended(proto: ModelProto, label: str) -> list[str]:
@@ -362,8 +369,12 @@ class _Reader:
     def _walk(
         self, kind: type[Message], begin: Places, end: Places, but: tuple[int, ...] = ()
     ) -> Fields:
-        """Walk messages and check those inside them, but those of some numbers."""
-        found = fields(self.data, kind.DESCRIPTOR, begin, end)
+        """Walk messages and check those inside them, but those of some numbers.
+
+        Writers differ in the order in which they write what a graph consists of; we take any.
+        """
+        in_order = kind not in {ModelProto, GraphProto, FunctionProto}
+        found = fields(self.data, kind.DESCRIPTOR, begin, end, in_order=in_order)
         for descriptor, first, last in inside(kind.DESCRIPTOR, found, but):
             require_regular(self.data, descriptor, first, last)
         return found
@@ -384,8 +395,6 @@ class _Reader:
         begin, end = types.begin[example], types.end[example]
         require_regular(self.data, TypeProto.DESCRIPTOR, begin, end)
         names = infos.of(_INFO_NAME)
-        if (names.head != rows.begin[names.owner]).any():
-            raise IrregularError("a name does not come first")
         begin, end = rows.begin.copy(), rows.begin.copy()  # of what has no name
         begin[names.owner], end[names.owner] = names.begin, names.end
         named = Fields(rows.owner, rows.number, rows.head, begin, end)
@@ -398,9 +407,6 @@ class _Reader:
         is_type = np.isin(found.number, _TENSOR_TYPE)
         last = begin.copy()
         last[found.owner[is_type]] = found.end[is_type]
-        before = np.bincount(found.owner[found.end <= last[found.owner]], minlength=begin.size)
-        if (before != np.bincount(found.owner[is_type], minlength=begin.size)).any():
-            raise IrregularError("the type of a tensor does not come first")
         number, example = intern(self.data, begin, last)
         spans = zip(begin[example].tolist(), last[example].tolist(), strict=True)
         known = self.tensor_types
@@ -566,11 +572,12 @@ class _Reader:
         tensor[names.stored] = np.arange(stored.begin.size)
         node = np.concatenate([nodes for nodes, _ in self.in_attributes])
         constants = _all_tensors([tensors for _, tensors in self.in_attributes])
-        is_constant = np.array([kind[:2] in _CONSTANT for kind in operators], np.bool_)
-        here = np.flatnonzero(is_constant[operator[node]] & (out_count[node] > 0))
+        of_constant = np.array([is_constant(kind) for kind in operators], np.bool_)
+        here = np.flatnonzero(of_constant[operator[node]] & (out_count[node] > 0))
         tensor[names.made[offsets(out_count)[node[here]]]] = stored.begin.size + np.arange(
             here.size
         )
+        tensor[OMITTED] = -1
         given = np.zeros(count, np.bool_)
         given[names.given] = True
         order, first, many = group(_joined(self.returned).graph, len(self.graphs))
@@ -585,9 +592,11 @@ class _Reader:
                 out_at=offsets(out_count),
                 name_at=name_at,
                 name_size=name_end - name_at,
+                remark=np.zeros(size),
                 place=(np.arange(size) + 1) * ROOM,
                 room=np.full(size, ROOM),
                 live=np.ones(size),
+                touched=np.zeros(size),
             ),
             values=Values(
                 name_at=names.name_at,
@@ -601,7 +610,10 @@ class _Reader:
             ),
             inputs=Slots(value=names.read),
             outputs=Slots(value=names.made),
-            tensors=Tensors(**vars(_all_tensors([stored, constants.at(here)]))),
+            tensors=Tensors(
+                **vars(_all_tensors([stored, constants.at(here)])),
+                stored_as=np.concatenate([names.stored, np.full(here.size, -1)]),
+            ),
             parts=self._parts(),
             infos=self._infos(),
             returned=[

@@ -4,10 +4,11 @@
 message that has one. So it costs a few array operations a field *position*, not a field.
 
 Only *regular* bytes are read here: those that protobuf itself would write. What it would not
-write but may accept (groups, numbers with needless bytes, a single field that is stated twice)
-raises :class:`IrregularError`, and so does what it refuses: whoever reads a file lets protobuf
-decide then, and reads what protobuf makes of it. A position is checked before anything is read
-there. Fields that protobuf keeps but does not understand are called number 0.
+write but may accept (groups, numbers with needless bytes, a single field that is stated twice, and
+fields in another order than that of their numbers, where that is asked for) raises
+:class:`IrregularError`, and so does what it refuses: whoever reads a file lets protobuf decide
+then, and reads what protobuf makes of it. A position is checked before anything is read there.
+Fields that protobuf keeps but does not understand are called number 0.
 
 Data is a uint8 array that ends with :data:`PADDING` zeros, which belong to no message, so that
 words of eight bytes can be read at its end. Positions are int64. Format:
@@ -16,6 +17,7 @@ https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -27,7 +29,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from dplcli.ir.relations import Flags, Ids, Places, offsets, unnest
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterator, Sequence
+    from pathlib import Path
 
     from google.protobuf.descriptor import Descriptor
     from numpy.typing import NDArray
@@ -82,6 +85,16 @@ class IrregularError(ValueError):
 def padded(data: bytes) -> Bytes:
     """Return *data* with the zeros that everything here needs behind it."""
     return np.frombuffer(data + bytes(PADDING), np.uint8)
+
+
+def padded_file(path: Path) -> Bytes:
+    """Return the bytes of a file with these zeros behind them; they are in memory once."""
+    with path.open("rb") as file:
+        data = np.empty(os.fstat(file.fileno()).st_size + PADDING, np.uint8)
+        # a file that shrinks meanwhile is read as far as it goes
+        size = file.readinto(data[:-PADDING].data)
+    data[size:] = 0
+    return data[: size + PADDING]
 
 
 # Numbers.
@@ -215,7 +228,9 @@ def _form(descriptor: Descriptor) -> _Form:
     )
 
 
-def fields(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> Fields:
+def fields(
+    data: Bytes, descriptor: Descriptor, begin: Places, end: Places, *, in_order: bool = True
+) -> Fields:
     """Walk messages: in lockstep while there are enough of them, the longest ones by themselves.
 
     Args:
@@ -223,6 +238,7 @@ def fields(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> F
         descriptor: The type of the messages.
         begin: Where each begins, (n,).
         end: Where it ends, (n,).
+        in_order: Whether their fields must stand in the order of their numbers.
 
     Returns:
         All their fields.
@@ -262,6 +278,8 @@ def fields(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> F
     number, kind, head, start, stop = columns
     found = Fields(owner, number, head, start, stop)
     _require_form(data, descriptor, found, kind)
+    if in_order:
+        _require_order(descriptor, found)
     return found
 
 
@@ -289,6 +307,13 @@ def _require_form(data: Bytes, descriptor: Descriptor, found: Fields, kind: Plac
     is_there[once] = True
     if np.count_nonzero(is_there) < once.size:
         raise IrregularError(f"a field of {descriptor.name} is stated twice")
+
+
+def _require_order(descriptor: Descriptor, found: Fields) -> None:
+    """Refuse fields in another order than that of their numbers; those not known come last."""
+    rank = np.where(found.number == 0, _MOST_NUMBER, found.number)
+    if ((rank[1:] < rank[:-1]) & (found.owner[1:] == found.owner[:-1])).any():
+        raise IrregularError(f"fields of {descriptor.name} are not in order")
 
 
 def _require_text(data: Bytes, begin: Places, end: Places) -> None:
@@ -447,12 +472,39 @@ def intern(data: Bytes, begin: Places, end: Places) -> tuple[Ids, Places]:
 
 def _words(data: Bytes, begin: Places, size: Places) -> Iterator[tuple[Places, NDArray[np.uint64]]]:
     """Yield, word by word, the rows that go on and their next eight bytes, zeros behind the end."""
-    view = np.ndarray((data.size - 7,), "<u8", data, strides=(1,))  # a word at every byte
+    view = _at_every_byte(data)
     rows, at, left = np.arange(size.size), begin, size
     while rows.size:
         yield rows, view[at] & _MASKS[np.minimum(left, 8)]
         more = left > 8  # noqa: PLR2004  # a word
         rows, at, left = rows[more], at[more] + 8, left[more] - 8
+
+
+def _at_every_byte(data: Bytes) -> NDArray[np.uint64]:
+    """Return the words of eight bytes that begin at each byte; they overlap."""
+    return np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
+
+
+def gathered(sources: Sequence[Bytes], source: Places, at: Places, size: Places | Ids) -> Bytes:
+    """Return strings one behind the other, word by word, and the zeros behind them.
+
+    Args:
+        sources: The bytes, with zeros behind.
+        source: Which of these each string is in, (n,).
+        at: Where it begins there, (n,).
+        size: Its size, (n,).
+    """
+    result = np.empty(int(size.sum()) + PADDING, np.uint8)
+    row, word = unnest(np.zeros_like(size), (size + 7) >> 3)
+    step = word << 3
+    words = np.empty(row.size, np.uint64)
+    for number, data in enumerate(sources):
+        here = np.flatnonzero((source == number)[row])
+        words[here] = _at_every_byte(data)[at[row[here]] + step[here]]
+    # the last word of a string goes beyond it; the strings behind it are written later
+    _at_every_byte(result)[offsets(size)[row] + step] = words
+    result[-PADDING:] = 0
+    return result
 
 
 def _hashes(data: Bytes, begin: Places, size: Places, turn: int) -> NDArray[np.uint64]:

@@ -233,7 +233,7 @@ def model_parts(model: Model) -> list[convert.Part]:
     changed = ModelProto()
     if model.ir_version:
         changed.ir_version = model.ir_version
-    _add_opsets(changed, header.opset_import, model.opset_imports)
+    add_opsets(changed, header.opset_import, model.opset_imports)
     functions = [_joined(writer.function(item)) for item in model.functions.values()]
     return [
         changed.SerializeToString(),
@@ -255,7 +255,7 @@ _GRAPH_VALUE_INFO = GraphProto.VALUE_INFO_FIELD_NUMBER
 _FUNCTION_NODE = FunctionProto.NODE_FIELD_NUMBER
 
 
-def _add_opsets(
+def add_opsets(
     proto: ModelProto | FunctionProto,
     stated: Iterable[OperatorSetIdProto],
     opset_imports: Mapping[str, int],
@@ -331,7 +331,7 @@ class _Writer:
             gone = (body.erased - body.values.keys()) | body.stated_types.keys()
             infos = [info for info in source.value_info if info.name not in gone]
         changed = FunctionProto()
-        _add_opsets(changed, source.opset_import, body.opset_imports)
+        add_opsets(changed, source.opset_import, body.opset_imports)
         changed.value_info.extend(infos)
         changed.value_info.extend(encode_stated_types(body))
         return [
