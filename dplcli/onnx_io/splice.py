@@ -208,6 +208,8 @@ class _Splicer:
         add_opsets(changed, opsets, table.imports.get(0, _in_force(opsets)))
         rows = self._rows(-1)
         rows = rows[~np.isin(table.parts.number[rows], (_IR_VERSION, _MODEL_OPSETS))]
+        number = table.parts.number[rows]
+        rows = rows[np.argsort(np.where(number == 0, _NOT_KNOWN, number), kind="stable")]
         found = [changed.SerializeToString(), *self._copies(rows)]
         for number, graph in enumerate(table.graphs):
             if graph.kind is GraphKind.BODY or not graph.live:
