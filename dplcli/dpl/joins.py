@@ -69,9 +69,10 @@ ROWS_OF_A_ROOT: Final = 1024
 """A root with more partial matches at a time is left to the search."""
 NUMBERS_OF_A_FRAME: Final = 1 << 24
 """A frame with more numbers than this is made again for half of the roots."""
-_VISITS = 2000
-"""How many steps a query may take beside a few for each of the pattern's; else all is left."""
-_VISITS_OF_A_STEP = 16
+_VISITS, _VISITS_OF_A_STEP = 500, 8
+"""How many steps a query may take, in all and beside that for each step of the pattern."""
+_WORK, _WORK_OF_A_ROOT = 1 << 27, 1 << 14
+"""How many numbers it may move, in all and beside that for each root; else all is left."""
 
 NONE: Final = -1
 """A slot that is not bound."""
@@ -663,7 +664,8 @@ class _Query:
         self.noted = Noted(joins)
         self.is_left = np.zeros(roots.size, np.bool_)
         self.visits = _VISITS + _VISITS_OF_A_STEP * len(program.steps)
-        self.rivals = {step.slot: _rivals(step, program) for step in _calls(program)}
+        self.work = _WORK + _WORK_OF_A_ROOT * roots.size
+        self._rivals: dict[Ops | None, Places] = {}
 
     def matches(self) -> Matches:
         """Answer it."""
@@ -691,10 +693,11 @@ class _Query:
         """Answer it for some of the roots, in parts if need be: frames, with their subjects."""
         at, subject = self.table.outputs_of(self.roots[rows])
         at, subject = at[subject != OMITTED], subject[subject != OMITTED]
-        columns = np.full((subject.size, self.program.slot_count + 3), NONE, np.int32)
-        columns[:, _ROOT] = rows[at]
-        columns[:, _UNSURE] = 0
         try:
+            self._has_room(rows[at])
+            columns = np.full((subject.size, self.program.slot_count + 3), NONE, np.int32)
+            columns[:, _ROOT] = rows[at]
+            columns[:, _UNSURE] = 0
             frame = self._run(self.program.root, MatchFrame(rows[at], columns), subject)
         except _TooLargeError:
             if rows.size > 1:
@@ -705,7 +708,8 @@ class _Query:
         else:
             return [(frame, subject[frame.origin])]
         self.is_left[rows] = True
-        return [(MatchFrame(rows[:0], columns[:0]), subject[:0])]
+        nothing = np.zeros((0, self.program.slot_count + 3), np.int32)
+        return [(MatchFrame(rows[:0], nothing), subject[:0])]
 
     def _run(self, step: Step, frame: MatchFrame, subject: Ids) -> MatchFrame:
         """Extend a frame by a step and all that it is made of, however deep that is."""
@@ -717,11 +721,12 @@ class _Query:
             except StopIteration as finished:
                 before = pending.pop()[1]
                 found = self._bounded(finished.value, before)
+                self.work -= found.columns.size
                 if not pending:
                     return found
                 continue
             self.visits -= 1
-            if self.visits < 0:
+            if self.visits < 0 or self.work < 0:
                 raise _TooLongError
             if asked[1].size:
                 pending.append((self._extended(*asked), asked[1].size))
@@ -913,11 +918,25 @@ class _Query:
         bound = frame.column(step.slot)[rows]
         again = rows[bound == maker]
         rows, maker = rows[bound == NONE], maker[bound == NONE]
-        for rival in self.rivals[step.slot]:
-            other = frame.column(rival)[rows] != maker
-            rows, maker = rows[other], maker[other]
+        rivals = self._rivals_of(step)
+        if rivals.size:
+            bound = frame.columns[np.ix_(rows, rivals)]
+            is_free = (bound != maker[:, None]).all(axis=1)
+            rows, maker = rows[is_free], maker[is_free]
         found = yield from self._fitting(step, frame, rows, maker)
         return MatchFrame.merged(frame.take(again), found) if again.size else found
+
+    def _rivals_of(self, step: CallStep) -> Places:
+        """Return the slots of other node patterns that might take the same node."""
+        if step.ops not in self._rivals:
+            slots = [
+                other.slot
+                for other in _calls(self.program)
+                if step.ops is None or other.ops is None or not step.ops.isdisjoint(other.ops)
+            ]
+            self._rivals[step.ops] = np.array(slots, np.int64)
+        slots_of_ops = self._rivals[step.ops]
+        return slots_of_ops[slots_of_ops != step.slot]
 
     def _fitting(self, step: CallStep, frame: MatchFrame, rows: Places, maker: Ids) -> Extension:
         """Take nodes (m,) into some rows (m,) of a frame if attributes and inputs fit."""
@@ -1105,16 +1124,6 @@ def _fits_by_kind(attributes: Sequence[tuple[str, AttributeValue]], node: Node) 
         elif not attribute_equals(node, name, expected):
             return 0
     return answer
-
-
-def _rivals(step: CallStep, program: Program) -> list[int]:
-    """Return the slots of other node patterns that might take the same node."""
-    others = (other for other in _calls(program) if other is not step)
-    return [
-        other.slot
-        for other in others
-        if step.ops is None or other.ops is None or not step.ops.isdisjoint(other.ops)
-    ]
 
 
 def _type_fits(pattern: TypedPattern, known: TensorType) -> bool:
