@@ -71,7 +71,7 @@ NUMBERS_OF_A_FRAME: Final = 1 << 24
 """A frame with more numbers than this is made again for half of the roots."""
 _VISITS, _VISITS_OF_A_STEP = 500, 8
 """How many steps a query may take, in all and beside that for each step of the pattern."""
-_WORK, _WORK_OF_A_ROOT = 1 << 27, 1 << 14
+_WORK, _WORK_OF_A_ROOT = 1 << 26, 1 << 14
 """How many numbers it may move, in all and beside that for each root; else all is left."""
 
 NONE: Final = -1
@@ -721,11 +721,11 @@ class _Query:
             except StopIteration as finished:
                 before = pending.pop()[1]
                 found = self._bounded(finished.value, before)
-                self.work -= found.columns.size
                 if not pending:
                     return found
                 continue
             self.visits -= 1
+            self.work -= asked[1].columns.size
             if self.visits < 0 or self.work < 0:
                 raise _TooLongError
             if asked[1].size:
@@ -920,6 +920,7 @@ class _Query:
         rows, maker = rows[bound == NONE], maker[bound == NONE]
         rivals = self._rivals_of(step)
         if rivals.size:
+            self.work -= rows.size * rivals.size
             bound = frame.columns[np.ix_(rows, rivals)]
             is_free = (bound != maker[:, None]).all(axis=1)
             rows, maker = rows[is_free], maker[is_free]
