@@ -937,7 +937,8 @@ class _Query:
             ]
             self._rivals[step.ops] = np.array(slots, np.int64)
         slots_of_ops = self._rivals[step.ops]
-        return slots_of_ops[slots_of_ops != step.slot]
+        others: Places = slots_of_ops[slots_of_ops != step.slot]
+        return others
 
     def _fitting(self, step: CallStep, frame: MatchFrame, rows: Places, maker: Ids) -> Extension:
         """Take nodes (m,) into some rows (m,) of a frame if attributes and inputs fit."""

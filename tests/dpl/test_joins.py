@@ -45,7 +45,7 @@ SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
 
 
 class Paired:
-    """A model as a table and as objects: nodes pair by their places in the file."""
+    """A model as a table and as objects: values pair by graph and name, nodes by what they make."""
 
     def __init__(self, data: bytes, folder: Path = Path()) -> None:
         """Read *data* twice."""
@@ -70,22 +70,23 @@ class Paired:
         return found
 
     def _node_of(self, found: Sequence[Graph], row: int) -> Node:
-        """Return a node by the first value that it makes, or by its place among those without."""
+        """Return a node by the first value that it makes, or by what it reads."""
         table = self.table
         graph = found[table.nodes.graph[row]]
         _, made = table.outputs_of(np.array([row]))
         named = [name.decode() for name in table.names(made[made > 0])]
         if named:
-            maker = graph.values[named[0]].producer
+            maker: Node | None = graph.values[named[0]].producer
             assert maker is not None
             return maker
         _, read = table.inputs_of(np.array([row]))
         names = [name.decode() for name in table.names(read)]
-        return next(
+        silent: Node = next(
             node
             for node in graph
             if not any(node.outputs) and [v.name if v else "" for v in node.inputs] == names
         )
+        return silent
 
     @cached_property
     def _nodes(self) -> dict[int, Node]:
@@ -100,7 +101,8 @@ class Paired:
     def value(self, row: int) -> Value:
         """Return the value of a row."""
         name = self.table.names(np.array([row]))[0].decode()
-        return self.graphs[self.table.values.graph[row]].values[name]
+        found: Value = self.graphs[self.table.values.graph[row]].values[name]
+        return found
 
 
 def described(state: State) -> tuple[object, ...]:
