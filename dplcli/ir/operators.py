@@ -438,20 +438,27 @@ def attribute_of(node: Node, name: str) -> Attribute | None:
         What the file states; else the schema's default; else the default that the operator's page
         gives in words, where the known shapes determine it; else None.
     """
-    stated = node.attributes.get(name)
-    if stated is not None:
-        return stated
+    fixed = fixed_attribute(node, name)
+    if fixed is not None:
+        return fixed
     schema = schema_of(node)
-    if schema is None:
-        return None
-    default = schema.defaults.get(name)
-    if default is not None:
-        return default
-    if node.domain:
+    if schema is None or node.domain:
         return None
     if name not in schema.attributes:
         return _implied_attribute(node, name)
     return _textual_default(node, name)
+
+
+def fixed_attribute(node: Node, name: str) -> Attribute | None:
+    """Return what the file states, else the schema's default: all nodes of equal attributes agree.
+
+    None if there is neither; then what the node reads may decide.
+    """
+    stated = node.attributes.get(name)
+    if stated is not None:
+        return stated
+    schema = schema_of(node)
+    return None if schema is None else schema.defaults.get(name)
 
 
 def _implied_attribute(node: Node, name: str) -> Attribute | None:

@@ -157,6 +157,27 @@ def sums(count: NDArray[Any], items: NDArray[Any]) -> Places:
     return result
 
 
+def nth(
+    heap: NDArray[Any], at: NDArray[Any], count: NDArray[Any], place: int, missing: int
+) -> NDArray[Any]:
+    """Return one item of each row of a ragged column.
+
+    Args:
+        heap: The items.
+        at: Where the items of each row begin in the heap, (n,).
+        count: How many there are, (n,).
+        place: Which item.
+        missing: What stands for it where there are fewer.
+
+    Returns:
+        The items, (n,).
+    """
+    found = np.full(at.size, missing, heap.dtype)
+    has = np.flatnonzero(count > place)
+    found[has] = heap[at[has] + place]
+    return found
+
+
 def group(key: NDArray[Any], size: int) -> tuple[Places, Places, Places]:
     """Return an index: which items have which key.
 

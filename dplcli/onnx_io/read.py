@@ -29,7 +29,7 @@ from dplcli.ir import (
     TypeStatement,
     Value,
 )
-from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, is_in_function, record_uses
+from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, Rows, is_in_function, record_uses
 from dplcli.ir.table import GraphKind
 from dplcli.ir.types import DTYPE_CODES
 from dplcli.onnx_io import infer
@@ -342,6 +342,7 @@ class _Builder:
         self._state_types()
         for graph in self.table.sorted:
             self.graphs[graph].modified = True
+        self.model.rows = Rows(self.table, self.nodes, self.values)
 
     def _imports(self, stated: Iterable[OperatorSetIdProto], where: str = "") -> dict[str, int]:
         """Read which version of each domain is in force; note what is imported in two.
