@@ -208,15 +208,15 @@ class _Splicer:
         add_opsets(changed, opsets, table.imports.get(0, _in_force(opsets)))
         rows = self._rows(-1)
         rows = rows[~np.isin(table.parts.number[rows], (_IR_VERSION, _MODEL_OPSETS))]
-        number = table.parts.number[rows]
-        rows = rows[np.argsort(np.where(number == 0, _NOT_KNOWN, number), kind="stable")]
+        field = table.parts.number[rows]
+        rows = rows[np.argsort(np.where(field == 0, _NOT_KNOWN, field), kind="stable")]
         found = [changed.SerializeToString(), *self._copies(rows)]
         for number, graph in enumerate(table.graphs):
             if graph.kind is GraphKind.BODY or not graph.live:
                 continue
             content = self.graphs.get(number, [self.file[graph.begin : graph.end]])
-            field = _MODEL_GRAPH if graph.kind is GraphKind.MAIN else _MODEL_FUNCTIONS
-            found += [_head(field, sum(map(len, content))), *content]
+            tag = _MODEL_GRAPH if graph.kind is GraphKind.MAIN else _MODEL_FUNCTIONS
+            found += [_head(tag, sum(map(len, content))), *content]
         return found
 
     def _graph(self, number: int, nodes: list[Piece]) -> list[Piece]:
