@@ -475,11 +475,12 @@ class Joins:
 
     @cached_property
     def edges(self) -> set[tuple[OpKey, OpKey]]:
-        """Which operator reads what another makes, Identity nodes not seen."""
+        """Which operator reads what another makes, Identity nodes seen and looked through."""
         nodes = self.table.nodes
         live = np.flatnonzero(nodes.live)
         row, value = self.table.inputs_of(live)
-        maker, reader = self.operator[value], nodes.operator[live[row]]
+        maker = np.concatenate([self.operator[value], self.made_by[value]])
+        reader = np.tile(nodes.operator[live[row]], 2)
         _, example = distinct(maker, reader) if row.size else (row, row)
         pairs = zip(maker[example].tolist(), reader[example].tolist(), strict=True)
         return {(self.operators[a], self.operators[b]) for a, b in pairs}

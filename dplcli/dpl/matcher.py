@@ -1625,13 +1625,14 @@ class OpIndex:
 
     @cached_property
     def _edges(self) -> set[tuple[OpKey, OpKey]]:
-        """Which operator reads the output of which; Identity nodes are looked through."""
+        """Which operator reads the output of which, Identity nodes seen and looked through."""
         edges = set()
         for op, nodes in self._nodes.items():
             for node in nodes:
                 for value in node.inputs:
                     maker = None if value is None else value.producer
                     if maker is not None and maker.op_type == "Identity":
+                        edges.add(((maker.domain, maker.op_type), op))  # it may be meant itself
                         maker = behind_identities(value).producer  # type: ignore[arg-type]  # it is made
                     if maker is not None:
                         edges.add(((maker.domain, maker.op_type), op))

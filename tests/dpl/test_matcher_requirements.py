@@ -39,6 +39,28 @@ def test_a_pattern_is_not_tried_where_each_alternative_lacks_an_operator(
     assert len(OpIndex(model.graph).candidates(program, by_edges=False)) == roots
 
 
+@pytest.mark.parametrize(
+    ("pattern", "roots"),
+    [
+        ("Relu(Identity(x))", 1),
+        ("Relu(Identity(Abs(x)))", 1),
+        ("Relu(Abs(x))", 1),
+        ("Identity(Identity(x))", 2),
+        ("Neg(Identity(x))", 0),
+        ("Relu(Neg(x))", 0),
+    ],
+)
+def test_an_edge_may_lead_from_an_identity_or_from_what_it_copies(pattern: str, roots: int) -> None:
+    """So a pattern that names the Identity is tried as well as one that does not."""
+    model = model_from_text(
+        "g (float[2] a) => (y, n) { b = Abs(a) c = Identity(b) d = Identity(c) y = Relu(d) "
+        "n = Neg(b) }"
+    )
+    program = Matcher(pattern_of(pattern)).program
+
+    assert len(OpIndex(model.graph).candidates(program, by_edges=True)) == roots
+
+
 def test_many_alternatives_compile_at_once() -> None:
     """What they need together is not worked out beyond a bound."""
     deep = "Relu(x)"
