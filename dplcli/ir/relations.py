@@ -14,7 +14,7 @@ list layout, with counts beside the offsets so that rows can be replaced one by 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias, get_args, get_type_hints
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,13 @@ from numpy.typing import NDArray
 Ids: TypeAlias = NDArray[np.int32]
 Places: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
+
+# where annotations are not evaluated they are strings
+_DTYPES: dict[object, np.dtype[Any]] = {
+    **dict.fromkeys((Ids, "Ids"), np.dtype(np.int32)),
+    **dict.fromkeys((Places, "Places"), np.dtype(np.int64)),
+    **dict.fromkeys((Flags, "Flags"), np.dtype(np.bool_)),
+}
 
 _ROUNDS = 8
 """How often :func:`disjoint` looks at all rows at once before it goes on row by row."""
@@ -49,12 +56,7 @@ class Relation:
     _dtypes: ClassVar[dict[str, np.dtype[Any]]]
 
     def __init_subclass__(cls) -> None:
-        hints = get_type_hints(cls)
-        columns = {name: hints[name] for name in cls.__annotations__}
-        # the second argument of what NDArray stands for is the type of a dtype
-        cls._dtypes = {
-            name: np.dtype(get_args(get_args(hint)[1])[0]) for name, hint in columns.items()
-        }
+        cls._dtypes = {name: _DTYPES[hint] for name, hint in cls.__annotations__.items()}
 
     def __init__(self, **columns: Any) -> None:  # noqa: ANN401  # whatever makes an array
         if columns.keys() != self._dtypes.keys():

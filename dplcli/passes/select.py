@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dplcli.dpl.explain import Explainer
-from dplcli.dpl.joins import Joins
 from dplcli.dpl.matcher import OpIndex, StepBudgetExceededError
 from dplcli.dpl.pattern import (
     CallPattern,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from dplcli.dpl.joins import Joins
     from dplcli.dpl.matcher import State
     from dplcli.dpl.rule import Check, Rule
     from dplcli.ir import Function, Graph, Model, Node, Value
@@ -450,9 +450,14 @@ _MANY_ROOTS = 500
 
 def joins_of(model: Model) -> Joins | None:
     """Return what answers queries over a model as it was read; None if anything was edited."""
-    if model.rows is None or any(graph.modified for graph in model.graphs()):
+    rows = model.rows
+    if rows is None or len(rows.nodes) < _MANY_ROOTS:
         return None
-    return Joins(model.rows.table, model.rows)
+    if any(graph.modified for graph in model.graphs()):
+        return None
+    from dplcli.dpl.joins import Joins  # noqa: PLC0415  # large models alone need it
+
+    return Joins(rows.table, rows)
 
 
 class _Selector:
