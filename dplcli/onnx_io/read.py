@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import stat
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,7 @@ from dplcli.onnx_io.convert import (
 )
 from dplcli.onnx_io.source import Source, source_of
 from dplcli.onnx_io.table import read_table
+from dplcli.onnx_io.wire import PADDING, padded_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from onnx import OperatorSetIdProto
 
     from dplcli.ir.table import GraphRow, Table
+    from dplcli.onnx_io.wire import Bytes
 
 
 # The IR's decoder for models that came from protobuf.
@@ -136,8 +139,8 @@ _TEXT_PROBE = 512
 _LARGEST_MESSAGE = 2**31 - 1
 
 
-def read_model_file(path: Path) -> bytes:
-    """Return the bytes of the file at *path*.
+def read_model_file(path: Path) -> Bytes:
+    """Return the bytes of the file at *path*, and the zeros behind them that readers need.
 
     Raises:
         ModelLoadError: It is missing, no file, too large or cannot be read.
@@ -151,7 +154,7 @@ def read_model_file(path: Path) -> bytes:
                 f"{path}: is larger than 2 GB, which protobuf cannot hold",
                 hint="save it with its weights as external data",
             )
-        return path.read_bytes()
+        return padded_file(path)
     except FileNotFoundError as error:
         raise ModelLoadError(f"{path}: no such file") from error
     except IsADirectoryError as error:
@@ -162,7 +165,7 @@ def read_model_file(path: Path) -> bytes:
         raise ModelLoadError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def parse_model(data: bytes, path: Path) -> ModelProto:
+def parse_model(data: bytes | Bytes, path: Path) -> ModelProto:
     """Parse the bytes of the file at *path*, without its external data.
 
     Raises:
@@ -172,25 +175,26 @@ def parse_model(data: bytes, path: Path) -> ModelProto:
     return Source(_read_table(data, path), Home(path.parent, str(path))).model()
 
 
-def _read_table(data: bytes, path: Path) -> Table:
-    if not data:
+def _read_table(data: bytes | Bytes, path: Path) -> Table:
+    size = len(data) - (0 if isinstance(data, bytes) else PADDING)
+    beginning = bytes(data[: min(size, _TEXT_PROBE)])
+    if not beginning:
         raise ModelLoadError(f"{path}: is empty")
-    if data.startswith(_LFS_MARK):
+    if beginning.startswith(_LFS_MARK):
         raise ModelLoadError(
             f"{path}: is a Git LFS pointer, not the model itself", hint="run: git lfs pull"
         )
     try:
         table = read_table(data, str(path))
     except DecodeError as error:
-        raise ModelLoadError(f"{path}: {_what_is_wrong(data)}") from error
+        raise ModelLoadError(f"{path}: {_what_is_wrong(beginning)}") from error
     if not table.graphs[0].end:
-        raise ModelLoadError(f"{path}: {_what_is_wrong(data)}: it holds no graph")
+        raise ModelLoadError(f"{path}: {_what_is_wrong(beginning)}: it holds no graph")
     return table
 
 
-def _what_is_wrong(data: bytes) -> str:
-    probe = data[:_TEXT_PROBE]
-    if all(byte >= 32 or byte in b"\t\n\r\f" for byte in probe):  # noqa: PLR2004  # ASCII space
+def _what_is_wrong(beginning: bytes) -> str:
+    if all(byte >= 32 or byte in b"\t\n\r\f" for byte in beginning):  # noqa: PLR2004  # ASCII space
         return "is a text file, not a binary ONNX model"
     return "is not an ONNX model, or was cut off"
 
@@ -222,7 +226,7 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
     model.path = path
     if opset is not None:
         model = _raised(model, opset, path)
-    model.may_have_external_data = _EXTERNAL_MARK in data
+    model.may_have_external_data = re.search(_EXTERNAL_MARK, data.data) is not None
     return model
 
 
