@@ -337,8 +337,8 @@ class Reproducer(_StrictAndFrozen):
     outputs: list[tuple[str, str]] = Field(strict=False)
     level: Literal["disable", "basic", "extended", "all"]
     coarsest: Literal["", "float64", "float32", "float16", "bfloat16"]
-    rtol: float | None = None
-    atol: float | None = None
+    rtol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    atol: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     custom_ops: list[str] = []
     needs_custom_ops: bool = False
 

@@ -19,8 +19,8 @@ no row at all has no match. :func:`unjoined` says which parts of a pattern are n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -45,14 +45,16 @@ from dplcli.dpl.matcher import (
     unnamed_attributes,
 )
 from dplcli.ir.operators import COMMUTATIVE, MOVED, fixed_attribute, slot_of
-from dplcli.ir.relations import distinct, follow, unnest
+from dplcli.ir.relations import distinct, follow, nth, unnest
 from dplcli.ir.table import OMITTED
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from dplcli.dpl.matcher import OpKey, Ops, Program, Requirement, Step
-    from dplcli.dpl.pattern import TypedPattern
+    from dplcli.dpl.pattern import AttributeValue, TypedPattern
     from dplcli.ir import Node, TensorType, Value
     from dplcli.ir.relations import Flags, Ids, Places
     from dplcli.ir.table import Table
@@ -63,18 +65,19 @@ if TYPE_CHECKING:
     Extension: TypeAlias = "Generator[Request, MatchFrame, MatchFrame]"
     """Extends a frame. What it needs of other steps it yields, and is sent the frame found."""
 
-ROWS_OF_A_ROOT: Final = 4096
+ROWS_OF_A_ROOT: Final = 1024
 """A root with more partial matches at a time is left to the search."""
 NUMBERS_OF_A_FRAME: Final = 1 << 24
 """A frame with more numbers than this is made again for half of the roots."""
-_VISITS = 2000
-"""How many steps a query may take beside a few for each of the pattern's; else all is left."""
-_VISITS_OF_A_STEP = 16
+_VISITS, _VISITS_OF_A_STEP = 500, 8
+"""How many steps a query may take, in all and beside that for each step of the pattern."""
+_WORK, _WORK_OF_A_ROOT = 1 << 26, 1 << 14
+"""How many numbers it may move, in all and beside that for each root; else all is left."""
 
 NONE: Final = -1
 """A slot that is not bound."""
 _ROOT, _UNSURE, _NOTED = -3, -2, -1
-"""The last columns of a frame: which root, whether a condition is left to ask, see :class:`_Noted`.
+"""The last columns of a frame: which root, whether a condition is left to ask, see :class:`Noted`.
 """
 
 
@@ -120,7 +123,7 @@ class MatchFrame:
 
     Attributes:
         origin: The row that each was made from, of the frame that was extended, (n,).
-        columns: What each slot is bound to, then three columns more, (n, slots + 3).
+        columns: What each slot is bound to, then three more, (n, slots + 3).
     """
 
     origin: Places
@@ -138,7 +141,13 @@ class MatchFrame:
 
     def take(self, rows: Places) -> MatchFrame:
         """Return some rows, each perhaps more than once; that is what they are made from."""
-        return MatchFrame(rows, self.columns[rows])
+        return MatchFrame(rows, self.columns.take(rows, axis=0))
+
+    def take_bound(self, rows: Places, slot: int, bound: Ids) -> MatchFrame:
+        """Return some rows, (m,), with a slot bound to one number a row, (m,)."""
+        columns = self.columns.take(rows, axis=0)
+        columns[:, slot] = bound
+        return MatchFrame(rows, columns)
 
     def keep(self, flags: Flags) -> MatchFrame:
         """Return the rows that are marked, (n,)."""
@@ -164,7 +173,7 @@ class MatchFrame:
         origin = np.concatenate([preferred.origin, other.origin])
         order = np.argsort(origin, kind="stable")
         columns = np.concatenate([preferred.columns, other.columns])
-        return MatchFrame(origin[order], columns[order])
+        return MatchFrame(origin[order], columns.take(order, axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +186,9 @@ class Matches:
         roots: The node at which each was found, (n,).
         subjects: The output of it that the search began with, (n,).
         columns: What each slot is bound to, (n, slots).
-        noted: Where the Identity nodes that each looked through are listed, (n,); -1 for none.
+        last_noted: Where the Identity nodes that each looked through are listed in *noted*, (n,);
+            -1 for none.
+        noted: The Identity nodes that any looked through.
         left: The roots that the search must look at, in order, (k,); they have no rows.
     """
 
@@ -186,7 +197,8 @@ class Matches:
     roots: Ids
     subjects: Ids
     columns: Ids
-    noted: Ids
+    last_noted: Ids
+    noted: Noted
     left: Ids
 
     @property
@@ -202,7 +214,8 @@ class Matches:
             self.roots[rows],
             self.subjects[rows],
             self.columns[rows],
-            self.noted[rows],
+            self.last_noted[rows],
+            self.noted,
             self.left,
         )
 
@@ -214,7 +227,6 @@ class Matches:
     @cached_property
     def values(self) -> dict[str, Ids]:
         """By name, the value bound to it, (n,); -1 where it took no part."""
-        table = self.joins.table
         calls = set(_call_slots(self.program))
         found = {}
         for name, choices in self.program.names:
@@ -225,9 +237,8 @@ class Matches:
                 is_free[here] = False
                 what = self.columns[here, slot]
                 if slot in calls:
-                    value = _item(table.outputs.value, table.nodes.out_at, table.nodes.out_count)
-                    what = value(what, index)
-                    what = np.where(what == OMITTED, NONE, what)
+                    value = self.joins.output(what, index)
+                    what = np.where(value == OMITTED, NONE, value)
                 bound[here] = what
             found[name] = bound
         return found
@@ -235,7 +246,7 @@ class Matches:
     @cached_property
     def identities(self) -> tuple[Places, Ids]:
         """The Identity nodes looked through: a match and a node, each pair once, (m,) both."""
-        return self.joins.noted.nodes(self.noted, self.joins.table.nodes.graph[self.roots])
+        return self.noted.nodes(self.last_noted, self.joins.table.nodes.graph[self.roots])
 
     def states(self) -> Iterator[tuple[Node, State]]:
         """Yield each root and a search at its end, as :func:`dplcli.dpl.rule.read_match` asks."""
@@ -301,19 +312,7 @@ def _kinds_of_slots(program: Program) -> dict[int, str]:
     return kinds
 
 
-def _item(heap: Ids, at: Places, count: Ids) -> Any:  # noqa: ANN401  # a function of rows and place
-    """Return a look-up of one item of a ragged column; OMITTED where there are fewer."""
-
-    def look_up(rows: Ids | Places, place: int) -> Ids:
-        found = np.full(len(rows), OMITTED, np.int32)
-        has = np.flatnonzero(count[rows] > place)
-        found[has] = heap[at[rows[has]] + place]
-        return found
-
-    return look_up
-
-
-class _Noted:
+class Noted:
     """Identity nodes that rows looked through, as lists that share their ends.
 
     A row has the number of its last entry. An entry is a way from a value to one that it is a copy
@@ -379,25 +378,35 @@ class Joins:
         operators: Domain and type of each operator, as patterns spell them; behind them one for
             values that no node makes.
         dimensions: What dimension variables are bound to, by number.
-        noted: The Identity nodes that matches looked through.
     """
 
     def __init__(self, table: Table, objects: Objects) -> None:
         self.table = table
         self.objects = objects
-        self.noted = _Noted(self)
         self.dimensions: list[object] = []
         self.operators: list[OpKey] = [(_domain(row[0]), _text(row[1])) for row in table.operators]
         self.operators.append(("", ""))
-        self.input = _item(table.inputs.value, table.nodes.in_at, table.nodes.in_count)
         self._dimension_numbers: dict[object, int] = {}
         self._types: list[TensorType | None] = []
         self._alike_in_type: Ids | None = None
         self._type_numbers: dict[TensorType | None, int] = {}
+        self._by_operator: dict[Ops | None, Ids] = {None: table.in_order().astype(np.int32)}
         self._masks: dict[Ops, Flags] = {}
-        self._verdicts: dict[tuple[object, ...], Ids] = {}
+        self._verdicts: dict[tuple[object, ...], NDArray[np.int8]] = {}
 
     # -- what is known of the graph, for all patterns ----------------------------------------
+
+    def input(self, nodes: Ids, place: int) -> Ids:
+        """Return what nodes (n,) read in one place; OMITTED where they have fewer inputs, (n,)."""
+        columns = self.table.nodes
+        at, count = columns.in_at[nodes], columns.in_count[nodes]
+        return nth(self.table.inputs.value, at, count, place, OMITTED)
+
+    def output(self, nodes: Ids, place: int) -> Ids:
+        """Return what nodes (n,) make in one place; OMITTED where they have fewer outputs, (n,)."""
+        columns = self.table.nodes
+        at, count = columns.out_at[nodes], columns.out_count[nodes]
+        return nth(self.table.outputs.value, at, count, place, OMITTED)
 
     def is_of(self, ops: Ops) -> Flags:
         """Tell which operators are among *ops*, (operators + 1,)."""
@@ -414,9 +423,10 @@ class Joins:
     @cached_property
     def made_by(self) -> Ids:
         """The operator of the node that makes each value, (v,)."""
-        none = len(self.operators) - 1
-        operators = np.append(self.table.nodes.operator, none)  # the last is that of no node
-        made_by: Ids = operators[self.table.values.producer].astype(np.int32)
+        producer = self.table.values.producer
+        made_by = np.full(producer.size, len(self.operators) - 1, np.int32)
+        made = np.flatnonzero(producer >= 0)
+        made_by[made] = self.table.nodes.operator[producer[made]]
         return made_by
 
     @cached_property
@@ -465,11 +475,6 @@ class Joins:
         return found
 
     @cached_property
-    def commutes(self) -> Flags:
-        """Which operators take their inputs in any order, (operators + 1,)."""
-        return self.is_of(frozenset(("", op_type) for op_type in COMMUTATIVE))
-
-    @cached_property
     def edges(self) -> set[tuple[OpKey, OpKey]]:
         """Which operator reads what another makes, Identity nodes seen and looked through."""
         nodes = self.table.nodes
@@ -489,7 +494,7 @@ class Joins:
 
     # -- queries -----------------------------------------------------------------------------
 
-    def candidates(self, program: Program, graphs: Flags | None = None) -> Places:
+    def candidates(self, program: Program, graphs: Flags | None = None) -> Ids:
         """Return the nodes at which a pattern might match: graph by graph, producers first.
 
         Args:
@@ -497,15 +502,17 @@ class Joins:
             graphs: Which graphs to look in; all without.
         """
         if any(self._lacks(needed) for needed in program.root.required):
-            return np.zeros(0, np.int64)
-        rows = self._in_order
-        if program.root.heads is not None:
-            rows = rows[self.is_of(program.root.heads)[self.table.nodes.operator[rows]]]
+            return np.zeros(0, np.int32)
+        rows = self._nodes_of(program.root.heads)
         return rows if graphs is None else rows[graphs[self.table.nodes.graph[rows]]]
 
-    @cached_property
-    def _in_order(self) -> Places:
-        return self.table.in_order()
+    def _nodes_of(self, ops: Ops | None) -> Ids:
+        """Return the nodes of some operators, in order."""
+        if ops not in self._by_operator:
+            rows = self._by_operator[None]
+            has = self.is_of(ops or frozenset())[self.table.nodes.operator[rows]]
+            self._by_operator[ops] = rows[has]
+        return self._by_operator[ops]
 
     def _lacks(self, needed: Requirement) -> bool:
         if isinstance(needed, frozenset):
@@ -528,7 +535,8 @@ class Joins:
     def types_of(self, values: Ids) -> tuple[Ids, list[TensorType | None]]:
         """Return what is known of the types of values (n,): numbers, and the type of each."""
         numbers = self._type_of
-        new = np.unique(values[numbers[values] == _NOT_ASKED])
+        new = values[numbers[values] == _NOT_ASKED]
+        new = np.unique(new) if new.size else new
         same = self._alike_in_type
         if same is not None:
             _, example = np.unique(same[new], return_index=True)
@@ -569,113 +577,79 @@ class Joins:
             found = self.is_constant[values]
             key = ("constant", step.pattern.value, repr(step.pattern.value), step.pattern.exact)
             asks = step.pattern.value is not None or step.pattern.exact is not None
-        return found & self._ask_each(key, step, values, found) if asks else found
+        if asks:
+            found = found & self._ask_each(key, step, values, found)
+        return found
 
     def _ask_each(
         self, key: tuple[object, ...], step: ConstantStep | InputStep, values: Ids, wanted: Flags
     ) -> Flags:
         """Ask a leaf, once for each of the values (n,) that are wanted."""
         if key not in self._verdicts:
-            self._verdicts[key] = np.full(self.table.values.size, _NOT_ASKED, np.int32)
+            self._verdicts[key] = np.full(self.table.values.size, _NOT_ASKED, np.int8)
         known = self._verdicts[key]
         new = np.unique(values[wanted & (known[values] == _NOT_ASKED)])
         if isinstance(step, ConstantStep):
             new = self._of_right_size(step, new, known)
         for value in new.tolist():
             known[value] = step.accepts(self.objects.value(value))
-        return known[values] == 1
+        accepted: Flags = known[values] == 1
+        return accepted
 
-    def _of_right_size(self, step: ConstantStep, values: Ids, known: Ids) -> Ids:
+    def _of_right_size(self, step: ConstantStep, values: Ids, known: NDArray[np.int8]) -> Ids:
         """Return the values (n,) that have as many elements as a leaf wants; deny the others.
 
         That is asked once for each type of stored tensors.
         """
         tensor = self.table.values.tensor[values]
-        kind = np.where(tensor >= 0, self.table.tensors.type[tensor], NONE)
+        stored, kind = values[tensor >= 0], self.table.tensors.type[tensor[tensor >= 0]]
         exact = step.pattern.exact
         size = 1 if exact is None else int(np.prod(exact.shape, dtype=np.int64))
         for number in np.unique(kind[kind >= 0]).tolist():
-            here = values[kind == number]
+            here = stored[kind == number]
             constant = self.objects.value(int(here[0])).constant
             if constant is not None and constant.size != size:
                 known[here] = 0
-        return values[known[values] == _NOT_ASKED]
+        left: Ids = values[known[values] == _NOT_ASKED]
+        return left
 
-    def fixed(self, step: CallStep, nodes: Ids) -> tuple[Flags, Flags]:
-        """Tell whether nodes (n,) have the attributes that a step names, by what is stated.
+    @cached_property
+    def _kinds(self) -> tuple[Places, Places]:
+        """Equal numbers for nodes of one operator, set of attributes and graph; an example each."""
+        nodes = self.table.nodes
+        return distinct(nodes.operator, nodes.attributes, nodes.graph)
 
-        Asked once for each distinct set of attributes, operator and graph.
-
-        Returns:
-            Whether each has them, as far as they or their defaults are stated; and whether the
-            others must be asked of it.
-        """
-        which, example = self._alike(nodes)
-        fits = np.ones(example.size, np.bool_)
-        is_open = np.zeros(example.size, np.bool_)
-        for number, row in enumerate(nodes[example].tolist()):
-            node = self.objects.node(row)
-            for name, expected in step.attributes:
-                if fixed_attribute(node, name) is None:
-                    is_open[number] = True
-                elif not attribute_equals(node, name, expected):
-                    fits[number] = False
-        return fits[which], is_open[which]
-
-    def asked(self, step: CallStep, nodes: Ids) -> Flags:
-        """Tell whether nodes (n,) have the attributes that a step names, asking each."""
-        rows, which = np.unique(nodes, return_inverse=True)
-        objects = map(self.objects.node, rows.tolist())
-        has = [all(attribute_equals(node, *each) for each in step.attributes) for node in objects]
-        return np.array(has, np.bool_)[which]
-
-    def _alike(self, nodes: Ids) -> tuple[Places, Places]:
-        """Number nodes (n,) by operator, attributes and graph; return an example of each, too."""
-        columns = self.table.nodes
-        keys = (columns.operator[nodes], columns.attributes[nodes], columns.graph[nodes])
-        return distinct(*keys)
+    def of_each_kind(self, nodes: Ids, ask: Callable[[Node], int]) -> Places:
+        """Ask one node for all that are of its kind, and return what nodes (n,) answer."""
+        number, example = self._kinds
+        kinds = number[nodes]
+        answers = np.zeros(example.size, np.int64)
+        for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+            answers[kind] = ask(self.objects.node(int(example[kind])))
+        found: Places = answers[kinds]
+        return found
 
     def implied(self, nodes: Ids) -> Flags:
         """Tell which nodes (n,) have an attribute that the matcher reads as one input more."""
         found = np.zeros(nodes.size, np.bool_)
-        moved = frozenset(("", op_type) for op_type in MOVED)
-        here = np.flatnonzero(self.is_of(moved)[self.table.nodes.operator[nodes]])
-        if not here.size:
-            return found
-        which, example = self._alike(nodes[here])
-        for number, row in enumerate(nodes[here[example]].tolist()):
-            node = self.objects.node(row)
-            slots = [item.slot for item in MOVED[node.op_type] if item.attribute in node.attributes]
-            if slots:
-                alike = here[which == number]
-                found[alike] = self.table.nodes.in_count[nodes[alike]] <= max(slots)
+        here = np.flatnonzero(self.is_of(_MOVED)[self.table.nodes.operator[nodes]])
+        if here.size:
+            last = self.of_each_kind(nodes[here], _last_moved)
+            found[here] = self.table.nodes.in_count[nodes[here]] <= last
         return found
 
-    def consumed(self, step: CallStep, nodes: Ids) -> list[tuple[frozenset[int], Places]]:
-        """Return the inputs that stand for attributes which a step names, and the rows with each.
 
-        Args:
-            step: A node pattern.
-            nodes: Nodes, (n,).
-        """
-        if not step.attributes:
-            return [(frozenset(), np.arange(nodes.size))]
-        columns = self.table.nodes
-        which, example = distinct(columns.operator[nodes], columns.graph[nodes])
-        rows: dict[frozenset[int], list[int]] = {}
-        for number, row in enumerate(nodes[example].tolist()):
-            node = self.objects.node(row)
-            slots = (slot_of(node, name) for name, _ in step.attributes)
-            places = frozenset(slot for slot in slots if slot is not None)
-            rows.setdefault(places, []).append(number)
-        return [
-            (places, np.flatnonzero(np.isin(which, numbers))) for places, numbers in rows.items()
-        ]
+def _last_moved(node: Node) -> int:
+    """Return the last input that an attribute of *node* stands for; -1 for none."""
+    moved = MOVED[node.op_type]
+    return max((item.slot for item in moved if item.attribute in node.attributes), default=NONE)
 
 
 _NOT_ASKED = -2
 _IDENTITY = frozenset({("", "Identity")})
 _CONSTANT = frozenset({("", "Constant")})
+_MOVED = frozenset(("", op_type) for op_type in MOVED)
+_COMMUTATIVE = frozenset(("", op_type) for op_type in COMMUTATIVE)
 
 
 def _text(name: bytes) -> str:
@@ -699,21 +673,23 @@ class _Query:
         self.program = program
         self.roots = roots
         self.graph = joins.table.nodes.graph[roots]
+        self.noted = Noted(joins)
         self.is_left = np.zeros(roots.size, np.bool_)
         self.visits = _VISITS + _VISITS_OF_A_STEP * len(program.steps)
-        self.rivals = {step.slot: _rivals(step, program) for step in _calls(program)}
+        self.work = _WORK + _WORK_OF_A_ROOT * roots.size
+        self._rivals: dict[Ops | None, Places] = {}
 
     def matches(self) -> Matches:
         """Answer it."""
         found = self._answer(np.arange(self.roots.size))
         columns = np.concatenate([frame.columns for frame, _ in found])
         subjects = np.concatenate([subject for _, subject in found])
-        unsure = columns[:, _UNSURE] != 0
-        self.is_left[columns[unsure, _ROOT]] = True
+        number = columns[:, _ROOT]
+        self.is_left[number[columns[:, _UNSURE] != 0]] = True
         # a root that is a leaf, or an Identity looked through, is no match
-        root = self.roots[columns[:, _ROOT]]
+        root = self.roots[number]
         is_claimed = (columns[:, _call_slots(self.program)] == root[:, None]).any(axis=1)
-        keep = is_claimed & ~self.is_left[columns[:, _ROOT]]
+        keep = is_claimed & ~self.is_left[number]
         return Matches(
             self.joins,
             self.program,
@@ -721,6 +697,7 @@ class _Query:
             subjects[keep],
             columns[keep, : self.program.slot_count],
             columns[keep, _NOTED],
+            self.noted,
             self.roots[self.is_left],
         )
 
@@ -728,10 +705,11 @@ class _Query:
         """Answer it for some of the roots, in parts if need be: frames, with their subjects."""
         at, subject = self.table.outputs_of(self.roots[rows])
         at, subject = at[subject != OMITTED], subject[subject != OMITTED]
-        columns = np.full((subject.size, self.program.slot_count + 3), NONE, np.int32)
-        columns[:, _ROOT] = rows[at]
-        columns[:, _UNSURE] = 0
         try:
+            self._has_room(rows[at])
+            columns = np.full((subject.size, self.program.slot_count + 3), NONE, np.int32)
+            columns[:, _ROOT] = rows[at]
+            columns[:, _UNSURE] = 0
             frame = self._run(self.program.root, MatchFrame(rows[at], columns), subject)
         except _TooLargeError:
             if rows.size > 1:
@@ -742,41 +720,52 @@ class _Query:
         else:
             return [(frame, subject[frame.origin])]
         self.is_left[rows] = True
-        return [(MatchFrame(rows[:0], columns[:0]), subject[:0])]
+        nothing = np.zeros((0, self.program.slot_count + 3), np.int32)
+        return [(MatchFrame(rows[:0], nothing), subject[:0])]
 
     def _run(self, step: Step, frame: MatchFrame, subject: Ids) -> MatchFrame:
         """Extend a frame by a step and all that it is made of, however deep that is."""
-        pending = [self._extended(step, frame, subject)]
+        pending = [(self._extended(step, frame, subject), frame.size)]
         found: MatchFrame | None = None
         while True:
             try:
-                asked = pending[-1].send(found)  # type: ignore[arg-type]  # None starts it
+                asked = pending[-1][0].send(found)  # type: ignore[arg-type]  # None starts it
             except StopIteration as finished:
-                pending.pop()
-                found = self._bounded(finished.value)
+                before = pending.pop()[1]
+                found = self._bounded(finished.value, before)
                 if not pending:
                     return found
                 continue
             self.visits -= 1
-            if self.visits < 0:
+            self.work -= asked[1].columns.size
+            if self.visits < 0 or self.work < 0:
                 raise _TooLongError
             if asked[1].size:
-                pending.append(self._extended(*asked))
+                pending.append((self._extended(*asked), asked[1].size))
                 found = None
             else:
                 found = asked[1].take(np.zeros(0, np.int64))
 
-    def _bounded(self, frame: MatchFrame) -> MatchFrame:
-        """Drop the roots that have too many rows, and leave them to the search."""
-        if frame.size > ROWS_OF_A_ROOT:
-            root = frame.column(_ROOT)
-            many = np.bincount(root, minlength=self.roots.size) > ROWS_OF_A_ROOT
-            if many.any():
-                self.is_left |= many
-                frame = frame.keep(~many[root]).behind(frame)
-        if frame.columns.size > NUMBERS_OF_A_FRAME:
+    def _bounded(self, frame: MatchFrame, before: int) -> MatchFrame:
+        """Drop the roots that have too many rows, if there are more rows than *before*."""
+        if frame.size <= max(before, ROWS_OF_A_ROOT):
+            return frame
+        return frame.keep(self._has_room(frame.column(_ROOT))).behind(frame)
+
+    def _has_room(self, roots: Ids) -> Flags:
+        """Tell which of the rows to make (n,), given by their roots, are not too many for one.
+
+        The other roots are left to the search.
+
+        Raises:
+            _TooLargeError: They are too many in all.
+        """
+        many = np.bincount(roots, minlength=self.roots.size) > ROWS_OF_A_ROOT
+        self.is_left |= many
+        keep = ~many[roots]
+        if np.count_nonzero(keep) * (self.program.slot_count + 3) > NUMBERS_OF_A_FRAME:
             raise _TooLargeError
-        return frame
+        return keep
 
     # -- what each step does to a frame; subjects are values, (rows,) -------------------------
 
@@ -791,10 +780,8 @@ class _Query:
             case SharedStep():
                 return (yield from self._shared(step, frame, subject))
             case OrStep():
-                here = self._is_plausible(step.left, subject)
-                preferred = yield from self._asked(step.left, frame, subject, here)
-                here = self._is_plausible(step.right, subject)
-                other = yield from self._asked(step.right, frame, subject, here)
+                preferred = yield from self._where_plausible(step.left, frame, subject)
+                other = yield from self._where_plausible(step.right, frame, subject)
                 return MatchFrame.merged(preferred, other)
             case AndStep():
                 way = yield step.left, frame, subject
@@ -813,9 +800,11 @@ class _Query:
             case _:
                 return (yield from self._unsure(step, frame, subject))
 
-    def _asked(self, step: Step, frame: MatchFrame, subject: Ids, here: Flags) -> Extension:
-        """Extend the rows that are marked, (n,)."""
-        way = frame.keep(here)
+    def _where_plausible(self, step: Step, frame: MatchFrame, subject: Ids) -> Extension:
+        """Extend the rows whose values have an operator that fits."""
+        if isinstance(step, CallStep):  # it looks at operators first by itself
+            return (yield step, frame, subject)
+        way = frame.keep(self._is_plausible(step, subject))
         found = yield step, way, subject[way.origin]
         return found.behind(way)
 
@@ -845,39 +834,26 @@ class _Query:
         keep = (subject != OMITTED) & ((bound == NONE) | (bound == value))
         if isinstance(step, (ConstantStep, InputStep)):
             keep[keep] = self.joins.accepts(step, value[keep])
-        return frame.keep(keep).bind(step.slot, value[keep])
+        return frame.take_bound(np.flatnonzero(keep), step.slot, value[keep])
 
     def _shared(self, step: SharedStep, frame: MatchFrame, subject: Ids) -> Extension:
         """Match the part where it was not met yet; elsewhere it is the same value again."""
         value = self.joins.original[subject]
         bound = frame.column(step.slot)
         is_there = subject != OMITTED
-        way = frame.keep(~is_there | (bound == NONE))
-        seen = np.where(is_there, value, bound)[way.origin]
-        found = yield step.inner, way.bind(step.slot, seen), subject[way.origin]
+        new = np.flatnonzero(
+            ~is_there | ((bound == NONE) & self._is_plausible(step.inner, subject))
+        )
+        way = frame.take_bound(new, step.slot, np.where(is_there, value, bound)[new])
+        found = yield step.inner, way, subject[new]
         again = frame.keep(is_there & (bound == value))
         return MatchFrame.merged(again, found.behind(way))
 
     def _typed(self, step: TypeStep, frame: MatchFrame, subject: Ids) -> MatchFrame:
         """Keep the rows whose types are known to fit; bind dimension variables."""
-        numbers, types = self.joins.types_of(subject)
-        pattern = step.pattern
-        fits = np.zeros(len(types), np.bool_)
-        dims = pattern.shape or ()
-        sizes = np.full((len(types), len(dims)), NONE, np.int32)
-        for number in np.unique(numbers).tolist():
-            known = types[number]
-            if known is None or not _type_fits(pattern, known):
-                continue
-            fits[number] = True
-            for place, (wanted, dim) in enumerate(zip(dims, known.shape or (), strict=False)):
-                sizes[number, place] = self.joins.number_of(dim)
-                if wanted is not None and (
-                    dim is None or not (isinstance(wanted, str) or dim == wanted)
-                ):
-                    fits[number] = False
+        numbers, fits, sizes = self._types_that_fit(step, subject)
         found = frame.keep(fits[numbers])
-        for place, wanted in enumerate(dims):
+        for place, wanted in enumerate(step.pattern.shape or ()):
             if isinstance(wanted, str):
                 slot = step.letters[wanted]
                 size = sizes[numbers[found.origin], place]
@@ -885,6 +861,25 @@ class _Query:
                 keep = (bound == NONE) | (bound == size)
                 found = found.keep(keep).behind(found).bind(slot, size[keep])
         return found
+
+    def _types_that_fit(self, step: TypeStep, subject: Ids) -> tuple[Ids, Flags, Ids]:
+        """Return the number of each value's type, (n,), and what a step makes of each type.
+
+        That is whether it fits, dimension variables aside, (types,); and the numbers of its
+        dimensions where the step states a shape, (types, rank).
+        """
+        numbers, types = self.joins.types_of(subject)
+        dims = step.pattern.shape or ()
+        fits = np.zeros(len(types), np.bool_)
+        sizes = np.full((len(types), len(dims)), NONE, np.int32)
+        for number in np.flatnonzero(np.bincount(numbers)).tolist():
+            known = types[number]
+            if known is None or not _type_fits(step.pattern, known):
+                continue
+            fits[number] = True
+            found = (known.shape or ()) if dims else ()
+            sizes[number] = [self.joins.number_of(dim) for dim in found]
+        return numbers, fits, sizes
 
     # -- node patterns -----------------------------------------------------------------------
 
@@ -917,56 +912,87 @@ class _Query:
         if not through.size:
             return frame
         noted = frame.column(_NOTED).copy()
-        noted[through] = self.joins.noted.add(subject[through], value[through], noted[through])
+        noted[through] = self.noted.add(subject[through], value[through], noted[through])
         return frame.bind(_NOTED, noted)
 
     def _made(self, step: CallStep, index: int, frame: MatchFrame, value: Ids) -> Extension:
         """Match the node that makes *value*, (n,), as its output *index*."""
-        joins, nodes = self.joins, self.table.nodes
-        maker = self.table.values.producer[value]
-        bound = frame.column(step.slot)
-        here = (maker >= 0) & (joins.index[value] == index)
-        here &= nodes.graph[maker] == self.graph[frame.column(_ROOT)]
-        fresh = here & (bound == NONE)
-        if step.ops is not None and not step.functions:
-            fresh &= joins.is_of(step.ops)[nodes.operator[maker]]
-        fresh = np.flatnonzero(fresh)
-        for rival in self.rivals[step.slot]:
-            fresh = fresh[frame.columns[fresh, rival] != maker[fresh]]
-        found = yield from self._fitting(step, frame, fresh, maker[fresh])
-        if (bound == NONE).all():
-            return found
-        return MatchFrame.merged(frame.keep(here & (bound == maker)), found)
+        joins = self.joins
+        if step.ops is None or step.functions:
+            rows = np.flatnonzero(value != OMITTED)
+        else:
+            rows = np.flatnonzero(joins.is_of(step.ops)[joins.made_by[value]])
+        maker = self.table.values.producer[value[rows]]
+        graph = self.graph[frame.column(_ROOT)[rows]]
+        here = (maker >= 0) & (joins.index[value[rows]] == index)
+        here &= self.table.nodes.graph[maker] == graph
+        rows, maker = rows[here], maker[here]
+        bound = frame.column(step.slot)[rows]
+        again = rows[bound == maker]
+        rows, maker = rows[bound == NONE], maker[bound == NONE]
+        rivals = self._rivals_of(step)
+        if rivals.size:
+            self.work -= rows.size * rivals.size
+            bound = frame.columns[np.ix_(rows, rivals)]
+            is_free = (bound != maker[:, None]).all(axis=1)
+            rows, maker = rows[is_free], maker[is_free]
+        found = yield from self._fitting(step, frame, rows, maker)
+        return MatchFrame.merged(frame.take(again), found) if again.size else found
+
+    def _rivals_of(self, step: CallStep) -> Places:
+        """Return the slots of other node patterns that might take the same node."""
+        if step.ops not in self._rivals:
+            slots = [
+                other.slot
+                for other in _calls(self.program)
+                if step.ops is None or other.ops is None or not step.ops.isdisjoint(other.ops)
+            ]
+            self._rivals[step.ops] = np.array(slots, np.int64)
+        slots_of_ops = self._rivals[step.ops]
+        others: Places = slots_of_ops[slots_of_ops != step.slot]
+        return others
 
     def _fitting(self, step: CallStep, frame: MatchFrame, rows: Places, maker: Ids) -> Extension:
         """Take nodes (m,) into some rows (m,) of a frame if attributes and inputs fit."""
         if step.functions or not rows.size:
-            return frame.take(rows).bind(step.slot, maker).bind(_UNSURE, 1)
+            return frame.take_bound(rows, step.slot, maker).bind(_UNSURE, 1)
         joins = self.joins
-        is_open = np.zeros(maker.size, np.bool_)
+        fits = np.ones(maker.size, np.int64)
         if step.attributes:
-            fits, is_open = joins.fixed(step, maker)
-            rows, maker, is_open = rows[fits], maker[fits], is_open[fits]
-        implied = joins.implied(maker)
-        inputs, fits = self._inputs(step, maker)
-        commutes = joins.commutes[self.table.nodes.operator[maker]] | step.pattern.is_unordered
-        fits = (fits & self._may_fit(step, inputs, commutes)) | implied
-        way = frame.take(rows[fits]).bind(step.slot, maker[fits])
-        inputs, maker, is_open = inputs[fits], maker[fits], is_open[fits]
+            fits = joins.of_each_kind(maker, partial(_fits_by_kind, step.attributes))
+            rows, maker, fits = rows[fits != 0], maker[fits != 0], fits[fits != 0]
+        is_open = fits == _NOT_ASKED
+        commutes = joins.is_of(_COMMUTATIVE)[self.table.nodes.operator[maker]]
+        commutes = commutes | step.pattern.is_unordered
+        implied = np.zeros(maker.size, np.bool_)
+        if step.ops is None or not step.ops.isdisjoint(_MOVED):
+            implied = joins.implied(maker)
+        inputs, keep = self._inputs(step, maker)
+        keep = (keep & self._may_fit(step, inputs, commutes)) | implied
+        keep[keep] = self._leaves_fit(step, frame, rows[keep], inputs[keep], commutes[keep])
+        rows, maker, is_open = rows[keep], maker[keep], is_open[keep]
+        way = frame.take_bound(rows, step.slot, maker)
         if step.attributes_slot is not None:
             bound = way.column(step.attributes_slot)
-            unsure = way.column(_UNSURE) | (bound != NONE)
-            bound = np.where(bound == NONE, maker, bound)
-            way = way.bind(step.attributes_slot, bound).bind(_UNSURE, unsure)
+            way = way.bind(_UNSURE, way.column(_UNSURE) | (bound != NONE))
+            way = way.bind(step.attributes_slot, np.where(bound == NONE, maker, bound))
         if step.bodies:
             way = way.bind(_UNSURE, 1)
-        found = yield from self._argued(step, way, inputs, commutes[fits], implied[fits])
-        ask = np.flatnonzero(is_open[found.origin])
-        if ask.size:
-            has = np.ones(found.size, np.bool_)
-            has[ask] = joins.asked(step, maker[found.origin[ask]])
-            found = found.keep(has).behind(found)
+        found = yield from self._argued(step, way, inputs[keep], commutes[keep], implied[keep])
+        if is_open.any():
+            found = self._asked_of_each(step, found, maker[found.origin], is_open[found.origin])
         return found.behind(way)
+
+    def _asked_of_each(
+        self, step: CallStep, frame: MatchFrame, nodes: Ids, is_open: Flags
+    ) -> MatchFrame:
+        """Keep the rows (n,) whose node has the attributes of a step, if that is still open."""
+        rows, which = np.unique(nodes[is_open], return_inverse=True)
+        asked = map(self.joins.objects.node, rows.tolist())
+        has = [all(attribute_equals(node, *each) for each in step.attributes) for node in asked]
+        keep = ~is_open
+        keep[is_open] = np.array(has, np.bool_)[which]
+        return frame.keep(keep).behind(frame)
 
     def _inputs(self, step: CallStep, nodes: Ids) -> tuple[Ids, Flags]:
         """Return what nodes (n,) read, as a step sees it, (n, w), and whether the arity fits, (n,).
@@ -982,18 +1008,37 @@ class _Query:
             raise _TooLargeError
         inputs = np.full((nodes.size, width), OMITTED, np.int32)
         fits = np.ones(nodes.size, np.bool_)
-        for places, rows in joins.consumed(step, nodes):
-            kept = [place for place in range(most) if place not in places]
+        for named, rows in self._named_inputs(step, nodes):
+            mine = nodes[rows]
+            kept = [place for place in range(most) if place not in named]
             for column, place in enumerate(kept[:width]):
-                inputs[rows, column] = joins.input(nodes[rows], place)
-            if step.pattern.rest:
-                continue
-            if not places:
-                fits[rows] = joins.arity[nodes[rows]] <= width
+                inputs[rows, column] = joins.input(mine, place)
+            if not named and not step.pattern.rest:
+                fits[rows] = joins.arity[mine] <= width
                 continue
             for place in kept[width:]:
-                fits[rows] &= joins.input(nodes[rows], place) == OMITTED
+                fits[rows] &= joins.input(mine, place) == OMITTED
         return inputs, fits
+
+    def _named_inputs(
+        self, step: CallStep, nodes: Ids
+    ) -> Iterator[tuple[frozenset[int], Places | slice]]:
+        """Yield inputs that a step names like attributes, and the rows of nodes (n,) with those."""
+        known: list[frozenset[int]] = [frozenset()]
+
+        def number(node: Node) -> int:
+            slots = (slot_of(node, name) for name, _ in step.attributes)
+            places = frozenset(slot for slot in slots if slot is not None)
+            if places not in known:
+                known.append(places)
+            return known.index(places)
+
+        if not step.attributes:
+            yield known[0], slice(None)
+            return
+        numbers = self.joins.of_each_kind(nodes, number)
+        for which, places in enumerate(known):
+            yield places, np.flatnonzero(numbers == which)
 
     def _may_fit(self, step: CallStep, inputs: Ids, commutes: Flags) -> Flags:
         """Tell whether inputs (n, w) might be the arguments of a step, each looked at by itself."""
@@ -1008,6 +1053,28 @@ class _Query:
                 if some:
                     here |= commutes & self._is_plausible(arg, inputs).any(axis=1)
                 fits &= here
+        return fits
+
+    def _leaves_fit(
+        self, step: CallStep, frame: MatchFrame, rows: Places, inputs: Ids, commutes: Flags
+    ) -> Flags:
+        """Tell whether leaves are of the types asked for, at inputs (m, w) of rows (m,).
+
+        Rows that go on for nothing cost most. Where a shared leaf is bound already, it may stand
+        for a copy of the value whose type is not known, so nothing is asked.
+        """
+        fits = np.ones(rows.size, np.bool_)
+        for place, arg in enumerate(step.args):
+            inner = arg.inner if isinstance(arg, SharedStep) else arg
+            if isinstance(inner, AndStep) and isinstance(inner.left, LeafStep):
+                inner = inner.right
+            if not isinstance(inner, TypeStep):
+                continue
+            here = np.flatnonzero(fits & ~commutes)
+            if isinstance(arg, SharedStep):
+                here = here[frame.column(arg.slot)[rows[here]] == NONE]
+            numbers, has, _ = self._types_that_fit(inner, inputs[here, place])
+            fits[here] = has[numbers]
         return fits
 
     def _argued(
@@ -1047,6 +1114,9 @@ class _Query:
             may[:, 0] = True
             may &= ~used[:, order] & self._is_plausible(arg, offered)
             at, choice = np.nonzero(may)
+            if at.size > max(row.size, ROWS_OF_A_ROOT):
+                keep = self._has_room(way.column(_ROOT)[at])
+                at, choice = at[keep], choice[keep]
             used = used[at]
             used[np.arange(at.size), order[choice]] = True
             tried = way.take(at)
@@ -1059,22 +1129,28 @@ class _Query:
         return way
 
 
-def _rivals(step: CallStep, program: Program) -> list[int]:
-    """Return the slots of other node patterns that might take the same node."""
-    others = (other for other in _calls(program) if other is not step)
-    return [
-        other.slot
-        for other in others
-        if step.ops is None or other.ops is None or not step.ops.isdisjoint(other.ops)
-    ]
+def _fits_by_kind(attributes: Sequence[tuple[str, AttributeValue]], node: Node) -> int:
+    """Tell whether all nodes like *node* have attributes: 1 or 0; _NOT_ASKED if that differs."""
+    answer = 1
+    for name, expected in attributes:
+        if fixed_attribute(node, name) is None:
+            answer = _NOT_ASKED
+        elif not attribute_equals(node, name, expected):
+            return 0
+    return answer
 
 
 def _type_fits(pattern: TypedPattern, known: TensorType) -> bool:
-    """Tell whether element type and rank are as a pattern wants."""
+    """Tell whether a type is as a pattern wants, whatever dimension variables stand for."""
     if pattern.dtypes is not None and known.dtype not in pattern.dtypes:
         return False
     if pattern.ranks is None and pattern.shape is None:
         return True
     if known.shape is None or (pattern.ranks is not None and len(known.shape) not in pattern.ranks):
         return False
-    return pattern.shape is None or len(known.shape) == len(pattern.shape)
+    if pattern.shape is None:
+        return True
+    return len(known.shape) == len(pattern.shape) and all(
+        wanted is None or (dim is not None and (isinstance(wanted, str) or dim == wanted))
+        for wanted, dim in zip(pattern.shape, known.shape, strict=True)
+    )

@@ -233,17 +233,15 @@ class Editor:
         forward = np.arange(table.values.size)
         forward[old] = new
         forward = follow(forward)
-        if np.array_equal(forward[table.inputs.value], table.inputs.value):
-            return _NONE
-        live = np.flatnonzero(table.nodes.live)
-        row, place = unnest(table.nodes.in_at[live], table.nodes.in_count[live])
+        changed = np.flatnonzero(forward[table.inputs.value] != table.inputs.value)
+        # slots of nodes that are gone may be among them
+        node = self._readers(changed)
+        place, node = changed[node >= 0], node[node >= 0]
         was = table.inputs.value[place]
-        changed = np.flatnonzero(forward[was] != was)
-        now = forward[was[changed]]
-        np.subtract.at(table.values.uses, was[changed], 1)
-        np.add.at(table.values.uses, now, 1)
-        table.inputs.value[place[changed]] = now
-        touched = np.unique(live[row[changed]])
+        np.subtract.at(table.values.uses, was, 1)
+        np.add.at(table.values.uses, forward[was], 1)
+        table.inputs.value[place] = forward[was]
+        touched = np.unique(node)
         self._touch(touched)
         return touched
 
@@ -381,6 +379,18 @@ class Editor:
 
     # Parts of these.
 
+    def _readers(self, places: Places) -> Places:
+        """Return the live node that each slot of inputs is of, (n,); -1 for none."""
+        nodes = self.table.nodes
+        live = np.flatnonzero(nodes.live & (nodes.in_count > 0))
+        if not live.size or not places.size:
+            return np.full(places.size, -1)
+        begin = nodes.in_at[live]
+        order = np.argsort(begin, kind="stable")  # mostly they are in order
+        near = order[np.maximum(np.searchsorted(begin, places, side="right", sorter=order) - 1, 0)]
+        is_in = (begin[near] <= places) & (places < begin[near] + nodes.in_count[live[near]])
+        return np.where(is_in, live[near], -1)
+
     def _keep(self, names: Sequence[bytes]) -> tuple[Places, Places]:
         """Put names into the arena; return where each is and its size, (n,)."""
         size = np.fromiter(map(len, names), np.int64, len(names))
@@ -496,7 +506,7 @@ class Editor:
         self._edited(graph)
         return nodes
 
-    def _places(self, new: NewNodes, gone: Places) -> tuple[Places, Places, Places]:
+    def _places(self, new: NewNodes, gone: Ids | Places) -> tuple[Places, Places, Places]:
         """Return place, room and graph of each new node, (n,)."""
         nodes = self.table.nodes
         count = new.in_count.size
@@ -523,7 +533,8 @@ class Editor:
         if end.size:
             _require((graph[end] >= 0).all(), "a new node has no graph")
             last = np.zeros(len(self.table.graphs), np.int64)
-            np.maximum.at(last, nodes.graph[nodes.live], nodes.place[nodes.live])
+            there = np.flatnonzero(nodes.live & np.isin(nodes.graph, graph[end]))
+            np.maximum.at(last, nodes.graph[there], nodes.place[there])
             rank, _ = _ranks(graph[end], last.size)
             place[end] = last[graph[end]] + (rank + 1) * ROOM
         return place, room, graph

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dplcli.ir.table import Table
     from dplcli.ir.types import Attribute
 
     Use: TypeAlias = "tuple[Node, int]"
@@ -256,6 +257,31 @@ def _outermost_name(graph: Graph) -> str:
 # Models and model-local functions.
 
 
+@dataclass(eq=False)
+class Rows:
+    """The rows of the table that a model was read into, as objects.
+
+    Attributes:
+        table: The table, as the file has it.
+        nodes: By row, the nodes.
+        values: By row, the values; the first stands for what is omitted.
+    """
+
+    table: Table
+    nodes: list[Node]
+    values: list[Value | None]
+
+    def node(self, row: int) -> Node:
+        """Return the node of a row."""
+        return self.nodes[row]
+
+    def value(self, row: int) -> Value:
+        """Return the value of a row; it must not be the omitted one."""
+        value = self.values[row]
+        assert value is not None  # noqa: S101  # the caller has looked
+        return value
+
+
 Memory = TypeVar("Memory")
 
 _QUICKLY_CHECKED = 10_000
@@ -305,6 +331,7 @@ class Model:
         ir_version: IR version of the file.
         opset_imports: Domain to version.
         source: The opaque model it was loaded from.
+        rows: The table that it was read into; None once anything was edited.
         path: The file it was loaded from, or None.
         may_have_external_data: False if tensors surely have no data in other files.
         notes: What a reader should know about the file (sorted nodes, failed inference, …).
@@ -322,6 +349,7 @@ class Model:
         self.functions: dict[tuple[str, str, str], Function] = {}
         self.ir_version = 0
         self.source: object = None
+        self.rows: Rows | None = None
         self.path: Path | None = None
         self.may_have_external_data = True
         self.notes: list[str] = []

@@ -14,7 +14,7 @@ list layout, with counts beside the offsets so that rows can be replaced one by 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 Ids: TypeAlias = NDArray[np.int32]
 Places: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
+
+# where annotations are not evaluated they are strings
+_DTYPES: dict[object, np.dtype[Any]] = {
+    **dict.fromkeys((Ids, "Ids"), np.dtype(np.int32)),
+    **dict.fromkeys((Places, "Places"), np.dtype(np.int64)),
+    **dict.fromkeys((Flags, "Flags"), np.dtype(np.bool_)),
+}
 
 _ROUNDS = 8
 """How often :func:`disjoint` looks at all rows at once before it goes on row by row."""
@@ -52,12 +59,7 @@ class Relation:
     _dtypes: ClassVar[dict[str, np.dtype[Any]]]
 
     def __init_subclass__(cls) -> None:
-        hints = get_type_hints(cls)
-        columns = {name: hints[name] for name in cls.__annotations__}
-        # the second argument of what NDArray stands for is the type of a dtype
-        cls._dtypes = {
-            name: np.dtype(get_args(get_args(hint)[1])[0]) for name, hint in columns.items()
-        }
+        cls._dtypes = {name: _DTYPES[hint] for name, hint in cls.__annotations__.items()}
 
     def __init__(self, **columns: Any) -> None:  # noqa: ANN401  # whatever makes an array
         if columns.keys() != self._dtypes.keys():
@@ -141,7 +143,7 @@ def beside(*columns: tuple[NDArray[Any], ...]) -> tuple[Places, ...]:
     Returns:
         The same of all of them together.
     """
-    count = np.sum([column[0] for column in columns], axis=0, dtype=np.int64)
+    count: Places = np.stack([column[0] for column in columns]).sum(axis=0, dtype=np.int64)
     heaps = [np.empty(int(count.sum()), np.int64) for _ in columns[0][1:]]
     begin = offsets(count)
     for many, *items in columns:
@@ -158,6 +160,27 @@ def sums(count: NDArray[Any], items: NDArray[Any]) -> Places:
     begin = offsets(count)
     result: Places = total[begin + count] - total[begin]
     return result
+
+
+def nth(
+    heap: NDArray[Any], at: NDArray[Any], count: NDArray[Any], place: int, missing: int
+) -> NDArray[Any]:
+    """Return one item of each row of a ragged column.
+
+    Args:
+        heap: The items.
+        at: Where the items of each row begin in the heap, (n,).
+        count: How many there are, (n,).
+        place: Which item.
+        missing: What stands for it where there are fewer.
+
+    Returns:
+        The items, (n,).
+    """
+    found = np.full(at.size, missing, heap.dtype)
+    has = np.flatnonzero(count > place)
+    found[has] = heap[at[has] + place]
+    return found
 
 
 def group(key: NDArray[Any], size: int) -> tuple[Places, Places, Places]:

@@ -215,7 +215,7 @@ class Table:
 
     Attributes:
         data: The file's bytes, zeros behind them.
-        graphs: Its graphs; the main one is the first, and functions are before all bodies.
+        graphs: Its graphs; the main one is the first, and a body is behind the graph that holds it.
         nodes: Their nodes.
         values: Their values.
         inputs: What nodes read.

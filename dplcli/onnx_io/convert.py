@@ -524,14 +524,6 @@ def header(field_number: int, length: int) -> bytes:
     return varint(field_number << 3 | _BYTES) + varint(length)
 
 
-def text_field_size(text: str) -> int:
-    """Count the bytes of a field numbered below 16 that holds text; "" is not encoded."""
-    length = len(text) if text.isascii() else len(text.encode())
-    if length <= 0x7F:  # noqa: PLR2004  # seven bits
-        return length and length + 2
-    return length + 1 + len(varint(length))
-
-
 def embedded(field_number: int, payloads: Iterable[bytes]) -> Iterator[bytes]:
     """Encode the items of a repeated message field."""
     headers: dict[int, bytes] = {}

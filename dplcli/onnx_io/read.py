@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import stat
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ from dplcli.ir import (
     TypeStatement,
     Value,
 )
-from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, is_in_function, record_uses
+from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, Rows, is_in_function, record_uses
 from dplcli.ir.relations import beside, distinct, distinct_lists
 from dplcli.ir.table import OMITTED, GraphKind
 from dplcli.ir.types import DTYPE_CODES
@@ -46,7 +47,7 @@ from dplcli.onnx_io.convert import (
 from dplcli.onnx_io.source import Source, source_of
 from dplcli.onnx_io.splice import field_of
 from dplcli.onnx_io.table import read_table
-from dplcli.onnx_io.wire import PADDING
+from dplcli.onnx_io.wire import PADDING, padded_file
 from dplcli.onnx_io.write import encode_interface
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
     from dplcli.ir.relations import Flags, Ids, Places
     from dplcli.ir.table import GraphRow, Table
+    from dplcli.onnx_io.wire import Bytes
 
 
 # The IR's decoder for models that came from protobuf.
@@ -142,8 +144,8 @@ _TEXT_PROBE = 512
 _LARGEST_MESSAGE = 2**31 - 1
 
 
-def read_model_file(path: Path) -> bytes:
-    """Return the bytes of the file at *path*.
+def read_model_file(path: Path) -> Bytes:
+    """Return the bytes of the file at *path*, and the zeros behind them that readers need.
 
     Raises:
         ModelLoadError: It is missing, no file, too large or cannot be read.
@@ -157,7 +159,7 @@ def read_model_file(path: Path) -> bytes:
                 f"{path}: is larger than 2 GB, which protobuf cannot hold",
                 hint="save it with its weights as external data",
             )
-        return path.read_bytes()
+        return padded_file(path)
     except FileNotFoundError as error:
         raise ModelLoadError(f"{path}: no such file") from error
     except IsADirectoryError as error:
@@ -168,7 +170,7 @@ def read_model_file(path: Path) -> bytes:
         raise ModelLoadError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def parse_model(data: bytes, path: Path) -> ModelProto:
+def parse_model(data: bytes | Bytes, path: Path) -> ModelProto:
     """Parse the bytes of the file at *path*, without its external data.
 
     Raises:
@@ -178,25 +180,26 @@ def parse_model(data: bytes, path: Path) -> ModelProto:
     return Source(_read_table(data, path), Home(path.parent, str(path))).model()
 
 
-def _read_table(data: bytes, path: Path) -> Table:
-    if not data:
+def _read_table(data: bytes | Bytes, path: Path) -> Table:
+    size = len(data) - (0 if isinstance(data, bytes) else PADDING)
+    beginning = bytes(data[: min(size, _TEXT_PROBE)])
+    if not beginning:
         raise ModelLoadError(f"{path}: is empty")
-    if data.startswith(_LFS_MARK):
+    if beginning.startswith(_LFS_MARK):
         raise ModelLoadError(
             f"{path}: is a Git LFS pointer, not the model itself", hint="run: git lfs pull"
         )
     try:
         table = read_table(data, str(path))
     except DecodeError as error:
-        raise ModelLoadError(f"{path}: {_what_is_wrong(data)}") from error
+        raise ModelLoadError(f"{path}: {_what_is_wrong(beginning)}") from error
     if not table.graphs[0].end:
-        raise ModelLoadError(f"{path}: {_what_is_wrong(data)}: it holds no graph")
+        raise ModelLoadError(f"{path}: {_what_is_wrong(beginning)}: it holds no graph")
     return table
 
 
-def _what_is_wrong(data: bytes) -> str:
-    probe = data[:_TEXT_PROBE]
-    if all(byte >= 32 or byte in b"\t\n\r\f" for byte in probe):  # noqa: PLR2004  # ASCII space
+def _what_is_wrong(beginning: bytes) -> str:
+    if all(byte >= 32 or byte in b"\t\n\r\f" for byte in beginning):  # noqa: PLR2004  # ASCII space
         return "is a text file, not a binary ONNX model"
     return "is not an ONNX model, or was cut off"
 
@@ -231,7 +234,7 @@ def load_model(path: Path, *, opset: int | None = None) -> Model:
     model.path = path
     if opset is not None:
         model = _raised(model, opset, path)
-    model.may_have_external_data = _EXTERNAL_MARK in data
+    model.may_have_external_data = re.search(_EXTERNAL_MARK, data.data) is not None
     return model
 
 
@@ -363,6 +366,7 @@ class _Builder:
         self._state_types()
         for graph in self.table.sorted:
             self.graphs[graph].modified = True
+        self.model.rows = Rows(self.table, self.nodes, self.values)
 
     def imports(self, stated: Iterable[OperatorSetIdProto], where: str = "") -> dict[str, int]:
         """Read which version of each domain is in force; note what is imported in two.

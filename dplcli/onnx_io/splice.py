@@ -24,7 +24,7 @@ from onnx import (
     ValueInfoProto,
 )
 
-from dplcli.ir.relations import Flags, Ids, Places, beside, distinct, group, offsets, sums
+from dplcli.ir.relations import Flags, Ids, Places, beside, distinct, group, lookup, offsets, sums
 from dplcli.ir.table import OMITTED, GraphKind, Payload, Table, TableError
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.wire import PADDING, padded, varint
@@ -127,7 +127,7 @@ class _Spans:
     """
 
     at: Places
-    size: Places
+    size: Places | Ids
 
     def of(self, rows: Places | Flags | slice) -> _Spans:
         """Return some of them."""
@@ -139,6 +139,9 @@ class _Splicer:
 
     Attributes:
         heap: What is to be written and does not stand in the file; it begins with the arena.
+        stored: The values that passes have stored.
+        stated: Those of which passes state a type.
+        is_defined: Whether a value is made, stored or given.
         graphs: The content of each graph that was edited, or in which one was.
     """
 
@@ -147,32 +150,16 @@ class _Splicer:
         self.file = memoryview(table.data.data)
         self.heap = bytearray(table.arena)
         values = table.values
+        stored = np.flatnonzero((values.tensor >= 0) & (values.producer < 0))
+        self.stored = stored[table.tensors.stored_as[values.tensor[stored]] != stored]
         self.is_defined = (values.producer >= 0) | (values.tensor >= 0) | values.given
         self.is_defined[OMITTED] = False
-        self._parts = group(table.parts.graph + 1, len(table.graphs) + 1)
-        self.stated = [value for value in table.stated if self.is_defined[value]]
-        edited = np.array(sorted(self._edited()))
-        self.is_kept = self._kept(edited)
-        owners: dict[int, list[int]] = {}
-        for number in edited.tolist():
-            if (owner := table.graphs[number].owner) >= 0:
-                owners.setdefault(owner, []).append(number)
-        nodes = table.in_order()
-        nodes = nodes[np.isin(table.nodes.graph[nodes], edited)]
-        first = np.searchsorted(table.nodes.graph[nodes], edited)
-        last = np.searchsorted(table.nodes.graph[nodes], edited, side="right")
-        count, spans = self._spans(nodes, np.isin(nodes, list(owners)))
-        begin = np.append(offsets(count), count.sum())
+        self.stated = np.array([v for v in table.stated if self.is_defined[v]], np.int64)
         self.graphs: dict[int, list[Piece]] = {}
-        # a body comes behind the graph that holds it
-        for number, one, end in zip(edited[::-1].tolist(), first[::-1], last[::-1], strict=True):
-            mine = spans.of(slice(begin[one], begin[end]))
-            self.graphs[number] = self._graph(number, self._pieces(mine))
-            if (owner := table.graphs[number].owner) >= 0 and number == owners[owner][0]:
-                place = begin[np.flatnonzero(nodes == owner)]
-                kind = table.graphs[table.graphs[number].parent].kind
-                text = field_of(_LAYOUTS[kind].node, self._node_with(owner, owners[owner]))
-                spans.at[place], spans.size[place] = self._keep([text])
+        edited = np.array(sorted(self._edited()))
+        self._parts = group(table.parts.graph + 1, len(table.graphs) + 1)
+        self._is_kept = self._kept(edited)
+        self._encode(edited)
 
     def _edited(self) -> set[int]:
         """Return the main graph, graphs in which anything was edited, and those round them."""
@@ -183,6 +170,30 @@ class _Splicer:
                 edited.add(number)
                 number = graphs[number].parent  # noqa: PLW2901  # the way out
         return edited
+
+    def _encode(self, edited: Places) -> None:
+        """Encode graphs."""
+        graphs, graph_of = self.table.graphs, self.table.nodes.graph
+        owners: dict[int, list[int]] = {}
+        for number in edited.tolist():
+            if (owner := graphs[number].owner) >= 0:
+                owners.setdefault(owner, []).append(number)
+        nodes = self.table.in_order()
+        nodes = nodes[np.isin(graph_of[nodes], edited)]
+        is_owner = np.isin(nodes, list(owners))
+        count, spans = self._spans(nodes, is_owner)
+        ends = np.append(0, np.cumsum(count))
+        place = dict(zip(nodes[is_owner].tolist(), ends[:-1][is_owner].tolist(), strict=True))
+        begin = ends[np.searchsorted(graph_of[nodes], edited)]
+        end = ends[np.searchsorted(graph_of[nodes], edited, side="right")]
+        # a body comes behind the graph that holds it
+        for number, first, last in zip(edited[::-1].tolist(), begin[::-1], end[::-1], strict=True):
+            self.graphs[number] = self._graph(number, self._pieces(spans.of(slice(first, last))))
+            if (owner := graphs[number].owner) >= 0 and number == owners[owner][0]:
+                layout = _LAYOUTS[graphs[graphs[number].parent].kind]
+                text = field_of(layout.node, self._node_with(owner, owners[owner]))
+                where = [place[owner]]
+                spans.at[where], spans.size[where] = self._keep([text])
 
     # The model, and its graphs.
 
@@ -197,13 +208,15 @@ class _Splicer:
         add_opsets(changed, opsets, table.imports.get(0, _in_force(opsets)))
         rows = self._rows(-1)
         rows = rows[~np.isin(table.parts.number[rows], (_IR_VERSION, _MODEL_OPSETS))]
+        field = table.parts.number[rows]
+        rows = rows[np.argsort(np.where(field == 0, _NOT_KNOWN, field), kind="stable")]
         found = [changed.SerializeToString(), *self._copies(rows)]
         for number, graph in enumerate(table.graphs):
             if graph.kind is GraphKind.BODY or not graph.live:
                 continue
             content = self.graphs.get(number, [self.file[graph.begin : graph.end]])
-            field = _MODEL_GRAPH if graph.kind is GraphKind.MAIN else _MODEL_FUNCTIONS
-            found += [head_of(field, sum(map(len, content))), *content]
+            tag = _MODEL_GRAPH if graph.kind is GraphKind.MAIN else _MODEL_FUNCTIONS
+            found += [head_of(tag, sum(map(len, content))), *content]
         return found
 
     def _graph(self, number: int, nodes: list[Piece]) -> list[Piece]:
@@ -215,7 +228,7 @@ class _Splicer:
             self._add_new(found, number)
         else:
             rows = self._rows(number)
-            rows = rows[self.is_kept[rows]]
+            rows = rows[self._is_kept[rows]]
             numbers = self.table.parts.number[rows]
             for field in np.unique(numbers).tolist():
                 found[field, False] = self._copies(rows[numbers == field])
@@ -290,7 +303,10 @@ class _Splicer:
             # a sparse tensor begins inside of its part
             which = np.searchsorted(parts.begin[rows], tensors.begin[lost], side="right") - 1
             is_kept[rows[which]] = False
-        return is_kept & ~np.isin(parts.head, table.infos.head[self._dropped(edited)])
+        heads = table.infos.head[self._dropped(edited)]
+        order = np.argsort(parts.head, kind="stable")  # mostly they are in order
+        is_kept[order[np.searchsorted(parts.head, heads, sorter=order)]] = False
+        return is_kept
 
     def _dropped(self, edited: Places) -> Places:
         """Return the infos that go.
@@ -298,38 +314,44 @@ class _Splicer:
         They state what is gone, or what passes state now, or an input that is none any more.
         """
         table, values = self.table, self.table.values
-        of_edited = np.zeros(len(table.graphs), np.bool_)
-        of_edited[edited] = True
-        info = np.array([_LAYOUTS[graph.kind].info for graph in table.graphs])
-        is_function = np.array([graph.kind is GraphKind.FUNCTION for graph in table.graphs])
-        infos = np.flatnonzero(of_edited[table.infos.graph])
+        is_edited = np.zeros(len(table.graphs), np.bool_)
+        is_edited[edited] = True
+        infos = np.flatnonzero(is_edited[table.infos.graph])
         graph, number = table.infos.graph[infos], table.infos.number[infos]
+        info = np.array([_LAYOUTS[row.kind].info for row in table.graphs])
         is_info = number == info[graph]
-        is_given = (number == _GRAPH_GIVEN) & ~is_function[graph]
-        mine = of_edited[values.graph]
+        is_given = number == _GRAPH_GIVEN
+        # new graphs have no infos in the file
+        here = np.zeros(len(table.graphs), np.bool_)
+        here[graph] = True
+        mine = here[values.graph]
         mine[OMITTED] = False
         is_new = values.name_at >= table.data.size
         lost = np.flatnonzero(mine & ~self.is_defined & ~is_new)
         made = np.flatnonzero(mine & self.is_defined & is_new)
-        given = np.flatnonzero(mine & values.given & ~is_new)
-        again = np.array(self.stated, np.int64)
-        is_narrowed = given.size < is_given.sum() + is_function[values.graph[given]].sum()
-        if not (lost.size or again.size or is_narrowed):
-            return infos[:0]
-        every = np.concatenate([lost, made, given, again])
-        names = _Spans(
-            np.concatenate([table.infos.name_at[infos], values.name_at[every]]),
-            np.concatenate([table.infos.name_size[infos], values.name_size[every]]),
+        given = np.flatnonzero(mine & values.given)
+        stated = self.stated[mine[self.stated]]
+        key, of_lost, of_made, of_given, of_stated = self._keys(
+            (_Spans(table.infos.name_at[infos], table.infos.name_size[infos]), graph),
+            *((self._names(rows), values.graph[rows]) for rows in (lost, made, given, stated)),
         )
-        text, begin = self._gathered(names), offsets(names.size)
-        which, _ = wire.intern(text, begin, begin + names.size)
-        # a name counts in its graph alone
-        key = which * np.int64(len(table.graphs))
-        key += np.concatenate([graph, values.graph[every]])
-        ends = np.cumsum([infos.size, lost.size, made.size, given.size])
-        key, lost, made, given, again = np.split(key, ends)
-        gone = np.union1d(np.setdiff1d(lost, made), again)
-        return infos[(is_info & np.isin(key, gone)) | (is_given & ~np.isin(key, given))]
+        of_lost = of_lost[lookup(of_made, of_lost) < 0]
+        is_gone = (lookup(of_lost, key) >= 0) | (lookup(of_stated, key) >= 0)
+        result: Places = infos[(is_info & is_gone) | (is_given & (lookup(of_given, key) < 0))]
+        return result
+
+    def _keys(self, *columns: tuple[_Spans, Ids]) -> list[Places]:
+        """Return numbers that are equal for equal names of one graph; columns of names and graphs.
+
+        They are small where few graphs have names.
+        """
+        at, size = (np.concatenate([getattr(n, k) for n, _ in columns]) for k in ("at", "size"))
+        graphs, graph = np.unique(np.concatenate([g for _, g in columns]), return_inverse=True)
+        begin = offsets(size)
+        which, _ = wire.intern(self._gathered(_Spans(at, size)), begin, begin + size)
+        key = which * np.int64(graphs.size) + graph
+        ends = np.cumsum([graph.size for _, graph in columns])
+        return np.split(key, ends[:-1])
 
     def _infos(self, values: Sequence[int]) -> list[bytes]:
         """Encode what is stated of values, their names at least."""
@@ -340,7 +362,7 @@ class _Splicer:
     def _made_infos(self, number: int, layout: _Layout) -> list[Piece]:
         """Encode the types that passes state of what a graph holds."""
         graph = self.table.graphs[number]
-        values = [value for value in self.stated if self.table.values.graph[value] == number]
+        values = self.stated[self.table.values.graph[self.stated] == number].tolist()
         if graph.begin < 0 and graph.kind is GraphKind.BODY:
             interface = {*self.table.given[number].tolist(), *self.table.returned[number].tolist()}
             values = [value for value in values if value not in interface]
@@ -349,13 +371,9 @@ class _Splicer:
     def _made_initializers(self, number: int) -> list[Piece]:
         """Encode what passes have stored in a graph, in the order of its values."""
         table = self.table
-        values, tensors = table.values, table.tensors
-        mine = np.flatnonzero(
-            (values.graph == number) & (values.tensor >= 0) & (values.producer < 0)
-        )
-        mine = mine[tensors.stored_as[values.tensor[mine]] != mine]
+        mine = self.stored[table.values.graph[self.stored] == number]
         found: list[Piece] = []
-        rows = values.tensor[mine].tolist()
+        rows = table.values.tensor[mine].tolist()
         for row, name in zip(rows, table.names(mine), strict=True):
             data = self._payload(row)
             front = data.front + field_of(_TENSOR_NAME, name)
@@ -387,7 +405,7 @@ class _Splicer:
         self.heap += b"".join(texts)
         return at, size
 
-    def _heads(self, number: Places | int, size: Places) -> tuple[Places, Places]:
+    def _heads(self, number: Places | int, size: Places | Ids) -> tuple[Places, Places]:
         """Encode what stands before the contents of fields, (n,); return where that stands."""
         numbers = np.broadcast_to(np.asarray(number, np.int64), size.shape)
         which, example = distinct(numbers, size)
@@ -453,7 +471,7 @@ class _Splicer:
         )
         return count, _Spans(at, size)
 
-    def _names(self, values: Ids) -> _Spans:
+    def _names(self, values: Ids | Places) -> _Spans:
         return _Spans(self.table.values.name_at[values], self.table.values.name_size[values])
 
     def _texts(self, number: int, count: NDArray[Any], texts: _Spans) -> tuple[Places, ...]:

@@ -369,8 +369,12 @@ class _Reader:
     def _walk(
         self, kind: type[Message], begin: Places, end: Places, but: tuple[int, ...] = ()
     ) -> Fields:
-        """Walk messages and check those inside them, but those of some numbers."""
-        found = fields(self.data, kind.DESCRIPTOR, begin, end)
+        """Walk messages and check those inside them, but those of some numbers.
+
+        Writers differ in the order in which they write what a graph consists of; we take any.
+        """
+        in_order = kind not in {ModelProto, GraphProto, FunctionProto}
+        found = fields(self.data, kind.DESCRIPTOR, begin, end, in_order=in_order)
         for descriptor, first, last in inside(kind.DESCRIPTOR, found, but):
             require_regular(self.data, descriptor, first, last)
         return found
@@ -391,8 +395,6 @@ class _Reader:
         begin, end = types.begin[example], types.end[example]
         require_regular(self.data, TypeProto.DESCRIPTOR, begin, end)
         names = infos.of(_INFO_NAME)
-        if (names.head != rows.begin[names.owner]).any():
-            raise IrregularError("a name does not come first")
         begin, end = rows.begin.copy(), rows.begin.copy()  # of what has no name
         begin[names.owner], end[names.owner] = names.begin, names.end
         named = Fields(rows.owner, rows.number, rows.head, begin, end)
@@ -405,9 +407,6 @@ class _Reader:
         is_type = np.isin(found.number, _TENSOR_TYPE)
         last = begin.copy()
         last[found.owner[is_type]] = found.end[is_type]
-        before = np.bincount(found.owner[found.end <= last[found.owner]], minlength=begin.size)
-        if (before != np.bincount(found.owner[is_type], minlength=begin.size)).any():
-            raise IrregularError("the type of a tensor does not come first")
         number, example = intern(self.data, begin, last)
         spans = zip(begin[example].tolist(), last[example].tolist(), strict=True)
         known = self.tensor_types

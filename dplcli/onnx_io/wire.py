@@ -4,11 +4,11 @@
 message that has one. So it costs a few array operations a field *position*, not a field.
 
 Only *regular* bytes are read here: those that protobuf itself would write. What it would not
-write but may accept (groups, numbers with needless bytes, a single field that is stated twice,
-fields in another order than that of their numbers) raises :class:`IrregularError`, and so does
-what it refuses: whoever reads a file lets protobuf decide then, and reads what protobuf makes of
-it. A position is checked before anything is read there. Fields that protobuf keeps but does not
-understand are called number 0.
+write but may accept (groups, numbers with needless bytes, a single field that is stated twice, and
+fields in another order than that of their numbers, where that is asked for) raises
+:class:`IrregularError`, and so does what it refuses: whoever reads a file lets protobuf decide
+then, and reads what protobuf makes of it. A position is checked before anything is read there.
+Fields that protobuf keeps but does not understand are called number 0.
 
 Data is a uint8 array that ends with :data:`PADDING` zeros, which belong to no message, so that
 words of eight bytes can be read at its end. Positions are int64. Format:
@@ -26,7 +26,7 @@ from zlib import crc32
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
-from dplcli.ir.relations import Ids, Places, offsets, unnest
+from dplcli.ir.relations import Flags, Ids, Places, offsets, unnest
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
@@ -47,6 +47,8 @@ _MORE = 0x80
 """The bit of a byte of a number that says that more bytes follow."""
 _FEW = 8
 """Up to how many messages are walked one by one."""
+_FEW_STRINGS = 64
+"""Up to how many strings are looked at one by one."""
 _LONG = 256
 """From how many bytes on a string is hashed by itself, not in lockstep with others."""
 
@@ -179,19 +181,20 @@ class _Form:
     Attributes:
         kinds: The wire type of each field by its number; -1 for a number that is not known.
         others: The wire type that such a field may have, too, where it is one of many numbers.
-        alone: Sets of numbers of which a message has one field at most.
-        small: The numbers of fields of 32 bits.
+        alone: Of which fields a message has one at most, by number: those of one union have the
+            same number here, and others 0.
+        is_small: Whether a field has 32 bits, by number.
+        is_text: Whether it holds text, by number.
         choices: The numbers of fields that hold one of some numbers, and these.
-        texts: The numbers of fields that hold text.
         nested: The numbers of fields that hold messages, and the type of these.
     """
 
     kinds: NDArray[np.int64]
     others: NDArray[np.int64]
-    alone: tuple[tuple[int, ...], ...]
-    small: tuple[int, ...]
+    alone: NDArray[np.int64]
+    is_small: Flags
+    is_text: Flags
     choices: tuple[tuple[int, tuple[int, ...]], ...]
-    texts: tuple[int, ...]
     nested: tuple[tuple[int, Descriptor], ...]
 
 
@@ -205,21 +208,29 @@ def _form(descriptor: Descriptor) -> _Form:
         kinds[number] = DELIMITED if field.is_packed else kind
         if field.is_repeated and kind != DELIMITED:
             others[number] = kind if field.is_packed else DELIMITED
-    single = [number for number, field in known.items() if not field.is_repeated]
-    unions = [tuple(field.number for field in union.fields) for union in descriptor.oneofs]
-    in_union = {number for union in unions for number in union}
+    alone = np.zeros(kinds.size, np.int64)
+    is_small, is_text = np.zeros((2, kinds.size), np.bool_)
+    for number, field in known.items():
+        is_small[number] = field.type in _SMALL and not field.is_packed
+        is_text[number] = field.type == FieldDescriptor.TYPE_STRING
+        if not field.is_repeated:
+            alone[number] = number
+    for union in descriptor.oneofs:
+        alone[[field.number for field in union.fields]] = union.fields[0].number
     return _Form(
         kinds,
         others,
-        (*unions, *((number,) for number in single if number not in in_union)),
-        tuple(n for n, field in known.items() if field.type in _SMALL and not field.is_packed),
+        alone,
+        is_small,
+        is_text,
         tuple((n, tuple(f.enum_type.values_by_number)) for n, f in known.items() if f.enum_type),
-        tuple(n for n, field in known.items() if field.type == FieldDescriptor.TYPE_STRING),
         tuple((n, field.message_type) for n, field in known.items() if field.message_type),
     )
 
 
-def fields(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> Fields:
+def fields(
+    data: Bytes, descriptor: Descriptor, begin: Places, end: Places, *, in_order: bool = True
+) -> Fields:
     """Walk messages: in lockstep while there are enough of them, the longest ones by themselves.
 
     Args:
@@ -227,6 +238,7 @@ def fields(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> F
         descriptor: The type of the messages.
         begin: Where each begins, (n,).
         end: Where it ends, (n,).
+        in_order: Whether their fields must stand in the order of their numbers.
 
     Returns:
         All their fields.
@@ -247,11 +259,14 @@ def fields(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> F
             live, at, limit = live[keep], stop[keep], limit[keep]
         else:
             at = stop
-    for row, first, last in zip(live.tolist(), at.tolist(), limit.tolist(), strict=True):
-        one = _walk(data, first, last)
-        place = count[row] + np.arange(one[0].size)
-        steps.append((np.full(place.size, row), place, *one))
-        count[row] += place.size
+    if live.size:
+        more, heads, limits = _walk(data, at, limit)
+        number, kind, start, stop = _field(data, heads, limits)
+        if (stop != limits).any():
+            raise IrregularError("a field does not end where the next one begins")
+        row, place = unnest(count[live], more)
+        steps.append((live[row], place, number, kind, heads, start, stop))
+        count[live] += more
     # how many fields each message has is known now, and so is where each field belongs
     owner = np.repeat(np.arange(begin.size), count)
     columns = np.empty((5, owner.size), np.int64)
@@ -263,6 +278,8 @@ def fields(data: Bytes, descriptor: Descriptor, begin: Places, end: Places) -> F
     number, kind, head, start, stop = columns
     found = Fields(owner, number, head, start, stop)
     _require_form(data, descriptor, found, kind)
+    if in_order:
+        _require_order(descriptor, found)
     return found
 
 
@@ -272,36 +289,40 @@ def _require_form(data: Bytes, descriptor: Descriptor, found: Fields, kind: Plac
     number = np.minimum(found.number, form.kinds.size - 1)
     if (form.others[number] == kind).any():
         raise IrregularError(f"numbers of {descriptor.name} are packed otherwise")
-    found.number[form.kinds[number] != kind] = 0
-    for which in form.small:
-        numbers = found.of(which)
-        value, _ = varints(data, numbers.begin, numbers.end)
-        if (value.astype(np.int32) != value).any():
-            raise IrregularError(f"a number of {descriptor.name} takes more than 32 bits")
+    known = found.number
+    known[form.kinds[number] != kind] = 0
+    rows = np.flatnonzero(form.is_small[known])
+    value, _ = varints(data, found.begin[rows], found.end[rows])
+    if (value.astype(np.int32) != value).any():
+        raise IrregularError(f"a number of {descriptor.name} takes more than 32 bits")
     for which, choices in form.choices:
-        rows = np.flatnonzero(found.number == which)
+        rows = np.flatnonzero(known == which)
         value, _ = varints(data, found.begin[rows], found.end[rows])
-        found.number[rows[~np.isin(value, choices)]] = 0
-    # what protobuf does not know it writes last
+        known[rows[~np.isin(value, choices)]] = 0
+    rows = np.flatnonzero(form.is_text[known])
+    _require_text(data, found.begin[rows], found.end[rows])
+    alone = form.alone[known]
+    once = (found.owner * form.alone.size + alone)[alone > 0]
+    is_there = np.zeros(int(once.max(initial=-1)) + 1, np.bool_)
+    is_there[once] = True
+    if np.count_nonzero(is_there) < once.size:
+        raise IrregularError(f"a field of {descriptor.name} is stated twice")
+
+
+def _require_order(descriptor: Descriptor, found: Fields) -> None:
+    """Refuse fields in another order than that of their numbers; those not known come last."""
     rank = np.where(found.number == 0, _MOST_NUMBER, found.number)
     if ((rank[1:] < rank[:-1]) & (found.owner[1:] == found.owner[:-1])).any():
         raise IrregularError(f"fields of {descriptor.name} are not in order")
-    for which in form.texts:
-        texts = found.of(which)
-        _require_text(data, texts.begin, texts.end)
-    for union in form.alone:
-        is_one = found.number == union[0]
-        for which in union[1:]:
-            is_one |= found.number == which
-        owner = found.owner[is_one]
-        if (owner[1:] == owner[:-1]).any():
-            raise IrregularError(f"a field of {descriptor.name} is stated twice")
 
 
 def _require_text(data: Bytes, begin: Places, end: Places) -> None:
     """Refuse text that is not UTF-8, which protobuf lets pass."""
-    odd = [rows[(word & _NOT_ASCII) != 0] for rows, word in _words(data, begin, end - begin)]
-    for row in np.unique(np.concatenate(odd)).tolist() if odd else ():
+    size = end - begin
+    odd = size > (_LONG if size.size > _FEW_STRINGS else 0)
+    for rows, word in _words(data, begin, np.where(odd, 0, size)):
+        odd[rows[(word & _NOT_ASCII) != 0]] = True
+    for row in np.flatnonzero(odd).tolist():
         try:
             data[begin[row] : end[row]].tobytes().decode()
         except UnicodeDecodeError as error:
@@ -337,15 +358,27 @@ def inside(
             yield inner, rows.begin, rows.end
 
 
-def _walk(data: Bytes, begin: int, end: int) -> tuple[Places, Places, Places, Places, Places]:
-    """Walk one message of many fields: number, wire type, head, begin and end of each.
+def _walk(data: Bytes, begin: Places, end: Places) -> tuple[Places, Places, Places]:
+    """Walk messages one by one.
 
     A field's place is known when the one before it has been read, so this is a loop; numbers and
     contents are read in bulk behind it.
+
+    Returns:
+        How many fields each message has; where each field begins, and where the next one does.
     """
     text = memoryview(data)  # type: ignore[arg-type]  # an array is a buffer since Python 3.12
+    found = [_heads(text, a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
+    count = np.array([len(heads) for heads in found])
+    head = np.array([place for heads in found for place in heads], np.int64)
+    limit = np.append(head[1:], 0)
+    limit[np.cumsum(count) - 1] = end
+    return count, head, limit
+
+
+def _heads(text: memoryview, at: int, end: int) -> list[int]:
+    """Return where the fields of a message begin."""
     heads = []
-    at = begin
     while at < end:
         heads.append(at)
         # a field of number 1 to 15 that holds bytes, fewer than 2 ** 14, is the common case
@@ -355,12 +388,7 @@ def _walk(data: Bytes, begin: int, end: int) -> tuple[Places, Places, Places, Pl
             at += 3 + (size & 0x7F | high << 7)
         else:
             at = _behind(text, at, end)
-    head = np.array(heads, np.int64)
-    limit = np.append(head[1:], end) if heads else head
-    number, kind, start, stop = _field(data, head, limit)
-    if (stop != limit).any():
-        raise IrregularError("a field does not end where the next one begins")
-    return number, kind, head, start, stop
+    return heads
 
 
 def _field(data: Bytes, at: Places, limit: Places) -> tuple[Places, Places, Places, Places]:
@@ -431,7 +459,7 @@ def intern(data: Bytes, begin: Places, end: Places) -> tuple[Ids, Places]:
         number, int64 (k,).
     """
     size = end - begin
-    for turn in range(_TURNS):
+    for turn in range(_TURNS if size.size > _FEW_STRINGS else 0):
         first = _first_equal(_hashes(data, begin, size, turn))
         others = np.flatnonzero(first != np.arange(size.size))
         if _are_equal(data, begin, size, others, first[others]):
@@ -457,7 +485,7 @@ def _at_every_byte(data: Bytes) -> NDArray[np.uint64]:
     return np.ndarray((data.size - 7,), "<u8", data, strides=(1,))
 
 
-def gathered(sources: Sequence[Bytes], source: Places, at: Places, size: Places) -> Bytes:
+def gathered(sources: Sequence[Bytes], source: Places, at: Places, size: Places | Ids) -> Bytes:
     """Return strings one behind the other, word by word, and the zeros behind them.
 
     Args:
@@ -527,7 +555,7 @@ def _are_equal(data: Bytes, begin: Places, size: Places, left: Places, right: Pl
 
 
 def _first_equal_by_bytes(data: Bytes, begin: Places, end: Places) -> Places:
-    """Do what :func:`_first_equal` does for strings that were chosen to share their hashes."""
+    """Do what :func:`_first_equal` does, for few strings or some chosen to share their hashes."""
     seen: dict[bytes, int] = {}
     spans = zip(begin.tolist(), end.tolist(), strict=True)
     rows = [seen.setdefault(data[a:b].tobytes(), row) for row, (a, b) in enumerate(spans)]

@@ -274,6 +274,7 @@ class GraphRewriter:
     def __init__(self, graph: Graph, listener: RewriteListener | None = None) -> None:
         self.graph = graph
         self.listener = listener
+        graph.model.rows = None  # it is about to be edited
 
     def insert(  # noqa: PLR0913  # these are the parts of a node
         self,

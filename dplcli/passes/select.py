@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from dplcli.dpl.explain import Explainer
 from dplcli.dpl.matcher import OpIndex, StepBudgetExceededError
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from dplcli.dpl.joins import Joins
+    from dplcli.dpl.matcher import State
     from dplcli.dpl.rule import Check, Rule
     from dplcli.ir import Function, Graph, Model, Node, Value
     from dplcli.ir.operators import Shapes
@@ -413,7 +419,7 @@ def select_matches(model: Model, rules: Sequence[Rule]) -> Selection:
             function = model.functions.get((domain, op_type, ""))
             if function is not None and is_written(function) and is_for_target(function):
                 selection.outlined[op] = selection.totals[op]
-    selector = _Selector(selection)
+    selector = _Selector(selection, joins_of(model))
     by_edges = len(rules) >= _MANY_RULES
     for rule in rules:
         selection.candidates[rule.qualified_name] = 0
@@ -449,12 +455,34 @@ def matchable_graphs(model: Model) -> list[Graph]:
     return [graph for graph in model.graphs() if graph not in written]
 
 
-class _Selector:
-    """Takes matches of one rule after the other."""
+_MANY_ROOTS = 500
+"""From how many roots on a join costs less than a search at each."""
 
-    def __init__(self, selection: Selection) -> None:
+
+def joins_of(model: Model) -> Joins | None:
+    """Return what answers queries over a model as it was read; None if anything was edited."""
+    rows = model.rows
+    if rows is None or len(rows.nodes) < _MANY_ROOTS:
+        return None
+    if any(graph.modified for graph in model.graphs()):
+        return None
+    from dplcli.dpl.joins import Joins  # noqa: PLC0415  # large models alone need it
+
+    return Joins(rows.table, rows)
+
+
+class _Selector:
+    """Takes matches of one rule after the other.
+
+    Args:
+        selection: What was found.
+        joins: Finds the matches of a rule at many roots at once; None to search root by root.
+    """
+
+    def __init__(self, selection: Selection, joins: Joins | None) -> None:
         self.selection = selection
         self.matches: list[Match] = []
+        self.joins = joins
         self.taken = Taken()
         self.absorbed: set[int] = set()
 
@@ -462,11 +490,33 @@ class _Selector:
         self.selection.candidates[rule.qualified_name] += len(roots)
         absorbs = rule.order == "program"
         claimed = self.taken.claimed
-        for root in roots if rule.producers_first else reversed(roots):
+        ordered = roots if rule.producers_first else roots[::-1]
+        for root, states in self._searches(rule, ordered):
             if absorbs or root not in claimed:
-                refused = self._select_at(root, rule)
+                refused = self._select_at(root, rule, states)
                 if refused is not None:
                     self.selection.refused.append(refused)
+
+    def _searches(
+        self, rule: Rule, roots: Sequence[Node]
+    ) -> Iterator[tuple[Node, Iterable[State] | None]]:
+        """Yield the roots at which a rule may match, in order, and all ways in which it does.
+
+        These are None where only a search can tell.
+        """
+        if self.joins is None or len(roots) < _MANY_ROOTS:
+            yield from ((root, None) for root in roots)
+            return
+        rows = np.array([root.source for root in roots], np.int32)
+        found = self.joins.matches(rule.matcher.program, rows)
+        by_root = groupby(found.states(), itemgetter(0))
+        is_left = np.isin(rows, found.left)
+        for place in np.flatnonzero(is_left | np.isin(rows, found.roots)).tolist():
+            if is_left[place]:
+                yield roots[place], None
+            else:
+                root, states = next(by_root)
+                yield root, map(itemgetter(1), states)
 
     def try_again(self) -> None:
         """Try what was refused again, as long as that finds something.
@@ -481,12 +531,22 @@ class _Selector:
                 if item.stage != "budget" and item.root not in self.taken.claimed:
                     self._select_at(item.root, item.rule)
 
-    def _select_at(self, root: Node, rule: Rule) -> Rejection | None:
-        """Take the first match at *root* that may be taken; if none may, say why."""
+    def _select_at(
+        self, root: Node, rule: Rule, states: Iterable[State] | None = None
+    ) -> Rejection | None:
+        """Take the first match at *root* that may be taken; if none may, say why.
+
+        Args:
+            root: The node to match at.
+            rule: The rule.
+            states: The ways in which it matches; None to search for them.
+        """
         first: Rejection | None = None
         try:
             claimed = self.taken.claimed
-            for state in rule.matcher.solutions(root, () if rule.order == "program" else claimed):
+            if states is None:
+                states = rule.matcher.solutions(root, () if rule.order == "program" else claimed)
+            for state in states:
                 match = read_match(rule, root, state)
                 if match is None:
                     continue

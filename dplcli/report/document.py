@@ -352,7 +352,8 @@ def broken_rule(
         broken: The turn of the rule that was caught; None if none was.
     """
     rules, verification = outcome.rules, outcome.verification
-    applied = [rule for rule in rules if outcome.counts.get(rule.qualified_name)]
+    counts = outcome.counts
+    applied = [rule for rule in rules if counts.get(rule.qualified_name)]
     differs = verification is not None and not verification.equivalent
     if broken is not None:
         guilty = [rule for rule in rules if rule.qualified_name == broken.rule]

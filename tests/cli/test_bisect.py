@@ -207,6 +207,8 @@ def test_refuses_what_cannot_be_meant(
         (lambda t: t.replace("input_0.pb", "input_9.pb"), "input_9.pb: No such file"),
         (lambda t: t.replace('"level": "disable"', '"level": "most"'), "level: "),
         (lambda t: t.replace('"coarsest": "float32"', '"coarsest": "float31"'), "coarsest: "),
+        (lambda t: t.replace('"rtol": null', '"rtol": -1'), "rtol: "),
+        (lambda t: t.replace('"atol": null', '"atol": NaN'), "atol: "),
     ],
 )
 def test_refuses_a_damaged_reproducer(

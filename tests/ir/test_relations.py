@@ -1,5 +1,7 @@
 """The operations of relational algebra agree with loops over rows."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,12 +12,14 @@ from dplcli.ir.relations import (
     Ids,
     Places,
     Relation,
+    beside,
     disjoint,
     distinct,
     follow,
     group,
     lookup,
     offsets,
+    sums,
     unnest,
 )
 
@@ -155,3 +159,30 @@ def test_disjoint_goes_on_where_rounds_end() -> None:
     """A chain in which each row loses to the one before: every second is taken."""
     rows = np.array([(k, k + 1) for k in range(100)])
     assert disjoint(rows).tolist() == [k % 2 == 0 for k in range(100)]
+
+
+RAGGED = st.lists(st.lists(st.tuples(SMALL, SMALL), max_size=3), min_size=3, max_size=3)
+
+
+@given(st.lists(RAGGED, min_size=1, max_size=3))
+def test_ragged_columns_are_joined_row_by_row(columns: list[list[list[tuple[int, int]]]]) -> None:
+    """As lists are."""
+    joined = beside(*(ragged(column) for column in columns))
+    expected = ragged([list(chain(*rows)) for rows in zip(*columns, strict=True)])
+    for found, wanted in zip(joined, expected, strict=True):
+        assert found.tolist() == wanted.tolist()
+
+
+def ragged(rows: list[list[tuple[int, int]]]) -> tuple[Places, ...]:
+    """Return counts, and two heaps."""
+    items = [item for row in rows for item in row]
+    counts = np.array([len(row) for row in rows], np.int64)
+    return counts, *np.array(items, np.int64).reshape(-1, 2).T
+
+
+@given(st.lists(st.lists(SMALL, max_size=4), max_size=6))
+def test_sums_of_rows(rows: list[list[int]]) -> None:
+    """Of empty rows, too."""
+    items = np.array([item for row in rows for item in row], np.int64)
+    count = np.array([len(row) for row in rows], np.int64)
+    assert sums(count, items).tolist() == [sum(row) for row in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable  # noqa: TC003  # of a table below
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -408,6 +409,36 @@ def swap_places(table: Table) -> None:
     place[pair] = place[pair[::-1]]
 
 
+def store_in_a_function(table: Table) -> None:
+    """Let an input of a function be stored."""
+    given = np.flatnonzero((table.values.graph == 1) & table.values.given)[0]
+    table.values.tensor[given] = 0
+
+
+def lose(table: Table, graph: int) -> None:
+    """Forget a graph, as if it had gone with its owner, which is still there."""
+    gone = table.nodes.graph == graph
+    table.nodes.live[gone] = False
+    np.subtract.at(table.values.uses, table.inputs_of(np.flatnonzero(gone))[1], 1)
+    np.subtract.at(table.values.returned, table.returned[graph], 1)
+    table.returned[graph] = table.returned[graph][:0]
+    mine = table.values.graph == graph
+    mine[OMITTED] = False
+    table.values.producer[mine] = table.values.tensor[mine] = -1
+    table.values.given[mine] = False
+    table.graphs[graph] = replace(table.graphs[graph], live=False)
+
+
+def leave_a_graph(table: Table) -> None:
+    """Take the node of a body out, but not the body."""
+    owner = table.graphs[5].owner
+    table.nodes.live[owner] = False
+    made = table.outputs_of(np.array([owner]))[1]
+    table.values.producer[made] = -1
+    table.values.given[made] = True
+    np.subtract.at(table.values.uses, table.inputs_of(np.array([owner]))[1], 1)
+
+
 HARM: dict[str, Callable[[Table], object]] = {
     "uses": lambda table: np.add.at(table.values.uses, 1, 1),
     "returned": lambda table: np.add.at(table.values.returned, 1, 1),
@@ -418,6 +449,10 @@ HARM: dict[str, Callable[[Table], object]] = {
     "order": swap_places,
     "overlap": lambda table: np.add.at(table.nodes.room, 1, 1),
     "body": read_a_body,
+    "stored-and-made": lambda table: table.values.tensor.__setitem__(table.outputs.value[0], 0),
+    "stored-in-a-function": store_in_a_function,
+    "graph-gone": lambda table: lose(table, 4),
+    "graph-left": leave_a_graph,
 }
 
 

@@ -22,8 +22,10 @@ from onnx import (
 
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.wire import (
+    PADDING,
     IrregularError,
     fields,
+    gathered,
     intern,
     padded,
     require_regular,
@@ -191,7 +193,7 @@ GRAPH = helper.make_graph(
 @settings(max_examples=400)
 @given(st.data())
 def test_what_is_regular_protobuf_accepts(data: st.DataObject) -> None:
-    """Bytes changed anywhere: regular ones mean to protobuf what they say, byte for byte in sum."""
+    """Bytes changed anywhere: regular ones are what protobuf makes of them, byte for byte."""
     text = bytearray(GRAPH)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text) - 1))
@@ -201,8 +203,7 @@ def test_what_is_regular_protobuf_accepts(data: st.DataObject) -> None:
             del text[at : at + data.draw(st.integers(1, 4))]
     if not text or not is_regular(bytes(text), GraphProto):
         return
-    graph = GraphProto.FromString(bytes(text))
-    assert len(graph.SerializeToString()) == len(text)
+    assert GraphProto.FromString(bytes(text)).SerializeToString() == bytes(text)
 
 
 @settings(max_examples=400)
@@ -226,6 +227,8 @@ def test_what_protobuf_refuses_is_irregular(data: st.DataObject) -> None:
         pytest.param(b"\x10" + varint(1 << 32), TensorProto, id="more-than-32-bits"),
         pytest.param(b"\x2a\x03\x0a\x05a", NodeProto, id="inside"),
         pytest.param(b"\x32\x00\x32\x00", AttributeProto, id="message-twice"),
+        pytest.param(b"\x12\x01b\x0a\x01a", NodeProto, id="out-of-order"),
+        pytest.param(b"\xa2\x3e\x01y\x0a\x01a", NodeProto, id="unknown-before-known"),
     ],
 )
 def test_what_protobuf_would_write_otherwise(text: bytes, kind: type[Message]) -> None:
@@ -302,3 +305,20 @@ def test_words_at_the_end_of_the_data() -> None:
     assert data.size == end[-1] + wire.PADDING
     assert intern(data, begin, end)[0].tolist() == [0, 1]
     assert crc32(data[int(begin[1]) : int(end[1])].tobytes()) == crc32(b"h")
+
+
+@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=40)), max_size=12))
+def test_strings_are_gathered(strings: list[tuple[bool, bytes]]) -> None:
+    """From two places, of any size, as they would be joined."""
+    heaps = [b"", b""]
+    at = []
+    for which, text in strings:
+        at.append(len(heaps[which]))
+        heaps[which] += text
+    found = gathered(
+        [padded(heap) for heap in heaps],
+        np.array([which for which, _ in strings], np.int64),
+        np.array(at, np.int64),
+        np.array([len(text) for _, text in strings], np.int64),
+    )
+    assert found.tobytes() == b"".join(text for _, text in strings) + bytes(PADDING)
