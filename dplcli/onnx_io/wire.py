@@ -358,8 +358,9 @@ def inside(
     descriptor: Descriptor, found: Fields, but: Container[int] = ()
 ) -> Iterator[tuple[Descriptor, Places, Places]]:
     """Yield the messages in fields *found*, type by type, but those of some numbers."""
+    present = np.flatnonzero(np.bincount(found.number)).tolist()
     for number, inner in _form(descriptor).nested:
-        if number not in but:
+        if number in present and number not in but:
             rows = found.of(number)
             yield inner, rows.begin, rows.end
 
