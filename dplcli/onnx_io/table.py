@@ -43,6 +43,7 @@ from dplcli.ir.table import (
     is_constant,
 )
 from dplcli.onnx_io.convert import graphs_of
+from dplcli.onnx_io.small import SMALL, NotPlainError, read_small
 from dplcli.onnx_io.wire import (
     PADDING,
     Fields,
@@ -99,9 +100,6 @@ _SPARSE_VALUES = SparseTensorProto.VALUES_FIELD_NUMBER
 _INFO_NAME = ValueInfoProto.NAME_FIELD_NUMBER
 _INFO_TYPE = ValueInfoProto.TYPE_FIELD_NUMBER
 _PROSE = frozenset({"doc_string", "producer_name", "producer_version"})
-_REGULAR_TYPES: set[bytes] = set()
-"""Encoded types that were found regular; models share many."""
-_MOST_TYPES = 4096
 _LEVELS = 20
 """From how many levels of graphs on we ask protobuf, which has a limit, too."""
 
@@ -136,6 +134,9 @@ def read_table(data: bytes | Bytes, label: str) -> Table:
 
 
 def _read(data: bytes | Bytes, label: str) -> Table:
+    if len(data) <= SMALL:
+        with suppress(NotPlainError):
+            return read_small(data if isinstance(data, bytes) else data[:-PADDING].tobytes())
     with suppress(IrregularError):
         read = padded(data) if isinstance(data, bytes) else data
         return _Reader(read, label, levels=_LEVELS).table()
@@ -396,12 +397,7 @@ class _Reader:
         # most types of a model are the same few
         _, example = intern(self.data, types.begin, types.end)
         begin, end = types.begin[example], types.end[example]
-        spans = zip(begin.tolist(), end.tolist(), strict=True)
-        texts = [self.data[a:b].tobytes() for a, b in spans]
-        new = [row for row, text in enumerate(texts) if text not in _REGULAR_TYPES]
-        if new:
-            require_regular(self.data, TypeProto.DESCRIPTOR, begin[new], end[new])
-            _REGULAR_TYPES.update(texts[row] for row in new[: _MOST_TYPES - len(_REGULAR_TYPES)])
+        require_regular(self.data, TypeProto.DESCRIPTOR, begin, end)
         names = infos.of(_INFO_NAME)
         begin, end = rows.begin.copy(), rows.begin.copy()  # of what has no name
         begin[names.owner], end[names.owner] = names.begin, names.end

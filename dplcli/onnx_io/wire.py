@@ -230,6 +230,13 @@ def _form(descriptor: Descriptor) -> _Form:
     )
 
 
+@cache
+def tags(descriptor: Descriptor) -> dict[int, FieldDescriptor]:
+    """Return the fields of a message by the tag that each begins with."""
+    kinds = _form(descriptor).kinds
+    return {n << 3 | int(kinds[n]): field for n, field in descriptor.fields_by_number.items()}
+
+
 def fields(
     data: Bytes, descriptor: Descriptor, begin: Places, end: Places, *, in_order: bool = True
 ) -> Fields:

@@ -30,6 +30,7 @@ from dplcli.ir.traversal import captured_values
 from dplcli.ir.types import ArrayTensor
 from dplcli.onnx_io import convert
 from dplcli.onnx_io.read import model_from_proto, parse_model
+from dplcli.onnx_io.small import SMALL
 from dplcli.onnx_io.splice import written
 from dplcli.onnx_io.table import read_table
 from dplcli.onnx_io.wire import PADDING, padded_file
@@ -137,9 +138,11 @@ def test_a_file_that_protobuf_would_not_write_is_kept_as_it_is() -> None:
 
 
 def test_a_file_is_read_into_the_buffer_that_the_table_keeps(tmp_path: Path) -> None:
-    """An array with the zeros behind it is not copied."""
+    """An array with the zeros behind it is not copied, if it is not small."""
     path = tmp_path / "m.onnx"
-    path.write_bytes(NESTED.SerializeToString())
+    model = ModelProto.FromString(NESTED.SerializeToString())
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(SMALL, np.uint8), "large"))
+    path.write_bytes(model.SerializeToString())
     data = padded_file(path)
     table = read_table(data, "m.onnx")
     assert table.data is data
