@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dplcli.dpl.matcher import State
     from dplcli.ir import Graph, Node, Value
 
-SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=100, deadline=None, derandomize=True)
 
 
 class Paired:
@@ -158,14 +158,14 @@ def agree(text: str, pattern: str | DFPattern, *, binds_all: bool = False) -> No
         return
 
 
-@settings(SETTINGS, max_examples=100)
+@settings(SETTINGS, max_examples=50)
 @given(graphs(), patterns(), st.booleans())
 def test_any_pattern(graph: RandomGraph, pattern: RandomPattern, binds_all: bool) -> None:  # noqa: FBT001  # drawn
     """Random patterns match alike, whether or not functions may ask for unnamed parts."""
     agree(graph.text(), pattern.text(), binds_all=binds_all)
 
 
-@settings(SETTINGS, max_examples=150)
+@settings(SETTINGS, max_examples=75)
 @given(st.data())
 def test_patterns_that_follow_the_graph(data: st.DataObject) -> None:
     """Patterns that nearly always fit match alike, also where inputs are omitted."""
@@ -173,7 +173,7 @@ def test_patterns_that_follow_the_graph(data: st.DataObject) -> None:
     agree(graph.text(), data.draw(near_patterns(graph)).text())
 
 
-@settings(SETTINGS, max_examples=100)
+@settings(SETTINGS, max_examples=50)
 @given(st.data())
 def test_the_whole_language(data: st.DataObject) -> None:
     """What is not joined is left to the search: roots that are not left match alike."""

@@ -571,7 +571,7 @@ STEPS = ["put", "put", "put", "rewire", "rewire", "sweep", "sweep", "store", "re
 STEPS += ["new_constant", "call", "imports", "withhold"]
 
 
-@settings(max_examples=40, deadline=None, phases=[Phase.generate])
+@settings(max_examples=20, deadline=None, phases=[Phase.generate])
 @given(st.data())
 def test_random_edits(data: st.DataObject) -> None:
     """After each, all that always holds does, and the file is that of the object graph."""
@@ -686,7 +686,7 @@ def test_functions_that_are_taken_out() -> None:
     assert first.key in twins.model.functions
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.data())
 def test_changed_bytes(data: st.DataObject) -> None:
     """What is read of them, however odd, is written alike by both writers."""
