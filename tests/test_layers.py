@@ -6,6 +6,7 @@ Every import statement counts: at the top of a module, inside a function, under 
 
 import ast
 from collections import defaultdict
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -55,6 +56,12 @@ GUARDED = (
 )
 
 
+@cache
+def parts_of(source: str) -> list[ast.AST]:
+    """Return all parts of a module; several tests look at each."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def imported_names(source: str) -> set[str]:
     """Return each layer of dplcli, and each guarded third-party package, that *source* imports.
 
@@ -62,7 +69,7 @@ def imported_names(source: str) -> set[str]:
     layer may.
     """
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in parts_of(source):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -93,7 +100,7 @@ def forbidden_imports(layer: str, source: str) -> set[str]:
 def imported_modules(source: str, modules: set[str]) -> set[str]:
     """Return which of *modules* are imported by *source*, in whatever way."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in parts_of(source):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

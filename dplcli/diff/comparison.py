@@ -281,21 +281,23 @@ class Comparison:
 
     def _operands(self, first: Node, second: Node) -> Operands:
         """Pair the operands of two nodes; leave out those that are the same."""
-        differing = [
+        both = [
             (slot, before, after)
             for slot, (before, after) in enumerate(zip_longest(slots(first), slots(second)))
-            if not self.pairing.same_value(before, after)
         ]
-        if len(differing) > 1 and is_commutative(first) and is_commutative(second):
-            return self._unordered(differing)
+        differing = [item for item in both if not self.pairing.same_value(*item[1:])]
+        if differing and is_commutative(first) and is_commutative(second):
+            return self._unordered(both)
         return differing
 
-    def _unordered(self, differing: list[tuple[int, Value | None, Value | None]]) -> Operands:
-        """Pair operands in any order: first equal ones, then constants with constants."""
-        places = [place for place, _, _ in differing]
-        olds = [(slot, old) for slot, old, _ in differing if old is not None]
-        news = [new for _, _, new in differing if new is not None]
-        _, left = with_twins(olds, news, lambda old, new: self.pairing.same_value(old[1], new))
+    def _unordered(self, both: list[tuple[int, Value | None, Value | None]]) -> Operands:
+        """Pair operands in any order: those of partners, equal ones, constants with constants."""
+        places = [place for place, _, _ in both]
+        left = [(slot, old) for slot, old, _ in both if old is not None]
+        news = [new for _, _, new in both if new is not None]
+        # two nodes that compute the same are equal, but only one is the partner
+        for is_same in (self.pairing.are_partners, self.pairing.same_value):
+            _, left = with_twins(left, news, lambda old, new: is_same(old[1], new))  # noqa: B023
         first, second = (side.reader for side in self.pairing.sides)
         left.sort(key=lambda item: first.tensor(item[1]) is not None)
         news.sort(key=lambda value: second.tensor(value) is not None)

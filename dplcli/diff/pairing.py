@@ -1120,6 +1120,10 @@ class Pairing:
             return first is second
         if self.resolve(0, first) == self.resolve(_SECOND, second):
             return True
+        return self.are_partners(first, second)
+
+    def are_partners(self, first: Value, second: Value) -> bool:
+        """Tell whether partners make two values."""
         maker = first.producer
         return (
             maker is not None

@@ -1148,15 +1148,16 @@ class Expression:
                 column=column,
             ) from error
         self._indent = len(text) - len(text.lstrip())
-        for node in ast.walk(self._tree):
+        self._nodes = list(ast.walk(self._tree))
+        for node in self._nodes:
             self._check_form(node)
-        self._local = _local_names(self._tree)
-        used = names_in(self._tree)
-        self._used = {node.id for node in used} - self._local
-        optional = {id(node) for node in _optional_names(self._tree)}
-        self._needed = {node.id for node in used if id(node) not in optional} - self._local
+        self._local = _local_names(self._nodes)
+        self._names = names_in(self._nodes)
+        self._used = {node.id for node in self._names} - self._local
+        optional = {id(node) for node in _optional_names(self._nodes)}
+        self._needed = {node.id for node in self._names if id(node) not in optional} - self._local
         self._helper = _helper_call(self._tree) or _comparison_of_names(self._tree)
-        self._asked = _type_facts(self._tree, self._used)
+        self._asked = _type_facts(self._nodes, self._used)
         self._answers: dict[tuple[object, ...], object] = {}
         self._evaluator = EvalWithCompoundTypes(functions={}, operators=_OPERATORS)
         self._evaluator.functions = FUNCTIONS
@@ -1185,7 +1186,7 @@ class Expression:
         Raises:
             PatternSyntaxError: The expression names something unbound.
         """
-        for node in names_in(self._tree):
+        for node in self._names:
             if node.id not in bound and node.id not in self._local:
                 raise self._wrong(
                     node,
@@ -1233,7 +1234,7 @@ class Expression:
 
     def asks_for(self, fact: str) -> bool:
         """Tell whether it may ask a captured value for *fact*, as in ``x.uses``."""
-        parts = (part for part in ast.walk(self._tree) if isinstance(part, ast.Attribute))
+        parts = (part for part in self._nodes if isinstance(part, ast.Attribute))
         return any(part.attr == fact for part in parts)
 
     def value(self, bindings: Mapping[str, Value]) -> object:
@@ -1296,18 +1297,16 @@ class Expression:
         return key
 
 
-def names_in(tree: ast.expr) -> list[ast.Name]:
-    """Return the names in an expression that are not those of called functions."""
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    return [
-        node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called
-    ]
+def names_in(nodes: Sequence[ast.AST]) -> list[ast.Name]:
+    """Return the names among the parts of an expression that are not those of called functions."""
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    return [node for node in nodes if isinstance(node, ast.Name) and id(node) not in called]
 
 
-def _type_facts(tree: ast.expr, used: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
+def _type_facts(nodes: Sequence[ast.AST], used: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
     """Return what is asked of the type of each name in *used*; nothing if more is asked."""
     facts = {}
-    for part in ast.walk(tree):
+    for part in nodes:
         match part:
             case ast.Attribute(value=ast.Name(id=name) as mention, attr=fact) if (
                 fact in _TYPE_FACTS
@@ -1315,15 +1314,15 @@ def _type_facts(tree: ast.expr, used: AbstractSet[str]) -> tuple[tuple[str, str]
                 facts[id(mention)] = (name, fact)
             case _:
                 pass
-    mentions = [id(node) for node in names_in(tree) if node.id in used]
+    mentions = [id(node) for node in names_in(nodes) if node.id in used]
     known = all(mention in facts for mention in mentions)
     return tuple(sorted({facts[mention] for mention in mentions})) if known else ()
 
 
-def _optional_names(tree: ast.expr) -> list[ast.Name]:
+def _optional_names(nodes: Sequence[ast.AST]) -> list[ast.Name]:
     """Return the names that :func:`value_or` may find absent: its first arguments."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Call(func=ast.Name(id="value_or"), args=[ast.Name() as name, *_]):
                 found.append(name)
@@ -1332,11 +1331,11 @@ def _optional_names(tree: ast.expr) -> list[ast.Name]:
     return found
 
 
-def _local_names(tree: ast.expr) -> set[str]:
+def _local_names(nodes: Sequence[ast.AST]) -> set[str]:
     """Return the variables of comprehensions."""
     return {
         target.id
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.comprehension)
         for target in ast.walk(node.target)
         if isinstance(target, ast.Name)
@@ -1423,7 +1422,7 @@ class Condition(Expression):
 
 def _without(tree: ast.expr, absent: AbstractSet[str]) -> ast.expr | None:
     """Leave out the operands of ``and`` and ``or`` that use *absent* names; None if all do."""
-    if not any(node.id in absent for node in names_in(tree)):
+    if not any(node.id in absent for node in names_in(list(ast.walk(tree)))):
         return tree
     if not isinstance(tree, ast.BoolOp):
         return None

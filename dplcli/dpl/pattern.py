@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -102,7 +103,7 @@ class FunctionPattern:
     results: tuple[DFPattern, ...]
     metadata: tuple[tuple[str, str], ...] = ()
 
-    @property
+    @cached_property
     def parts(self) -> tuple[DFPattern, ...]:
         """The patterns it is made of."""
         return (*(self.params or ()), *self.results)
@@ -194,7 +195,7 @@ class OpPattern:
         call = CallPattern(self, patterns, rest=rest, is_unordered=is_unordered)
         return call.has_attr(attributes) if attributes else call
 
-    @property
+    @cached_property
     def parts(self) -> tuple[DFPattern, ...]:
         """The patterns inside its function patterns."""
         functions = (c for c in self.choices if isinstance(c, FunctionPattern))
@@ -425,7 +426,7 @@ class DFPattern:
     place: TextPosition | None = None
     write: ClassVar[Callable[[DFPattern], str]]
 
-    @property
+    @cached_property
     def parts(self) -> tuple[DFPattern, ...]:
         """The patterns it is directly made of, left to right, each as often as it occurs."""
         return tuple(part for part in vars(self).values() if isinstance(part, DFPattern))
@@ -665,7 +666,7 @@ class CallPattern(DFPattern):
         """Return a pattern that binds all attributes not named; it is a new pattern object."""
         return replace(self, attributes_name=name)
 
-    @property
+    @cached_property
     def parts(self) -> tuple[DFPattern, ...]:
         """Patterns of functions called, arguments, then results of bodies."""
         results = tuple(result for _, of_body in self.bodies for result in of_body)
@@ -804,7 +805,7 @@ class RepeatPattern(DFPattern):
     least: int = 0
     most: int | None = None
 
-    @property
+    @cached_property
     def parts(self) -> tuple[DFPattern, ...]:
         """The base, then the further inputs of each node."""
         return (self.base, *self.link.args[1:])
@@ -832,7 +833,7 @@ class OutputsPattern(DFPattern):
     outputs: tuple[DFPattern, ...]
     name: str = field(default="", init=False)
 
-    @property
+    @cached_property
     def parts(self) -> tuple[DFPattern, ...]:
         """The outputs."""
         return self.outputs

@@ -1107,7 +1107,7 @@ class RewriteRule(Rule):
         """The operators (domain, type) that its matches are rooted in; None for all."""
         return self.nodewise.operators if self.nodewise else self.matcher.program.root.heads
 
-    @property
+    @cached_property
     def reach(self) -> int | None:
         """How many nodes above its root a match depends on; None if there is no such number."""
         if hasattr(self.replacement, _FAR):
@@ -1119,7 +1119,7 @@ class RewriteRule(Rule):
         """The operators of the nodes that a match has besides its root; None for any."""
         return None if self.is_nodewise else self.matcher.program.inner_operators
 
-    @property
+    @cached_property
     def largest_match(self) -> int:
         """The most nodes that a match can have, not counting chains, regions and Identity nodes."""
         return sum(isinstance(part, CallPattern) for part in all_parts(self.pattern))

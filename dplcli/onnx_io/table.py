@@ -43,6 +43,7 @@ from dplcli.ir.table import (
     is_constant,
 )
 from dplcli.onnx_io.convert import graphs_of
+from dplcli.onnx_io.small import SMALL, NotPlainError, read_small
 from dplcli.onnx_io.wire import (
     PADDING,
     Fields,
@@ -133,6 +134,9 @@ def read_table(data: bytes | Bytes, label: str) -> Table:
 
 
 def _read(data: bytes | Bytes, label: str) -> Table:
+    if len(data) <= SMALL:
+        with suppress(NotPlainError):
+            return read_small(data if isinstance(data, bytes) else data[:-PADDING].tobytes())
     with suppress(IrregularError):
         read = padded(data) if isinstance(data, bytes) else data
         return _Reader(read, label, levels=_LEVELS).table()

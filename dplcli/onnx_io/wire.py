@@ -114,6 +114,8 @@ def varints(data: Bytes, at: Places, limit: Places) -> tuple[Places, Places]:
     Raises:
         IrregularError: One does not end before its limit, or takes more bytes than it needs.
     """
+    if not at.size:
+        return at, at
     if (at >= limit).any():
         raise IrregularError("a number is missing")
     value = data[at].astype(np.int64)
@@ -228,6 +230,13 @@ def _form(descriptor: Descriptor) -> _Form:
     )
 
 
+@cache
+def tags(descriptor: Descriptor) -> dict[int, FieldDescriptor]:
+    """Return the fields of a message by the tag that each begins with."""
+    kinds = _form(descriptor).kinds
+    return {n << 3 | int(kinds[n]): field for n, field in descriptor.fields_by_number.items()}
+
+
 def fields(
     data: Bytes, descriptor: Descriptor, begin: Places, end: Places, *, in_order: bool = True
 ) -> Fields:
@@ -246,6 +255,8 @@ def fields(
     Raises:
         IrregularError: The bytes are not regular; messages inside these are not looked at.
     """
+    if not begin.size:
+        return Fields(*np.zeros((5, 0), np.int64))
     count = np.zeros(begin.size, np.int64)
     live = np.flatnonzero(begin < end)
     at, limit = begin[live], end[live]
@@ -318,6 +329,8 @@ def _require_order(descriptor: Descriptor, found: Fields) -> None:
 
 def _require_text(data: Bytes, begin: Places, end: Places) -> None:
     """Refuse text that is not UTF-8, which protobuf lets pass."""
+    if not begin.size:
+        return
     size = end - begin
     odd = size > (_LONG if size.size > _FEW_STRINGS else 0)
     for rows, word in _words(data, begin, np.where(odd, 0, size)):
@@ -352,8 +365,9 @@ def inside(
     descriptor: Descriptor, found: Fields, but: Container[int] = ()
 ) -> Iterator[tuple[Descriptor, Places, Places]]:
     """Yield the messages in fields *found*, type by type, but those of some numbers."""
+    present = np.flatnonzero(np.bincount(found.number)).tolist()
     for number, inner in _form(descriptor).nested:
-        if number not in but:
+        if number in present and number not in but:
             rows = found.of(number)
             yield inner, rows.begin, rows.end
 
@@ -458,6 +472,8 @@ def intern(data: Bytes, begin: Places, end: Places) -> tuple[Ids, Places]:
         The number of each string, int32 (n,), by first appearance; and the first row that has each
         number, int64 (k,).
     """
+    if not begin.size:
+        return np.zeros(0, np.int32), begin
     size = end - begin
     for turn in range(_TURNS if size.size > _FEW_STRINGS else 0):
         first = _first_equal(_hashes(data, begin, size, turn))

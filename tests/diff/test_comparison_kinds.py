@@ -119,6 +119,14 @@ def test_swapped_operands_count_where_order_does() -> None:
     assert words(difference(before, after)) == []
 
 
+def test_operands_follow_their_partners() -> None:
+    """Of two that compute the same one is changed: whoever adds both reads what it read."""
+    head = '<ir_version: 10, opset_import: ["" : 21]> g (float[2] a) => (float[2] y) {'
+    before = f"{head} p = Relu (a) q = Relu (a) y = Add (p, q) }}"
+    after = f"{head} n = Tanh (a) q = Relu (n) p = Relu (a) y = Add (q, p) }}"
+    assert words(difference(before, after)) == ["+Tanh", "Relu[0] a n"]
+
+
 def test_swapped_input_names_are_no_renaming() -> None:
     """Who calls the model names its inputs, so x - z is not z - x."""
     before = "g (float[2] x, float[2] z) => (float[2] y) { y = Sub (x, z) }"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,13 +35,13 @@ from tests.strategies import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from dplcli.dpl import DFPattern
     from dplcli.dpl.matcher import State
     from dplcli.ir import Graph, Node, Value
 
-SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=100, deadline=None, derandomize=True)
 
 
 class Paired:
@@ -158,14 +158,14 @@ def agree(text: str, pattern: str | DFPattern, *, binds_all: bool = False) -> No
         return
 
 
-@settings(SETTINGS, max_examples=300)
+@settings(SETTINGS, max_examples=50)
 @given(graphs(), patterns(), st.booleans())
 def test_any_pattern(graph: RandomGraph, pattern: RandomPattern, binds_all: bool) -> None:  # noqa: FBT001  # drawn
     """Random patterns match alike, whether or not functions may ask for unnamed parts."""
     agree(graph.text(), pattern.text(), binds_all=binds_all)
 
 
-@settings(SETTINGS, max_examples=600)
+@settings(SETTINGS, max_examples=75)
 @given(st.data())
 def test_patterns_that_follow_the_graph(data: st.DataObject) -> None:
     """Patterns that nearly always fit match alike, also where inputs are omitted."""
@@ -173,7 +173,7 @@ def test_patterns_that_follow_the_graph(data: st.DataObject) -> None:
     agree(graph.text(), data.draw(near_patterns(graph)).text())
 
 
-@settings(SETTINGS, max_examples=400)
+@settings(SETTINGS, max_examples=50)
 @given(st.data())
 def test_the_whole_language(data: st.DataObject) -> None:
     """What is not joined is left to the search: roots that are not left match alike."""
@@ -315,18 +315,19 @@ def test_what_grows_is_given_up(name: str) -> None:
         proto_from_text(f"g ({inputs}) => (float[2] x0) {{ {body} }}").SerializeToString()
     )
     program = Matcher(pattern_of(pattern)).program
-    with within(2):
+    with within(10):
         found = paired.joins.matches(program)
     assert found.size == 0
     assert bool(found.left.size) == (name != "hopeless")
 
 
-def _rules(catalogue: str) -> Iterator[tuple[str, Matcher]]:
-    """Yield the rules of a catalogue, those with equal patterns once."""
+@cache
+def _rules(catalogue: str) -> list[tuple[str, Matcher]]:
+    """List the rules of a catalogue, those with equal patterns once."""
     found = read_catalogs([catalogue], SCHEMAS, with_examples=False)
     rules = [*found.patterns, *found.rewrites]
     distinct = {(repr(rule.pattern), rule.has_code): rule for rule in rules}
-    yield from ((rule.qualified_name, rule.matcher) for rule in distinct.values())
+    return [(rule.qualified_name, rule.matcher) for rule in distinct.values()]
 
 
 @pytest.mark.parametrize("model", sorted(SAMPLES.values()))
@@ -340,9 +341,9 @@ def test_shipped_rules(catalogue: str, model: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", each_model(listed_models()))
+@pytest.mark.parametrize("name", each_model([*listed_models()][2::6]))
 def test_shipped_rules_on_real_models(name: str) -> None:
-    """The shipped rules match alike in every model at hand."""
+    """The shipped rules match alike in every sixth model at hand."""
     path = real_model(name)
     paired = Paired(path.read_bytes(), path.parent)
     for catalogue in shipped_catalogs():
