@@ -12,6 +12,7 @@ import sys
 import threading
 import traceback
 from dataclasses import dataclass, field, replace
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import entry_points
 from io import StringIO
@@ -548,6 +549,7 @@ def _conditions(place: RuleEntry, entry: AnyEntry, pattern: DFPattern) -> tuple[
 
 
 def _locator(entry: RuleEntry, text: str) -> Locate:
+    @cache
     def locate(place: TextPosition) -> str:
         column = character_column(text, place.line, place.column)
         return entry.place_in_text(place.line, column, ("pattern",))

@@ -112,26 +112,46 @@ class Tracer:
 
     def trace(self, root: Node) -> MatchTrace:
         """Match at *root*, and report the attempt that got furthest."""
-        best = _Best()
-        given_up = False
+        return self._report(self._attempt(root))
+
+    def nearest(self, roots: Iterable[Node]) -> MatchTrace | None:
+        """Report the attempt that matched most nodes where the pattern does not fit.
+
+        The first of several; None if the pattern fits at all of *roots*.
+        """
+        best: _Attempt | None = None
+        for root in roots:
+            attempt = self._attempt(root)
+            if not attempt.fits and (best is None or attempt.matched > best.matched):
+                best = attempt
+        return None if best is None else self._report(best)
+
+    def _attempt(self, root: Node) -> _Attempt:
+        attempt = _Attempt(root)
         try:
-            for state in self.matcher.solutions(root, on_failure=best.offer):
+            for state in self.matcher.solutions(root, on_failure=attempt.offer):
                 if root in state.claimed:
-                    lines = tuple(self._lines(state.slots, None))
-                    return MatchTrace(root, len(state.claimed), self.size, None, lines, fits=True)
+                    attempt.fits, attempt.matched = True, len(state.claimed)
+                    attempt.slots = list(state.slots)
+                    break
         except StepBudgetExceededError:
-            given_up = True
-        mismatch = None
-        if best.step is not None:
-            part = self._part_of(best.step)
-            mismatch = Mismatch(part, self.rule.place(part), best.value, best.expected, best.found)
-        elif not given_up:
+            attempt.given_up = True
+        return attempt
+
+    def _report(self, attempt: _Attempt) -> MatchTrace:
+        root, mismatch = attempt.root, None
+        if not attempt.fits and attempt.step is not None:
+            part = self._part_of(attempt.step)
+            place = self.rule.place(part)
+            mismatch = Mismatch(part, place, attempt.value, attempt.expected, attempt.found)
+        elif not attempt.fits and not attempt.given_up:
             pattern = self.rule.pattern
             expected = f"a node that is {headline(pattern)}"
             found = f"{root.qualified_op} {root.label!r}, which the pattern does not bind"
             mismatch = Mismatch(pattern, self.rule.place(pattern), None, expected, found)
-        lines = tuple(self._lines(best.slots, mismatch))
-        return MatchTrace(root, best.matched, self.size, mismatch, lines, given_up=given_up)
+        lines = tuple(self._lines(attempt.slots, mismatch))
+        fits, given_up = attempt.fits, attempt.given_up and not attempt.fits
+        return MatchTrace(root, attempt.matched, self.size, mismatch, lines, fits, given_up)
 
     def _part_of(self, step: Step) -> DFPattern:
         """Return the part that failed; for a link, which has no text of its own, the chain."""
@@ -173,10 +193,16 @@ def _around(part: DFPattern, pattern: DFPattern) -> set[int]:
     return found - {id(part)}
 
 
-class _Best:
-    """The attempt that got furthest so far."""
+class _Attempt:
+    """How far the pattern got at a node: to its end, or the failure that came latest.
 
-    def __init__(self) -> None:
+    Args:
+        root: The node.
+    """
+
+    def __init__(self, root: Node) -> None:
+        self.root = root
+        self.fits = self.given_up = False
         self.score = -1
         self.matched = 0
         self.step: Step | None = None
@@ -320,7 +346,9 @@ class Explainer:
         if not roots:
             return replace(found, part=self._largest_part(rule))
         settled = {item.root for item in rejections} | self.owners.keys()
-        return replace(found, nearest=_nearest(rule, [r for r in roots if r not in settled]))
+        left = [root for root in roots if root not in settled]
+        tracer = Tracer(rule, budget=_NEAREST_BUDGET)
+        return replace(found, nearest=tracer.nearest(left[:MOST_TRACED]))
 
     def node(self, rule: Rule, node: Node) -> NodeExplanation:
         """Explain whether *rule* matches at *node*."""
@@ -388,17 +416,6 @@ def _named(ops: Ops) -> str:
     names = sorted(f"{domain}.{op_type}" if domain else op_type for domain, op_type in ops)
     shown = names if len(names) <= _MOST_NAMED else [*names[:_MOST_NAMED], "another of its class"]
     return " or ".join(shown)
-
-
-def _nearest(rule: Rule, roots: Sequence[Node]) -> MatchTrace | None:
-    """Return the attempt that matched most nodes, the first of several."""
-    tracer = Tracer(rule, budget=_NEAREST_BUDGET)
-    best: MatchTrace | None = None
-    for root in roots[:MOST_TRACED]:
-        trace = tracer.trace(root)
-        if not trace.fits and (best is None or trace.matched > best.matched):
-            best = trace
-    return best
 
 
 def describe_part(fit: PartFit) -> str:

@@ -1,7 +1,7 @@
 """From the bytes of a small ONNX file to the table, one field after the other.
 
 :mod:`dplcli.onnx_io.table` reads in bulk, at the cost of some thousand array operations however
-little there is to read; here a model of a few nodes takes a tenth of that time. Only plain models
+little there is to read; here a model of a few nodes takes a seventh of that time. Only plain models
 are read: whatever is odd or wrong is left to the reading in bulk, which knows what to say of it.
 """
 

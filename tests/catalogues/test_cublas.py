@@ -50,6 +50,7 @@ def test_every_condition_is_shown() -> None:
     assert idle_conditions(rules_of("cublas").values()) == set()
 
 
+@pytest.mark.long
 def test_nothing_is_wrong_with_the_catalogue() -> None:
     """`dpl patterns check` finds nothing, and everything stays out of the functions' bodies."""
     assert pipeline.check_catalogs(["cublas"]) == []

@@ -165,6 +165,7 @@ def test_any_pattern(graph: RandomGraph, pattern: RandomPattern, binds_all: bool
     agree(graph.text(), pattern.text(), binds_all=binds_all)
 
 
+@pytest.mark.long
 @settings(SETTINGS, max_examples=75)
 @given(st.data())
 def test_patterns_that_follow_the_graph(data: st.DataObject) -> None:

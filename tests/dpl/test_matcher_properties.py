@@ -186,6 +186,7 @@ def test_commuting_operands_changes_nothing(
     assert found_in(graph.with_steps(steps), text) == found_in(graph, text)
 
 
+@pytest.mark.long
 @SETTINGS
 @given(matching())
 def test_renaming_values_changes_nothing(drawn: tuple[RandomGraph, RandomPattern]) -> None:
@@ -210,6 +211,7 @@ def test_renaming_values_changes_nothing(drawn: tuple[RandomGraph, RandomPattern
     assert found_in(renamed, pattern.text()) == expected
 
 
+@pytest.mark.long
 @SETTINGS
 @given(matching(), st.data())
 def test_reordering_independent_nodes_changes_nothing(

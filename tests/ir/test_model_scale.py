@@ -86,6 +86,7 @@ def model_with_bodies(count: int) -> Model:
     return ir_of(proto)
 
 
+@pytest.mark.long
 def test_many_bodies() -> None:
     """Thousands of bodies load, verify and are written; captures keep their order."""
     model = model_with_bodies(3000)

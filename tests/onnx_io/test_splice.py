@@ -571,6 +571,7 @@ STEPS = ["put", "put", "put", "rewire", "rewire", "sweep", "sweep", "store", "re
 STEPS += ["new_constant", "call", "imports", "withhold"]
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None, phases=[Phase.generate])
 @given(st.data())
 def test_random_edits(data: st.DataObject) -> None:

@@ -84,6 +84,7 @@ def test_one_partition_is_undone(data: st.DataObject) -> None:
     assert differences(original, inlined(partitioned(original, rules))) == []
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_partition_of_a_partition_is_undone(data: st.DataObject) -> None:
@@ -112,6 +113,7 @@ def test_in_branches_and_functions(data: st.DataObject) -> None:
     assert differences(original, inlined(to_proto(model))) == []
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.data())
 def test_call_by_call_in_any_order(data: st.DataObject) -> None:

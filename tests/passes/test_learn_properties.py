@@ -116,6 +116,7 @@ def labels_of(nodes: tuple[Node, ...]) -> set[str]:
     return {node.label for node in nodes}
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.data())
 def test_the_order_of_the_names_does_not_matter(data: st.DataObject) -> None:

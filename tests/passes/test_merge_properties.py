@@ -171,6 +171,7 @@ def _identities(model: onnx.ModelProto) -> list[tuple[object, ...]]:
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_pruned(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -1,6 +1,7 @@
 """Random graphs under random rules: valid, equivalent, idempotent, deterministic."""
 
 import onnx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def test_random_rules(data: st.DataObject) -> None:
     check_all(graph, rules)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.data())
 def test_rules_read_off_the_graph(data: st.DataObject) -> None:

@@ -91,6 +91,7 @@ def test_with_several_outputs(data: st.DataObject) -> None:
     check_all(proto_from_text(HEADER + graph.text()), rules)
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_second_target(data: st.DataObject) -> None:

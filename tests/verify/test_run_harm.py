@@ -175,6 +175,7 @@ def test_a_library_that_crashes_when_it_is_loaded_is_refused(save: Save, tmp_pat
         verify_equivalence(path, path, Settings(custom_ops=(library,)))
 
 
+@pytest.mark.long
 def test_a_third_opinion_on_a_kernel_is_that_of_its_body(save: Save, harm: Path) -> None:
     """A kernel that copies where the body negates: the models are equal, the kernel is wrong."""
     path = save(MODEL.format(kind=COPY).replace("Identity", "Neg"))
@@ -229,6 +230,7 @@ def test_a_limit_that_the_original_does_not_keep_is_one_message(save: Save, tmp_
     assert hint == "dpl: hint: give it more: --memory-limit"
 
 
+@pytest.mark.long
 def test_partition_keeps_nothing_that_crashes(save: Save, harm: Path, tmp_path: Path) -> None:
     """The check of what dpl writes is made in the same way: exit code 1 and no output."""
     folder = tmp_path / "out"
