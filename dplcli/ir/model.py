@@ -695,6 +695,15 @@ class Codec(Protocol):
     ) -> tuple[NDArray[Any], ...] | None:
         """Compute the outputs of one node; None if that is not possible."""
 
+    def encoded_attribute(self, name: str, attribute: Attribute) -> bytes:
+        """Encode an attribute."""
+
+    def encoded_function(self, function: Function) -> bytes:
+        """Encode a function but for nodes, inputs, outputs and opsets."""
+
+    def encoded_metadata(self, metadata: Mapping[str, str]) -> bytes:
+        """Encode the metadata of a node."""
+
 
 # Values: what flows between nodes, with maintained use-lists.
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dplcli.ir.relations import Flags, Ids, Places, Relation, unnest
+from dplcli.ir.relations import Flags, Ids, Places, Relation, beside, distinct_lists, unnest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -296,6 +296,24 @@ class Table:
         """Return what nodes (n,) make, in order: the row in *nodes* and the value of each, (m,)."""
         row, place = unnest(self.nodes.out_at[nodes], self.nodes.out_count[nodes])
         return row, self.outputs.value[place]
+
+    def alike(self, nodes: Places, kinds: Ids | Places) -> tuple[Places, Places]:
+        """Number nodes (n,) by operator, attributes, and the kinds of what they read and make.
+
+        Args:
+            nodes: The nodes.
+            kinds: A number for each value, (v,); that of the omitted one differs from all others.
+
+        Returns:
+            The number of each, (n,), by the first; and that one's place in *nodes*, (k,).
+        """
+        columns = self.nodes
+        _, read = self.inputs_of(nodes)
+        _, made = self.outputs_of(nodes)
+        in_count, out_count = columns.in_count[nodes], columns.out_count[nodes]
+        count, items = beside((in_count, kinds[read]), (out_count, kinds[made]))
+        heads = (columns.operator[nodes], columns.attributes[nodes], in_count)
+        return distinct_lists(count, heads, (items,))
 
     def rows_by_graph(self) -> tuple[list[int], list[int]]:
         """Return the first node of each graph in the file, and how many it has there."""

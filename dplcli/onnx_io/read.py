@@ -6,6 +6,7 @@ import gc
 import re
 import stat
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,7 +32,7 @@ from dplcli.ir import (
     Value,
 )
 from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, Rows, is_in_function, record_uses
-from dplcli.ir.relations import beside, distinct, distinct_lists
+from dplcli.ir.relations import distinct
 from dplcli.ir.table import OMITTED, GraphKind
 from dplcli.ir.types import DTYPE_CODES
 from dplcli.onnx_io import infer
@@ -119,6 +120,29 @@ class ProtoCodec:
         if source not in self._types:
             self._types[source] = decode_type(ValueInfoProto.FromString(source).type)
         return self._types[source]
+
+    @staticmethod
+    def encoded_attribute(name: str, attribute: Attribute) -> bytes:
+        """Encode an attribute."""
+        text: bytes = encode_attribute(name, attribute).SerializeToString()
+        return text
+
+    @staticmethod
+    def encoded_function(function: Function) -> bytes:
+        """Encode a function but for nodes, inputs, outputs and opsets."""
+        proto = encode_interface(function)
+        del proto.input[:], proto.output[:]
+        text: bytes = proto.SerializeToString()
+        return text
+
+    @staticmethod
+    def encoded_metadata(metadata: Mapping[str, str]) -> bytes:
+        """Encode the metadata of a node."""
+        found = []
+        for key, text in metadata.items():
+            entry = field_of(_KEY, key.encode()) + field_of(_TEXT, text.encode())
+            found.append(field_of(_METADATA, entry))
+        return b"".join(found)
 
     def infer_types(
         self, model: Model, *, anew: bool = False
@@ -724,7 +748,7 @@ class RowValue(Value):
         self.row = row
         self.is_graph_input = bool(values.given[row])
         self.returned_by = (rows.model.graph,) * int(values.returned[row])
-        self.type_source = rows.sources[rows.type_of[row]]
+        self.type_source = rows.stated(row)
         if values.tensor[row] >= 0 and values.producer[row] < 0:
             self.set_initializer(int(values.tensor[row]))
         del self.producer, self.index, self._uses
@@ -763,8 +787,6 @@ class TableRows:
         source: The file.
         table: Its table.
         model: A model whose graph lists nothing.
-        sources: What may be stated of a type, and at 0 nothing.
-        type_of: Which of them is stated of each value, (v,).
     """
 
     def __init__(self, source: Source, path: Path | None, *, has_mark: bool) -> None:
@@ -784,7 +806,11 @@ class TableRows:
         self._operators = builder.operators()
         self._nodes: dict[int, RowNode] = {}
         self._values: dict[int, RowValue] = {}
-        self.type_of, self.sources = self._stated()
+
+    @property
+    def type_of(self) -> Ids:
+        """Which type is stated of each value, (v,); -1 for the omitted one."""
+        return self._stated[0]
 
     @property
     def is_plain(self) -> bool:
@@ -822,28 +848,10 @@ class TableRows:
             self._values[row] = RowValue(self, row)
         return self._values[row]
 
-    @staticmethod
-    def encoded_attribute(name: str, attribute: Attribute) -> bytes:
-        """Encode an attribute."""
-        text: bytes = encode_attribute(name, attribute).SerializeToString()
-        return text
-
-    @staticmethod
-    def encoded_function(function: Function) -> bytes:
-        """Encode a function but for nodes, inputs, outputs and opsets."""
-        proto = encode_interface(function)
-        del proto.input[:], proto.output[:]
-        text: bytes = proto.SerializeToString()
-        return text
-
-    @staticmethod
-    def encoded_metadata(metadata: Mapping[str, str]) -> bytes:
-        """Encode the metadata of a node."""
-        found = []
-        for key, text in metadata.items():
-            entry = field_of(_KEY, key.encode()) + field_of(_TEXT, text.encode())
-            found.append(field_of(_METADATA, entry))
-        return b"".join(found)
+    def stated(self, value: int) -> object:
+        """Return what the file states of a value."""
+        number, sources = self._stated
+        return sources[number[value]]
 
     def uses(self, value: int) -> list[tuple[Node, int]]:
         """Return who reads a value, and in which slot."""
@@ -854,8 +862,13 @@ class TableRows:
         slot = place - table.nodes.in_at[reader]
         return [(self.node(n), s) for n, s in zip(reader.tolist(), slot.tolist(), strict=True)]
 
+    @cached_property
     def _stated(self) -> tuple[Ids, list[object]]:
-        """Number what the file states of values, as :meth:`_Builder._state_types` would."""
+        """Number what the file states of values, as :meth:`_Builder._state_types` would.
+
+        Returns:
+            The number of each value's, (v,); and what each number stands for, at 0 nothing.
+        """
         table, source = self.table, self.source
         types = source.tensor_types
         which, texts = source.statements()
@@ -875,7 +888,7 @@ class TableRows:
         returned = np.flatnonzero(is_returned)[::-1]
         returned = returned[number[value[returned]] == 0]
         number[value[returned]] = of_text + which[returned]
-        number[OMITTED] = 0
+        number[OMITTED] = -1
         # a Constant of which nothing is stated says itself what it is: each is of its own type
         own = np.flatnonzero((number == 0) & (table.values.producer >= 0))
         number[own] = len(sources) + np.arange(own.size)
@@ -907,30 +920,10 @@ class TableRows:
         nodes = table.nodes
         _, made = table.outputs_of(np.flatnonzero(np.isin(nodes.operator, constant)))
         is_data[made] = True
-        _, example = self.alike(np.arange(nodes.size), is_data)
+        # what is data is of its own kind: shapes may depend on it
+        kinds = np.where(is_data, -2 - np.arange(values.size), self.type_of)
+        _, example = table.alike(np.arange(nodes.size), kinds)
         return all(infer.makes_what_is_stated(self.node(row)) for row in example.tolist())
-
-    def alike(self, nodes: Places, apart: Flags | None = None) -> tuple[Places, Places]:
-        """Number nodes (n,) by operator, attributes, and the types of what they read and make.
-
-        Args:
-            nodes: The nodes.
-            apart: Values that are alike only if they are the same, (v,).
-
-        Returns:
-            The number of each, (n,), by the first; and that one's place in *nodes*, (k,).
-        """
-        table, columns = self.table, self.table.nodes
-        kind = self.type_of.astype(np.int64) + 1
-        kind[OMITTED] = 0
-        if apart is not None:
-            kind = np.where(apart, -1 - np.arange(kind.size), kind)
-        _, read = table.inputs_of(nodes)
-        _, made = table.outputs_of(nodes)
-        in_count, out_count = columns.in_count[nodes], columns.out_count[nodes]
-        count, kinds = beside((in_count, kind[read]), (out_count, kind[made]))
-        heads = (columns.operator[nodes], columns.attributes[nodes], in_count)
-        return distinct_lists(count, heads, (kinds,))
 
 
 # What a model's file says of itself beside its graphs.

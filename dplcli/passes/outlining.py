@@ -31,7 +31,7 @@ from dplcli.dpl.rule import Match, PatternRule, Rejection, read_match
 from dplcli.ir.edits import Editor, NewNodes
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, NODES_KEY
 from dplcli.ir.operators import flops
-from dplcli.ir.relations import beside, disjoint, distinct_lists, offsets, unnest
+from dplcli.ir.relations import beside, disjoint, distinct_lists, offsets, sums, unnest
 from dplcli.ir.table import OMITTED
 from dplcli.passes.partition import (
     free_function_name,
@@ -65,24 +65,14 @@ class Rows(Objects, Protocol):
     Attributes:
         table: The table.
         model: A model whose graph lists nothing, with what the file says beside it.
-        type_of: Which type is stated of each value, (v,).
     """
 
     table: Table
     model: Model
-    type_of: Ids
 
-    def alike(self, nodes: Places) -> tuple[Places, Places]:
-        """Number nodes (n,) by operator, attributes and types; return examples' places, too."""
-
-    def encoded_attribute(self, name: str, attribute: Attribute) -> bytes:
-        """Encode an attribute."""
-
-    def encoded_function(self, function: Function) -> bytes:
-        """Encode a function but for nodes, inputs, outputs and opsets."""
-
-    def encoded_metadata(self, metadata: Mapping[str, str]) -> bytes:
-        """Encode the metadata of a node."""
+    @property
+    def type_of(self) -> Ids:
+        """Which type is stated of each value, (v,); -1 for the omitted one."""
 
 
 # Selecting.
@@ -353,7 +343,7 @@ def measure_rows(selection: RowSelection) -> Coverage:
     names = _qualified(table)
     is_counted = np.array([name != "Constant" for name in names], np.bool_)
     nodes = np.flatnonzero(is_counted[table.nodes.operator])
-    same, example = rows.alike(nodes)
+    same, example = table.alike(nodes, rows.type_of)
     costs = [_cost(rows.node(row)) for row in nodes[example].tolist()]
     which, example = distinct_lists(np.zeros(nodes.size, np.int64), (same, fate[nodes]), ())
     alike: dict[tuple[str, str, str | GapCause, int | None], int] = {}
@@ -432,7 +422,6 @@ class _Outliner:
             for domain, op_type, _ in self.table.operators
             if domain not in {b"", b"ai.onnx"}
         }
-        self.calls: list[tuple[NewNodes, Places]] = []
 
     def outline(self) -> dict[str, int]:
         """Draw all, then edit."""
@@ -464,13 +453,13 @@ class _Outliner:
 
     def attribute_set(self, attributes: Mapping[str, Attribute]) -> int:
         """Return the number of a set of attributes."""
-        items = attributes.items()
-        return self.editor.attribute_set(self.rows.encoded_attribute(*item) for item in items)
+        encoded = self.model.codec.encoded_attribute
+        return self.editor.attribute_set(encoded(*item) for item in attributes.items())
 
     def _add(self, function: Function) -> None:
         """Add a function that was written as objects."""
         body: Graph = function.body
-        fields = self.rows.encoded_function(function)
+        fields = self.model.codec.encoded_function(function)
         given = [value.name.encode() for value in body.inputs]
         graph = self.editor.add_function(fields, given, body.opset_imports)
         made = [value for node in body for value in node.outputs if value is not None]
@@ -523,7 +512,7 @@ class _Drawing:
         self._texts = [quoted(name.decode()) for name in self.table.node_names(taking.nodes)]
         _, made = self.table.outputs_of(taking.nodes)
         self._made = [quoted(name.decode()) for name in self.table.names(made)]
-        self._made_count = _sums(taking.count, self.table.nodes.out_count[taking.nodes])
+        self._made_count = sums(taking.count, self.table.nodes.out_count[taking.nodes])
 
     def _wire(self) -> Places:
         """Find what each call reads; return what each input slot of its nodes is, (s,).
@@ -591,7 +580,7 @@ class _Drawing:
             (nodes.in_count[members], rows.type_of[read]),
             (nodes.out_count[members], kind),
         )
-        which, example = distinct_lists(_sums(taking.count, count), (taking.count,), (facts,))
+        which, example = distinct_lists(sums(taking.count, count), (taking.count,), (facts,))
         kinds = []
         order = np.argsort(which, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(which))[:-1])
@@ -669,6 +658,7 @@ class _Drawing:
     def calls(self, function: Function, kinds: Sequence[_Kind]) -> NewNodes:
         """Return the calls of one function, and claim their names."""
         outliner, taking = self.outliner, self.taking
+        encoded = outliner.model.codec.encoded_metadata
         rows = np.concatenate([kind.rows for kind in kinds])
         which = np.repeat(np.arange(len(kinds)), [kind.rows.size for kind in kinds])
         order = np.argsort(rows)
@@ -689,7 +679,7 @@ class _Drawing:
             rest = (self._offset_texts[match], kind.reads, odd.get(match, ""), kind.types)
             if said := ",".join(filter(None, rest)):
                 metadata[UNDO_KEY] = f"{{{said}}}"
-            remarks.append(outliner.editor.remark(b"", self.rows.encoded_metadata(metadata)))
+            remarks.append(outliner.editor.remark(b"", encoded(metadata)))
             names.append(claim(f"{function.name}_{number}", outliner.names).encode())
         operator = outliner.editor.operator(function.domain.encode(), function.name.encode())
         _, read = unnest(offsets(self.in_count)[rows], self.in_count[rows])
@@ -705,11 +695,6 @@ class _Drawing:
             names=names,
             remark=np.array(remarks),
         )
-
-
-def _sums(count: Places, items: Ids | Places) -> Places:
-    """Add up the items of each row, each of which has some."""
-    return np.add.reduceat(items, offsets(count), dtype=np.int64)
 
 
 def _joined(parts: Sequence[NewNodes]) -> NewNodes:

@@ -336,11 +336,16 @@ def _merged(
         outlined = _outline_matches(load_model(job.path), rules, job.say, settings, light)
 
 
+_MANY_NODES = 2000
+"""Of fewer nodes objects are made in no time; array operations cost the same for few rows."""
+
+
 def _may_be_plain(rows: TableRows, settings: PartitionSettings) -> bool:
     """Tell whether matches may be outlined on the table, as far as model and settings tell."""
     asked = settings.verification
     has_sizes = asked is not None and bool(asked.request.shapes or asked.sizes)
-    return not settings.merge and not has_sizes and rows.is_plain
+    is_large = rows.table.nodes.size >= _MANY_NODES
+    return is_large and not settings.merge and not has_sizes and rows.is_plain
 
 
 def _outline_rows(

@@ -50,6 +50,7 @@ class Run:
 
         with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
             patch.setattr(partitioning, "select_rows", spy)
+            patch.setattr(partitioning, "_MANY_NODES", 0)
             model, output = Path(name) / "m.onnx", Path(name) / "result.onnx"
             model.write_bytes(data)
             outcome = pipeline.partition(
