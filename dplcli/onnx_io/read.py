@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx import OperatorSetIdProto
 
-    from dplcli.ir.relations import Flags, Ids, Places
+    from dplcli.ir.relations import Ids
     from dplcli.ir.table import GraphRow, Table
     from dplcli.onnx_io.wire import Bytes
 
