@@ -13,7 +13,7 @@ import operator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import IntEnum
-from functools import wraps
+from functools import cached_property, lru_cache, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -1043,6 +1043,7 @@ _TYPE_FACTS = frozenset({"dtype", "shape", "rank"})
 _SCOPES = {"same_shape": "types", "broadcasts_to": "types", "per_channel": "makers"}
 """What the answer of helpers depends on (:attr:`Expression.scope`)."""
 _MOST_ANSWERS = 10_000
+_MOST_TEXTS = 4096
 _ALLOWED = (
     *(ast.Constant, ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Slice, ast.BoolOp),
     *(ast.UnaryOp, ast.BinOp, ast.Compare, ast.List, ast.Tuple, ast.Set, ast.IfExp),
@@ -1125,6 +1126,89 @@ UNANSWERABLE = (
 )
 
 
+class _Parts(NamedTuple):
+    """What an expression is made of; equal texts share it.
+
+    Attributes:
+        tree: The expression.
+        nodes: All nodes of that.
+        local: The variables of comprehensions.
+        names: Where names stand, but for those of functions.
+        used: The captured names.
+        needed: Those of them that must have taken part in a match.
+        helper: A function and the names of its arguments, if it is nothing but a call.
+        asked: What is asked of the type of each name; nothing if more is asked.
+    """
+
+    tree: ast.expr
+    nodes: list[ast.AST]
+    local: set[str]
+    names: list[ast.Name]
+    used: frozenset[str]
+    needed: frozenset[str]
+    helper: tuple[Callable[..., object], list[str]] | None
+    asked: tuple[tuple[str, str], ...]
+
+
+class _FormError(Exception):
+    """A node is not in the language.
+
+    Args:
+        node: The node.
+        what: What is wrong with it.
+        hint: What to write instead.
+    """
+
+    def __init__(self, node: ast.expr, what: str, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.node = node
+        self.what = what
+        self.hint = hint
+
+
+@lru_cache(maxsize=_MOST_TEXTS)
+def _parsed(text: str) -> _Parts:
+    """Take an expression apart: the rules of one catalogue have many in common.
+
+    Raises:
+        SyntaxError: It is none; or ValueError, RecursionError or MemoryError.
+        _FormError: It is not in the language.
+    """
+    tree = ast.parse(text, mode="eval").body
+    nodes = list(ast.walk(tree))
+    for node in nodes:
+        _check_form(node)
+    local, names = _local_names(nodes), names_in(nodes)
+    used = frozenset({node.id for node in names} - local)
+    optional = {id(node) for node in _optional_names(nodes)}
+    needed = frozenset({node.id for node in names if id(node) not in optional} - local)
+    helper = _helper_call(tree) or _comparison_of_names(tree)
+    return _Parts(tree, nodes, local, names, used, needed, helper, _type_facts(nodes, used))
+
+
+def _check_form(node: ast.AST) -> None:
+    """Refuse what is not in the language, so that it is never evaluated."""
+    if isinstance(node, ast.expr) and not isinstance(node, _ALLOWED):
+        raise _FormError(node, f"{ast.unparse(node)!r} is not allowed")
+    if isinstance(node, ast.Call):
+        if not isinstance(node.func, ast.Name) or node.keywords:
+            raise _FormError(node, "only the listed functions may be called")
+        if node.func.id not in FUNCTIONS:
+            raise _FormError(
+                node,
+                f"uses the function {node.func.id!r}, which does not exist",
+                did_you_mean(node.func.id, FUNCTIONS),
+            )
+    if isinstance(node, ast.Attribute):
+        of_attributes = isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"
+        if node.attr.startswith("_") or not (of_attributes or node.attr in _FACTS):
+            raise _FormError(
+                node,
+                f"asks for {node.attr!r}, which does not exist",
+                did_you_mean(node.attr, _FACTS),
+            )
+
+
 class Expression:
     """An expression over captured names.
 
@@ -1139,28 +1223,24 @@ class Expression:
     def __init__(self, text: str, role: str = "where") -> None:
         self.role = role
         self.text = text.strip()
+        self._indent = len(text) - len(text.lstrip())
         try:
-            self._tree = ast.parse(self.text, mode="eval").body
+            self._parts = _parsed(self.text)
+        except _FormError as error:
+            raise self._wrong(error.node, error.what, error.hint) from None
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             column = (getattr(error, "offset", None) or 1) - 1
             raise PatternSyntaxError(
                 f"{self.role}: {self.text!r} is not an expression: {_syntax_message(error)}",
                 column=column,
             ) from error
-        self._indent = len(text) - len(text.lstrip())
-        self._nodes = list(ast.walk(self._tree))
-        for node in self._nodes:
-            self._check_form(node)
-        self._local = _local_names(self._nodes)
-        self._names = names_in(self._nodes)
-        self._used = {node.id for node in self._names} - self._local
-        optional = {id(node) for node in _optional_names(self._nodes)}
-        self._needed = {node.id for node in self._names if id(node) not in optional} - self._local
-        self._helper = _helper_call(self._tree) or _comparison_of_names(self._tree)
-        self._asked = _type_facts(self._nodes, self._used)
         self._answers: dict[tuple[object, ...], object] = {}
-        self._evaluator = EvalWithCompoundTypes(functions={}, operators=_OPERATORS)
-        self._evaluator.functions = FUNCTIONS
+
+    @cached_property
+    def _evaluator(self) -> EvalWithCompoundTypes:
+        evaluator = EvalWithCompoundTypes(functions={}, operators=_OPERATORS)
+        evaluator.functions = FUNCTIONS
+        return evaluator
 
     @property
     def scope(self) -> str:
@@ -1186,34 +1266,12 @@ class Expression:
         Raises:
             PatternSyntaxError: The expression names something unbound.
         """
-        for node in self._names:
-            if node.id not in bound and node.id not in self._local:
+        for node in self._parts.names:
+            if node.id not in bound and node.id not in self._parts.local:
                 raise self._wrong(
                     node,
                     f"uses the name {node.id!r}, which the pattern does not bind",
                     did_you_mean(node.id, sorted(bound)),
-                )
-
-    def _check_form(self, node: ast.AST) -> None:
-        """Refuse what is not in the language, so that it is never evaluated."""
-        if isinstance(node, ast.expr) and not isinstance(node, _ALLOWED):
-            raise self._wrong(node, f"{ast.unparse(node)!r} is not allowed")
-        if isinstance(node, ast.Call):
-            if not isinstance(node.func, ast.Name) or node.keywords:
-                raise self._wrong(node, "only the listed functions may be called")
-            if node.func.id not in FUNCTIONS:
-                raise self._wrong(
-                    node,
-                    f"uses the function {node.func.id!r}, which does not exist",
-                    did_you_mean(node.func.id, FUNCTIONS),
-                )
-        if isinstance(node, ast.Attribute):
-            of_attributes = isinstance(node.value, ast.Attribute) and node.value.attr == "attrs"
-            if node.attr.startswith("_") or not (of_attributes or node.attr in _FACTS):
-                raise self._wrong(
-                    node,
-                    f"asks for {node.attr!r}, which does not exist",
-                    did_you_mean(node.attr, _FACTS),
                 )
 
     def _wrong(self, node: ast.expr, what: str, hint: str | None = None) -> PatternSyntaxError:
@@ -1230,11 +1288,11 @@ class Expression:
     @property
     def names(self) -> frozenset[str]:
         """The captured names that it uses."""
-        return frozenset(self._used)
+        return self._parts.used
 
     def asks_for(self, fact: str) -> bool:
         """Tell whether it may ask a captured value for *fact*, as in ``x.uses``."""
-        parts = (part for part in self._nodes if isinstance(part, ast.Attribute))
+        parts = (part for part in self._parts.nodes if isinstance(part, ast.Attribute))
         return any(part.attr == fact for part in parts)
 
     def value(self, bindings: Mapping[str, Value]) -> object:
@@ -1244,30 +1302,30 @@ class Expression:
             UnknownFactError: It needs something that is not known, or a name that took no part.
             ValueError: It cannot be evaluated.
         """
-        absent = sorted(self._needed - bindings.keys())
+        absent = sorted(self._parts.needed - bindings.keys())
         if absent:
             raise UnknownFactError(f"{absent[0]!r} took no part in the match")
         try:
-            return self._evaluate(self._tree, self._facts(bindings))
+            return self._evaluate(self._parts.tree, self._facts(bindings))
         except UNANSWERABLE as error:
             raise ValueError(" ".join(str(error).split())) from error
 
     def _facts(self, bindings: Mapping[str, Value]) -> dict[str, ValueFacts | None]:
         """Return the facts of each name; None for a name that may be absent and is."""
         facts: dict[str, ValueFacts | None] = {}
-        for name in self._used:
+        for name in self._parts.used:
             bound = bindings.get(name)
             if bound is not None:
                 facts[name] = ValueFacts(bound)
-            elif name not in self._needed:
+            elif name not in self._parts.needed:
                 facts[name] = None
         return facts
 
     def _evaluate(self, tree: ast.expr, facts: Mapping[str, ValueFacts | None]) -> object:
-        if self._helper is not None:
-            function, arguments = self._helper
+        if self._parts.helper is not None:
+            function, arguments = self._parts.helper
             return function(*[facts[name] for name in arguments])
-        key = self._key(facts) if tree is self._tree else None
+        key = self._key(facts) if tree is self._parts.tree else None
         if key in self._answers:
             return self._answers[key]
         self._evaluator.names = facts
@@ -1287,10 +1345,10 @@ class Expression:
 
         None if it depends on more than types, or if one is unknown. Models repeat their types.
         """
-        if not self._asked:
+        if not self._parts.asked:
             return None
         try:
-            key = tuple([getattr(facts[name], fact) for name, fact in self._asked])
+            key = tuple([getattr(facts[name], fact) for name, fact in self._parts.asked])
             hash(key)
         except (UnknownFactError, AttributeError, KeyError):
             return None
@@ -1401,8 +1459,8 @@ class Condition(Expression):
         holds.
         """
         facts = self._facts(bindings)
-        is_whole = len(facts) == len(self._used)
-        tree = self._tree if is_whole else self._left_of(frozenset(self._used - facts.keys()))
+        is_whole = len(facts) == len(self._parts.used)
+        tree = self._parts.tree if is_whole else self._left_of(self._parts.used.difference(facts))
         if tree is None:
             return ""
         try:
@@ -1416,7 +1474,7 @@ class Condition(Expression):
     def _left_of(self, absent: frozenset[str]) -> ast.expr | None:
         """Return the expression without the operands that use *absent* names; None if all do."""
         if absent not in self._shorter:
-            self._shorter[absent] = _without(self._tree, absent)
+            self._shorter[absent] = _without(self._parts.tree, absent)
         return self._shorter[absent]
 
 

@@ -574,7 +574,7 @@ class _Reader:
         self.names = names
         self.attribute_names = attribute_names
         self.schemas = schemas
-        self.op_types = frozenset(schemas.op_types(""))
+        self.op_types = schemas.op_types("")
         self.assigned: dict[str, Part] = {}
         self.used: set[str] = set()
         self.carried: set[str] = set()

@@ -92,7 +92,8 @@ def parse_lines(text: str, what: str) -> ast.Module:
         ) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise PatternSyntaxError(f"{what} cannot be parsed: {error}") from error
-    for node in ast.walk(module):
+    # a number of so many bits is written in a quarter as many characters, or more
+    for node in ast.walk(module) if len(text) > _MOST_BITS // 4 else ():
         number = node.value if isinstance(node, ast.Constant) else None
         if (
             isinstance(node, ast.expr)
@@ -592,7 +593,7 @@ class PatternReader:
         self.assigned: dict[str, DFPattern] = {}
         self.wildcards: dict[str, WildcardPattern] = {}
         self.schemas = schemas
-        self.op_types = frozenset(schemas.op_types(STANDARD_DOMAIN))
+        self.op_types = schemas.op_types(STANDARD_DOMAIN)
 
     def read(self, module: ast.Module) -> DFPattern:
         """Read a whole pattern."""

@@ -639,7 +639,7 @@ class SchemaLibrary(Protocol):
     def versions(self, op_type: str, domain: str) -> Iterable[OpSchema]:
         """Return every version of an operator's schema, oldest first; none if unknown."""
 
-    def op_types(self, domain: str) -> Iterable[str]:
+    def op_types(self, domain: str) -> frozenset[str]:
         """Return the operators known in *domain*, for suggestions; none for a foreign one."""
 
 

@@ -343,9 +343,14 @@ class OnnxSchemas:
             self._versions[key] = tuple(map(convert_schema, schemas))
         return self._versions[key]
 
-    def op_types(self, domain: str) -> Iterable[str]:
+    def op_types(self, domain: str) -> frozenset[str]:
         """Return the operators known in *domain*; none for a domain onnx does not define."""
-        return sorted(name for name, of_domain in _all_schemas() if of_domain == domain)
+        return _op_types(domain)
+
+
+@cache
+def _op_types(domain: str) -> frozenset[str]:
+    return frozenset(name for name, of_domain in _all_schemas() if of_domain == domain)
 
 
 @cache

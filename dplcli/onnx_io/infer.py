@@ -772,7 +772,7 @@ class NodeInference:
     """
 
     def __init__(self) -> None:
-        self._found: dict[Hashable, list[TensorType | None]] = {}
+        self._found: dict[Hashable, tuple[list[TensorType | None], Mapping[str, Attribute]]] = {}
 
     def infer(
         self,
@@ -785,8 +785,9 @@ class NodeInference:
         if key is None:
             return infer_node(node, types, data)
         if key not in self._found:
-            self._found[key] = infer_node(node, types, data)
-        return self._found[key]
+            # attributes are kept, so that no others get their identity
+            self._found[key] = infer_node(node, types, data), node.attributes
+        return self._found[key][0]
 
 
 def _key(

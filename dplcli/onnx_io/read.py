@@ -52,7 +52,7 @@ from dplcli.onnx_io.wire import PADDING, padded_file
 from dplcli.onnx_io.write import encode_interface
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from onnx import OperatorSetIdProto
@@ -81,6 +81,7 @@ class ProtoCodec:
         self.source = source
         self._attributes: dict[int, dict[str, Attribute]] = {}
         self._types: dict[bytes, TensorType | None] = {}
+        self._nodes = infer.NodeInference()
 
     def attributes(self, node: Node) -> dict[str, Attribute]:
         """Decode the attributes of *node*."""
@@ -151,7 +152,16 @@ class ProtoCodec:
         return infer.infer_types_anew(model) if anew else infer.infer_types(model)
 
     statements_hold = staticmethod(infer.statements_hold)
-    infer_node = staticmethod(infer.infer_node)
+
+    def infer_node(
+        self,
+        node: Node,
+        types: Mapping[Value, TensorType] | None = None,
+        data: Mapping[Value, NDArray[Any]] | None = None,
+    ) -> Sequence[TensorType | None]:
+        """Infer the types of one node's outputs; those of nodes that are alike are known."""
+        return self._nodes.infer(node, types or {}, data or {})
+
     evaluate = staticmethod(infer.evaluate)
 
 

@@ -1,0 +1,160 @@
+"""The quick reading of plain YAML: the same data and the same places as the thorough one."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from dplcli.catalog import yaml
+from dplcli.catalog.yaml import YamlSource
+from dplcli.errors import CatalogError
+from tests.cli.support import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def thorough(text: str) -> Any:  # noqa: ANN401  # YAML holds anything
+    """Read *text* with the parser that keeps places itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return YAML(typ="rt").load(text)
+
+
+def quick(text: str) -> Any:  # noqa: ANN401  # YAML holds anything
+    """Read *text* quickly; None if it is not plain."""
+    try:
+        return yaml._composed(text)  # noqa: SLF001
+    except (yaml._OddError, YAMLError):  # noqa: SLF001
+        return None
+
+
+def assert_same(found: Any, expected: Any) -> None:  # noqa: ANN401  # YAML holds anything
+    """Compare data, and the places of all items."""
+    if not hasattr(found, "lc"):
+        assert found == expected
+        assert isinstance(expected, type(found))
+        return
+    assert (found.lc.line, found.lc.col) == (expected.lc.line or 0, expected.lc.col or 0)
+    keys = list(found) if isinstance(found, dict) else list(range(len(found)))
+    assert keys == (list(expected) if isinstance(found, dict) else list(range(len(expected))))
+    for key in keys:
+        for value in (True, False):
+            place = yaml._mark(found, key, value=value)  # noqa: SLF001
+            assert place == yaml._mark(expected, key, value=value)  # noqa: SLF001
+        assert_same(found[key], expected[key])
+
+
+SHIPPED = sorted((ROOT / "patterns").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_catalogs_are_plain(path: Path) -> None:
+    """All that dpl ships is read quickly."""
+    text = path.read_text(encoding="utf-8")
+    found = quick(text)
+    assert found is not None
+    assert_same(found, thorough(text))
+
+
+SCALARS = """\
+octal: 0o17
+hexadecimal: 0x1F
+grouped: 1_000
+words: [yes, on, no, off, y]
+float: 1e3
+infinite: .inf
+nothing: ~
+zeros: 012
+truth: True
+sexagesimal: 1:30
+quoted: 'it''s'
+escaped: "a\\n\\u00e9"
+folded: >-
+  one
+  two
+
+  three
+literal: |
+  x
+    y
+"""
+
+
+def test_scalars() -> None:
+    """Numbers are those of YAML 1.2, and text is what it was."""
+    assert_same(quick(SCALARS), thorough(SCALARS))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x [*x]\n",
+        "a: 1\na: 2\n",
+        "a: 2020-01-01\n",
+        "<<: {a: 1}\nb: 2\n",
+        "a: !!str 1\n",
+        "%YAML 1.1\n---\na: yes\n",
+        "a: =\n",
+        "[1, 2]: 3\n",
+        "a:\nb: 1\n",
+        "a:\tb\n",
+        "a: x\u2028  b: y\n",
+        "a: >#x\n  y\n",
+    ],
+)
+def test_what_is_odd(text: str) -> None:
+    """What the quick reading might take in another way is left to the thorough one."""
+    assert quick(text) is None
+
+
+@pytest.mark.parametrize("text", ["a: " + "[" * 11_000, "- " * 11_000, "{a: " * 11_000])
+def test_what_nests_deeply(text: str, tmp_path: Path) -> None:
+    """The parser in C would overflow its stack."""
+    path = tmp_path / "deep.yaml"
+    path.write_text(text)
+    with pytest.raises(CatalogError):
+        YamlSource(path)
+
+
+TEXTS = [path.read_text(encoding="utf-8")[:1500] for path in SHIPPED] + [SCALARS]
+BITS = [*"\n :-[]{},'\"|>#&*!?%@`=~<\\é0aeE.+_\t\x85\u2028\ufeff\x7f", "- ", ": ", "\n  ", "---\n"]
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> str:
+    """Draw a part of a catalogue with a few characters changed."""
+    text: str = draw(st.sampled_from(TEXTS))
+    begin = draw(st.integers(0, len(text) - 1))
+    text = text[begin : begin + draw(st.integers(1, 300))]
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(text)))
+        text = text[:at] + draw(st.sampled_from(BITS)) + text[at + draw(st.integers(0, 2)) :]
+    return text
+
+
+@given(mutated())
+@settings(max_examples=300, deadline=None)
+def test_mutated(text: str) -> None:
+    """Whatever both take is the same; few texts are taken by the parser in C alone."""
+    found = quick(text)
+    try:
+        expected = None if found is None else thorough(text)
+    except YAMLError:
+        return
+    if found is not None:
+        assert_same(found, expected)
+
+
+def test_aliases() -> None:
+    """An alias is what the anchor stands at, its places included."""
+    text = "a: &x\n  - {b: 1}\nc: *x\nd: [&y e, *y]\n"
+    found = quick(text)
+    assert found["c"] is found["a"]
+    assert_same(found, thorough(text))
