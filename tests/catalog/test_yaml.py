@@ -12,8 +12,6 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from dplcli.catalog import yaml
-from dplcli.catalog.yaml import YamlSource
-from dplcli.errors import CatalogError
 from tests.cli.support import ROOT
 
 if TYPE_CHECKING:
@@ -114,13 +112,10 @@ def test_what_is_odd(text: str) -> None:
     assert quick(text) is None
 
 
-@pytest.mark.parametrize("text", ["a: " + "[" * 11_000, "- " * 11_000, "{a: " * 11_000])
-def test_what_nests_deeply(text: str, tmp_path: Path) -> None:
-    """The parser in C would overflow its stack."""
-    path = tmp_path / "deep.yaml"
-    path.write_text(text)
-    with pytest.raises(CatalogError):
-        YamlSource(path)
+@pytest.mark.parametrize("text", ["a: " + "[" * 60_000, "- " * 60_000, "{a: " * 60_000])
+def test_what_nests_deeply(text: str) -> None:
+    """The parser in C, which would overflow its stack, is not asked."""
+    assert quick(text) is None
 
 
 TEXTS = [path.read_text(encoding="utf-8")[:1500] for path in SHIPPED] + [SCALARS]
