@@ -1249,12 +1249,14 @@ class Expression:
         ``types``: those of the named values. ``makers``: also who makes these, and from what type
         of second input. ``names``: which of the values have the same name. ``values``: more.
         """
-        if self._helper is None:
-            return "types" if self._asked else "values"
+        if self._parts.helper is None:
+            return "types" if self._parts.asked else "values"
         known: dict[object, str] = {}
         for name, scope in _SCOPES.items():
             known[getattr(FUNCTIONS[name], "__wrapped__", None)] = scope
-        return known.get(self._helper[0], "names" if _comparison_of_names(self._tree) else "values")
+        return known.get(
+            self._parts.helper[0], "names" if _comparison_of_names(self._parts.tree) else "values"
+        )
 
     def __repr__(self) -> str:
         """Read as written."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+import numpy as np
 
 from dplcli.ir.types import Tensor, TensorType, shared_type, tensor_of_attributes
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dplcli.ir.relations import Ids
     from dplcli.ir.table import Table
     from dplcli.ir.types import Attribute
 
@@ -262,14 +265,19 @@ class Rows:
     """The rows of the table that a model was read into, as objects.
 
     Attributes:
+        model: The model.
         table: The table, as the file has it.
         nodes: By row, the nodes.
         values: By row, the values; the first stands for what is omitted.
     """
 
+    model: Model
     table: Table
     nodes: list[Node]
     values: list[Value | None]
+
+    is_exact: ClassVar[bool] = False
+    """Whether all types are known for sure to be what the file states, in numbers."""
 
     def node(self, row: int) -> Node:
         """Return the node of a row."""
@@ -280,6 +288,20 @@ class Rows:
         value = self.values[row]
         assert value is not None  # noqa: S101  # the caller has looked
         return value
+
+    def types(self) -> Ids:
+        """Number what the file states of values and what is known of their types by now, (v,).
+
+        The omitted value has -1.
+        """
+        is_checked = self.model.is_checked
+        numbers: dict[tuple[int, TensorType | None], int] = {}
+        found = [-1]
+        for value in self.values[1:]:
+            assert value is not None  # noqa: S101  # only the first is omitted
+            key = (id(value.type_source), value.known_type() if is_checked else None)
+            found.append(numbers.setdefault(key, len(numbers)))
+        return np.array(found, np.int32)
 
 
 Memory = TypeVar("Memory")

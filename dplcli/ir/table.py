@@ -271,6 +271,11 @@ class Table:
         shared = (self.data, self.original, *self.payloads)
         return deepcopy(self, {id(item): item for item in shared})
 
+    @property
+    def is_simple(self) -> bool:
+        """Whether it is one graph in the order of the file, and all tensors are dense."""
+        return len(self.graphs) == 1 and not self.sorted and bool((self.tensors.type >= 0).all())
+
     def names(self, values: Ids | Places) -> list[bytes]:
         """Return the names of values, (n,)."""
         return self._texts(self.values.name_at[values], self.values.name_size[values])

@@ -8,7 +8,7 @@ import stat
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import onnx
@@ -346,8 +346,13 @@ def _model(table: Table, home: Home) -> Model:
 def built_again(model: Model) -> Model:
     """Build a loaded model anew, as it was before any pass edited it."""
     source = source_of(model)
-    again = _model(source.table, source.home)
+    table = source.table
+    if table.modified:
+        file = table.original or bytes(table.data[:-PADDING])
+        table = _read_table(file, Path(source.home.label))
+    again = _model(table, source.home)
     again.path = model.path
+    again.may_have_external_data = model.may_have_external_data
     return again
 
 
@@ -400,7 +405,7 @@ class _Builder:
         self._state_types()
         for graph in self.table.sorted:
             self.graphs[graph].modified = True
-        self.model.rows = Rows(self.table, self.nodes, self.values)
+        self.model.rows = Rows(self.model, self.table, self.nodes, self.values)
 
     def imports(self, stated: Iterable[OperatorSetIdProto], where: str = "") -> dict[str, int]:
         """Read which version of each domain is in force; note what is imported in two.
@@ -817,33 +822,21 @@ class TableRows:
         self._nodes: dict[int, RowNode] = {}
         self._values: dict[int, RowValue] = {}
 
-    @property
-    def type_of(self) -> Ids:
-        """Which type is stated of each value, (v,); -1 for the omitted one."""
+    is_exact: ClassVar[bool] = True
+    """Nobody asks anything of others (:attr:`is_plain`)."""
+
+    def types(self) -> Ids:
+        """Return which type is stated of each value, (v,); -1 for the omitted one."""
         return self._stated[0]
 
     @property
     def is_plain(self) -> bool:
         """Whether it is such a model, and all that is stated of types is sure to hold."""
-        table = self.table
-        if len(table.graphs) > 1 or table.sorted or (table.tensors.type < 0).any():
-            return False
-        if self.model.may_have_external_data or self.model.conflicts:
+        if self.model.may_have_external_data or self.model.conflicts or not self.table.is_simple:
             return False
         if not self.model.is_checked:
             self.model.is_checked = self.statements_hold()
         return self.model.is_checked
-
-    def built(self, *, anew: bool = False) -> Model:
-        """Return all of the file as objects; read it anew if the table was edited."""
-        table = self.table
-        if anew:
-            data = table.original or bytes(table.data[:-PADDING])
-            table = _read_table(data, Path(self.source.home.label))
-        model = _model(table, self.source.home)
-        model.path = self.model.path
-        model.may_have_external_data = self.model.may_have_external_data
-        return model
 
     def node(self, row: int) -> Node:
         """Return the node of a row."""
@@ -914,7 +907,7 @@ class TableRows:
         known = np.flatnonzero(stored | values.given)
         kinds = np.append(table.tensors.type, -1)  # the last is that of no tensor
         kind = kinds[tensor[known]]
-        which, example = distinct(self.type_of[known], kind)
+        which, example = distinct(self.types()[known], kind)
         constants: set[Value] = set()
         is_data = np.zeros(values.size, np.bool_)
         for number, row in enumerate(known[example].tolist()):
@@ -931,7 +924,7 @@ class TableRows:
         _, made = table.outputs_of(np.flatnonzero(np.isin(nodes.operator, constant)))
         is_data[made] = True
         # what is data is of its own kind: shapes may depend on it
-        kinds = np.where(is_data, -2 - np.arange(values.size), self.type_of)
+        kinds = np.where(is_data, -2 - np.arange(values.size), self.types())
         _, example = table.alike(np.arange(nodes.size), kinds)
         return all(infer.makes_what_is_stated(self.node(row)) for row in example.tolist())
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -60,19 +60,25 @@ if TYPE_CHECKING:
 
 
 class Rows(Objects, Protocol):
-    """A table of one graph, all of whose types are stated; objects of rows that are asked for.
+    """A table, and objects of the rows that are asked for.
 
     Attributes:
         table: The table.
-        model: A model whose graph lists nothing, with what the file says beside it.
+        model: A model with what the file says beside its graphs; these may list nothing.
     """
 
     table: Table
     model: Model
 
     @property
-    def type_of(self) -> Ids:
-        """Which type is stated of each value, (v,); -1 for the omitted one."""
+    def is_exact(self) -> bool:
+        """Whether all types are known for sure to be what the file states, in numbers."""
+
+    def types(self) -> Ids:
+        """Number what the file states of values and what is known of their types by now, (v,).
+
+        The omitted value has -1.
+        """
 
 
 # Selecting.
@@ -148,7 +154,7 @@ def select_rows(rows: Rows, rules: Sequence[Rule]) -> RowSelection | None:
     plain = [rule for rule in rules if isinstance(rule, PatternRule) and _is_plain(rule)]
     if len(plain) < len(rules) or "" not in model.opset_imports:
         return None
-    if model.functions or model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS:
+    if model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS or not rows.table.is_simple:
         return None
     selector = _Selector(rows, plain)
     if not all(map(selector.select, range(len(plain)))):
@@ -178,7 +184,8 @@ class _Selector:
         self.rules = rules
         self.table = rows.table
         self.joins = Joins(rows.table, rows)
-        self.joins.know_types(rows.type_of)
+        if rows.is_exact:
+            self.joins.know_types(rows.types())
         self.found = RowSelection(rows, tuple(rules))
         self.owner = np.full(rows.table.nodes.size, NONE, np.int32)
         self.when = np.full(rows.table.nodes.size, NONE, np.int64)
@@ -253,11 +260,14 @@ class _Selector:
             left = np.flatnonzero(holds)
             names = sorted(condition.names & matches.values.keys())
             columns = [matches.values[name][left] for name in names]
-            if condition.scope == "names":  # of one graph, in which each names one value
+            scope = condition.scope
+            if scope != "names" and not self.rows.is_exact:
+                scope = "values"  # what is known of open sizes is known of each by itself
+            if scope == "names":  # of one graph, in which each names one value
                 facts = [column == NONE for column in columns]
                 facts += [column == columns[0] for column in columns[1:]]
             else:
-                facts = [f for column in columns for f in self._facts(column, condition.scope)]
+                facts = [f for column in columns for f in self._facts(column, scope)]
             which, example = distinct_lists(np.zeros(left.size, np.int64), facts, ())
             answers = np.zeros(example.size, np.bool_)
             for number, row in enumerate(left[example].tolist()):
@@ -272,14 +282,14 @@ class _Selector:
         if scope == "values":
             yield values
             return
-        of_type = np.where(values == NONE, NONE, self.rows.type_of[values])
-        yield of_type
+        types = self.rows.types()
+        yield np.where(values == NONE, NONE, types[values])
         if scope == "types":
             return
         nodes = self.table.nodes
         maker = np.where(values == NONE, NONE, self.table.values.producer[values])
         weight = self.joins.input(maker, 1)
-        for fact in (nodes.operator[maker], nodes.attributes[maker], self.rows.type_of[weight]):
+        for fact in (nodes.operator[maker], nodes.attributes[maker], types[weight]):
             yield np.where(maker == NONE, NONE, fact)
 
     def _keep(self, rule: PatternRule, matches: Matches, nodes: Ids) -> bool:
@@ -325,31 +335,58 @@ class _Selector:
 # Measuring.
 
 
-def measure_rows(selection: RowSelection) -> Coverage:
-    """Say how much is inside matches, as :func:`dplcli.passes.select.measure` does."""
+class RowFates(NamedTuple):
+    """What became of the nodes of a table.
+
+    Attributes:
+        causes: Targets, and causes of gaps.
+        of: Which of them each node's is, (n,).
+        counted: The nodes that do something, in order.
+    """
+
+    causes: list[str | GapCause]
+    of: Places
+    counted: Places
+
+    def listed(self) -> list[str | GapCause]:
+        """Return those of all counted nodes, as :func:`dplcli.passes.select.fates` does."""
+        return [self.causes[number] for number in self.of[self.counted].tolist()]
+
+
+def row_fates(selection: RowSelection) -> RowFates:
+    """Say which target each node goes to, or why none; ask before anything is outlined."""
     rows, table = selection.rows, selection.rows.table
-    fates: list[str | GapCause] = [rule.target for rule in selection.rules]
+    causes: list[str | GapCause] = [rule.target for rule in selection.rules]
     fate = selection.owner.astype(np.int64)
     place = {item.root.source: item for item in reversed(selection.refused)}
     for row, item in place.items():
         assert isinstance(row, int)  # noqa: S101  # it is of the file
-        fate[row] = len(fates)
-        fates.append(GapCause(item.rule.qualified_name, item.stage, item.reason))
+        fate[row] = len(causes)
+        causes.append(GapCause(item.rule.qualified_name, item.stage, item.reason))
     mentions = Mentions(selection.rules)
     for number in np.unique(table.nodes.operator[fate < 0]).tolist():
         here = np.flatnonzero((fate < 0) & (table.nodes.operator == number))
-        fate[here] = len(fates)
-        fates.append(GapCause("", "", mentions.reason(rows.node(int(here[0])))))
-    names = _qualified(table)
-    is_counted = np.array([name != "Constant" for name in names], np.bool_)
-    nodes = np.flatnonzero(is_counted[table.nodes.operator])
-    same, example = table.alike(nodes, rows.type_of)
+        fate[here] = len(causes)
+        causes.append(GapCause("", "", mentions.reason(rows.node(int(here[0])))))
+    is_data = np.array([name == "Constant" for name in _qualified(table)], np.bool_)
+    nodes = table.in_order()
+    return RowFates(causes, fate, nodes[~is_data[table.nodes.operator[nodes]]])
+
+
+def measure_rows(selection: RowSelection) -> Coverage:
+    """Say how much is inside matches, as :func:`dplcli.passes.select.measure` does.
+
+    All types must be exact.
+    """
+    rows, table = selection.rows, selection.rows.table
+    causes, fate, nodes = row_fates(selection)
+    same, example = table.alike(nodes, rows.types())
     costs = [_cost(rows.node(row)) for row in nodes[example].tolist()]
     which, example = distinct_lists(np.zeros(nodes.size, np.int64), (same, fate[nodes]), ())
     alike: dict[tuple[str, str, str | GapCause, int | None], int] = {}
     for row, count in zip(example.tolist(), np.bincount(which).tolist(), strict=True):
         node = rows.node(int(nodes[row]))
-        key = (node.domain, node.op_type, fates[fate[nodes[row]]], costs[same[row]])
+        key = (node.domain, node.op_type, causes[fate[nodes[row]]], costs[same[row]])
         alike[key] = alike.get(key, 0) + count
     return covered(alike, ())
 
@@ -407,6 +444,7 @@ class _Outliner:
         self.rows = selection.rows
         self.table = selection.rows.table
         self.model = selection.rows.model
+        self.types = self.rows.types()
         self.editor = Editor(self.table)
         every = np.arange(self.table.nodes.size)
         names = [name.decode() for name in self.table.node_names(every)]
@@ -563,13 +601,31 @@ class _Drawing:
 
     def _sort(self, code: Places) -> None:
         """Sort the matches into kinds, and these into functions."""
-        nodes, taking, rows = self.table.nodes, self.taking, self.rows
+        while True:
+            was_checked = self.rows.model.is_checked
+            kinds = self._kinds(code)
+            functions = group([kind.outline for kind in kinds])
+            if self.rows.model.is_checked == was_checked:
+                break
+            self.outliner.types = self.rows.types()  # defaults depend on types, which are known now
+        known = {id(kind.outline): kind for kind in kinds}
+        for function in functions:
+            mine = [known[id(item)] for item in function.outlines]
+            for each in mine:
+                given = function.call_attributes(each.outline)
+                each.attributes = self.outliner.attribute_set(given)
+                self._describe(each)
+            self.functions.append((function, mine))
+
+    def _kinds(self, code: Places) -> list[_Kind]:
+        """Sort the matches into kinds, in order of first appearance."""
+        nodes, taking, types = self.table.nodes, self.taking, self.outliner.types
         members = taking.nodes
         _, read = self.table.inputs_of(members)
         _, made = self.table.outputs_of(members)
         is_made = np.zeros(self.table.values.size, np.bool_)
         is_made[self.outputs] = True
-        kind = np.where(made == OMITTED, NONE, 2 * rows.type_of[made] + is_made[made])
+        kind = np.where(made == OMITTED, NONE, 2 * types[made] + is_made[made])
         one = np.ones(members.size, np.int64)
         count, facts = beside(
             (one, nodes.operator[members]),
@@ -577,26 +633,19 @@ class _Drawing:
             (one, nodes.in_count[members]),
             (one, nodes.out_count[members]),
             (nodes.in_count[members], code),
-            (nodes.in_count[members], rows.type_of[read]),
+            (nodes.in_count[members], types[read]),
             (nodes.out_count[members], kind),
         )
         which, example = distinct_lists(sums(taking.count, count), (taking.count,), (facts,))
-        kinds = []
         order = np.argsort(which, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(which))[:-1])
+        kinds = []
         examples = taking.matches.take(example).states()
         for part, (root, state) in zip(parts, examples, strict=True):
             match = read_match(taking.rule, root, state)
             assert match is not None  # noqa: S101  # its root is one of its nodes
             kinds.append(_Kind(part, outline(match)))
-        known = {id(kind.outline): kind for kind in kinds}
-        for function in group([kind.outline for kind in kinds]):
-            mine = [known[id(item)] for item in function.outlines]
-            for each in mine:
-                given = function.call_attributes(each.outline)
-                each.attributes = self.outliner.attribute_set(given)
-                self._describe(each)
-            self.functions.append((function, mine))
+        return kinds
 
     def _describe(self, kind: _Kind) -> None:
         """Write down what all matches of a kind say alike."""

@@ -11,7 +11,7 @@ from dplcli.ir.model import is_exact
 from dplcli.onnx_io import built_again, check_sizes, load_model, open_sizes, paused_gc
 from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
-from dplcli.passes.select import explain_rules, fates, measure, select_matches
+from dplcli.passes.select import explain_rules, measure, select_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import RuleSource, load_any_rules, names_of, rules_named
 from dplcli.shapes import Knowledge
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Graph, Model, Shape, TensorType, Value
-    from dplcli.passes.select import Coverage, Selection
+    from dplcli.passes.select import Coverage, GapCause
     from dplcli.verify import Settings as VerifySettings
     from dplcli.verify.settings import VerificationResult
 
@@ -130,7 +130,7 @@ class Measuring:
 
     Args:
         model: The model that was matched, as it was loaded.
-        selection: What was found.
+        outcome: What became of each node (:func:`dplcli.passes.select.fates`).
         sizes: A number per symbolic dimension of the inputs, or per ``input:axis``.
         can_wait: Whether the result will be checked.
 
@@ -139,10 +139,15 @@ class Measuring:
     """
 
     def __init__(
-        self, model: Model, selection: Selection, sizes: Mapping[str, int], *, can_wait: bool
+        self,
+        model: Model,
+        outcome: Sequence[str | GapCause],
+        sizes: Mapping[str, int],
+        *,
+        can_wait: bool,
     ) -> None:
         self._model = model
-        self._fates = fates(model, selection)
+        self._fates = outcome
         self._sizes = sizes
         check_sizes(model, sizes)
         waits = can_wait and not sizes.keys() >= {*open_sizes(model)}

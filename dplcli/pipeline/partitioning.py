@@ -16,15 +16,15 @@ from dplcli.dpl.rule import Policies, Rejection, parse_expectations, unmet_expec
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
 from dplcli.lazy import Deferred
-from dplcli.onnx_io import is_modified, load_model, paused_gc, pieces
+from dplcli.onnx_io import built_again, is_modified, load_model, paused_gc, pieces
 from dplcli.outcomes import InlineOutcome, PartitionOutcome, RepeatOutcome
 from dplcli.passes.inline import inline as inline_functions
 from dplcli.passes.merge import light_regions, merge_partitions
-from dplcli.passes.outlining import measure_rows, outline_rows, select_rows
+from dplcli.passes.outlining import measure_rows, outline_rows, row_fates, select_rows
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.records import REPEAT_DOMAIN, is_written
 from dplcli.passes.repeat import RepeatOptions, outline_repeats
-from dplcli.passes.select import Selection, select_matches
+from dplcli.passes.select import Selection, fates, select_matches
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import Measuring, given_sizes
 from dplcli.pipeline.rules import RuleSource, load_rules
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dplcli.ir import Function, Model, Node
+    from dplcli.ir.table import Table
     from dplcli.onnx_io import TableRows
     from dplcli.passes.merge import Region
-    from dplcli.passes.outlining import RowSelection
+    from dplcli.passes.outlining import Rows, RowSelection
     from dplcli.passes.partition import Partition
     from dplcli.pipeline.writing import Progress
 
@@ -281,16 +282,19 @@ def partition(  # noqa: PLR0913  # all by keyword
     check_merge(merge=settings.merge, prune=settings.prune)
     job = WriteJob(model_path, output, settings, progress)
     rows = job.open_rows()
-    model = rows.model if _may_be_plain(rows, settings) else job.built(rows)
+    is_plain = _may_be_plain(rows, settings)
+    model = rows.model if is_plain else job.built(rows)
     job.say("loading rules")
     source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
     tried, files = load_rules(source, model)
     job.protect(model, files)
     expected = parse_expectations(settings.expectations, tried)
-    outlined = _outline_rows(rows, tried, job, settings) if model is rows.model else None
-    if outlined is None:
-        model = job.built(rows) if model is rows.model else model
-        outlined = _outline_matches(model, tried, job.say, settings)
+    outlined = _outline_rows(rows, tried, job, settings) if is_plain else None
+    if outlined is None and is_plain:
+        model = job.built(rows)
+    if outlined is None and model.rows is not None and _is_large(model.rows.table, settings):
+        outlined = _outline_rows(model.rows, tried, job, settings)
+    outlined = outlined or _outline_matches(model, tried, job.say, settings)
     if settings.merge:
         outlined = _merged(tried, outlined, job, settings)
     model, outcome, measuring, parts = outlined
@@ -298,9 +302,9 @@ def partition(  # noqa: PLR0913  # all by keyword
     verdict = job.finish(
         model, is_changed=outcome.is_changed, is_wanted=lambda _size: not unmet, parts=parts
     )
-    if parts is not None:
-        return replace(outcome, unmet=unmet, verdict=verdict)
-    coverage = None if measuring is None else measuring.coverage(verdict.verification)
+    coverage = outcome.coverage
+    if measuring is not None:
+        coverage = measuring.coverage(verdict.verification)
     return replace(outcome, unmet=unmet, verdict=verdict, coverage=coverage)
 
 
@@ -340,28 +344,37 @@ _MANY_NODES = 2000
 """Of fewer nodes objects are made in no time; array operations cost the same for few rows."""
 
 
+def _is_large(table: Table, settings: PartitionSettings) -> bool:
+    """Tell whether matches are worth outlining in batches."""
+    return table.nodes.size >= _MANY_NODES and not settings.merge
+
+
 def _may_be_plain(rows: TableRows, settings: PartitionSettings) -> bool:
-    """Tell whether matches may be outlined on the table, as far as model and settings tell."""
+    """Tell whether no objects are needed, as far as model and settings tell."""
     asked = settings.verification
     has_sizes = asked is not None and bool(asked.request.shapes or asked.sizes)
-    is_large = rows.table.nodes.size >= _MANY_NODES
-    return is_large and not settings.merge and not has_sizes and rows.is_plain
+    return _is_large(rows.table, settings) and not has_sizes and rows.is_plain
 
 
 def _outline_rows(
-    rows: TableRows, rules: Sequence[PatternRule], job: WriteJob, settings: PartitionSettings
+    rows: Rows, rules: Sequence[PatternRule], job: WriteJob, settings: PartitionSettings
 ) -> _Outlined | None:
     """Outline matches on the table; None if that is not the common case."""
     job.say("matching")
     found = select_rows(rows, rules)
     if found is None:
         return None
-    before = rows.table.nodes.size
-    selection = _RowSelection(found, rows, rules)
-    coverage = None
+    model, before = rows.model, rows.table.nodes.size
+    selection = _RowSelection(found, rules)
+    coverage = measuring = None
     if settings.measure:
         job.say("measuring")
-        coverage = measure_rows(found)
+        if rows.is_exact:
+            coverage = measure_rows(found)
+        else:
+            sizes = given_sizes(model, settings.verification)
+            listed = row_fates(found).listed()
+            measuring = Measuring(model, listed, sizes, can_wait=settings.verify)
     job.say("outlining")
     written = outline_rows(found)
     nodes = rows.table.nodes
@@ -369,20 +382,20 @@ def _outline_rows(
         label=job.path.name,
         rules=tuple(rules),
         selection=selection,
-        notes=tuple(rows.model.notes),
+        notes=tuple(model.notes),
         partitions=Deferred(sum(found.counts.values()), lambda: selection.objects[1]),
         nodes=(before, int((nodes.live & (nodes.graph == 0)).sum())),
         coverage=coverage,
         written=written,
     )
-    return _Outlined(rows.model, outcome, None, pieces(rows.table))
+    return _Outlined(model, outcome, measuring, pieces(rows.table))
 
 
 class _RowSelection(Selection):
     """What rules found in a table: as objects only if somebody asks for them."""
 
-    def __init__(self, found: RowSelection, rows: TableRows, rules: Sequence[PatternRule]) -> None:
-        self._rows = rows
+    def __init__(self, found: RowSelection, rules: Sequence[PatternRule]) -> None:
+        self._model = found.rows.model
         self._counts = found.counts
         inside = np.flatnonzero(found.owner >= 0)
         self._covered = found.operators(inside)
@@ -397,7 +410,7 @@ class _RowSelection(Selection):
     @cached_property
     def objects(self) -> tuple[Selection, list[Partition]]:
         """The same, found again in the file, and what became of it."""
-        model = self._rows.built(anew=True)
+        model = built_again(self._model)
         selection = select_matches(model, self.rules)
         return selection, outline_matches(model, selection)
 
@@ -426,7 +439,7 @@ def _outline_matches(
     if settings.measure:
         say("measuring")
         sizes = given_sizes(model, settings.verification)
-        measuring = Measuring(model, selection, sizes, can_wait=settings.verify)
+        measuring = Measuring(model, fates(model, selection), sizes, can_wait=settings.verify)
     say("outlining")
     partitions = outline_matches(model, selection)
     outcome = PartitionOutcome(

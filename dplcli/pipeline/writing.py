@@ -9,6 +9,7 @@ from dplcli.errors import InvalidGraphError, UsageError, VerificationError
 from dplcli.files import encoded, write_file
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import (
+    built_again,
     check_destination,
     check_external_data,
     check_imports,
@@ -115,7 +116,7 @@ class WriteJob:
         Raises:
             DplError: It cannot be used.
         """
-        return _checked(rows.built())
+        return _checked(built_again(rows.model))
 
     def protect(self, model: Model, catalogs: set[Path]) -> None:
         """Refuse to overwrite a file that the run reads or that the result needs.

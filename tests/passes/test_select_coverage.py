@@ -11,7 +11,7 @@ import pytest
 from dplcli.errors import UsageError
 from dplcli.onnx_io import load_model, model_from_proto, to_proto
 from dplcli.passes.partition import partition
-from dplcli.passes.select import NO_FIT, NO_ROOT, NO_RULE, select_matches
+from dplcli.passes.select import NO_FIT, NO_ROOT, NO_RULE, fates, select_matches
 from dplcli.pipeline.matching import Measuring, exact_types
 from dplcli.report.layout import lines_of
 from dplcli.report.partition import coverage_record, coverage_report
@@ -35,7 +35,7 @@ DENSE = rule("Relu(MatMul(x, w) + b)", name="dense")
 
 def measured_coverage(model: Model, selection: Selection, sizes: dict[str, int]) -> Coverage:
     """Measure a model that nobody runs."""
-    return Measuring(model, selection, sizes, can_wait=False).coverage(None)
+    return Measuring(model, fates(model, selection), sizes, can_wait=False).coverage(None)
 
 
 def measured(model: Model | str, *rules: PatternRule, **sizes: int) -> Coverage:
