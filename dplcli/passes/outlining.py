@@ -1,21 +1,22 @@
 """Partition on the table: rules are tried and matches outlined in batches, with the same result.
 
 The *common case* is what :func:`select_rows` and :func:`outline_rows` decide as
-:mod:`dplcli.passes.select` and :mod:`dplcli.passes.partition` do, byte for byte, without an object
-a node. It is:
+:mod:`dplcli.passes.select` and :mod:`dplcli.passes.partition` do, byte for byte, without an edit of
+objects. It is:
 
-- a model of one graph in order, without functions, of IR version 4 or later, whose file states all
-  types truly and as numbers (:class:`Rows` tells);
+- a model of one graph in the order of its file, without functions, of IR version 4 or later;
 - rules that outline, take consumers first, refuse what escapes, have one output and no Python
   function; conditions may be whatever there is, and are asked once for all matches that are alike
   to them;
 - matches that joins find without the search, that look through no Identity node, whose root is
   their last node, and which embed no constant.
 
-Whatever else occurs is noticed before anything is edited: both functions return None then, or
-raise nothing and leave the table alone. Objects are made of examples only: of the first of all
-matches that are alike, which today's code outlines, and of matches that are refused, of which it
-says why.
+Whatever else occurs is noticed before anything is edited: :func:`select_rows` returns None then.
+
+Where the file states all types truly and in numbers, objects are made of examples only: of the
+first of all matches that are alike, which the code for objects outlines, and of matches that are refused,
+of which it says why. Else there are objects of all rows, as types must be inferred
+(:class:`TypedRows`); they stay as they were in the file.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from dplcli.passes.select import Coverage
 
 
-class Rows(Objects, Protocol):
+class TypedRows(Objects, Protocol):
     """A table, and objects of the rows that are asked for.
 
     Attributes:
@@ -113,7 +114,7 @@ class RowSelection:
         owner: The rule whose match each node is in, by number; -1 for none, (n,).
     """
 
-    rows: Rows
+    rows: TypedRows
     rules: tuple[PatternRule, ...]
     taken: list[Taking] = field(default_factory=list)
     refused: list[Rejection] = field(default_factory=list)
@@ -144,7 +145,7 @@ def _qualified(table: Table) -> list[str]:
     return names
 
 
-def select_rows(rows: Rows, rules: Sequence[Rule]) -> RowSelection | None:
+def select_rows(rows: TypedRows, rules: Sequence[Rule]) -> RowSelection | None:
     """Try rules on a table, as :func:`dplcli.passes.select.select_matches` does on a model.
 
     Returns:
@@ -179,7 +180,7 @@ class _Selector:
         when: At which visit of a root each node was taken, (n,).
     """
 
-    def __init__(self, rows: Rows, rules: Sequence[PatternRule]) -> None:
+    def __init__(self, rows: TypedRows, rules: Sequence[PatternRule]) -> None:
         self.rows = rows
         self.rules = rules
         self.table = rows.table

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dplcli.ir.table import Table
     from dplcli.onnx_io import TableRows
     from dplcli.passes.merge import Region
-    from dplcli.passes.outlining import Rows, RowSelection
+    from dplcli.passes.outlining import RowSelection, TypedRows
     from dplcli.passes.partition import Partition
     from dplcli.pipeline.writing import Progress
 
@@ -357,7 +357,7 @@ def _may_be_plain(rows: TableRows, settings: PartitionSettings) -> bool:
 
 
 def _outline_rows(
-    rows: Rows, rules: Sequence[PatternRule], job: WriteJob, settings: PartitionSettings
+    rows: TypedRows, rules: Sequence[PatternRule], job: WriteJob, settings: PartitionSettings
 ) -> _Outlined | None:
     """Outline matches on the table; None if that is not the common case."""
     job.say("matching")

@@ -30,7 +30,7 @@ from tests.strategies import RandomGraph, graphs, near_patterns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dplcli.passes.outlining import Rows, RowSelection
+    from dplcli.passes.outlining import RowSelection, TypedRows
 
 BODIES = {AttributeProto.GRAPH, AttributeProto.GRAPHS}
 
@@ -45,7 +45,7 @@ class Run:
         policies = Policies(constants=[c] if (c := options.pop("constants", "")) else ())
         select = outlining.select_rows
 
-        def spy(rows: Rows, rules: Sequence[Any]) -> RowSelection | None:
+        def spy(rows: TypedRows, rules: Sequence[Any]) -> RowSelection | None:
             found = select(rows, rules) if on_table else None
             self.was_on_table = found is not None
             self.had_objects = not rows.is_exact
