@@ -6,7 +6,7 @@ import gc
 import re
 import stat
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -46,7 +46,7 @@ from dplcli.onnx_io.convert import (
     remarks_of,
 )
 from dplcli.onnx_io.source import Source, source_of
-from dplcli.onnx_io.splice import field_of
+from dplcli.onnx_io.splice import field_of, head_of
 from dplcli.onnx_io.table import read_table
 from dplcli.onnx_io.wire import PADDING, padded_file
 from dplcli.onnx_io.write import encode_interface
@@ -141,8 +141,9 @@ class ProtoCodec:
         """Encode the metadata of a node."""
         found = []
         for key, text in metadata.items():
-            entry = field_of(_KEY, key.encode()) + field_of(_TEXT, text.encode())
-            found.append(field_of(_METADATA, entry))
+            content = text.encode()
+            front = _field_of_key(key) + head_of(_TEXT, len(content))
+            found += [head_of(_METADATA, len(front) + len(content)), front, content]
         return b"".join(found)
 
     def infer_types(
@@ -163,6 +164,11 @@ class ProtoCodec:
         return self._nodes.infer(node, types or {}, data or {})
 
     evaluate = staticmethod(infer.evaluate)
+
+
+@lru_cache(1024)
+def _field_of_key(key: str) -> bytes:
+    return field_of(_KEY, key.encode())
 
 
 def _row(source: object) -> int:

@@ -156,6 +156,8 @@ class _Splicer:
         self.is_defined[OMITTED] = False
         self.stated = np.array([v for v in table.stated if self.is_defined[v]], np.int64)
         self.graphs: dict[int, list[Piece]] = {}
+        self._operators: dict[int, tuple[bytes, bytes]] = {}
+        self._sets: dict[int, bytes] = {}
         edited = np.array(sorted(self._edited()))
         self._parts = group(table.parts.graph + 1, len(table.graphs) + 1)
         self._is_kept = self._kept(edited)
@@ -516,19 +518,32 @@ class _Splicer:
     def _new_back(self, node: int) -> bytes:
         """Encode a new node but for inputs, outputs and name."""
         op_type, others = self._words(node)
-        texts = self.table.attribute_sets[self.table.nodes.attributes[node]]
-        attributes = b"".join(field_of(_ATTRIBUTE, text) for text in texts)
+        attributes = self._attributes(int(self.table.nodes.attributes[node]))
         if self.table.graphs[self.table.nodes.graph[node]].kind is GraphKind.BODY:
             return op_type + attributes + others
         return op_type + others + attributes
 
     def _words(self, node: int) -> tuple[bytes, bytes]:
         """Encode the operator of a new node, and what stands behind attributes."""
-        domain, op_type, overload = self.table.operators[self.table.nodes.operator[node]]
+        op_type, others = self._operator(int(self.table.nodes.operator[node]))
         doc, metadata = self.table.remarks[self.table.nodes.remark[node]]
-        words = ((_DOC, doc), (_DOMAIN, domain), (_OVERLOAD, overload))
-        others = b"".join(field_of(number, text) for number, text in words if text)
-        return field_of(_OP_TYPE, op_type), others + metadata
+        return op_type, (field_of(_DOC, doc) if doc else b"") + others + metadata
+
+    def _operator(self, number: int) -> tuple[bytes, bytes]:
+        """Encode an operator: its type, and domain and overload if it has them."""
+        if number not in self._operators:
+            domain, op_type, overload = self.table.operators[number]
+            words = ((_DOMAIN, domain), (_OVERLOAD, overload))
+            others = b"".join(field_of(field, text) for field, text in words if text)
+            self._operators[number] = field_of(_OP_TYPE, op_type), others
+        return self._operators[number]
+
+    def _attributes(self, number: int) -> bytes:
+        """Encode a set of attributes."""
+        if number not in self._sets:
+            texts = self.table.attribute_sets[number]
+            self._sets[number] = b"".join(field_of(_ATTRIBUTE, text) for text in texts)
+        return self._sets[number]
 
     def _node_with(self, node: int, bodies: Sequence[int]) -> bytes:
         """Encode a node some of whose bodies were edited."""

@@ -14,8 +14,8 @@ objects. It is:
 Whatever else occurs is noticed before anything is edited: :func:`select_rows` returns None then.
 
 Where the file states all types truly and in numbers, objects are made of examples only: of the
-first of all matches that are alike, which the code for objects outlines, and of matches that are refused,
-of which it says why. Else there are objects of all rows, as types must be inferred
+first of all matches that are alike, which the code for objects outlines, and of matches that are
+refused, of which it says why. Else there are objects of all rows, as types must be inferred
 (:class:`TypedRows`); they stay as they were in the file.
 """
 
@@ -409,10 +409,9 @@ class _Kind:
 
     Attributes:
         rows: Which of the rule's matches they are.
-        outline: The first of them, as today's code draws it.
+        outline: The first of them, as the code for objects draws it.
         attributes: Which of the table's sets a call gives.
         nodes: A template of what a call says of its nodes, for names of nodes and values.
-        made: How many outputs each of these has.
         reads: What else it says of what they read.
         types: What it says of types of inner values.
     """
@@ -421,7 +420,6 @@ class _Kind:
     outline: Outline
     attributes: int = 0
     nodes: str = ""
-    made: list[int] = field(default_factory=list)
     reads: str = ""
     types: str = ""
 
@@ -542,16 +540,13 @@ class _Drawing:
         self.size = taking.count.size
         self.begin = offsets(taking.count)
         self.match = np.repeat(np.arange(self.size), taking.count)
-        self.is_root = taking.nodes == taking.matches.roots[self.match]
         self.functions: list[tuple[OutlinedFunction, list[_Kind]]] = []
         code = self._wire()
         self._find_outputs()
         self._sort(code)
         self._offset_texts = self._offsets()
-        self._texts = [quoted(name.decode()) for name in self.table.node_names(taking.nodes)]
-        _, made = self.table.outputs_of(taking.nodes)
-        self._made = [quoted(name.decode()) for name in self.table.names(made)]
-        self._made_count = sums(taking.count, self.table.nodes.out_count[taking.nodes])
+        self._names = self._names_by_node()
+        self._odd_texts = self._find_odd_texts()
 
     def _wire(self) -> Places:
         """Find what each call reads; return what each input slot of its nodes is, (s,).
@@ -662,7 +657,6 @@ class _Drawing:
                 entry += f",[{','.join(map(quoted, left_out[number])).replace('%', '%%')}]"
             entries.append(entry)
         kind.nodes = f"[{'],'.join(entries)}]]"
-        kind.made = [len(node.outputs) for node in item.match.nodes]
         if not item.reads_plainly:
             kind.reads = json_members({"reads": outside_reads(item)})
         types = []
@@ -688,7 +682,21 @@ class _Drawing:
             texts.append("" if plain else json_members({"offsets": found}))
         return [texts[number] for number in which.tolist()]
 
-    def _odd_texts(self) -> dict[int, str]:
+    def _names_by_node(self) -> list[list[str]]:
+        """Return, of each match, the names of each node and of what that makes, in JSON."""
+        nodes, table = self.taking.nodes, self.table
+        out_count = table.nodes.out_count[nodes]
+        row, made = table.outputs_of(nodes)
+        names = np.empty(nodes.size + made.size, np.object_)
+        names[np.arange(nodes.size) + offsets(out_count)] = table.node_names(nodes)
+        names[np.arange(made.size) + row + 1] = table.names(made)
+        quotes = [quoted(name.decode()) for name in names.tolist()]
+        count = sums(self.taking.count, out_count + 1)
+        begin = offsets(count)
+        spans = zip(begin.tolist(), (begin + count).tolist(), strict=True)
+        return [quotes[a:b] for a, b in spans]
+
+    def _find_odd_texts(self) -> dict[int, str]:
         """Return what few matches say: remarks of nodes, and names that others have, too."""
         found: dict[int, str] = {}
         repeated = self.outliner.repeated
@@ -713,20 +721,12 @@ class _Drawing:
         which = np.repeat(np.arange(len(kinds)), [kind.rows.size for kind in kinds])
         order = np.argsort(rows)
         rows, which = rows[order], which[order]
-        odd = self._odd_texts()
-        made_at = offsets(self._made_count).tolist()
-        begins = self.begin.tolist()
         remarks, names = [], []
         for number, (match, of_kind) in enumerate(zip(rows.tolist(), which.tolist(), strict=True)):
             kind = kinds[of_kind]
-            at, begin = made_at[match], begins[match]
-            texts = []
-            for place, width in enumerate(kind.made):
-                texts.append(self._texts[begin + place])
-                texts += self._made[at : at + width]
-                at += width
-            metadata = {NODES_KEY: kind.nodes % tuple(texts)}
-            rest = (self._offset_texts[match], kind.reads, odd.get(match, ""), kind.types)
+            metadata = {NODES_KEY: kind.nodes % tuple(self._names[match])}
+            odd = self._odd_texts.get(match, "")
+            rest = (self._offset_texts[match], kind.reads, odd, kind.types)
             if said := ",".join(filter(None, rest)):
                 metadata[UNDO_KEY] = f"{{{said}}}"
             remarks.append(outliner.editor.remark(b"", encoded(metadata)))
