@@ -874,15 +874,14 @@ def draft_replacement(match: Match, function: RewriteFunction) -> Draft | Reject
 def _ask(
     match: Match, function: RewriteFunction, builder: GraphBuilder
 ) -> tuple[Operand, ...] | Rejection | None:
-    label = f"the function of the rule {match.rule.qualified_name!r}"
-    where = f"at {match.root.op_type} {match.root.label!r}"
     try:
         answer = function(match, builder)
     except (DplError, BuildError):
         raise
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
-        raise PassError(f"{label} failed {where} with {type(error).__name__}: {reason}") from error
+        failed = f"failed {_where(match)} with {type(error).__name__}: {reason}"
+        raise PassError(f"{_label(match.rule)} {failed}") from error
     if answer is None or isinstance(answer, Rejection):
         return answer
     items: Sequence[object] = answer if isinstance(answer, (list, tuple)) else [answer]
@@ -890,10 +889,18 @@ def _ask(
     operands = tuple(item for item in items if isinstance(item, kinds) and builder.owns(item))
     if len(operands) != len(items) or len(operands) != len(match.outputs):
         raise PassError(
-            f"{label} answered {answer!r} {where}",
+            f"{_label(match.rule)} answered {answer!r} {_where(match)}",
             hint=f"return {len(match.outputs)} value(s), None, or match.reject(reason)",
         )
     return operands
+
+
+def _label(rule: Rule) -> str:
+    return f"the function of the rule {rule.qualified_name!r}"
+
+
+def _where(match: Match) -> str:
+    return f"at {match.root.op_type} {match.root.label!r}"
 
 
 def operands_of(draft: Draft) -> Sequence[Value]:

@@ -112,7 +112,7 @@ class Rule:
         version = graph.opset_imports.get("", 0)
         return (first is None or first <= version) and (last is None or version <= last)
 
-    @property
+    @cached_property
     def qualified_name(self) -> str:
         """The name with the target before it: TVM's ``Composite`` name."""
         return f"{self.target}.{self.name}" if self.target else self.name

@@ -826,8 +826,13 @@ class RewriteObserver:
         """Whether no more should be done."""
         return False
 
+    @property
+    def may_refuse(self) -> bool:
+        """Whether :meth:`admits` may say no; if it is overridden, it may."""
+        return type(self).admits is not RewriteObserver.admits
+
     def admits(self, rule: RewriteRule, root: Node) -> bool:  # noqa: ARG002  # for overriding
-        """Tell whether *rule* may be tried at *root*."""
+        """Tell whether *rule* may be tried at *root*; asked only if it may say no."""
         return True
 
     def wants(self, match: Match) -> bool:  # noqa: ARG002  # for overriding
@@ -1381,14 +1386,16 @@ class RewriteDriver:
             observer.turn_ended(rule, self.applied - before)
 
     def _visit(self, progress: RuleProgress, found: dict[Graph, list[Node]]) -> None:
-        rule = progress.rule
+        rule, worklist = progress.rule, self.worklist
+        edits = worklist.edits
+        asked = [observer for observer in self.observers if observer.may_refuse]
         for graph, roots in found.items():
             if not rule.holds_for(graph):
                 continue
             for root in roots if rule.producers_first else reversed(roots):
-                if not self.worklist.is_listed(root):
+                if worklist.edits != edits and not worklist.is_listed(root):
                     continue
-                if not all(observer.admits(rule, root) for observer in self.observers):
+                if asked and not all(observer.admits(rule, root) for observer in asked):
                     continue
                 if self._rewrite_at(progress, root) and self.is_over:
                     return
@@ -1523,6 +1530,11 @@ class RestrictingObserver(RewriteObserver):
     def is_over(self) -> bool:
         """Whether the limit is reached."""
         return self.limit is not None and len(self.log) >= self.limit
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether there is a restriction."""
+        return bool(self.only or self.skip)
 
     def admits(self, rule: RewriteRule, root: Node) -> bool:
         """Tell whether the restrictions let *rule* be tried at *root*."""

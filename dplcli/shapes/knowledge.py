@@ -15,6 +15,7 @@ from dplcli.ir.operators import (
     FOLDABLE,
     MEASURING,
     SIZED_BY,
+    TYPED_BY_TYPES,
     attribute_of,
     flops,
     kind_of,
@@ -78,22 +79,22 @@ class Knowledge:
         self.algebra = Algebra()
         self._bound = bound
         self._facts: dict[Value, Fact] = {}
+        self._stored: dict[Value, NDArray[Any]] = {}
         self._up_to_callers: set[Value] | None = None
 
     def fact(self, value: Value) -> Fact:
         """Return what is known of *value*."""
-        pending = [value]
+        pending = [] if value in self._facts else [value]
+        opened: set[Value] = set()
         while pending:
             current = pending[-1]
-            if current in self._facts:
-                pending.pop()
-                continue
-            missing = self._needed(current)
-            if missing:
-                pending += missing
+            if current not in opened and current not in self._facts:
+                opened.add(current)
+                pending += self._needed(current)
                 continue
             pending.pop()
-            self._learn(current)
+            if current not in self._facts:
+                self._learn(current)
         return self._facts[value]
 
     def shape(self, value: Value) -> Dims | None:
@@ -131,10 +132,12 @@ class Knowledge:
             return fact.array
         if fact.content is not None and fact.shape is not None and fact.dtype is not None:
             return _array(fact.content, fact.shape, fact.dtype)
-        tensor = value.constant if value.is_constant else None
-        if tensor is None or tensor.is_external or tensor.size > MOST_COMPUTED:
-            return None
-        return tensor.numpy()
+        if value not in self._stored:
+            tensor = value.constant if value.is_constant else None
+            if tensor is None or tensor.is_external or tensor.size > MOST_COMPUTED:
+                return None
+            self._stored[value] = tensor.numpy()
+        return self._stored[value]
 
     def _needed(self, value: Value) -> list[Value]:
         """List what must be known first."""
@@ -264,11 +267,13 @@ class Knowledge:
     def _inferred(self, node: Node) -> Sequence[TensorType | None]:
         """Let the schema infer a node from numbers."""
         types, data = {}, {}
+        needs_data = bool(node.domain) or node.op_type not in TYPED_BY_TYPES
         for value in filter(None, node.inputs):
-            fact, array = self._known(value), self._known_array(value)
+            fact = self._known(value)
             if fact.shape is None:
                 return []
             types[value] = TensorType(fact.dtype, _numbers(fact))
+            array = self._known_array(value) if needs_data else None
             if array is not None:
                 data[value] = array
         return node.graph.model.codec.infer_node(node, types, data)
@@ -291,9 +296,8 @@ class Knowledge:
         """Compute a node over known elements."""
         if node.domain or node.op_type not in FOLDABLE or node.subgraphs:
             return None
-        arrays = [None if value is None else self._known_array(value) for value in node.inputs]
-        given = [array for array in arrays if array is not None]
-        if not given or len(given) < sum(value is not None for value in node.inputs):
+        arrays = self._read_by(node)
+        if arrays is None:
             return None
         if node.op_type in EXPLOSIVE and not self._stays_small(node):
             return None
@@ -304,6 +308,16 @@ class Knowledge:
         if results is None or len(results) != len(node.outputs):
             return None
         return results if all(map(_is_small, results)) else None
+
+    def _read_by(self, node: Node) -> list[NDArray[Any] | None] | None:
+        """Return the elements of all that *node* reads; None if it reads nothing or more."""
+        arrays: list[NDArray[Any] | None] = []
+        for value in node.inputs:
+            array = None if value is None else self._known_array(value)
+            if array is None and value is not None:
+                return None
+            arrays.append(array)
+        return arrays if any(array is not None for array in arrays) else None
 
     def _known_array(self, value: Value) -> NDArray[Any] | None:
         return self.array(value) if value in self._facts or value.is_constant else None
