@@ -340,7 +340,7 @@ def _merged(
         outlined = _outline_matches(load_model(job.path), rules, job.say, settings, light)
 
 
-_MANY_NODES = 2000
+_MANY_NODES = 5000
 """Of fewer nodes objects are made in no time; array operations cost the same for few rows."""
 
 
