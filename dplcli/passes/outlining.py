@@ -8,8 +8,8 @@ objects. It is:
 - rules that outline, take consumers first, refuse what escapes, have one output and no Python
   function; conditions may be whatever there is, and are asked once for all matches that are alike
   to them;
-- matches that joins find without the search, that look through no Identity node, whose root is
-  their last node, and which embed no constant.
+- matches that joins find without the search, which see no Identity node, whose root is their last
+  node, and which embed no constant.
 
 Whatever else occurs is noticed before anything is edited: :func:`select_rows` returns None then.
 
@@ -294,19 +294,21 @@ class _Selector:
             yield np.where(maker == NONE, NONE, fact)
 
     def _keep(self, rule: PatternRule, matches: Matches, nodes: Ids) -> bool:
-        """Keep matches that are taken, in program order; tell whether they embed nothing."""
+        """Keep matches that are taken, in program order; tell if they read and embed no copies."""
         place = np.where(nodes < 0, np.iinfo(np.int64).max, self.table.nodes.place[nodes])
         nodes = np.take_along_axis(nodes, np.argsort(place, axis=1), axis=1)
         count = (nodes >= 0).sum(axis=1)
         taking = Taking(rule, matches, count, nodes[nodes >= 0].astype(np.int64))
         self.found.taken.append(taking)
+        _, read = self.table.inputs_of(taking.nodes)
+        if (self.joins.original[read] != read).any():
+            return False  # a call reads what is copied
         if rule.constants == "lift":
             return True
         if rule.constants == "auto":
             slots = list(rule.matcher.program.constant_slots)
             return bool((matches.columns[:, slots] == NONE).all())
-        _, read = self.table.inputs_of(taking.nodes)
-        return not self.joins.is_constant[self.joins.original[read]][read != OMITTED].any()
+        return not self.joins.is_constant[read[read != OMITTED]].any()
 
     def result(self) -> RowSelection:
         """Return all that was found; say why what was refused was."""

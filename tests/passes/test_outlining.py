@@ -321,6 +321,14 @@ def test_other_rules(rule: PatternRule) -> None:
     assert not same(net().SerializeToString(), rules=rules).was_on_table
 
 
+def test_a_copy_is_read() -> None:
+    """What an Identity makes is read by a call, which reads the original instead."""
+    text = "g (float[2] a) => (float[2] v, float[2] y) { v = Identity(a)\n y = Add(v, a) }"
+    found = same(proto_from_text(text).SerializeToString(), rules=[rule_of("Add(x, x)")])
+    assert not found.was_on_table
+    assert found.count == 1
+
+
 def test_auto_without_constants() -> None:
     """A rule that would embed constants, but matches none."""
     rule = rule_of(CONV_ADD, constants="auto")
@@ -335,6 +343,11 @@ def test_random(data: st.DataObject) -> None:
     proto = proto_from_text(graph.text())
     if data.draw(st.booleans()):
         proto = onnx.shape_inference.infer_shapes(proto)
+    elif data.draw(st.booleans()):
+        for info in proto.graph.input:
+            info.type.tensor_type.shape.dim[0].dim_param = "n"
+    for node in proto.graph.node if data.draw(st.booleans()) else ():
+        node.name = data.draw(st.sampled_from(["", "a", "r0_0", "r1"]))
     number = data.draw(st.integers(1, 3))
     rules = [
         rule_of(
