@@ -534,29 +534,32 @@ class Joins:
 
     def types_of(self, values: Ids) -> tuple[Ids, list[TensorType | None]]:
         """Return what is known of the types of values (n,): numbers, and the type of each."""
-        numbers = self._type_of
-        new = values[numbers[values] == _NOT_ASKED]
-        new = np.unique(new) if new.size else new
-        same = self._alike_in_type
-        if same is not None:
-            _, example = np.unique(same[new], return_index=True)
-            new = new[example]
-        for value in new.tolist():
+        numbers, alike = self._type_of, self._alike_in_type
+        keys = values if alike is None else alike[values]
+        is_new = numbers[keys] == _NOT_ASKED
+        new, first = np.unique(keys[is_new], return_index=True)
+        for key, value in zip(new.tolist(), values[is_new][first].tolist(), strict=True):
             known = None if value == OMITTED else self.objects.value(value).known_type()
             if known not in self._type_numbers:
                 self._type_numbers[known] = len(self._types)
                 self._types.append(known)
-            which = value if same is None else same == same[value]
-            numbers[which] = self._type_numbers[known]
-        return numbers[values], self._types
+            numbers[key] = self._type_numbers[known]
+        return numbers[keys], self._types
 
     def know_types(self, alike: Ids) -> None:
-        """Let values of equal numbers, (v,), have equal types, so that one of each is asked."""
+        """Let values of equal numbers, (v,), have equal types, so that one of each is asked.
+
+        That of the omitted value is -1.
+        """
         self._alike_in_type = alike
 
     @cached_property
     def _type_of(self) -> Ids:
-        return np.full(self.table.values.size, _NOT_ASKED, np.int32)
+        """Which type each value has, or all that are known to be alike; :data:`_NOT_ASKED`."""
+        alike = self._alike_in_type
+        # the last is that of the omitted value
+        size = self.table.values.size if alike is None else int(alike.max(initial=-1)) + 2
+        return np.full(size, _NOT_ASKED, np.int32)
 
     def number_of(self, dimension: object) -> int:
         """Return the number of a dimension, which is in :attr:`dimensions`."""

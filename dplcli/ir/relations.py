@@ -241,7 +241,7 @@ def distinct_lists(
         rows = np.flatnonzero(count == width)
         place = begin[rows][:, None] + np.arange(width)
         columns = [column for heap in items for column in heap[place].T]
-        which, example = distinct(rows - rows, *(head[rows] for head in heads), *columns)
+        which, example = distinct(np.zeros_like(rows), *(head[rows] for head in heads), *columns)
         number[rows] = which + found
         examples.append(rows[example])
         found += example.size

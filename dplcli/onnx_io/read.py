@@ -732,8 +732,15 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
 # A model as its table alone, with objects for the few rows that somebody asks for.
 
 
+_FEW_KINDS, _ALIKE = 1000, 20
+"""Objects are made of so many nodes, and of one in so many others, without much thought."""
+
+
 class RowNode(Node):
-    """A node that looks up what it reads and makes when it is first asked."""
+    """A node that looks up what it reads and makes when it is first asked.
+
+    What the table does not tell, or no more, it asks the same node of the model read again.
+    """
 
     __slots__ = ("rows",)
 
@@ -749,11 +756,13 @@ class RowNode(Node):
             self.attributes = NO_ATTRIBUTES
         del self.inputs, self.outputs, self.prev, self.next
 
-    def __getattr__(self, name: str) -> tuple[Value | None, ...]:
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # of one attribute or another
         """Look up inputs or outputs; from then on they are attributes like others."""
-        if name not in {"inputs", "outputs"}:
+        if name not in {"inputs", "outputs", "prev", "next"}:
             raise AttributeError(name)
         of = self.rows.table
+        if of.modified or name in {"prev", "next"}:
+            return getattr(self.rows.again.node(_row(self.source)), name)
         look_up = of.inputs_of if name == "inputs" else of.outputs_of
         _, found = look_up(np.array([self.source]))
         values = tuple([self.rows.value(row) if row else None for row in found.tolist()])
@@ -783,6 +792,8 @@ class RowValue(Value):
         """Look up the producer or the uses; from then on they are attributes like others."""
         table = self.rows.table
         found: object
+        if table.modified and name in {"producer", "index", "_uses"}:
+            return getattr(self.rows.again.value(self.row), name)
         if name == "producer":
             maker = int(table.values.producer[self.row])
             found = None if maker < 0 else self.rows.node(maker)
@@ -801,8 +812,8 @@ class RowValue(Value):
 class TableRows:
     """A table without objects but for the rows that are asked for; these can be walked from.
 
-    Only of a model of one graph, in order: :attr:`is_plain` tells. Objects are as in the file; ask
-    for none after the table was edited.
+    They are as in the file, also after the table was edited. Only of models for which
+    :meth:`states_all_types` holds.
 
     Args:
         source: The file.
@@ -834,19 +845,28 @@ class TableRows:
         self._values: dict[int, RowValue] = {}
 
     is_exact: ClassVar[bool] = True
-    """Nobody asks anything of others (:attr:`is_plain`)."""
+    """All types are known for sure to be what the file states, in numbers."""
 
     def types(self) -> Ids:
         """Return which type is stated of each value, (v,); -1 for the omitted one."""
         return self._stated[0]
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is such a model, and all that is stated of types is sure to hold."""
+    @cached_property
+    def again(self) -> Rows:
+        """The same as objects of all rows."""
+        rows = built_again(self.model).rows
+        assert rows is not None  # noqa: S101  # nobody has edited it
+        return rows
+
+    def states_all_types(self) -> bool:
+        """Tell whether the file is of one graph and states all types truly, in numbers.
+
+        One node of each kind is inferred for that. If it is so, the model need not be checked.
+        """
         if self.model.may_have_external_data or self.model.conflicts or not self.table.is_simple:
             return False
         if not self.model.is_checked:
-            self.model.is_checked = self.statements_hold()
+            self.model.is_checked = self._statements_hold()
         return self.model.is_checked
 
     def node(self, row: int) -> Node:
@@ -903,13 +923,16 @@ class TableRows:
         returned = returned[number[value[returned]] == 0]
         number[value[returned]] = of_text + which[returned]
         number[OMITTED] = -1
-        # a Constant of which nothing is stated says itself what it is: each is of its own type
+        # a Constant of which nothing is stated says itself what it is, by its attributes
         own = np.flatnonzero((number == 0) & (table.values.producer >= 0))
-        number[own] = len(sources) + np.arange(own.size)
-        return number, [*sources, *[None] * own.size]
+        number[own] = len(sources) + table.nodes.attributes[table.values.producer[own]]
+        return number, [*sources, *[None] * len(table.attribute_sets)]
 
-    def statements_hold(self) -> bool:
-        """Tell what :func:`dplcli.onnx_io.infer.statements_hold` does, of all alike at once."""
+    def _statements_hold(self) -> bool:
+        """Tell what :func:`dplcli.onnx_io.infer.statements_hold` does, of all alike at once.
+
+        It gives up where few nodes are alike, as then objects of all cost less.
+        """
         table, values = self.table, self.table.values
         tensor = values.tensor
         stored = (tensor >= 0) & (values.producer < 0)
@@ -932,11 +955,15 @@ class TableRows:
             if op_type == "Constant"
         ]
         nodes = table.nodes
-        _, made = table.outputs_of(np.flatnonzero(np.isin(nodes.operator, constant)))
-        is_data[made] = True
-        # what is data is of its own kind: shapes may depend on it
+        # shapes may depend on data: what is stored is of a kind of its own, and so is what
+        # Constants of equal attributes make
         kinds = np.where(is_data, -2 - np.arange(values.size), self.types())
+        data = np.flatnonzero(np.isin(nodes.operator, constant))
+        row, made = table.outputs_of(data)
+        kinds[made] = -2 - values.size - nodes.attributes[data[row]]
         _, example = table.alike(np.arange(nodes.size), kinds)
+        if example.size > _FEW_KINDS + nodes.size // _ALIKE:
+            return False
         return all(infer.makes_what_is_stated(self.node(row)) for row in example.tolist())
 
 

@@ -125,7 +125,7 @@ class RowSelection:
         """How many matches of each rule were taken, of those that have any."""
         return {item.rule.qualified_name: item.count.size for item in self.taken}
 
-    def operators(self, nodes: Places | slice) -> Counter[str]:
+    def operators(self, nodes: Places) -> Counter[str]:
         """Count nodes by operator."""
         table = self.rows.table
         count = np.bincount(table.nodes.operator[nodes], minlength=len(table.operators))
@@ -152,7 +152,7 @@ def select_rows(rows: TypedRows, rules: Sequence[Rule]) -> RowSelection | None:
         What they found; None if it is not the common case.
     """
     model = rows.model
-    plain = [rule for rule in rules if isinstance(rule, PatternRule) and _is_plain(rule)]
+    plain = [rule for rule in rules if isinstance(rule, PatternRule) and _is_common(rule)]
     if len(plain) < len(rules) or "" not in model.opset_imports:
         return None
     if model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS or not rows.table.is_simple:
@@ -163,7 +163,7 @@ def select_rows(rows: TypedRows, rules: Sequence[Rule]) -> RowSelection | None:
     return selector.result()
 
 
-def _is_plain(rule: PatternRule) -> bool:
+def _is_common(rule: PatternRule) -> bool:
     return (
         rule.check is None
         and rule.escape == "refuse"
@@ -294,7 +294,7 @@ class _Selector:
             yield np.where(maker == NONE, NONE, fact)
 
     def _keep(self, rule: PatternRule, matches: Matches, nodes: Ids) -> bool:
-        """Keep matches that are taken, in program order; tell if they read and embed no copies."""
+        """Keep matches that are taken, in program order; tell whether that is the common case."""
         place = np.where(nodes < 0, np.iinfo(np.int64).max, self.table.nodes.place[nodes])
         nodes = np.take_along_axis(nodes, np.argsort(place, axis=1), axis=1)
         count = (nodes >= 0).sum(axis=1)
@@ -302,7 +302,7 @@ class _Selector:
         self.found.taken.append(taking)
         _, read = self.table.inputs_of(taking.nodes)
         if (self.joins.original[read] != read).any():
-            return False  # a call reads what is copied
+            return False  # a call is to read what is copied
         if rule.constants == "lift":
             return True
         if rule.constants == "auto":
@@ -405,9 +405,13 @@ def _cost(node: Node) -> int | None:
 # Outlining.
 
 
+_OUTPUT_BITS = 20
+"""A node has fewer outputs than numbers of so many bits."""
+
+
 @dataclass(eq=False)
 class _Kind:
-    """Matches (k,) of one rule that differ in names and in what they read alone.
+    """Matches (k,) of one rule that differ only in names and in which values they read.
 
     Attributes:
         rows: Which of the rule's matches they are.
@@ -570,7 +574,7 @@ class _Drawing:
         index = np.zeros(table.values.size, np.int64)
         out_row, made = table.outputs_of(nodes)
         index[made] = out_place - table.nodes.out_at[nodes][out_row]
-        code[inside] = 2 * (column[at[inside]] << 20 | index[read[inside]]) + 1
+        code[inside] = 2 * (column[at[inside]] << _OUTPUT_BITS | index[read[inside]]) + 1
         outside = np.flatnonzero(~inside & (read != OMITTED))
         key = match[outside] * np.int64(table.values.size) + read[outside]
         _, first, which = np.unique(key, return_index=True, return_inverse=True)

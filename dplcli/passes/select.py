@@ -386,7 +386,8 @@ class Selection:
             refused, unless another match took the root.
         totals: How many nodes of each operator were looked at.
         rules: The rules that were tried.
-        candidates: By rule, at how many nodes its pattern was tried.
+        candidates: By rule, at how many nodes its pattern was tried; nothing if that was done in
+            batches.
         outlined: How many nodes of each operator are calls of what dpl outlined before.
     """
 

@@ -282,19 +282,19 @@ def partition(  # noqa: PLR0913  # all by keyword
     check_merge(merge=settings.merge, prune=settings.prune)
     job = WriteJob(model_path, output, settings, progress)
     rows = job.open_rows()
-    is_plain = _may_be_plain(rows, settings)
-    model = rows.model if is_plain else job.built(rows)
+    model = rows.model if _needs_no_objects(rows, settings) else job.built(rows)
     job.say("loading rules")
     source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
     tried, files = load_rules(source, model)
     job.protect(model, files)
     expected = parse_expectations(settings.expectations, tried)
-    outlined = _outline_rows(rows, tried, job, settings) if is_plain else None
-    if outlined is None and is_plain:
-        model = job.built(rows)
-    if outlined is None and model.rows is not None and _is_large(model.rows.table, settings):
-        outlined = _outline_rows(model.rows, tried, job, settings)
-    outlined = outlined or _outline_matches(model, tried, job.say, settings)
+    job.say("matching")
+    outlined, found = None, rows if model is rows.model else model.rows
+    if found is not None and _is_large(found.table, settings):
+        outlined = _outline_rows(found, tried, job, settings)
+    if outlined is None:
+        model = job.built(rows) if model is rows.model else model
+        outlined = _outline_matches(model, tried, job.say, settings)
     if settings.merge:
         outlined = _merged(tried, outlined, job, settings)
     model, outcome, measuring, parts = outlined
@@ -337,6 +337,7 @@ def _merged(
             nodes = (outcome.nodes[0], model.graph.node_count)
             return outlined._replace(outcome=replace(outcome, regions=tuple(regions), nodes=nodes))
         light |= found
+        job.say("matching")
         outlined = _outline_matches(load_model(job.path), rules, job.say, settings, light)
 
 
@@ -349,18 +350,17 @@ def _is_large(table: Table, settings: PartitionSettings) -> bool:
     return table.nodes.size >= _MANY_NODES and not settings.merge
 
 
-def _may_be_plain(rows: TableRows, settings: PartitionSettings) -> bool:
+def _needs_no_objects(rows: TableRows, settings: PartitionSettings) -> bool:
     """Tell whether no objects are needed, as far as model and settings tell."""
     asked = settings.verification
     has_sizes = asked is not None and bool(asked.request.shapes or asked.sizes)
-    return _is_large(rows.table, settings) and not has_sizes and rows.is_plain
+    return _is_large(rows.table, settings) and not has_sizes and rows.states_all_types()
 
 
 def _outline_rows(
     rows: TypedRows, rules: Sequence[PatternRule], job: WriteJob, settings: PartitionSettings
 ) -> _Outlined | None:
     """Outline matches on the table; None if that is not the common case."""
-    job.say("matching")
     found = select_rows(rows, rules)
     if found is None:
         return None
@@ -404,12 +404,12 @@ class _RowSelection(Selection):
             rules=tuple(rules),
             matches=matches,
             refused=found.refused,
-            totals=found.operators(slice(None)),
+            totals=found.operators(np.arange(found.owner.size)),
         )
 
     @cached_property
     def objects(self) -> tuple[Selection, list[Partition]]:
-        """The same, found again in the file, and what became of it."""
+        """The same, found again in the file, and what became of it: all is done once more."""
         model = built_again(self._model)
         selection = select_matches(model, self.rules)
         return selection, outline_matches(model, selection)
@@ -433,7 +433,6 @@ def _outline_matches(
     light: Mapping[int, str] = MappingProxyType({}),
 ) -> _Outlined:
     before, is_sorted = model.graph.node_count, is_modified(model)
-    say("matching")
     selection = without_matches(select_matches(model, rules), light)
     measuring = None
     if settings.measure:

@@ -19,6 +19,7 @@ from dplcli.dpl import PatternRule
 from dplcli.dpl.conditions import Condition
 from dplcli.dpl.rule import Policies
 from dplcli.ir.relations import distinct_lists
+from dplcli.onnx_io import read
 from dplcli.passes import outlining
 from dplcli.pipeline import partitioning
 from dplcli.report.partition import partition_document
@@ -30,6 +31,7 @@ from tests.strategies import RandomGraph, graphs, near_patterns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dplcli.ir import Node
     from dplcli.passes.outlining import RowSelection, TypedRows
 
 BODIES = {AttributeProto.GRAPH, AttributeProto.GRAPHS}
@@ -327,6 +329,57 @@ def test_a_copy_is_read() -> None:
     found = same(proto_from_text(text).SerializeToString(), rules=[rule_of("Add(x, x)")])
     assert not found.was_on_table
     assert found.count == 1
+
+
+def neighbours(node: Node) -> object:
+    """Say what stands round a node."""
+    made = [value for value in node.outputs if value is not None]
+    return (
+        node.label,
+        [value and value.producer and value.producer.label for value in node.inputs],
+        [(user.label, slot) for value in made for user, slot in value.iter_uses()],
+        node.prev and node.prev.label,
+        node.next and node.next.label,
+    )
+
+
+def test_refusals_answer_after_the_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects of a model that was partitioned in batches are as in the file."""
+    model = tmp_path / "m.onnx"
+    model.write_bytes(net().SerializeToString())
+    settings = pipeline.PartitionSettings(verify=False)
+    found = []
+    for many in (0, 1 << 30):
+        monkeypatch.setattr(partitioning, "_MANY_NODES", many)
+        outcome = pipeline.partition(
+            model, output=tmp_path / f"{many}.onnx", rules=RULES[0], settings=settings
+        )
+        roots = [item.root for item in outcome.selection.refused]
+        found.append([neighbours(root) for root in roots])
+    assert found[0]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("is_stated", [True, False])
+def test_many_constants(*, is_stated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node reads its own Constant: few are alike, and objects of all cost less."""
+    lines, last = [], "x"
+    for number in range(30):
+        lines += [
+            f"k{number} = Constant<value_floats = [{number}.0]>()",
+            f"a{number} = Add({last}, k{number})",
+            f"r{number} = Relu(a{number})",
+        ]
+        last = f"r{number}"
+    head = f"g (float[4] x) => (float[4] {last})"
+    proto = proto_from_text(f"{head} {{\n" + "\n".join(lines) + "\n}")
+    if is_stated:
+        proto = onnx.shape_inference.infer_shapes(proto)
+    monkeypatch.setattr(read, "_FEW_KINDS", 10)
+    found = same(proto.SerializeToString(), rules=[rule_of("Relu(Add(x, y))")])
+    assert found.was_on_table
+    assert found.had_objects
+    assert found.count == 30
 
 
 def test_auto_without_constants() -> None:
