@@ -164,6 +164,7 @@ def command(  # noqa: PLR0913  # one parameter per option
         verification=options.take_verification(given, allow_code=allow_code),
         expectations=expectations,
         measure=True,
+        lists=printing.verbose or printing.json_path is not None,
     )
     outcome: PartitionOutcome
     with printing.progress() as say:

@@ -249,11 +249,13 @@ class PartitionSettings(WriteSettings):
         measure: Whether to estimate how much of the work is inside the functions.
         merge: Whether to merge neighbouring partitions of one target into regions.
         prune: Whether to leave out the matches whose regions have no heavy operator.
+        lists: Whether all partitions are to be listed, so that there should be objects of each.
     """
 
     measure: bool = False
     merge: bool = False
     prune: bool = False
+    lists: bool = False
 
 
 @paused_gc()
@@ -347,7 +349,7 @@ _MANY_NODES = 5000
 
 def _is_large(table: Table, settings: PartitionSettings) -> bool:
     """Tell whether matches are worth outlining in batches."""
-    return table.nodes.size >= _MANY_NODES and not settings.merge
+    return table.nodes.size >= _MANY_NODES and not (settings.merge or settings.lists)
 
 
 def _needs_no_objects(rows: TableRows, settings: PartitionSettings) -> bool:
