@@ -93,7 +93,7 @@ NO_OPTION = {
     "Execution": {"isolated"},  # for programs: a crash would end the command
     "InputRequest": {"given", "function", "label", "shapes"},  # --inputs and --shape, read apart
     "RewriteSettings": {"verification", "expectations"},
-    "PartitionSettings": {"verification", "expectations", "measure"},
+    "PartitionSettings": {"verification", "expectations", "measure", "lists"},
     "RepeatOptions": set[str](),
 }
 SETTINGS = {
