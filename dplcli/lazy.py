@@ -36,6 +36,12 @@ class Deferred(Sequence[Item]):
             self._items = self._make()
         return self._items[place]
 
+    def __eq__(self, other: object) -> bool:
+        """Compare the items, which are made for that."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
 
 def lazy(package: str, offers: Mapping[str, str]) -> Callable[[str], object]:
     """Return a ``__getattr__`` for a package that offers what modules define (PEP 562).

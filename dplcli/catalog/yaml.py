@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import TaggedScalar
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import MappingStartEvent, ScalarEvent, SequenceStartEvent
-from ruamel.yaml.nodes import MappingNode, SequenceNode
 
+from dplcli.catalog import quick_yaml
 from dplcli.errors import CatalogError, did_you_mean
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pydantic import ValidationError
-    from ruamel.yaml.constructor import SafeConstructor
-    from ruamel.yaml.error import StringMark
-    from ruamel.yaml.nodes import Node
 
     Position: TypeAlias = tuple[int, int]
 
@@ -137,10 +134,8 @@ _SHOWN = 160
 _MOST_KEPT = 32
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 _STRING_TAG = ":str"
-_CORE = "tag:yaml.org,2002:"
-_MAY_HAVE_TAGS = re.compile(r"(?:^|[\s\[{,:?-])!(?!=\s)", re.MULTILINE)
 _TAGS: dict[type, frozenset[str]] = {
-    ScalarEvent: frozenset({"str", "int", "float", "bool", "null"}),
+    ScalarEvent: quick_yaml.SCALARS,
     SequenceStartEvent: frozenset({"seq"}),
     MappingStartEvent: frozenset({"map"}),
 }
@@ -199,15 +194,15 @@ class YamlSource:
         Raises:
             CatalogError: There is such a tag.
         """
-        if _MAY_HAVE_TAGS.search(self.text) is None:
+        if quick_yaml.MAY_HAVE_TAGS.search(self.text) is None:
             return
         for event in YAML(typ="rt").parse(self.text):
             tag = getattr(event, "tag", None)
             kind = next((kind for kind in _TAGS if isinstance(event, kind)), None)
-            if tag is None or kind is None or str(tag).removeprefix(_CORE) in _TAGS[kind]:
+            if tag is None or kind is None or str(tag).removeprefix(quick_yaml.CORE) in _TAGS[kind]:
                 continue
             mark = event.start_mark
-            shown = str(tag).replace(_CORE, "!!")
+            shown = str(tag).replace(quick_yaml.CORE, "!!")
             raise self.error_at(
                 f"the tag {shown} means nothing here",
                 mark.line,
@@ -292,7 +287,7 @@ def read_utf8(path: Path) -> str:
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _parse(text: str) -> object:
-    """Read YAML with the places of its parts.
+    """Read YAML with the positions of its parts.
 
     Parsing is slow, and a run reads a catalogue more than once: to find its target, and for each
     trial of a bisection. The result must not be edited.
@@ -300,132 +295,9 @@ def _parse(text: str) -> object:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an anchor defined twice is no fault
         try:
-            return _composed(text)
-        except (_OddError, YAMLError):
+            return quick_yaml.read(text)
+        except (quick_yaml.UnusualTextError, YAMLError):
             return YAML(typ="rt").load(text)
-
-
-# Plain files are read by the parser in C, some ten times faster. It keeps no places, so they are
-# taken from the marks of what it composes. Whatever is odd or wrong is left to the parser above.
-
-
-_DEEPEST = 10_000
-"""The parser in C is asked if lists and mappings cannot nest deeper than that: it overflows."""
-
-_MAY_BE_ODD = re.compile(r"^%|[\t\x85\u2028\u2029\ufeff]|[|>][-+\d]*#", re.MULTILINE)
-"""Directives, and what the two parsers differ in."""
-
-
-class _OddError(Exception):
-    """The text has more than mappings, lists and scalars: tags, merges, repeated keys."""
-
-
-class _Places:
-    """Where the items of a mapping or a list begin, as ruamel.yaml's ``LineCol`` says it.
-
-    Attributes:
-        line: The 0-based line of the mapping or list itself.
-        col: Its 0-based column.
-    """
-
-    def __init__(self, start: StringMark) -> None:
-        self.line, self.col = start.line, start.column
-        self._keys: dict[str | int, Position] = {}
-        self._items: dict[str | int, Position] = {}
-
-    def note(self, key: str | int, of_key: StringMark, of_item: StringMark) -> None:
-        """Note where an item begins, and its key; that of a list is its number."""
-        self._keys[key] = of_key.line, of_key.column
-        self._items[key] = of_item.line, of_item.column
-
-    def key(self, key: str | int) -> Position:
-        """Return the place of a key."""
-        return self._keys[key]
-
-    def item(self, key: str | int) -> Position:
-        """Return the place of an item."""
-        return self._items[key]
-
-    value = item
-
-
-class _Mapping(dict[Any, Any]):
-    """A mapping whose items have places."""
-
-    lc: _Places
-
-
-class _List(list[Any]):
-    """A list whose items have places."""
-
-    lc: _Places
-
-
-def _composed(text: str) -> object:
-    """Read plain YAML.
-
-    Raises:
-        _OddError: It is not plain.
-        YAMLError: It is no YAML, or the parser in C does not take it as such.
-    """
-    longest = max(map(len, text.splitlines()), default=0)
-    if longest + text.count("[") + text.count("{") > _DEEPEST:
-        raise _OddError  # the parser in C is not safe there
-    if _MAY_HAVE_TAGS.search(text) is not None or _MAY_BE_ODD.search(text) is not None:
-        raise _OddError
-    reader = YAML(typ="safe")
-    root = reader.compose(text)
-    return None if root is None else _Builder(reader.constructor).built(root)
-
-
-_UNDER_WAY = object()
-
-
-class _Builder:
-    """Makes data of composed nodes.
-
-    Args:
-        constructor: Reads numbers.
-    """
-
-    def __init__(self, constructor: SafeConstructor) -> None:
-        self.constructor = constructor
-        self.made: dict[int, object] = {}
-
-    def built(self, node: Node) -> object:
-        """Return the data of a node; an alias is the same node, and stands for the same data."""
-        number = id(node)
-        if number not in self.made:
-            self.made[number] = _UNDER_WAY
-            self.made[number] = self._read(node)
-        if self.made[number] is _UNDER_WAY:
-            raise _OddError  # it holds itself
-        return self.made[number]
-
-    def _read(self, node: Node) -> object:
-        if isinstance(node, MappingNode):
-            return self._mapping(node)
-        if isinstance(node, SequenceNode):
-            found = _List(map(self.built, node.value))
-            found.lc = _Places(node.start_mark)
-            for number, item in enumerate(node.value):
-                found.lc.note(number, item.start_mark, item.start_mark)
-            return found
-        kind = str(node.tag).removeprefix(_CORE)
-        if kind not in _TAGS[ScalarEvent] or (kind == "null" and not node.value):
-            raise _OddError  # "<<" merges, "=", dates; parsers differ in where nothing begins
-        return node.value if kind == "str" else self.constructor.construct_object(node)
-
-    def _mapping(self, node: MappingNode) -> _Mapping:
-        found = _Mapping()
-        found.lc = _Places(node.start_mark)
-        for key_node, item in node.value:
-            key = self.built(key_node)
-            if not isinstance(key, (str, int)) or key in found:
-                raise _OddError
-            found[key] = self.built(item)
-            found.lc.note(key, key_node.start_mark, item.start_mark)
-        return found
 
 
 def _holds(data: Any, key: str | int) -> bool:  # noqa: ANN401  # YAML holds anything

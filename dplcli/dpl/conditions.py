@@ -1041,7 +1041,7 @@ _LARGEST_EXPONENT = 64
 _FACTS = ("dtype", "shape", "rank", "name", "is_const", "value", "uses", "attrs")
 _TYPE_FACTS = frozenset({"dtype", "shape", "rank"})
 _SCOPES = {"same_shape": "types", "broadcasts_to": "types", "per_channel": "makers"}
-"""What the answer of helpers depends on (:attr:`Expression.scope`)."""
+"""What the answer of a helper depends on (:attr:`Expression.scope`); of others ``values``."""
 _MOST_ANSWERS = 10_000
 _MOST_TEXTS = 4096
 _ALLOWED = (
@@ -1126,6 +1126,20 @@ UNANSWERABLE = (
 )
 
 
+class _Call(NamedTuple):
+    """A call of a function with captured values: the commonest conditions need no evaluator.
+
+    Attributes:
+        function: What is called.
+        names: The captured names, in the order of its arguments.
+        scope: As in :attr:`Expression.scope`.
+    """
+
+    function: Callable[..., object]
+    names: list[str]
+    scope: str
+
+
 class _Parts(NamedTuple):
     """What an expression is made of; equal texts share it.
 
@@ -1136,7 +1150,7 @@ class _Parts(NamedTuple):
         names: Where names stand, but for those of functions.
         used: The captured names.
         needed: Those of them that must have taken part in a match.
-        helper: A function and the names of its arguments, if it is nothing but a call.
+        call: The same as one call of a function, if it is no more than that.
         asked: What is asked of the type of each name; nothing if more is asked.
     """
 
@@ -1146,7 +1160,7 @@ class _Parts(NamedTuple):
     names: list[ast.Name]
     used: frozenset[str]
     needed: frozenset[str]
-    helper: tuple[Callable[..., object], list[str]] | None
+    call: _Call | None
     asked: tuple[tuple[str, str], ...]
 
 
@@ -1182,8 +1196,8 @@ def _parsed(text: str) -> _Parts:
     used = frozenset({node.id for node in names} - local)
     optional = {id(node) for node in _optional_names(nodes)}
     needed = frozenset({node.id for node in names if id(node) not in optional} - local)
-    helper = _helper_call(tree) or _comparison_of_names(tree)
-    return _Parts(tree, nodes, local, names, used, needed, helper, _type_facts(nodes, used))
+    call = _helper_call(tree) or _comparison_of_names(tree)
+    return _Parts(tree, nodes, local, names, used, needed, call, _type_facts(nodes, used))
 
 
 def _check_form(node: ast.AST) -> None:
@@ -1249,14 +1263,9 @@ class Expression:
         ``types``: those of the named values. ``makers``: also who makes these, and from what type
         of second input. ``names``: which of the values have the same name. ``values``: more.
         """
-        if self._parts.helper is None:
-            return "types" if self._parts.asked else "values"
-        known: dict[object, str] = {}
-        for name, scope in _SCOPES.items():
-            known[getattr(FUNCTIONS[name], "__wrapped__", None)] = scope
-        return known.get(
-            self._parts.helper[0], "names" if _comparison_of_names(self._parts.tree) else "values"
-        )
+        if self._parts.call is not None:
+            return self._parts.call.scope
+        return "types" if self._parts.asked else "values"
 
     def __repr__(self) -> str:
         """Read as written."""
@@ -1324,9 +1333,9 @@ class Expression:
         return facts
 
     def _evaluate(self, tree: ast.expr, facts: Mapping[str, ValueFacts | None]) -> object:
-        if self._parts.helper is not None:
-            function, arguments = self._parts.helper
-            return function(*[facts[name] for name in arguments])
+        call = self._parts.call
+        if call is not None:
+            return call.function(*[facts[name] for name in call.names])
         key = self._key(facts) if tree is self._parts.tree else None
         if key in self._answers:
             return self._answers[key]
@@ -1402,8 +1411,8 @@ def _local_names(nodes: Sequence[ast.AST]) -> set[str]:
     }
 
 
-def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | None:
-    """Take apart ``helper(name, …)``: the commonest condition is faster without the evaluator."""
+def _helper_call(tree: ast.expr) -> _Call | None:
+    """Take apart ``helper(name, …)``."""
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.keywords:
         return None
     function = FUNCTIONS.get(tree.func.id)
@@ -1413,11 +1422,11 @@ def _helper_call(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | No
         return None
     if len(arguments) != unchecked.__code__.co_argcount:
         return None
-    return unchecked, arguments
+    return _Call(unchecked, arguments, _SCOPES.get(tree.func.id, "values"))
 
 
-def _comparison_of_names(tree: ast.expr) -> tuple[Callable[..., object], list[str]] | None:
-    """Take apart ``a.name != b.name``, which is the second commonest condition."""
+def _comparison_of_names(tree: ast.expr) -> _Call | None:
+    """Take apart ``a.name != b.name``."""
     match tree:
         case ast.Compare(
             left=ast.Attribute(value=ast.Name(id=first), attr="name"),
@@ -1425,7 +1434,8 @@ def _comparison_of_names(tree: ast.expr) -> tuple[Callable[..., object], list[st
             comparators=[ast.Attribute(value=ast.Name(id=second), attr="name")],
         ):
             are_equal = isinstance(sign, ast.Eq)
-            return lambda a, b: (a.name == b.name) is are_equal, [first, second]
+            names = [first, second]
+            return _Call(lambda a, b: (a.name == b.name) is are_equal, names, "names")
         case _:
             return None
 

@@ -276,7 +276,7 @@ class Rows:
     nodes: list[Node]
     values: list[Value | None]
 
-    is_exact: ClassVar[bool] = False
+    has_exact_types: ClassVar[bool] = False
     """Whether all types are known for sure to be what the file states, in numbers."""
 
     def node(self, row: int) -> Node:
@@ -286,7 +286,7 @@ class Rows:
     def value(self, row: int) -> Value:
         """Return the value of a row; it must not be the omitted one."""
         value = self.values[row]
-        assert value is not None  # noqa: S101  # the caller has looked
+        assert value is not None  # noqa: S101  # the caller knows which is omitted
         return value
 
     def types(self) -> Ids:
@@ -297,8 +297,7 @@ class Rows:
         is_checked = self.model.is_checked
         numbers: dict[tuple[int, TensorType | None], int] = {}
         found = [-1]
-        for value in self.values[1:]:
-            assert value is not None  # noqa: S101  # only the first is omitted
+        for value in map(self.value, range(1, len(self.values))):
             key = (id(value.type_source), value.known_type() if is_checked else None)
             found.append(numbers.setdefault(key, len(numbers)))
         return np.array(found, np.int32)

@@ -272,8 +272,8 @@ class Table:
         return deepcopy(self, {id(item): item for item in shared})
 
     @property
-    def is_simple(self) -> bool:
-        """Whether it is one graph in the order of the file, and all tensors are dense."""
+    def is_one_graph(self) -> bool:
+        """Whether it is one graph, in the order of its file, and all tensors are dense."""
         return len(self.graphs) == 1 and not self.sorted and bool((self.tensors.type >= 0).all())
 
     def names(self, values: Ids | Places) -> list[bytes]:

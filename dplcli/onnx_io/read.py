@@ -8,7 +8,7 @@ import stat
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx
@@ -732,8 +732,8 @@ def build_model(graph: MadeUpGraph, opset: int) -> Model | None:
 # A model as its table alone, with objects for the few rows that somebody asks for.
 
 
-_FEW_KINDS, _ALIKE = 1000, 20
-"""Objects are made of so many nodes, and of one in so many others, without much thought."""
+_MOST_KINDS, _LARGEST_SHARE = 1000, 1 / 20
+"""Of more kinds of nodes, and of a larger share of all, it is cheaper to infer all at once."""
 
 
 class RowNode(Node):
@@ -756,7 +756,7 @@ class RowNode(Node):
             self.attributes = NO_ATTRIBUTES
         del self.inputs, self.outputs, self.prev, self.next
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # of one attribute or another
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # Node says what each attribute is
         """Look up inputs or outputs; from then on they are attributes like others."""
         if name not in {"inputs", "outputs", "prev", "next"}:
             raise AttributeError(name)
@@ -788,7 +788,7 @@ class RowValue(Value):
             self.set_initializer(int(values.tensor[row]))
         del self.producer, self.index, self._uses
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # of one attribute or another
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # Value says what each attribute is
         """Look up the producer or the uses; from then on they are attributes like others."""
         table = self.rows.table
         found: object
@@ -812,8 +812,8 @@ class RowValue(Value):
 class TableRows:
     """A table without objects but for the rows that are asked for; these can be walked from.
 
-    They are as in the file, also after the table was edited. Only of models for which
-    :meth:`states_all_types` holds.
+    They are as in the file, also after the table was edited. Ask :meth:`states_all_types` first:
+    if it does not hold, use objects of all rows, as types are to be inferred.
 
     Args:
         source: The file.
@@ -844,8 +844,10 @@ class TableRows:
         self._nodes: dict[int, RowNode] = {}
         self._values: dict[int, RowValue] = {}
 
-    is_exact: ClassVar[bool] = True
-    """All types are known for sure to be what the file states, in numbers."""
+    @property
+    def has_exact_types(self) -> bool:
+        """Whether all types are known for sure to be what the file states, in numbers."""
+        return self.model.is_checked
 
     def types(self) -> Ids:
         """Return which type is stated of each value, (v,); -1 for the omitted one."""
@@ -855,15 +857,15 @@ class TableRows:
     def again(self) -> Rows:
         """The same as objects of all rows."""
         rows = built_again(self.model).rows
-        assert rows is not None  # noqa: S101  # nobody has edited it
+        assert rows is not None  # noqa: S101  # an edit drops them, and there was none
         return rows
 
     def states_all_types(self) -> bool:
-        """Tell whether the file is of one graph and states all types truly, in numbers.
+        """Find out whether the file is of one graph and states all types truly, in numbers.
 
-        One node of each kind is inferred for that. If it is so, the model need not be checked.
+        One node of each kind is inferred for that. If it is so, the model counts as checked.
         """
-        if self.model.may_have_external_data or self.model.conflicts or not self.table.is_simple:
+        if self.model.may_have_external_data or self.model.conflicts or not self.table.is_one_graph:
             return False
         if not self.model.is_checked:
             self.model.is_checked = self._statements_hold()
@@ -962,7 +964,7 @@ class TableRows:
         row, made = table.outputs_of(data)
         kinds[made] = -2 - values.size - nodes.attributes[data[row]]
         _, example = table.alike(np.arange(nodes.size), kinds)
-        if example.size > _FEW_KINDS + nodes.size // _ALIKE:
+        if example.size > _MOST_KINDS + int(nodes.size * _LARGEST_SHARE):
             return False
         return all(infer.makes_what_is_stated(self.node(row)) for row in example.tolist())
 

@@ -72,7 +72,7 @@ class TypedRows(Objects, Protocol):
     model: Model
 
     @property
-    def is_exact(self) -> bool:
+    def has_exact_types(self) -> bool:
         """Whether all types are known for sure to be what the file states, in numbers."""
 
     def types(self) -> Ids:
@@ -152,13 +152,13 @@ def select_rows(rows: TypedRows, rules: Sequence[Rule]) -> RowSelection | None:
         What they found; None if it is not the common case.
     """
     model = rows.model
-    plain = [rule for rule in rules if isinstance(rule, PatternRule) and _is_common(rule)]
-    if len(plain) < len(rules) or "" not in model.opset_imports:
+    common = [rule for rule in rules if isinstance(rule, PatternRule) and _is_common(rule)]
+    if len(common) < len(rules) or "" not in model.opset_imports:
         return None
-    if model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS or not rows.table.is_simple:
+    if model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS or not rows.table.is_one_graph:
         return None
-    selector = _Selector(rows, plain)
-    if not all(map(selector.select, range(len(plain)))):
+    selector = _Selector(rows, common)
+    if not all(map(selector.select, range(len(common)))):
         return None
     return selector.result()
 
@@ -185,7 +185,7 @@ class _Selector:
         self.rules = rules
         self.table = rows.table
         self.joins = Joins(rows.table, rows)
-        if rows.is_exact:
+        if rows.has_exact_types:
             self.joins.know_types(rows.types())
         self.found = RowSelection(rows, tuple(rules))
         self.owner = np.full(rows.table.nodes.size, NONE, np.int32)
@@ -227,7 +227,7 @@ class _Selector:
         return not taken.size or self._keep(rule, matches.take(taken[::-1]), mine[::-1])
 
     def _members(self, matches: Matches) -> Ids:
-        """Return the nodes of matches, each once, -1 for none, (m, w)."""
+        """Return the nodes of matches, each once, in the order of rows, -1 for none, (m, w)."""
         nodes = np.sort(matches.nodes, axis=1)
         nodes[:, 1:][nodes[:, 1:] == nodes[:, :-1]] = NONE
         return nodes
@@ -262,7 +262,7 @@ class _Selector:
             names = sorted(condition.names & matches.values.keys())
             columns = [matches.values[name][left] for name in names]
             scope = condition.scope
-            if scope != "names" and not self.rows.is_exact:
+            if scope != "names" and not self.rows.has_exact_types:
                 scope = "values"  # what is known of open sizes is known of each by itself
             if scope == "names":  # of one graph, in which each names one value
                 facts = [column == NONE for column in columns]

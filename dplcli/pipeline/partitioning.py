@@ -284,18 +284,17 @@ def partition(  # noqa: PLR0913  # all by keyword
     check_merge(merge=settings.merge, prune=settings.prune)
     job = WriteJob(model_path, output, settings, progress)
     rows = job.open_rows()
-    model = rows.model if _needs_no_objects(rows, settings) else job.built(rows)
+    needs_objects = not _needs_no_objects(rows, settings)
+    model = job.built(rows) if needs_objects else rows.model
     job.say("loading rules")
     source = RuleSource(patterns, targets, rules, allow_code, policies or Policies())
     tried, files = load_rules(source, model)
     job.protect(model, files)
     expected = parse_expectations(settings.expectations, tried)
     job.say("matching")
-    outlined, found = None, rows if model is rows.model else model.rows
-    if found is not None and _is_large(found.table, settings):
-        outlined = _outline_rows(found, tried, job, settings)
+    outlined = _outline_rows(model.rows if needs_objects else rows, tried, job, settings)
     if outlined is None:
-        model = job.built(rows) if model is rows.model else model
+        model = model if needs_objects else job.built(rows)
         outlined = _outline_matches(model, tried, job.say, settings)
     if settings.merge:
         outlined = _merged(tried, outlined, job, settings)
@@ -360,9 +359,14 @@ def _needs_no_objects(rows: TableRows, settings: PartitionSettings) -> bool:
 
 
 def _outline_rows(
-    rows: TypedRows, rules: Sequence[PatternRule], job: WriteJob, settings: PartitionSettings
+    rows: TypedRows | None,
+    rules: Sequence[PatternRule],
+    job: WriteJob,
+    settings: PartitionSettings,
 ) -> _Outlined | None:
-    """Outline matches on the table; None if that is not the common case."""
+    """Outline matches on the table; None if it is small, or that is not the common case."""
+    if rows is None or not _is_large(rows.table, settings):
+        return None
     found = select_rows(rows, rules)
     if found is None:
         return None
@@ -371,7 +375,7 @@ def _outline_rows(
     coverage = measuring = None
     if settings.measure:
         job.say("measuring")
-        if rows.is_exact:
+        if rows.has_exact_types:
             coverage = measure_rows(found)
         else:
             sizes = given_sizes(model, settings.verification)

@@ -50,7 +50,7 @@ class Run:
         def spy(rows: TypedRows, rules: Sequence[Any]) -> RowSelection | None:
             found = select(rows, rules) if on_table else None
             self.was_on_table = found is not None
-            self.had_objects = not rows.is_exact
+            self.had_objects = not rows.has_exact_types
             return found
 
         with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""The quick reading of plain YAML: the same data and the same places as the thorough one."""
+"""The same data and the same positions as of the thorough reading."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from dplcli.catalog import yaml
+from dplcli.catalog import quick_yaml
 from tests.cli.support import ROOT
 
 if TYPE_CHECKING:
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 def thorough(text: str) -> Any:  # noqa: ANN401  # YAML holds anything
-    """Read *text* with the parser that keeps places itself."""
+    """Read *text* with the parser that keeps positions itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return YAML(typ="rt").load(text)
 
 
 def quick(text: str) -> Any:  # noqa: ANN401  # YAML holds anything
-    """Read *text* quickly; None if it is not plain."""
+    """Read *text* quickly; None if it is unusual."""
     try:
-        return yaml._composed(text)  # noqa: SLF001
-    except (yaml._OddError, YAMLError):  # noqa: SLF001
+        return quick_yaml.read(text)
+    except (quick_yaml.UnusualTextError, YAMLError):
         return None
 
 
 def assert_same(found: Any, expected: Any) -> None:  # noqa: ANN401  # YAML holds anything
-    """Compare data, and the places of all items."""
+    """Compare data, and the positions of all items."""
     if not hasattr(found, "lc"):
         assert found == expected
         assert isinstance(expected, type(found))
@@ -42,10 +42,10 @@ def assert_same(found: Any, expected: Any) -> None:  # noqa: ANN401  # YAML hold
     assert (found.lc.line, found.lc.col) == (expected.lc.line or 0, expected.lc.col or 0)
     keys = list(found) if isinstance(found, dict) else list(range(len(found)))
     assert keys == (list(expected) if isinstance(found, dict) else list(range(len(expected))))
+    facts = ("key", "value") if isinstance(found, dict) else ("item",)
     for key in keys:
-        for value in (True, False):
-            place = yaml._mark(found, key, value=value)  # noqa: SLF001
-            assert place == yaml._mark(expected, key, value=value)  # noqa: SLF001
+        for fact in facts:
+            assert getattr(found.lc, fact)(key) == getattr(expected.lc, fact)(key)
         assert_same(found[key], expected[key])
 
 
@@ -53,7 +53,7 @@ SHIPPED = sorted((ROOT / "patterns").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_shipped_catalogs_are_plain(path: Path) -> None:
+def test_shipped_catalogs_are_usual(path: Path) -> None:
     """All that dpl ships is read quickly."""
     text = path.read_text(encoding="utf-8")
     found = quick(text)
@@ -107,14 +107,14 @@ def test_scalars() -> None:
         "a: >#x\n  y\n",
     ],
 )
-def test_what_is_odd(text: str) -> None:
+def test_what_is_unusual(text: str) -> None:
     """What the quick reading might take in another way is left to the thorough one."""
     assert quick(text) is None
 
 
 @pytest.mark.parametrize("text", ["a: " + "[" * 60_000, "- " * 60_000, "{a: " * 60_000])
 def test_what_nests_deeply(text: str) -> None:
-    """The parser in C, which would overflow its stack, is not asked."""
+    """libyaml, which would overflow its stack, is not asked."""
     assert quick(text) is None
 
 
@@ -137,7 +137,7 @@ def mutated(draw: st.DrawFn) -> str:
 @given(mutated())
 @settings(max_examples=300, deadline=None)
 def test_mutated(text: str) -> None:
-    """Whatever both take is the same; few texts are taken by the parser in C alone."""
+    """Whatever both take is the same; few texts are taken by libyaml alone."""
     found = quick(text)
     try:
         expected = None if found is None else thorough(text)
@@ -148,7 +148,7 @@ def test_mutated(text: str) -> None:
 
 
 def test_aliases() -> None:
-    """An alias is what the anchor stands at, its places included."""
+    """An alias is what the anchor stands at, its positions included."""
     text = "a: &x\n  - {b: 1}\nc: *x\nd: [&y e, *y]\n"
     found = quick(text)
     assert found["c"] is found["a"]
