@@ -373,7 +373,7 @@ def test_many_constants(*, is_stated: bool, monkeypatch: pytest.MonkeyPatch) -> 
     proto = proto_from_text(f"{head} {{\n" + "\n".join(lines) + "\n}")
     if is_stated:
         proto = onnx.shape_inference.infer_shapes(proto)
-    monkeypatch.setattr(read, "_FEW_KINDS", 10)
+    monkeypatch.setattr(read, "_MOST_KINDS", 10)
     found = same(proto.SerializeToString(), rules=[rule_of("Relu(Add(x, y))")])
     assert found.was_on_table
     assert found.had_objects
