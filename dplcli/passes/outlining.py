@@ -16,18 +16,18 @@ Whatever else occurs is noticed before anything is edited: :func:`select_rows` r
 Where the file states all types truly and in numbers, objects are made of examples only: of the
 first of all matches that are alike, which the code for objects outlines, and of matches that are
 refused, of which it says why. Else there are objects of all rows, as types must be inferred
-(:class:`TypedRows`); they stay as they were in the file.
+(:class:`~dplcli.passes.tabular.TypedRows`); they stay as they were in the file.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dplcli.dpl.joins import NONE, Joins, Objects
+from dplcli.dpl.joins import NONE, Joins
 from dplcli.dpl.rule import Match, PatternRule, Rejection, read_match
 from dplcli.ir.edits import Editor, NewNodes
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS, NODES_KEY
@@ -47,39 +47,18 @@ from dplcli.passes.partition import (
 from dplcli.passes.records import UNDO_KEY
 from dplcli.passes.rewriter import FIRST_IR_WITH_FUNCTIONS, claim
 from dplcli.passes.select import GapCause, Mentions, Taken, covered, judge
+from dplcli.passes.tabular import Asker, is_closed, members_of, qualified_operators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from dplcli.dpl.joins import Matches
     from dplcli.dpl.rule import Rule
-    from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
-    from dplcli.ir.relations import Flags, Ids, Places
-    from dplcli.ir.table import Table
+    from dplcli.ir import Attribute, Function, Graph, Node, Value
+    from dplcli.ir.relations import Ids, Places
     from dplcli.passes.partition import Outline, OutlinedFunction
     from dplcli.passes.select import Coverage
-
-
-class TypedRows(Objects, Protocol):
-    """A table, and objects of the rows that are asked for.
-
-    Attributes:
-        table: The table.
-        model: A model with what the file says beside its graphs; these may list nothing.
-    """
-
-    table: Table
-    model: Model
-
-    @property
-    def has_exact_types(self) -> bool:
-        """Whether all types are known for sure to be what the file states, in numbers."""
-
-    def types(self) -> Ids:
-        """Number what the file states of values and what is known of their types by now, (v,).
-
-        The omitted value has -1.
-        """
+    from dplcli.passes.tabular import TypedRows
 
 
 # Selecting.
@@ -125,25 +104,6 @@ class RowSelection:
         """How many matches of each rule were taken, of those that have any."""
         return {item.rule.qualified_name: item.count.size for item in self.taken}
 
-    def operators(self, nodes: Places) -> Counter[str]:
-        """Count nodes by operator."""
-        table = self.rows.table
-        count = np.bincount(table.nodes.operator[nodes], minlength=len(table.operators))
-        found: Counter[str] = Counter()
-        for name, many in zip(_qualified(table), count.tolist(), strict=True):
-            if many:
-                found[name] += many
-        return found
-
-
-def _qualified(table: Table) -> list[str]:
-    """Return the names of operators as nodes have them."""
-    names = []
-    for domain, op_type, _ in table.operators:
-        prefix = "" if domain in {b"", b"ai.onnx"} else f"{domain.decode()}."
-        names.append(prefix + op_type.decode())
-    return names
-
 
 def select_rows(rows: TypedRows, rules: Sequence[Rule]) -> RowSelection | None:
     """Try rules on a table, as :func:`dplcli.passes.select.select_matches` does on a model.
@@ -187,6 +147,8 @@ class _Selector:
         self.joins = Joins(rows.table, rows)
         if rows.has_exact_types:
             self.joins.know_types(rows.types())
+        self.asker = Asker(rows, self.joins)
+        self.overloads = np.array([bool(row[0] and row[2]) for row in rows.table.operators])
         self.found = RowSelection(rows, tuple(rules))
         self.owner = np.full(rows.table.nodes.size, NONE, np.int32)
         self.when = np.full(rows.table.nodes.size, NONE, np.int64)
@@ -204,15 +166,17 @@ class _Selector:
             return False
         if not matches.size:
             return True
-        nodes = self._members(matches)
+        nodes = members_of(matches)
         place = self.table.nodes.place
         if ((nodes >= 0) & (place[nodes] > place[matches.roots][:, None])).any():
             return False
         order = np.lexsort((np.arange(matches.size), -place[matches.roots]))
         matches, nodes = matches.take(order), nodes[order]
         is_claimed = ((nodes >= 0) & (self.owner[nodes] != NONE)).any(axis=1)
-        may = np.flatnonzero(~is_claimed & self._is_sound(nodes, matches.roots))
-        may = may[self._meets_conditions(rule, matches.take(may))]
+        closed = is_closed(self.table, nodes, roots=matches.roots, outputs=matches.subjects)
+        is_overload = (nodes >= 0) & self.overloads[self.table.nodes.operator[nodes]]
+        may = np.flatnonzero(~is_claimed & closed & ~is_overload.any(axis=1))
+        may = may[self.asker.hold(rule.where, matches.take(may))]
         taken = may[disjoint(nodes[may])]
         is_first = np.ones(matches.size, np.bool_)
         is_first[1:] = matches.roots[1:] != matches.roots[:-1]
@@ -225,73 +189,6 @@ class _Selector:
         refused = first[~np.isin(matches.roots[first], matches.roots[taken])]
         self.refusals.append((rule, matches.take(refused), nodes[refused], visit[refused]))
         return not taken.size or self._keep(rule, matches.take(taken[::-1]), mine[::-1])
-
-    def _members(self, matches: Matches) -> Ids:
-        """Return the nodes of matches, each once, in the order of rows, -1 for none, (m, w)."""
-        nodes = np.sort(matches.nodes, axis=1)
-        nodes[:, 1:][nodes[:, 1:] == nodes[:, :-1]] = NONE
-        return nodes
-
-    def _is_sound(self, nodes: Ids, roots: Ids) -> Flags:
-        """Tell of which matches (m, w) all can go into a function, and nothing inner is read."""
-        table, values = self.table, self.table.values
-        overload = np.array([bool(row[0] and row[2]) for row in table.operators], np.bool_)
-        match, column = np.nonzero(nodes >= 0)
-        member = nodes[match, column]
-        sound = np.ones(len(nodes), np.bool_)
-        sound[match[overload[table.nodes.operator[member]]]] = False
-        is_inner = member != roots[match]
-        row, made = table.outputs_of(member[is_inner])
-        maker = match[is_inner][row][made != OMITTED]
-        made = made[made != OMITTED]
-        row, read = table.inputs_of(member)
-        reader = match[row]
-        size = values.size
-        key = np.sort(reader * size + read)
-        wanted = maker * size + made
-        inside = np.searchsorted(key, wanted, "right") - np.searchsorted(key, wanted)
-        escapes = (inside < values.uses[made]) | (values.returned[made] > 0)
-        sound[maker[escapes]] = False
-        return sound
-
-    def _meets_conditions(self, rule: PatternRule, matches: Matches) -> Flags:
-        """Tell of which matches all conditions hold; each is asked once of those that are alike."""
-        holds = np.ones(matches.size, np.bool_)
-        for condition in rule.where:
-            left = np.flatnonzero(holds)
-            names = sorted(condition.names & matches.values.keys())
-            columns = [matches.values[name][left] for name in names]
-            scope = condition.scope
-            if scope != "names" and not self.rows.has_exact_types:
-                scope = "values"  # what is known of open sizes is known of each by itself
-            if scope == "names":  # of one graph, in which each names one value
-                facts = [column == NONE for column in columns]
-                facts += [column == columns[0] for column in columns[1:]]
-            else:
-                facts = [f for column in columns for f in self._facts(column, scope)]
-            which, example = distinct_lists(np.zeros(left.size, np.int64), facts, ())
-            answers = np.zeros(example.size, np.bool_)
-            for number, row in enumerate(left[example].tolist()):
-                bound = {name: int(matches.values[name][row]) for name in names}
-                bindings = {n: self.rows.value(v) for n, v in bound.items() if v != NONE}
-                answers[number] = not condition.reason_against(bindings)
-            holds[left] = answers[which]
-        return holds
-
-    def _facts(self, values: Ids, scope: str) -> Iterator[Ids]:
-        """Yield what a condition may ask of values (n,), -1 for none: it answers alike if equal."""
-        if scope == "values":
-            yield values
-            return
-        types = self.rows.types()
-        yield np.where(values == NONE, NONE, types[values])
-        if scope == "types":
-            return
-        nodes = self.table.nodes
-        maker = np.where(values == NONE, NONE, self.table.values.producer[values])
-        weight = self.joins.input(maker, 1)
-        for fact in (nodes.operator[maker], nodes.attributes[maker], types[weight]):
-            yield np.where(maker == NONE, NONE, fact)
 
     def _keep(self, rule: PatternRule, matches: Matches, nodes: Ids) -> bool:
         """Keep matches that are taken, in program order; tell whether that is the common case."""
@@ -371,7 +268,7 @@ def row_fates(selection: RowSelection) -> RowFates:
         here = np.flatnonzero((fate < 0) & (table.nodes.operator == number))
         fate[here] = len(causes)
         causes.append(GapCause("", "", mentions.reason(rows.node(int(here[0])))))
-    is_data = np.array([name == "Constant" for name in _qualified(table)], np.bool_)
+    is_data = np.array([name == "Constant" for name in qualified_operators(table)], np.bool_)
     nodes = table.in_order()
     return RowFates(causes, fate, nodes[~is_data[table.nodes.operator[nodes]]])
 

@@ -25,6 +25,7 @@ from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.records import REPEAT_DOMAIN, is_written
 from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from dplcli.passes.select import Selection, fates, select_matches
+from dplcli.passes.tabular import count_operators
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import Measuring, given_sizes
 from dplcli.pipeline.rules import RuleSource, load_rules
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
     from dplcli.ir.table import Table
     from dplcli.onnx_io import TableRows
     from dplcli.passes.merge import Region
-    from dplcli.passes.outlining import RowSelection, TypedRows
+    from dplcli.passes.outlining import RowSelection
     from dplcli.passes.partition import Partition
+    from dplcli.passes.tabular import TypedRows
     from dplcli.pipeline.writing import Progress
 
 
@@ -404,13 +406,13 @@ class _RowSelection(Selection):
         self._model = found.rows.model
         self._counts = found.counts
         inside = np.flatnonzero(found.owner >= 0)
-        self._covered = found.operators(inside)
+        self._covered = count_operators(found.rows.table, inside)
         matches = Deferred(sum(self._counts.values()), lambda: self.objects[0].matches)
         super().__init__(
             rules=tuple(rules),
             matches=matches,
             refused=found.refused,
-            totals=found.operators(np.arange(found.owner.size)),
+            totals=count_operators(found.rows.table, np.arange(found.owner.size)),
         )
 
     @cached_property
