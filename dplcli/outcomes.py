@@ -245,7 +245,7 @@ class RewriteOutcome(WrittenOutcome):
 
     rules: tuple[RewriteRule, ...]
     counts: Mapping[str, int]
-    applications: tuple[Application, ...]
+    applications: Sequence[Application]
     rounds: int
     refused: tuple[Rejection, ...]
     ops: tuple[Mapping[str, int], Mapping[str, int]]

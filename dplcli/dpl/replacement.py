@@ -719,6 +719,42 @@ class _Reader:
                 raise wrong(node, f"{made.op_type} has no attribute {name!r}", hint)
 
 
+class ConstantPart(NamedTuple):
+    """A constant of a text, and which input of which new node it is; None if of none."""
+
+    expression: Expression
+    reader: NodeCall | None
+    place: int
+
+
+def constants_of(replacement: Replacement) -> list[ConstantPart]:
+    """List the constants that a text makes for each match, in the order of its draft."""
+    found: list[ConstantPart] = []
+    seen: set[NodeCall] = set()
+
+    def visit(part: Part | None, reader: NodeCall | None, index: int) -> None:
+        call = part.call if isinstance(part, CallOutput) else part
+        if isinstance(call, Expression):
+            found.append(ConstantPart(call, reader, index))
+        if isinstance(call, NodeCall) and call not in seen:
+            seen.add(call)
+            for place, arg in enumerate(call.args):
+                visit(arg, call, place)
+
+    for part in replacement.outputs:
+        visit(part, None, 0)
+    return found
+
+
+def constant_for(match: Match, replacement: Replacement, part: ConstantPart) -> NDArray[Any]:
+    """Compute a constant of a text for one match; of that, bindings and outputs are used.
+
+    Raises:
+        BuildError: It cannot be computed.
+    """
+    return _Caller(match, replacement, GraphBuilder(match)).array(*part)
+
+
 class _Caller:
     """Describes the nodes of a text for one match."""
 
@@ -737,7 +773,7 @@ class _Caller:
                     raise BuildError(f"{part!r} took no part in the match")
                 return value
             case Expression():
-                return self.builder.constant(self._array(part, reader, index))
+                return self.builder.constant(self.array(part, reader, index))
             case NodeCall():
                 return DraftOutput(self._node(part))
             case CallOutput():
@@ -797,7 +833,8 @@ class _Caller:
         value = self.match.bindings.get(part) if isinstance(part, str) else None
         return _known_dtype(value)
 
-    def _array(self, part: Expression, reader: NodeCall | None, index: int) -> NDArray[Any]:
+    def array(self, part: Expression, reader: NodeCall | None, index: int) -> NDArray[Any]:
+        """Compute a constant, which is input *index* of *reader*."""
         text = part.text
         value = self._evaluate(part)
         if isinstance(value, (np.ndarray, np.generic)):

@@ -59,6 +59,25 @@ class NewNodes:
     remark: NDArray[np.integer] | int = 0
     tensor: NDArray[np.integer] | int = -1
 
+    @staticmethod
+    def joined(parts: Sequence[NewNodes]) -> NewNodes:
+        """Return all nodes of several batches, which have names, anchors and no tensors."""
+
+        def column(name: str) -> Places:
+            return np.concatenate([getattr(part, name) for part in parts])
+
+        return NewNodes(
+            operator=column("operator"),
+            in_count=column("in_count"),
+            inputs=column("inputs"),
+            out_count=column("out_count"),
+            outputs=column("outputs"),
+            anchor=column("anchor"),
+            attributes=column("attributes"),
+            names=[name for part in parts for name in part.names],
+            remark=column("remark"),
+        )
+
 
 class Editor:
     """Edits one table.

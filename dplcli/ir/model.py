@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dplcli.ir.relations import Ids
-    from dplcli.ir.table import Table
+    from dplcli.ir.table import Payload, Table
     from dplcli.ir.types import Attribute
 
     Use: TypeAlias = "tuple[Node, int]"
@@ -718,6 +718,9 @@ class Codec(Protocol):
 
     def encoded_attribute(self, name: str, attribute: Attribute) -> bytes:
         """Encode an attribute."""
+
+    def encoded_tensor(self, tensor: Tensor) -> tuple[bytes, Payload]:
+        """Encode a tensor without a name: its type, and all of it."""
 
     def encoded_function(self, function: Function) -> bytes:
         """Encode a function but for nodes, inputs, outputs and opsets."""

@@ -285,12 +285,14 @@ class Table:
         return self._texts(self.nodes.name_at[nodes], self.nodes.name_size[nodes])
 
     def _texts(self, at: Places, size: Ids) -> list[bytes]:
-        of_file, arena = memoryview(self.data.data), bytes(self.arena)
+        of_file = memoryview(self.data.data)
         base = len(of_file)
         spans = zip(at.tolist(), (at + size).tolist(), strict=True)
-        return [
-            of_file[a:b].tobytes() if a < base else arena[a - base : b - base] for a, b in spans
-        ]
+        with memoryview(self.arena) as arena:
+            return [
+                (of_file[a:b] if a < base else arena[a - base : b - base]).tobytes()
+                for a, b in spans
+            ]
 
     def inputs_of(self, nodes: Ids | Places) -> tuple[Places, Ids]:
         """Return what nodes (n,) read, in order: the row in *nodes* and the value of each, (m,)."""

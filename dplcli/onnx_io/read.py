@@ -15,7 +15,14 @@ import onnx
 import onnx.parser
 import onnx.shape_inference
 from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, NodeProto, StringStringEntryProto, ValueInfoProto
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    StringStringEntryProto,
+    TensorProto,
+    ValueInfoProto,
+)
 
 from dplcli.errors import InvalidModelError, ModelLoadError
 from dplcli.ir import (
@@ -33,8 +40,8 @@ from dplcli.ir import (
 )
 from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, Rows, is_in_function, record_uses
 from dplcli.ir.relations import distinct
-from dplcli.ir.table import OMITTED, GraphKind
-from dplcli.ir.types import DTYPE_CODES
+from dplcli.ir.table import OMITTED, GraphKind, Payload
+from dplcli.ir.types import DTYPE_CODES, UnknownTypeError
 from dplcli.onnx_io import infer
 from dplcli.onnx_io.convert import (
     Home,
@@ -44,6 +51,7 @@ from dplcli.onnx_io.convert import (
     decode_type,
     encode_attribute,
     remarks_of,
+    tensor_to_proto,
 )
 from dplcli.onnx_io.source import Source, source_of
 from dplcli.onnx_io.splice import field_of, head_of
@@ -127,6 +135,18 @@ class ProtoCodec:
         """Encode an attribute."""
         text: bytes = encode_attribute(name, attribute).SerializeToString()
         return text
+
+    @staticmethod
+    def encoded_tensor(tensor: Tensor) -> tuple[bytes, Payload]:
+        """Encode a tensor without a name: its type, and all of it."""
+        proto = tensor_to_proto(tensor, "")
+        proto.ClearField("name")
+        kind = TensorProto(dims=proto.dims, data_type=proto.data_type).SerializeToString()
+        if not proto.HasField("raw_data"):
+            return kind, Payload(proto.SerializeToString())
+        data = proto.raw_data
+        proto.ClearField("raw_data")
+        return kind, Payload(proto.SerializeToString(), (head_of(_RAW, len(data)), data))
 
     @staticmethod
     def encoded_function(function: Function) -> bytes:
@@ -248,6 +268,7 @@ def _what_is_wrong(beginning: bytes) -> str:
 
 
 _METADATA = NodeProto.METADATA_PROPS_FIELD_NUMBER
+_RAW = TensorProto.RAW_DATA_FIELD_NUMBER
 _KEY = StringStringEntryProto.KEY_FIELD_NUMBER
 _TEXT = StringStringEntryProto.VALUE_FIELD_NUMBER
 _GIVEN = GraphProto.INPUT_FIELD_NUMBER
@@ -742,18 +763,22 @@ class RowNode(Node):
     What the table does not tell, or no more, it asks the same node of the model read again.
     """
 
-    __slots__ = ("rows",)
+    __slots__ = ("row", "rows")
 
     def __init__(self, rows: TableRows, row: int, operator: tuple[str, str, str]) -> None:
         domain, op_type, overload = operator
         nodes = rows.table.nodes
-        (name,) = rows.source.texts(nodes.name_at[[row]], nodes.name_size[[row]])
-        super().__init__(rows.model.graph, op_type, domain, name, row)
+        (name,) = rows.table.node_names(np.array([row]))
+        of_file = bool(nodes.head[row] >= 0)
+        super().__init__(rows.model.graph, op_type, domain, name.decode(), row if of_file else None)
         self.overload = overload
+        self.row = row
         self.rows = rows
         self.position = int(nodes.place[row])
         if not nodes.attributes[row]:
             self.attributes = NO_ATTRIBUTES
+        elif not of_file:
+            self.attributes = rows.made_attributes[int(nodes.attributes[row])]
         del self.inputs, self.outputs, self.prev, self.next
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # Node says what each attribute is
@@ -761,10 +786,10 @@ class RowNode(Node):
         if name not in {"inputs", "outputs", "prev", "next"}:
             raise AttributeError(name)
         of = self.rows.table
-        if of.modified or name in {"prev", "next"}:
-            return getattr(self.rows.again.node(_row(self.source)), name)
+        if self.rows.is_outdated or name in {"prev", "next"}:
+            return getattr(self.rows.again.node(self.row), name)
         look_up = of.inputs_of if name == "inputs" else of.outputs_of
-        _, found = look_up(np.array([self.source]))
+        _, found = look_up(np.array([self.row]))
         values = tuple([self.rows.value(row) if row else None for row in found.tolist()])
         setattr(self, name, values)
         return values
@@ -777,22 +802,23 @@ class RowValue(Value):
 
     def __init__(self, rows: TableRows, row: int) -> None:
         values = rows.table.values
-        (name,) = rows.source.texts(values.name_at[[row]], values.name_size[[row]])
-        super().__init__(name, rows.model.graph)
+        (name,) = rows.table.names(np.array([row]))
+        super().__init__(name.decode(), rows.model.graph)
         self.rows = rows
         self.row = row
         self.is_graph_input = bool(values.given[row])
         self.returned_by = (rows.model.graph,) * int(values.returned[row])
         self.type_source = rows.stated(row)
         if values.tensor[row] >= 0 and values.producer[row] < 0:
-            self.set_initializer(int(values.tensor[row]))
+            number = int(values.tensor[row])
+            self.set_initializer(rows.made_tensors.get(number, number))
         del self.producer, self.index, self._uses
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # Value says what each attribute is
         """Look up the producer or the uses; from then on they are attributes like others."""
         table = self.rows.table
         found: object
-        if table.modified and name in {"producer", "index", "_uses"}:
+        if self.rows.is_outdated and name in {"producer", "index", "_uses"}:
             return getattr(self.rows.again.value(self.row), name)
         if name == "producer":
             maker = int(table.values.producer[self.row])
@@ -808,12 +834,28 @@ class RowValue(Value):
         setattr(self, name, found)
         return found
 
+    def known_type(self) -> TensorType | None:
+        """The declared type; all are, but of what a pass has made.
+
+        Raises:
+            UnknownTypeError: A pass has made it.
+        """
+        declared = self.declared_type
+        if declared is None and self.rows.follows_edits:
+            raise UnknownTypeError
+        return super().known_type()
+
+    def settled_type(self) -> TensorType | None:
+        """As :meth:`known_type`."""
+        return self.known_type() if self.rows.follows_edits else super().settled_type()
+
 
 class TableRows:
     """A table without objects but for the rows that are asked for; these can be walked from.
 
-    They are as in the file, also after the table was edited. Ask :meth:`states_all_types` first:
-    if it does not hold, use objects of all rows, as types are to be inferred.
+    They are as in the file, also after the table was edited; from :meth:`follow_edits` on, new ones
+    are as the table is then. Ask :meth:`states_all_types` first: if it does not hold, use objects
+    of all rows, as types are to be inferred.
 
     Args:
         source: The file.
@@ -824,6 +866,9 @@ class TableRows:
         source: The file.
         table: Its table.
         model: A model whose graph lists nothing.
+        made_attributes: What sets of attributes hold that new nodes have, by number.
+        made_tensors: What tensors hold that passes have made, by number.
+        follows_edits: Whether objects are of the table as it is now.
     """
 
     def __init__(self, source: Source, path: Path | None, *, has_mark: bool) -> None:
@@ -841,8 +886,22 @@ class TableRows:
         self.model.graph.node_count = self.table.nodes.size
         self.model.may_have_external_data = has_mark
         self._operators = builder.operators()
+        self.made_attributes: dict[int, Mapping[str, Attribute]] = {}
+        self.made_tensors: dict[int, Tensor] = {}
+        self.follows_edits = False
         self._nodes: dict[int, RowNode] = {}
         self._values: dict[int, RowValue] = {}
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the table no longer tells what objects are to be."""
+        return bool(self.table.modified) and not self.follows_edits
+
+    def follow_edits(self) -> None:
+        """Forget all objects: new ones are of the table as it is now, until its next edit."""
+        self.follows_edits = True
+        self._nodes.clear()
+        self._values.clear()
 
     @property
     def has_exact_types(self) -> bool:
@@ -850,8 +909,13 @@ class TableRows:
         return self.model.is_checked
 
     def types(self) -> Ids:
-        """Return which type is stated of each value, (v,); -1 for the omitted one."""
-        return self._stated[0]
+        """Return which type is stated of each value, (v,); -1 for the omitted one.
+
+        What passes have made has numbers of its own.
+        """
+        stated, sources = self._stated
+        made = len(sources) + np.arange(self.table.values.size - stated.size, dtype=np.int32)
+        return np.concatenate([stated, made]) if made.size else stated
 
     @cached_property
     def again(self) -> Rows:
@@ -874,8 +938,10 @@ class TableRows:
     def node(self, row: int) -> Node:
         """Return the node of a row."""
         if row not in self._nodes:
-            operator = self._operators[self.table.nodes.operator[row]]
-            self._nodes[row] = RowNode(self, row, operator)
+            number = int(self.table.nodes.operator[row])
+            if number >= len(self._operators):
+                self._operators = _Builder(self.model, self.source).operators()
+            self._nodes[row] = RowNode(self, row, self._operators[number])
         return self._nodes[row]
 
     def value(self, row: int) -> Value:
@@ -887,7 +953,7 @@ class TableRows:
     def stated(self, value: int) -> object:
         """Return what the file states of a value."""
         number, sources = self._stated
-        return sources[number[value]]
+        return sources[number[value]] if value < number.size else None
 
     def uses(self, value: int) -> list[tuple[Node, int]]:
         """Return who reads a value, and in which slot."""
@@ -895,6 +961,7 @@ class TableRows:
         place = np.flatnonzero(table.inputs.value == value)
         reader = np.searchsorted(table.nodes.in_at, place, side="right") - 1
         # nodes without inputs begin where the next one does
+        place, reader = place[table.nodes.live[reader]], reader[table.nodes.live[reader]]
         slot = place - table.nodes.in_at[reader]
         return [(self.node(n), s) for n, s in zip(reader.tolist(), slot.tolist(), strict=True)]
 

@@ -383,7 +383,7 @@ class _Outliner:
             self.model.opset_imports.setdefault(function.domain, 1)
             calls.append(drawing.calls(function, kinds))
         gone = np.concatenate([item.nodes for item in self.selection.taken])
-        self.editor.replace(gone, _joined(calls))
+        self.editor.replace(gone, NewNodes.joined(calls))
         for _, function, _ in made:
             self._add(function)
         self.editor.set_imports(0, self.model.opset_imports)
@@ -648,22 +648,3 @@ class _Drawing:
             names=names,
             remark=np.array(remarks),
         )
-
-
-def _joined(parts: Sequence[NewNodes]) -> NewNodes:
-    """Return all new nodes of several batches, which all give arrays."""
-
-    def column(name: str) -> Places:
-        return np.concatenate([getattr(part, name) for part in parts])
-
-    return NewNodes(
-        operator=column("operator"),
-        in_count=column("in_count"),
-        inputs=column("inputs"),
-        out_count=column("out_count"),
-        outputs=column("outputs"),
-        anchor=column("anchor"),
-        attributes=column("attributes"),
-        names=[name for part in parts for name in part.names],
-        remark=column("remark"),
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias
@@ -51,11 +52,12 @@ from dplcli.passes.rewriter import (
 from dplcli.passes.select import judge, matchable_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from dplcli.catalog.plan import PlanEntry
     from dplcli.dpl.replacement import Operand, RewriteRule
+    from dplcli.dpl.rule import Rule
     from dplcli.ir import Model
     from dplcli.passes.rewriter import RewriteListener
 
@@ -195,11 +197,10 @@ def _describe(attribute: Attribute) -> str:
 # Tell rules that go on for ever from rules that take long.
 
 
-_GROWTH = 10
-_FREE = 1000
+GROWTH, FREE_NODES = 10, 1000
 """A model may grow to ten times its size and 1000 nodes; a rule may be applied as often."""
 
-_PATIENCE = 4
+PATIENCE = 4
 """How often a value may be replaced before its forms are compared."""
 
 _DEPTH = 6
@@ -233,9 +234,9 @@ class LoopDetector:
 
     def __init__(self, model: Model, most: int | None = None) -> None:
         self.model = model
-        self.largest = _GROWTH * (_size(model) + _FREE)
+        self.largest = GROWTH * (_size(model) + FREE_NODES)
         self.most = self.largest if most is None else most
-        self.oldest = _size(model) + _inputs(model) + _FREE
+        self.oldest = _size(model) + _inputs(model) + FREE_NODES
         self._births: dict[Node, Birth] = {}
         self._replaced: dict[Value, int] = {}
         self._forms: dict[Value, dict[Form, str]] = {}
@@ -250,7 +251,7 @@ class LoopDetector:
             if new is value:
                 continue
             count = self._replaced[value] = self._replaced.get(value, 0) + 1
-            if count > _PATIENCE:
+            if count > PATIENCE:
                 self._compare(value, match.rule.qualified_name)
 
     def note_birth(self, match: Match, nodes: Iterable[Node]) -> None:
@@ -364,7 +365,6 @@ class NewNames:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._nodes: set[str] | None = None
         self._numbers: dict[str, int] = {}
         self._origins: dict[str, str] = {}
 
@@ -375,8 +375,6 @@ class NewNames:
             wanted: The name that the node should have.
             free: Names of nodes that are about to go.
         """
-        if self._nodes is None:
-            self._nodes = {node.name for graph in self.model.graphs() for node in graph}
         used = self._nodes
         name = wanted if wanted in free else self._numbered(wanted, used.__contains__)
         used.add(name)
@@ -398,13 +396,19 @@ class NewNames:
         If *source* was made here, too, the name begins with the original one.
         """
         origin = self._origins.get(source, source)
-        scopes = _scopes_round(graph)
-        name = self._numbered(
-            f"{origin}_{what}",
-            lambda found: any(found in scope.values or found in scope.erased for scope in scopes),
-        )
+        name = self._numbered(f"{origin}_{what}", self._clashes_in(graph))
         self._origins[name] = origin
         return name
+
+    @cached_property
+    def _nodes(self) -> set[str]:
+        """The names of nodes."""
+        return {node.name for graph in self.model.graphs() for node in graph}
+
+    def _clashes_in(self, graph: Graph) -> Callable[[str], bool]:
+        """Return what tells whether a name of a value means something in *graph*."""
+        scopes = _scopes_round(graph)
+        return lambda name: any(name in scope.values or name in scope.erased for scope in scopes)
 
     def _numbered(self, wanted: str, is_used: Callable[[str], bool]) -> str:
         name = wanted
@@ -417,6 +421,43 @@ class NewNames:
         if number:
             self._numbers[wanted] = number
         return name
+
+
+class NewNodeNames:
+    """Names for the nodes that take the place of one match.
+
+    Args:
+        names: Where they come from.
+        gone: The names of nodes that leave the graph, and their operators, producers first.
+    """
+
+    def __init__(self, names: NewNames, gone: Mapping[str, str]) -> None:
+        self.names = names
+        self.gone = {name: op_type for name, op_type in gone.items() if name}
+        self.last = next(reversed(self.gone), "")
+
+    def node(self, op_type: str) -> str:
+        """Name a new node after one that it takes the place of, or the last one; "" without."""
+        gone = self.gone
+        wanted = next((name for name, other in gone.items() if other == op_type), "")
+        if wanted:
+            name = self.names.node(wanted, gone)
+            del gone[wanted]
+            return name
+        return self.names.node_from(self.last, op_type) if self.last else ""
+
+
+def origin_of(rule: Rule, names: Iterable[str]) -> dict[str, str]:
+    """Return what new nodes say of themselves: the rule, and the names of nodes of its match."""
+    origin = {RULE_KEY: rule.qualified_name}
+    joined = ", ".join(filter(None, names))
+    if joined:
+        cut = f"{joined[: _LONGEST_ORIGIN - 1]}…"
+        origin[ORIGIN_KEY] = joined if len(joined) <= _LONGEST_ORIGIN else cut
+    return origin
+
+
+_LONGEST_ORIGIN = 200
 
 
 def _scopes_round(graph: Graph) -> list[Graph]:
@@ -525,9 +566,6 @@ def can_be_renamed(value: Value, old: Value) -> bool:
 # Put a replacement in the place of one match.
 
 
-_LONGEST_ORIGIN = 200
-
-
 class Change(NamedTuple):
     """What became of one match.
 
@@ -584,10 +622,9 @@ class _Replacer:
         self.kept = needed_within(match.nodes, self.operands)
         self.made: dict[int, Value | Node] = {}
         self.added: list[Node] = []
-        self.origin = self._origin()
-        self.gone = {node.name: node.op_type for node in match.nodes if node not in self.kept}
-        self.gone.pop("", None)
-        self.source = next(reversed(self.gone), "")
+        self.origin = origin_of(match.rule, (node.name for node in match.nodes))
+        gone = {node.name: node.op_type for node in match.nodes if node not in self.kept}
+        self.node_names = NewNodeNames(names, gone)
 
     def replace(self) -> Change | Rejection:
         """Put the replacement in, unless something stands against it."""
@@ -689,14 +726,7 @@ class _Replacer:
         self.rewriter.take_over_outputs(node, outputs)
 
     def _note(self, node: Node, op_type: str) -> None:
-        """Name the node after one of the match that it takes the place of."""
-        gone = self.gone
-        wanted = next((name for name, other in gone.items() if other == op_type), "")
-        if wanted:
-            node.name = self.names.node(wanted, gone)
-            del gone[wanted]
-        elif self.source:
-            node.name = self.names.node_from(self.source, op_type)
+        node.name = self.node_names.node(op_type)
         self.added.append(node)
 
     def _stand_in(self, value: Value, old: Value) -> None:
@@ -725,14 +755,6 @@ class _Replacer:
         output = made.outputs[index]
         assert output is not None  # noqa: S101  # every output was made
         return output
-
-    def _origin(self) -> dict[str, str]:
-        origin = {RULE_KEY: self.match.rule.qualified_name}
-        names = ", ".join(node.name for node in self.match.nodes if node.name)
-        if names:
-            cut = f"{names[: _LONGEST_ORIGIN - 1]}…"
-            origin[ORIGIN_KEY] = names if len(names) <= _LONGEST_ORIGIN else cut
-        return origin
 
 
 def _key(operand: Operand) -> object:
@@ -1484,7 +1506,7 @@ class Rewriting(NamedTuple):
     counts: dict[str, int]
     rounds: int
     refused: tuple[Rejection, ...]
-    applications: tuple[Application, ...]
+    applications: Sequence[Application]
 
 
 class Restriction(NamedTuple):

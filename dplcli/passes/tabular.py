@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from dplcli.ir.table import Table
 
 
+MANY_NODES = 5000
+"""Of fewer nodes objects are made in no time; array operations cost the same for few rows."""
+
+
 class TypedRows(Objects, Protocol):
     """A table, and objects of the rows that are asked for.
 
@@ -74,16 +78,20 @@ def members_of(matches: Matches) -> Ids:
     return nodes
 
 
-def is_closed(table: Table, nodes: Ids, *, roots: Ids | None = None, outputs: Ids) -> Flags:
+def is_closed(
+    table: Table, nodes: Ids, *, outputs: Ids, roots: Ids | None = None, uses: Ids | None = None
+) -> Flags:
     """Tell of which matches (m,) nothing that their nodes make is read outside.
 
     Args:
         table: The table.
         nodes: Their nodes, -1 for none, (m, w).
-        roots: A node of each that may make what is read outside, (m,).
         outputs: A value of each that may be read outside, (m,).
+        roots: A node of each whose outputs all may be, (m,).
+        uses: How often each value is read, (v,), if that is not as the table has it.
     """
     values = table.values
+    uses = values.uses if uses is None else uses
     match, column = np.nonzero(nodes >= 0)
     member = nodes[match, column]
     closed = np.ones(len(nodes), np.bool_)
@@ -96,7 +104,7 @@ def is_closed(table: Table, nodes: Ids, *, roots: Ids | None = None, outputs: Id
     key = np.sort(match[row] * np.int64(values.size) + read)
     wanted = maker * np.int64(values.size) + made
     inside = np.searchsorted(key, wanted, "right") - np.searchsorted(key, wanted)
-    closed[maker[(inside < values.uses[made]) | (values.returned[made] > 0)]] = False
+    closed[maker[(inside < uses[made]) | (values.returned[made] > 0)]] = False
     return closed
 
 

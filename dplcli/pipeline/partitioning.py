@@ -25,7 +25,7 @@ from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.records import REPEAT_DOMAIN, is_written
 from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from dplcli.passes.select import Selection, fates, select_matches
-from dplcli.passes.tabular import count_operators
+from dplcli.passes.tabular import MANY_NODES, count_operators
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import Measuring, given_sizes
 from dplcli.pipeline.rules import RuleSource, load_rules
@@ -344,13 +344,9 @@ def _merged(
         outlined = _outline_matches(load_model(job.path), rules, job.say, settings, light)
 
 
-_MANY_NODES = 5000
-"""Of fewer nodes objects are made in no time; array operations cost the same for few rows."""
-
-
 def _is_large(table: Table, settings: PartitionSettings) -> bool:
     """Tell whether matches are worth outlining in batches."""
-    return table.nodes.size >= _MANY_NODES and not (settings.merge or settings.lists)
+    return table.nodes.size >= MANY_NODES and not (settings.merge or settings.lists)
 
 
 def _needs_no_objects(rows: TableRows, settings: PartitionSettings) -> bool:

@@ -14,10 +14,28 @@ from dplcli.catalog.catalog import exists, find_catalog, installed_catalogs
 from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_plan
 from dplcli.dpl.rule import parse_expectations, unmet_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean
-from dplcli.onnx_io import external_files, is_modified, load_model, paused_gc, written_size
+from dplcli.lazy import Deferred
+from dplcli.onnx_io import (
+    built_again,
+    external_files,
+    is_modified,
+    load_model,
+    load_rows,
+    paused_gc,
+    pieces,
+    written_size,
+)
 from dplcli.outcomes import RewriteOutcome
-from dplcli.passes.rewrite import RestrictingObserver, Restriction, list_nodes, replay
+from dplcli.passes.replacing import replace_rows
+from dplcli.passes.rewrite import (
+    RestrictingObserver,
+    Restriction,
+    Rewriting,
+    list_nodes,
+    replay,
+)
 from dplcli.passes.rewrite import rewrite as rewrite_model
+from dplcli.passes.tabular import MANY_NODES, count_operators
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import RuleSource, load_rewrites, names_of
 from dplcli.pipeline.writing import (
@@ -34,7 +52,8 @@ if TYPE_CHECKING:
 
     from dplcli.dpl import RewriteRule
     from dplcli.ir import Model, Node
-    from dplcli.passes.rewrite import Application, RewriteObserver, Rewriting, Trace
+    from dplcli.onnx_io import TableRows
+    from dplcli.passes.rewrite import Application, RewriteObserver, Trace
     from dplcli.pipeline.writing import Progress
 
 
@@ -184,6 +203,7 @@ class RewriteSettings(WriteSettings):
         plan: Where to write a plan of what was done; None for nowhere.
         opset: The opset to raise the model to first; None for its own. The result is compared with
             the model as it was before.
+        lists: Whether all applications are to be listed, so that there should be objects of each.
     """
 
     only: Sequence[str] = ()
@@ -194,6 +214,13 @@ class RewriteSettings(WriteSettings):
     dry_run: bool = False
     plan: Path | None = None
     opset: int | None = None
+    lists: bool = False
+
+    @property
+    def asks_for_each(self) -> bool:
+        """Whether single nodes or applications matter, so that there must be objects of each."""
+        restricted = self.only or self.skip or self.limit is not None
+        return bool(restricted or self.verify_each or self.plan is not None or self.lists)
 
 
 # Where rules may be tried: ``RULE``, ``RULE@NODE`` or ``@NODE``, as users write it.
@@ -309,7 +336,11 @@ def rewrite(  # noqa: PLR0913  # all by keyword
     """
     settings = settings or RewriteSettings()
     job = _RewriteJob(model_path, output, settings, progress)
-    job.load(RuleSource(patterns, targets, rules, allow_code))
+    source = RuleSource(patterns, targets, rules, allow_code)
+    job.load(source, in_batches=trace is None and not settings.asks_for_each)
+    outcome = job.replaced_in_batches()
+    if outcome is not None:
+        return job.written(outcome)
     observer = NotedRestrictions(
         parse_restrictions("--only", settings.only, job.rules, job.model),
         parse_restrictions("--skip", settings.skip, job.rules, job.model),
@@ -397,6 +428,7 @@ class _RewriteJob(WriteJob):
         super().__init__(path, output, settings, progress)
         self.settings = settings
         self.steps: StepVerifier | None = None
+        self.rows: TableRows | None = None
         if settings.verify_each and (settings.dry_run or not settings.verify):
             option = "--dry-run" if settings.dry_run else "--no-verify"
             raise UsageError(
@@ -405,12 +437,15 @@ class _RewriteJob(WriteJob):
         if not settings.dry_run:
             check_output(path, output, in_place=settings.in_place)
 
-    def load(self, source: RuleSource, plan: Path | None = None) -> None:
+    def load(
+        self, source: RuleSource, plan: Path | None = None, *, in_batches: bool = False
+    ) -> None:
         """Read the model and the rules, and check early what could fail later.
 
         Args:
             source: Where the rules come from.
             plan: The plan that is read. Like a catalogue, it must not be overwritten.
+            in_batches: Whether a large model may do without objects.
         """
         settings = self.settings
         if plan is not None and plan.resolve() == self.output.resolve():
@@ -418,16 +453,48 @@ class _RewriteJob(WriteJob):
         if settings.plan is not None:
             check_plan_path(settings.plan, (self.path, self.output, self.failed))
         self.say(f"reading {self.path.name}")
-        self.model = load_editable(self.path, settings.opset)
-        self.model.note_refutations()
+        if in_batches and settings.opset is None:
+            rows = load_rows(self.path)
+            if rows.table.nodes.size >= MANY_NODES and rows.states_all_types():
+                self.rows = rows
+                self.model = rows.model
+            else:
+                self.model = self.built(rows)
+        else:
+            self.model = load_editable(self.path, settings.opset)
+            self.model.note_refutations()
         self.rules, files = load_rewrites(source, self.model)
         if not settings.dry_run:
             self.protect(self.model, files)
         self.expected = parse_expectations(settings.expectations, self.rules)
-        self.ops = _count(load_model(self.path) if is_modified(self.model) else self.model)
+        if self.rows is not None:
+            self.ops = count_operators(self.rows.table, self.rows.table.in_order())
+        else:
+            self.ops = _count(load_model(self.path) if is_modified(self.model) else self.model)
         external = external_files(self.model, self.path.parent)
         self.external = sum(path.stat().st_size for path in external)
         self.size = self.path.stat().st_size
+
+    def replaced_in_batches(self) -> RewriteOutcome | None:
+        """Rewrite on the table; None if that is not the common case, and then there are objects."""
+        if self.rows is None:
+            return None
+        self.say("rewriting")
+        done = replace_rows(self.rows, self.rules)
+        if done is None:
+            self.model = self.built(self.rows)
+            self.rows = None
+            return None
+        total = sum(done.counts.values())
+        applications = Deferred(total, self._applications)
+        return self.describe(
+            Rewriting(done.counts, done.rounds, done.refused, applications),
+            notes=tuple(self.model.notes),
+        )
+
+    def _applications(self) -> Sequence[Application]:
+        """Rewrite the model once more, with objects, to list what is done."""
+        return rewrite_model(built_again(self.model), self.rules).applications
 
     def watchers(self, trace: Trace | None) -> list[RewriteObserver]:
         """Return the observers of the rewrite."""
@@ -448,9 +515,9 @@ class _RewriteJob(WriteJob):
             applications=done.applications,
             rounds=done.rounds,
             refused=done.refused,
-            ops=(self.ops, _count(self.model)),
+            ops=(self.ops, self._count()),
             size=(before, before),
-            is_changed=is_modified(self.model),
+            is_changed=is_modified(self.model) if self.rows is None else done.rounds > 0,
             unmet=unmet_expectations(self.expected, done.counts),
             broken=None if self.steps is None else self.steps.broken,
             is_dry=self.settings.dry_run,
@@ -463,15 +530,24 @@ class _RewriteJob(WriteJob):
             return outcome
         if outcome.broken is not None and not self.settings.keep_failed:
             return replace(outcome, verdict=outcome.broken.verdict)
+        parts = None if self.rows is None else pieces(self.rows.table)
         if self.settings.dry_run:
-            return self._measured(outcome, written_size(self.model))
+            size = written_size(self.model) if parts is None else sum(map(len, parts))
+            return self._measured(outcome, size)
         verdict = self.finish(
             self.model,
+            parts=parts,
             is_changed=outcome.is_changed,
             is_wanted=lambda size: self._measured(outcome, size).is_wanted,
             known=None if self.steps is None else self.steps.verdict,
         )
         return replace(self._measured(outcome, verdict.size), verdict=verdict)
+
+    def _count(self) -> Counter[str]:
+        """Count nodes by operator, as they are now."""
+        if self.rows is None:
+            return _count(self.model)
+        return count_operators(self.rows.table, self.rows.table.in_order())
 
     def _measured(self, outcome: RewriteOutcome, size: int) -> RewriteOutcome:
         """Add the size of the file, and whether it grew too much."""

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.ir import Node
-    from dplcli.passes.outlining import RowSelection, TypedRows
+    from dplcli.passes.outlining import RowSelection
+    from dplcli.passes.tabular import TypedRows
 
 BODIES = {AttributeProto.GRAPH, AttributeProto.GRAPHS}
 
@@ -55,7 +56,7 @@ class Run:
 
         with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
             patch.setattr(partitioning, "select_rows", spy)
-            patch.setattr(partitioning, "_MANY_NODES", 0)
+            patch.setattr(partitioning, "MANY_NODES", 0)
             model, output = Path(name) / "m.onnx", Path(name) / "result.onnx"
             model.write_bytes(data)
             outcome = pipeline.partition(
@@ -345,7 +346,7 @@ def neighbours(node: Node) -> object:
 
 def test_refusals_answer_after_the_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects of a model that was partitioned in batches are as in the file."""
-    monkeypatch.setattr(partitioning, "_MANY_NODES", 0)
+    monkeypatch.setattr(partitioning, "MANY_NODES", 0)
     model = tmp_path / "m.onnx"
     model.write_bytes(net().SerializeToString())
     settings = pipeline.PartitionSettings(verify=False)
