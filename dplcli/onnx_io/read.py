@@ -41,7 +41,7 @@ from dplcli.ir import (
 from dplcli.ir.model import NO_ATTRIBUTES, NO_REMARKS, Rows, is_in_function, record_uses
 from dplcli.ir.relations import distinct
 from dplcli.ir.table import OMITTED, GraphKind, Payload
-from dplcli.ir.types import DTYPE_CODES, UnknownTypeError
+from dplcli.ir.types import DTYPE_CODES, ArrayTensor, UnknownTypeError
 from dplcli.onnx_io import infer
 from dplcli.onnx_io.convert import (
     Home,
@@ -139,9 +139,14 @@ class ProtoCodec:
     @staticmethod
     def encoded_tensor(tensor: Tensor) -> tuple[bytes, Payload]:
         """Encode a tensor without a name: its type, and all of it."""
+        if type(tensor) is ArrayTensor and tensor.dtype in _RAW_TYPES:
+            array = tensor.numpy()
+            data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+            kind = _type_of_tensor(DTYPE_CODES[tensor.dtype], tensor.shape)
+            return kind, Payload(kind, (head_of(_RAW, len(data)), data))
         proto = tensor_to_proto(tensor, "")
         proto.ClearField("name")
-        kind = TensorProto(dims=proto.dims, data_type=proto.data_type).SerializeToString()
+        kind = _type_of_tensor(proto.data_type, tuple(proto.dims))
         if not proto.HasField("raw_data"):
             return kind, Payload(proto.SerializeToString())
         data = proto.raw_data
@@ -184,6 +189,16 @@ class ProtoCodec:
         return self._nodes.infer(node, types or {}, data or {})
 
     evaluate = staticmethod(infer.evaluate)
+
+
+_RAW_TYPES = frozenset({"float32", "float64", "float16", "int64", "int32", "bool", "uint8", "int8"})
+"""Element types whose data is stored as numpy has it in memory."""
+
+
+@lru_cache(1024)
+def _type_of_tensor(dtype: int, shape: tuple[int, ...]) -> bytes:
+    text: bytes = TensorProto(dims=shape, data_type=dtype).SerializeToString()
+    return text
 
 
 @lru_cache(1024)
@@ -796,14 +811,13 @@ class RowNode(Node):
 
 
 class RowValue(Value):
-    """A value that looks up who makes and reads it when it is first asked."""
+    """A value that looks up its name, and who makes and reads it, when it is first asked."""
 
     __slots__ = ("row", "rows")
 
     def __init__(self, rows: TableRows, row: int) -> None:
         values = rows.table.values
-        (name,) = rows.table.names(np.array([row]))
-        super().__init__(name.decode(), rows.model.graph)
+        super().__init__("", rows.model.graph)
         self.rows = rows
         self.row = row
         self.is_graph_input = bool(values.given[row])
@@ -812,15 +826,17 @@ class RowValue(Value):
         if values.tensor[row] >= 0 and values.producer[row] < 0:
             number = int(values.tensor[row])
             self.set_initializer(rows.made_tensors.get(number, number))
-        del self.producer, self.index, self._uses
+        del self.name, self.producer, self.index, self._uses
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # Value says what each attribute is
-        """Look up the producer or the uses; from then on they are attributes like others."""
+        """Look up the name, the producer or the uses; from then on they are attributes."""
         table = self.rows.table
         found: object
-        if self.rows.is_outdated and name in {"producer", "index", "_uses"}:
+        if name == "name":
+            found = table.names(np.array([self.row]))[0].decode()
+        elif self.rows.is_outdated and name in {"producer", "index", "_uses"}:
             return getattr(self.rows.again.value(self.row), name)
-        if name == "producer":
+        elif name == "producer":
             maker = int(table.values.producer[self.row])
             found = None if maker < 0 else self.rows.node(maker)
         elif name == "index":

@@ -60,7 +60,7 @@ from dplcli.passes.select import judge
 from dplcli.passes.tabular import Asker, TypedRows, is_closed, members_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from dplcli.dpl.joins import Matches
     from dplcli.dpl.replacement import ConstantPart, Operand, RewriteRule
@@ -129,9 +129,21 @@ class _TableNames(NewNames):
 
     def __init__(self, model: Model, table: Table) -> None:
         super().__init__(model)
-        every = np.arange(table.nodes.size)
-        self._nodes = {name.decode() for name in table.node_names(every)}
-        self._values = {name.decode() for name in table.names(np.arange(table.values.size))}
+        self.table = table
+
+    @cached_property
+    def _nodes(self) -> set[str]:
+        every = np.arange(self.table.nodes.size)
+        return {name.decode() for name in self.table.node_names(every)}
+
+    @cached_property
+    def _values(self) -> set[str]:
+        every = np.arange(self.table.values.size)
+        return {name.decode() for name in self.table.names(every)}
+
+    def node(self, wanted: str, free: Container[str] = ()) -> str:
+        """Return *wanted*, or with a number behind it if a node that stays has that name."""
+        return wanted if wanted in free else super().node(wanted)
 
     def _clashes_in(self, graph: Graph) -> Callable[[str], bool]:
         del graph  # there is one
