@@ -64,7 +64,7 @@ class NewNodes:
         """Return all nodes of several batches, which have names, anchors and no tensors."""
 
         def column(name: str) -> Places:
-            return np.concatenate([getattr(part, name) for part in parts])
+            return np.concatenate([_NONE, *(getattr(part, name) for part in parts)])
 
         return NewNodes(
             operator=column("operator"),

@@ -203,7 +203,7 @@ class _Driver:
             _require(np.count_nonzero(self.table.nodes.live) <= self.largest)
 
     def _take_turn(self, rule: RewriteRule) -> Iterator[tuple[RewriteRule, Matches]]:
-        """Replace what a rule matches; yield the first match of each root that was refused."""
+        """Replace what a rule matches; yield the refused, one of each root, in program order."""
         if not rule.holds_for(self.graph):
             return
         if rule.is_nodewise:
@@ -229,7 +229,7 @@ class _Driver:
         is_first = np.ones(matches.size, np.bool_)
         is_first[1:] = matches.roots[1:] != matches.roots[:-1]
         refused = np.flatnonzero(is_first & ~gone[matches.roots])
-        yield rule, matches.take(refused)
+        yield rule, matches.take(refused[::-1])
         if taken.size:
             self._check_order(matches, nodes, taken)
             self._apply(rule, matches.take(taken), nodes[taken], nodes)
@@ -288,9 +288,15 @@ class _Driver:
         self.replaced.resize(self.table.values.size)
         self.replaced[matches.subjects] += 1
         _require(self.replaced.max() <= PATIENCE)
-        batch = _Batch(self, rule, matches, nodes)
-        removed = batch.replace(self.names)
-        _require(not np.isin(removed, near).any())
+        # one by one, what is dead by now would have been dead before its turn
+        matters = np.zeros(self.table.nodes.size, np.bool_)
+        matters[near[near >= 0]] = True
+        is_subject = np.zeros(self.table.values.size, np.bool_)
+        is_subject[matches.subjects] = True
+        reader, read = self.table.inputs_of(np.flatnonzero(self.table.nodes.live))
+        matters[np.flatnonzero(self.table.nodes.live)[reader[is_subject[read]]]] = True
+        removed = _Batch(self, rule, matches, nodes).replace(self.names)
+        _require(not matters[removed[removed < matters.size]].any())
         self.editor.set_imports(0, self.rows.model.opset_imports)
         self.rows.follow_edits()
         self._ask_anew()
@@ -384,7 +390,7 @@ class _Batch:
             draft = draft_replacement(match, self.text)
             if not isinstance(draft, Draft):
                 raise UncommonError
-            names = {value: name for name, value in match.bindings.items()}
+            names = {value: n for n, value in match.bindings.items() if n in self.text.used}
             read = dict.fromkeys(operands_of(draft))
             _require(all(value in names and value.producer not in match.nodes for value in read))
             columns = {value: self.matches.values[names[value]][part] for value in read}
@@ -413,7 +419,12 @@ class _Batch:
         node_names, remarks = self._name(names)
         for kind in self.kinds:
             self._store_constants(kind)
+        parts = [part for kind in self.kinds for part in self._new_nodes(kind, node_names, remarks)]
+        new = NewNodes.joined(parts)
         forward = self._forward()
+        _require(self._stay_read(new, forward))
+        forward = follow(forward)
+        new = replace(new, inputs=forward[new.inputs])
         moved = np.flatnonzero(forward != np.arange(forward.size))
         self.editor.rewire(moved, forward[moved])
         lost: list[Places] = [
@@ -425,14 +436,8 @@ class _Batch:
                 old = self.matches.subjects[kind.rows]
                 lost.append(self.editor.store(old, kind.tensors, self._members(kind.rows)))
                 stays[kind.rows] = True
-        new = [part for kind in self.kinds for part in self._new_nodes(kind, node_names, remarks)]
         gone = self._members(np.flatnonzero(~stays))
-        if new:
-            joined = NewNodes.joined(new)
-            joined = replace(joined, inputs=forward[joined.inputs])
-            lost.append(self.editor.replace(gone, joined)[1])
-        else:
-            lost.append(self.editor.remove(gone))
+        lost.append(self.editor.replace(gone, new)[1])
         return self.editor.sweep(np.concatenate(lost))
 
     def _members(self, rows: Places) -> Places:
@@ -440,8 +445,26 @@ class _Batch:
         nodes = self.nodes[rows]
         return nodes[nodes >= 0].astype(np.int64)
 
+    def _stay_read(self, new: NewNodes, forward: Places) -> bool:
+        """Tell whether somebody reads what each match makes when its turn comes.
+
+        Whoever does is replaced before it.
+
+        Args:
+            new: The new nodes, which read what they do before anything is read as something else.
+            forward: As :meth:`_forward` returns it, but for chains.
+        """
+        values, subjects = self.table.values, self.matches.subjects
+        _, lost = self.table.inputs_of(self._members(np.arange(self.matches.size)))
+        size = values.size
+        uses = values.uses - np.bincount(lost, minlength=size)
+        uses += np.bincount(new.inputs, minlength=size)
+        for old in subjects[forward[subjects] != subjects].tolist():
+            uses[forward[old]] += uses[old]
+        return bool(((uses[subjects] > 0) | (values.returned[subjects] > 0)).all())
+
     def _forward(self) -> Places:
-        """Return what each value is to be read as, (v,): itself, or what takes its place."""
+        """Return what takes the place of each value, (v,), or the value itself."""
         forward = np.arange(self.table.values.size)
         for kind in self.kinds:
             if isinstance(kind.output, DraftOutput):
@@ -451,7 +474,7 @@ class _Batch:
             _require((self.table.values.returned[old] == 0).all())
             if not isinstance(kind.output, DraftConstant):
                 forward[old] = kind.columns[kind.output]
-        return follow(forward)
+        return forward
 
     def _name(self, names: _TableNames) -> tuple[list[list[bytes]], list[int]]:
         """Name all that is new, match by match; add the new values.
