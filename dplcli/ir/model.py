@@ -305,7 +305,7 @@ class Rows:
 
 Memory = TypeVar("Memory")
 
-_QUICKLY_CHECKED = 10_000
+QUICKLY_CHECKED = 10_000
 """For so many nodes onnx infers types in a fraction of the time that a command takes to start."""
 
 _MOST_REFUTATIONS = 5
@@ -427,7 +427,7 @@ class Model:
 
     def note_refutations(self) -> None:
         """Do :meth:`check_statements` if it is cheap, to note wrong types that nobody reads."""
-        if sum(graph.node_count for graph in self.graphs()) <= _QUICKLY_CHECKED:
+        if sum(graph.node_count for graph in self.graphs()) <= QUICKLY_CHECKED:
             self.check_statements()
 
     def refute(self, value: Value, stated: TensorType, found: TensorType | None) -> None:

@@ -851,15 +851,20 @@ class RowValue(Value):
         return found
 
     def known_type(self) -> TensorType | None:
-        """The declared type; all are, but of what a pass has made.
+        """The declared type, if it can be relied on.
 
         Raises:
-            UnknownTypeError: A pass has made it.
+            UnknownTypeError: It cannot, so inference is to find one, and the table is edited.
         """
+        if not self.rows.follows_edits:
+            return super().known_type()
         declared = self.declared_type
-        if declared is None and self.rows.follows_edits:
+        is_made = self.rows.table.values.producer[self.row] >= 0
+        if declared is None or declared.dtype is None or declared.shape is None:
             raise UnknownTypeError
-        return super().known_type()
+        if is_made and not self.rows.has_exact_types:
+            raise UnknownTypeError
+        return declared
 
     def settled_type(self) -> TensorType | None:
         """As :meth:`known_type`."""
@@ -870,8 +875,8 @@ class TableRows:
     """A table without objects but for the rows that are asked for; these can be walked from.
 
     They are as in the file, also after the table was edited; from :meth:`follow_edits` on, new ones
-    are as the table is then. Ask :meth:`states_all_types` first: if it does not hold, use objects
-    of all rows, as types are to be inferred.
+    are as the table is then. If :meth:`states_all_types` does not hold, types are to be inferred,
+    which takes objects of all rows: these know types of what is given and stored alone.
 
     Args:
         source: The file.
@@ -945,11 +950,15 @@ class TableRows:
 
         One node of each kind is inferred for that. If it is so, the model counts as checked.
         """
-        if self.model.may_have_external_data or self.model.conflicts or not self.table.is_one_graph:
-            return False
-        if not self.model.is_checked:
+        if self.is_whole and not self.model.is_checked:
             self.model.is_checked = self._statements_hold()
         return self.model.is_checked
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is one graph, with all its data in the file and no doubt of its opsets."""
+        has_more = self.model.may_have_external_data or self.model.conflicts
+        return self.table.is_one_graph and not has_more
 
     def node(self, row: int) -> Node:
         """Return the node of a row."""

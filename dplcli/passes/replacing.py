@@ -3,9 +3,10 @@
 The *common case* is what :func:`replace_rows` does as :mod:`dplcli.passes.rewrite` does, byte for
 byte, without an edit of objects. It is:
 
-- a model of one graph in the order of its file, of IR version 4 or later, which states all types;
+- a model of one graph in the order of its file, of IR version 4 or later;
 - rules whose replacements are texts, which take consumers first, have one output and no Python
-  function, and do not ask how often a value is read;
+  function, and do not ask how often a value is read; they may ask for types if the file states all
+  types truly and in numbers, or for those of what is given or stored;
 - matches that joins find without the search and that see no Identity node, whose root is their last
   node, and whose replacement reads nothing that they make;
 - a few rounds, in which no value is replaced again and again.
@@ -116,7 +117,7 @@ def replace_rows(rows: EditableRows, rules: Sequence[RewriteRule]) -> RowRewriti
     model = rows.model
     if model.ir_version < FIRST_IR_WITH_PLAIN_INITIALIZERS or "" not in model.opset_imports:
         return None
-    if not (rows.table.is_one_graph and rows.has_exact_types):
+    if not rows.table.is_one_graph:
         return None
     try:
         return _Driver(rows, rules).run()
@@ -178,8 +179,10 @@ class _Driver:
 
     def _ask_anew(self) -> None:
         """Forget what was known of the table before it was edited."""
+        self.rows.follow_edits()
         self.joins = Joins(self.table, self.rows)
-        self.joins.know_types(self.rows.types())
+        if self.rows.has_exact_types:
+            self.joins.know_types(self.rows.types())
         self.asker = Asker(self.rows, self.joins)
 
     def run(self) -> RowRewriting:
@@ -298,7 +301,6 @@ class _Driver:
         removed = _Batch(self, rule, matches, nodes).replace(self.names)
         _require(not matters[removed[removed < matters.size]].any())
         self.editor.set_imports(0, self.rows.model.opset_imports)
-        self.rows.follow_edits()
         self._ask_anew()
 
 

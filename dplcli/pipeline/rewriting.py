@@ -14,6 +14,7 @@ from dplcli.catalog.catalog import exists, find_catalog, installed_catalogs
 from dplcli.catalog.plan import PLAN_SCHEMA, Plan, PlanEntry, read_plan, write_plan
 from dplcli.dpl.rule import parse_expectations, unmet_expectations
 from dplcli.errors import CatalogError, UsageError, did_you_mean
+from dplcli.ir.model import QUICKLY_CHECKED
 from dplcli.lazy import Deferred
 from dplcli.onnx_io import (
     built_again,
@@ -455,7 +456,7 @@ class _RewriteJob(WriteJob):
         self.say(f"reading {self.path.name}")
         if in_batches and settings.opset is None:
             rows = load_rows(self.path)
-            if rows.table.nodes.size >= MANY_NODES and rows.states_all_types():
+            if _may_be_batched(rows):
                 self.rows = rows
                 self.model = rows.model
             else:
@@ -554,6 +555,15 @@ class _RewriteJob(WriteJob):
         before, after = outcome.size[0], size + self.external
         growth = _growth(before, after, self.settings.max_growth)
         return replace(outcome, size=(before, after), growth=growth)
+
+
+def _may_be_batched(rows: TableRows) -> bool:
+    """Tell whether a model may do without objects, as far as its file tells."""
+    size = rows.table.nodes.size
+    if size < MANY_NODES or not rows.is_whole:
+        return False
+    # statements of a smaller model are checked in any case, to note those that are wrong
+    return rows.states_all_types() or size > QUICKLY_CHECKED
 
 
 def _growth(before: int, after: int, most: float | None) -> str:

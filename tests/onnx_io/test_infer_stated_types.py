@@ -269,7 +269,7 @@ def test_symbols_of_sizes_that_data_decide_prove_nothing() -> None:
 
 def test_large_models_wait_for_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
     """To say it takes time; not to believe it is never left out."""
-    monkeypatch.setattr("dplcli.ir.model._QUICKLY_CHECKED", 1)
+    monkeypatch.setattr("dplcli.ir.model.QUICKLY_CHECKED", 1)
     model = ir_of(RELU.format("float[2,3]"))
     model.note_refutations()
     assert model.notes == []

@@ -46,6 +46,8 @@ class Run:
         with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
             patch.setattr(rewriting, "replace_rows", spy)
             patch.setattr(rewriting, "MANY_NODES", 0)
+            patch.setattr(rewriting, "QUICKLY_CHECKED", -1)
+            patch.setattr("dplcli.ir.model.QUICKLY_CHECKED", -1)
             model, output = Path(name) / "m.onnx", Path(name) / "result.onnx"
             model.write_bytes(data)
             self.error = ""
