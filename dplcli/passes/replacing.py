@@ -217,7 +217,7 @@ class _Driver:
         roots = self.joins.candidates(program)
         if not roots.size:
             return
-        _require(_is_common(rule))
+        _require(is_common(rule))
         matches = self.joins.matches(program, roots)
         _require(not matches.left.size and not matches.identities[0].size)
         if not matches.size:
@@ -304,7 +304,8 @@ class _Driver:
         self._ask_anew()
 
 
-def _is_common(rule: RewriteRule) -> bool:
+def is_common(rule: RewriteRule) -> bool:
+    """Tell whether a rule may be applied on the table, wherever it matches."""
     return (
         isinstance(rule.replacement, Replacement)
         and not (rule.once or rule.has_code or rule.counts_uses or rule.producers_first)
