@@ -70,6 +70,9 @@ if TYPE_CHECKING:
     from dplcli.ir.table import Table
 
 
+_MOST_ROUNDS = 16
+"""After so many rounds a model is left to objects: the rules may go on for ever."""
+
 _FEW, _MANY_ROUNDS = 8, 4
 """From so many rounds on, one with fewer applications is left to objects: many may follow."""
 
@@ -202,6 +205,7 @@ class _Driver:
                 found = tuple(item for each in refused for item in self._rejections(*each))
                 return RowRewriting(self.counts, rounds, found)
             rounds += 1
+            _require(rounds < _MOST_ROUNDS)
             _require(count >= _FEW or rounds < _MANY_ROUNDS)
             _require(np.count_nonzero(self.table.nodes.live) <= self.largest)
 
@@ -288,7 +292,8 @@ class _Driver:
             self.names = _TableNames(self.rows.model, self.table)
         count = self.counts[rule.qualified_name] = self.counts[rule.qualified_name] + matches.size
         _require(count <= self.largest)
-        self.replaced.resize(self.table.values.size)
+        more = self.table.values.size - self.replaced.size
+        self.replaced = np.pad(self.replaced, (0, more))
         self.replaced[matches.subjects] += 1
         _require(self.replaced.max() <= PATIENCE)
         # one by one, what is dead by now would have been dead before its turn
