@@ -73,6 +73,9 @@ if TYPE_CHECKING:
 _MOST_ROUNDS = 16
 """After so many rounds a model is left to objects: the rules may go on for ever."""
 
+_MOST_KINDS = 1000
+"""If matches are of more kinds than that, to replace them one by one costs less."""
+
 _FEW, _MANY_ROUNDS = 8, 4
 """From so many rounds on, one with fewer applications is left to objects: many may follow."""
 
@@ -389,6 +392,7 @@ class _Batch:
         which, example = distinct_lists(
             np.zeros(self.matches.size, np.int64), list(self._facts()), ()
         )
+        _require(example.size <= _MOST_KINDS)
         order = np.argsort(which, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(which))[:-1])
         kinds = []
@@ -549,7 +553,8 @@ class _Batch:
         which, example = distinct_lists(np.zeros(kind.rows.size, np.int64), columns, ())
         tensors = [part.tensor]
         for row in kind.rows[example[1:]].tolist():
-            found = {name: self.rows.value(int(bound[name][row])) for name in names}
+            values = {name: int(bound[name][row]) for name in names}
+            found = {name: self.rows.value(v) for name, v in values.items() if v != NONE}
             match = Match(self.rule, kind.root, (), found, (), {}, kind.outputs)
             try:
                 tensors.append(as_tensor(constant_for(match, self.text, constant)))

@@ -246,6 +246,9 @@ UNCOMMON: dict[str, list[tuple[str, ...]]] = {
     "a rule that feeds itself": [("Neg(a)", "own.f(Neg(a))")],
     "rules that undo each other": [("Relu(a)", "Elu(a)"), ("Elu(a, **_)", "Relu(a)")],
     "an opset that has it not": [("Relu(a)", "Gelu(a)")],
+    "a constant of what took no part": [
+        ("Add(Conv(a, w, **_), const(k)) | Neg(Neg(a))", "own.f(a, const(k.value[0, :, 0, 0]))")
+    ],
     "a constant that cannot be computed": [("Mul(a, const(c))", "Mul(a, const(c.value[7]))")],
 }
 
@@ -368,6 +371,14 @@ def test_a_long_way(few: int, *, is_on_table: bool, monkeypatch: pytest.MonkeyPa
     found = same(net(text), rules_of([("Neg(Relu(a))", "Relu(Neg(a))")]))
     assert found.was_on_table == is_on_table
     assert found.count == 8
+
+
+def test_many_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each match is of a kind of its own, they are replaced one by one."""
+    rules = rules_of([("Add(a, const(k))", "own.f(a, by=k.value[0, 0, 0, 0])")])
+    assert same(net(), rules).was_on_table
+    monkeypatch.setattr(replacing, "_MOST_KINDS", 1)
+    assert not same(net(), rules).was_on_table
 
 
 def test_functions() -> None:
