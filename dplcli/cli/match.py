@@ -48,5 +48,6 @@ def command(  # noqa: PLR0913  # one parameter per option
             expectations=expectations,
             allow_code=allow_code,
             policies=pipeline.Policies(**POLICIES.take(policies)),
+            lists=printing.verbose or printing.json_path is not None,
         )
     printing.conclude(match_document(outcome, verbose=printing.verbose))

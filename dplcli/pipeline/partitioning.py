@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from dplcli.dpl import PatternRule
 from dplcli.dpl.pattern import wildcard
@@ -16,7 +13,7 @@ from dplcli.dpl.rule import Policies, Rejection, parse_expectations, unmet_expec
 from dplcli.errors import UsageError, did_you_mean
 from dplcli.ir.model import NODES_KEY, called_function, calls_in
 from dplcli.lazy import Deferred
-from dplcli.onnx_io import built_again, is_modified, load_model, paused_gc, pieces
+from dplcli.onnx_io import is_modified, load_model, paused_gc, pieces
 from dplcli.outcomes import InlineOutcome, PartitionOutcome, RepeatOutcome
 from dplcli.passes.inline import inline as inline_functions
 from dplcli.passes.merge import light_regions, merge_partitions
@@ -25,9 +22,9 @@ from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.records import REPEAT_DOMAIN, is_written
 from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from dplcli.passes.select import Selection, fates, select_matches
-from dplcli.passes.tabular import MANY_NODES, count_operators
+from dplcli.passes.tabular import MANY_NODES
 from dplcli.pipeline.inspecting import find_nodes
-from dplcli.pipeline.matching import Measuring, given_sizes
+from dplcli.pipeline.matching import DeferredSelection, Measuring, given_sizes
 from dplcli.pipeline.rules import RuleSource, load_rules
 from dplcli.pipeline.writing import WriteJob, WriteSettings
 
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
     from dplcli.ir.table import Table
     from dplcli.onnx_io import TableRows
     from dplcli.passes.merge import Region
-    from dplcli.passes.outlining import RowSelection
     from dplcli.passes.partition import Partition
     from dplcli.passes.tabular import TypedRows
     from dplcli.pipeline.writing import Progress
@@ -369,7 +365,7 @@ def _outline_rows(
     if found is None:
         return None
     model, before = rows.model, rows.table.nodes.size
-    selection = _RowSelection(found, rules)
+    selection = DeferredSelection(found, rules)
     coverage = measuring = None
     if settings.measure:
         job.say("measuring")
@@ -387,7 +383,7 @@ def _outline_rows(
         rules=tuple(rules),
         selection=selection,
         notes=tuple(model.notes),
-        partitions=Deferred(sum(found.counts.values()), lambda: selection.objects[1]),
+        partitions=Deferred(sum(found.counts.values()), lambda: _partitions_of(selection)),
         nodes=(before, int((nodes.live & (nodes.graph == 0)).sum())),
         coverage=coverage,
         written=written,
@@ -395,38 +391,10 @@ def _outline_rows(
     return _Outlined(model, outcome, measuring, pieces(rows.table))
 
 
-class _RowSelection(Selection):
-    """What rules found in a table: as objects only if somebody asks for them."""
-
-    def __init__(self, found: RowSelection, rules: Sequence[PatternRule]) -> None:
-        self._model = found.rows.model
-        self._counts = found.counts
-        inside = np.flatnonzero(found.owner >= 0)
-        self._covered = count_operators(found.rows.table, inside)
-        matches = Deferred(sum(self._counts.values()), lambda: self.objects[0].matches)
-        super().__init__(
-            rules=tuple(rules),
-            matches=matches,
-            refused=found.refused,
-            totals=count_operators(found.rows.table, np.arange(found.owner.size)),
-        )
-
-    @cached_property
-    def objects(self) -> tuple[Selection, list[Partition]]:
-        """The same, found again in the file, and what became of it: all is done once more."""
-        model = built_again(self._model)
-        selection = select_matches(model, self.rules)
-        return selection, outline_matches(model, selection)
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many matches of each rule were taken, of those that have any."""
-        return self._counts
-
-    @property
-    def covered(self) -> Mapping[str, int]:
-        """How many nodes of each operator are in matches."""
-        return self._covered
+def _partitions_of(selection: DeferredSelection) -> list[Partition]:
+    """Return what becomes of matches: all is done once more, with objects."""
+    model, found = selection.objects
+    return outline_matches(model, found)
 
 
 def _outline_matches(

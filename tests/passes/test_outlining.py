@@ -21,8 +21,8 @@ from dplcli.dpl.rule import Policies
 from dplcli.ir.relations import distinct_lists
 from dplcli.onnx_io import read
 from dplcli.passes import outlining
-from dplcli.pipeline import partitioning
-from dplcli.report.partition import partition_document
+from dplcli.pipeline import matching, partitioning
+from dplcli.report.partition import match_document, partition_document
 from tests.corpus.matrix import CONSTANTS, TARGETS
 from tests.corpus.nets import each_model, listed_models, real_model
 from tests.helpers import pattern_of, proto_from_text
@@ -423,3 +423,42 @@ def test_distinct_lists(rows: list[tuple[int, list[int]]]) -> None:
     first = list(dict.fromkeys(keys))
     assert which.tolist() == [first.index(key) for key in keys]
     assert example.tolist() == [keys.index(key) for key in first]
+
+
+def matched(data: bytes, *, on_table: bool, **options: Any) -> tuple[object, ...]:  # noqa: ANN401
+    """Match as the command does; return all that is said."""
+    select, was_on_table = outlining.select_rows, False
+
+    def spy(rows: TypedRows, rules: Sequence[Any]) -> RowSelection | None:
+        nonlocal was_on_table
+        found = select(rows, rules) if on_table else None
+        was_on_table = found is not None
+        return found
+
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "select_rows", spy)
+        patch.setattr(matching, "MANY_NODES", 0)
+        model = Path(name) / "m.onnx"
+        model.write_bytes(data)
+        outcome = pipeline.match(model, **options)
+        documents = [match_document(outcome, verbose=verbose) for verbose in (False, True)]
+        texts = [repr(shown(document.text)) for document in documents]
+        assert was_on_table == on_table
+        return texts, repr(documents[0].record()), outcome.counts, outcome.unmet
+
+
+@pytest.mark.parametrize("is_stated", [True, False])
+def test_match(*, is_stated: bool) -> None:
+    """What matches, without a function being written."""
+    proto = net()
+    if not is_stated:
+        del proto.graph.value_info[:]
+    data = proto.SerializeToString()
+    options = {"patterns": ["conv_relu"], "expectations": ["dnnl.conv2d_bias_relu>=7"]}
+    assert matched(data, on_table=True, **options) == matched(data, on_table=False, **options)
+
+
+def test_match_with_lists() -> None:
+    """Whoever lists all matches has objects of each from the beginning."""
+    data = net().SerializeToString()
+    assert matched(data, on_table=False, patterns=["conv_relu"], lists=True)[2]
