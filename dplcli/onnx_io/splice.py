@@ -489,11 +489,8 @@ class _Splicer:
         columns = self.table.nodes
         is_new = columns.head[nodes] < 0
         new, old = nodes[is_new], nodes[~is_new]
-        kinds = [graph.kind for graph in self.table.graphs]
-        in_body = np.array([kind is GraphKind.BODY for kind in kinds])[columns.graph[new]]
-        form, example = distinct(
-            columns.operator[new], columns.attributes[new], columns.remark[new], in_body
-        )
+        facts = (columns.operator, columns.attributes, columns.remark)
+        form, example = distinct(*(fact[new] for fact in facts))
         at, size = np.empty(nodes.size, np.int64), np.empty(nodes.size, np.int64)
         form_at, form_size = self._keep([self._new_back(node) for node in new[example].tolist()])
         at[is_new], size[is_new] = form_at[form], form_size[form]
@@ -518,10 +515,7 @@ class _Splicer:
     def _new_back(self, node: int) -> bytes:
         """Encode a new node but for inputs, outputs and name."""
         op_type, others = self._words(node)
-        attributes = self._attributes(int(self.table.nodes.attributes[node]))
-        if self.table.graphs[self.table.nodes.graph[node]].kind is GraphKind.BODY:
-            return op_type + attributes + others
-        return op_type + others + attributes
+        return op_type + self._attributes(int(self.table.nodes.attributes[node])) + others
 
     def _words(self, node: int) -> tuple[bytes, bytes]:
         """Encode the operator of a new node, and what stands behind attributes."""

@@ -381,15 +381,16 @@ class _Writer:
             input=[_name(value) for value in node.inputs],
             output=[_name(value) for value in node.outputs],
         )
+        behind = NodeProto()  # attributes, by the order of fields
         if node.domain:
-            proto.domain = node.domain
+            behind.domain = node.domain
         if node.overload:
-            proto.overload = node.overload
+            behind.overload = node.overload
         if node.doc:
-            proto.doc_string = node.doc
+            behind.doc_string = node.doc
         for key, value in node.metadata.items():
-            proto.metadata_props.add(key=key, value=value)
-        data = _bytes(proto) + self._encoded(node.attributes)
+            behind.metadata_props.add(key=key, value=value)
+        data = _bytes(proto) + self._encoded(node.attributes) + _bytes(behind)
         return self._with_bodies(node, NodeProto.FromString(data)) if node.subgraphs else data
 
     def _with_bodies(self, node: Node, source: NodeProto) -> bytes:

@@ -7,9 +7,12 @@ from pathlib import Path
 import onnx
 import pytest
 
+from dplcli import pipeline
 from dplcli.errors import ModelExportError
 from dplcli.ir import Function, Graph, Model
 from dplcli.onnx_io import check_destination, check_model, is_modified, load_model, staged, to_proto
+from dplcli.onnx_io.table import read_table
+from tests.cli.support import ROOT
 from tests.models import ir_of, parse
 
 TEXT = "g (float[2] x) => (float[2] y) { y = Relu (x) }"
@@ -260,3 +263,25 @@ def test_check_model_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     assert "\n" not in check_model(path)
     path.write_bytes(b"no model")
     assert check_model(path)
+
+
+@pytest.mark.parametrize("name", ["resnet18_bn", "deit"])
+def test_what_is_written_is_regular(tmp_path: Path, name: str) -> None:
+    """New nodes stand in the file as protobuf would write them, so it is read at full speed."""
+    model, out, again = ROOT / "sample_models" / f"{name}.onnx", tmp_path / "a", tmp_path / "b"
+    unchecked = pipeline.PartitionSettings(verify=False)
+    done = pipeline.partition(model, output=out, targets=["dnnl"], settings=unchecked)
+    assert done.partitions
+    pipeline.rewrite(
+        out,
+        output=again,
+        patterns=["prepare", "fuse"],
+        settings=pipeline.RewriteSettings(verify=False, max_growth=1000),
+    )
+    for path in (out, again):
+        data = path.read_bytes()
+        assert data != model.read_bytes()
+        assert not read_table(data, path.name).original  # it was not read by way of protobuf
+        proto = onnx.ModelProto.FromString(data)
+        for node in (*proto.graph.node, *(n for f in proto.functions for n in f.node)):
+            assert node.SerializeToString() in data
