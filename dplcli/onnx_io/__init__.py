@@ -6,6 +6,7 @@ from dplcli.lazy import lazy
 
 if TYPE_CHECKING:
     from dplcli.onnx_io.convert import OnnxSchemas
+    from dplcli.onnx_io.external_data import check_external_data, external_files
     from dplcli.onnx_io.infer import check_model, check_sizes, open_sizes
     from dplcli.onnx_io.opset import AdaptedNode, RaisedOpset, raise_opset
     from dplcli.onnx_io.read import (
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from dplcli.onnx_io.write import (
         StagedModel,
         check_destination,
-        check_external_data,
-        external_files,
         is_modified,
         staged,
         to_proto,
@@ -35,6 +34,7 @@ else:
         __name__,
         {
             "dplcli.onnx_io.convert": "OnnxSchemas",
+            "dplcli.onnx_io.external_data": "check_external_data external_files",
             "dplcli.onnx_io.infer": "check_model check_sizes open_sizes",
             "dplcli.onnx_io.opset": "AdaptedNode RaisedOpset raise_opset",
             "dplcli.onnx_io.read": (
@@ -43,8 +43,7 @@ else:
             ),
             "dplcli.onnx_io.splice": "pieces",
             "dplcli.onnx_io.write": (
-                "StagedModel check_destination check_external_data external_files is_modified "
-                "staged to_proto written_size"
+                "StagedModel check_destination is_modified staged to_proto written_size"
             ),
         },
     )

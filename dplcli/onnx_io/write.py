@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import filecmp
-import math
 import os
 import shutil
 import stat
 from contextlib import ExitStack, contextmanager
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from onnx import (
-    AttributeProto,
     FunctionProto,
     GraphProto,
     ModelProto,
     NodeProto,
-    TensorProto,
     ValueInfoProto,
 )
 
-from dplcli.errors import InvalidModelError, ModelExportError, ModelLoadError
-from dplcli.files import mode_for, path_of, provisional, temporary_file
+from dplcli.errors import ModelExportError
+from dplcli.files import mode_for, provisional, temporary_file
 from dplcli.ir import Tensor, TensorType, TypeStatement
-from dplcli.ir.types import PLAIN_KINDS
 from dplcli.onnx_io import convert
 from dplcli.onnx_io.convert import (
-    dtype_bits,
     encode_attribute,
     encode_statement,
     encode_type,
     graphs_of,
     tensor_to_proto,
 )
+from dplcli.onnx_io.external_data import copy_external_data
 from dplcli.onnx_io.source import Source, source_of
 
 if TYPE_CHECKING:
@@ -41,9 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from google.protobuf.message import Message
-    from onnx import OperatorSetIdProto, SparseTensorProto
+    from onnx import OperatorSetIdProto
 
-    from dplcli.files import Provisional
     from dplcli.ir import Attribute, Function, Graph, Model, Node, Value
 
 
@@ -448,189 +441,3 @@ def _bytes(message: Message) -> bytes:
 
 def _name(value: Value | None) -> str:
     return "" if value is None else value.name
-
-
-# Tensor data in files beside the model: found, checked and copied, never read.
-
-
-_WITHOUT_TENSORS = {AttributeProto.AttributeType.Value(kind.upper()) for kind in PLAIN_KINDS}
-
-
-def copy_external_data(model: Model, destination: Path, made: Provisional) -> None:
-    """Make the model's external data reachable from *destination*'s folder.
-
-    In the model's own folder the data is there already. To other folders the files are copied, as
-    onnx refuses to follow links, hard ones included.
-
-    Args:
-        model: The model.
-        destination: Where it is written.
-        made: What is put there is noted here.
-
-    Raises:
-        ModelExportError: A different file of the same name lies there, or one is missing.
-    """
-    if model.path is not None and not _shares_folder(model.path, destination):
-        for location in locations_of(model):
-            part = path_of(location)
-            _copy_beside(model.path.parent / part, destination.parent / part, made)
-
-
-def external_files(model: Model, folder: Path) -> set[Path]:
-    """Return, resolved, the files that hold a model's external data, or will in *folder*.
-
-    Raises:
-        InvalidModelError: A location leads out of the model's folder.
-    """
-    if model.path is None:
-        return set()
-    return {
-        (place / path_of(location)).resolve()
-        for location in locations_of(model)
-        for place in (model.path.parent, folder)
-    }
-
-
-def _shares_folder(model: Path, destination: Path) -> bool:
-    """Tell whether *destination* lies beside the model, or beside the file it links to."""
-    return destination.parent.resolve() in {model.parent.resolve(), model.resolve().parent}
-
-
-def _copy_beside(source: Path, target: Path, made: Provisional) -> None:
-    if not source.is_file():
-        raise ModelExportError(f"{source}: external data of the model is missing")
-    if target.exists() or target.is_symlink():
-        if target.exists() and filecmp.cmp(source, target, shallow=False):
-            return
-        raise ModelExportError(
-            f"{target}: a different file stands where the model's external data must go",
-            hint="write to another folder",
-        )
-    try:
-        for folder in reversed(target.parents):
-            if not folder.exists():
-                made.note(folder)
-                folder.mkdir()
-        made.note(target)
-        shutil.copyfile(source, target)
-    except OSError as error:
-        raise ModelExportError(f"{target}: cannot be written: {error.strerror}") from error
-
-
-def check_external_data(model: Model) -> None:
-    """Check, without reading it, that the external data of a loaded model is there and whole.
-
-    Raises:
-        ModelLoadError: A file is missing, or shorter than a tensor in it says.
-        InvalidModelError: A location leads out of the model's folder.
-    """
-    path = model.path
-    if path is None:
-        return
-    sizes = {place: _size(path, place) for place in locations_of(model)}
-    for tensor in _external_tensors(model):
-        entries = {entry.key: entry.value for entry in tensor.external_data}
-        location = entries.get("location", "")
-        needed, present = _end_of(tensor, entries), sizes.get(location, 0)
-        if present < needed:
-            raise ModelLoadError(
-                f"{path}: its external data {location!r} is cut off: {tensor.name!r} needs "
-                f"{needed:,} bytes of it, there are {present:,}"
-            )
-
-
-def _size(model: Path, location: str) -> int:
-    """Return the size of a file of external data.
-
-    Raises:
-        ModelLoadError: There is no such file.
-    """
-    path = model.parent / path_of(location)
-    try:
-        status = path.stat()
-    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
-        raise ModelLoadError(f"{model}: its external data {location!r} is missing") from error
-    except OSError as error:
-        raise ModelLoadError(
-            f"{model}: its external data {location!r} cannot be read: {error.strerror}"
-        ) from error
-    if not stat.S_ISREG(status.st_mode):
-        raise ModelLoadError(f"{model}: its external data {location!r} is missing")
-    return status.st_size
-
-
-def _end_of(tensor: TensorProto, entries: Mapping[str, str]) -> int:
-    """Return where in its file a tensor's data ends."""
-    try:
-        offset = int(entries.get("offset", 0))
-        if "length" in entries:
-            return offset + int(entries["length"])
-    except ValueError:
-        return 0
-    elements: int = math.prod(tensor.dims)
-    return offset + elements * dtype_bits(tensor.data_type) // 8
-
-
-def locations_of(model: Model) -> list[str]:
-    """Return the locations that the tensors of a loaded model refer to, each once.
-
-    Raises:
-        InvalidModelError: A location leads out of the model's folder.
-    """
-    locations = dict.fromkeys(
-        entry.value
-        for tensor in _external_tensors(model)
-        for entry in tensor.external_data
-        if entry.key == "location"
-    )
-    for location in locations:
-        parts = PurePosixPath(location.replace("\\", "/"))
-        if parts.is_absolute() or ".." in parts.parts:
-            raise InvalidModelError(
-                f"{model.path}: external data at {location!r} lies outside the model's folder"
-            )
-    return list(locations)
-
-
-def _external_tensors(model: Model) -> Iterator[TensorProto]:
-    if not model.may_have_external_data or model.source is None:
-        return
-    for tensor in _tensors(source_of(model).model()):
-        if tensor.data_location == TensorProto.EXTERNAL:
-            yield tensor
-
-
-def _tensors(proto: ModelProto) -> Iterator[TensorProto]:
-    yield from _tensors_of_graph(proto.graph)
-    for function in proto.functions:
-        yield from _tensors_of_nodes(function.node)
-        yield from _tensors_of_attributes(function.attribute_proto)
-
-
-def _tensors_of_graph(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    yield from _tensors_of_sparse(graph.sparse_initializer)
-    yield from _tensors_of_nodes(graph.node)
-
-
-def _tensors_of_sparse(sparse: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
-    for item in sparse:
-        yield item.values
-        yield item.indices
-
-
-def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
-    for node in nodes:
-        yield from _tensors_of_attributes(node.attribute)
-
-
-def _tensors_of_attributes(attributes: Iterable[AttributeProto]) -> Iterator[TensorProto]:
-    for attribute in attributes:
-        if attribute.type in _WITHOUT_TENSORS:
-            continue
-        if attribute.HasField("t"):
-            yield attribute.t
-        yield from attribute.tensors
-        yield from _tensors_of_sparse([attribute.sparse_tensor, *attribute.sparse_tensors])
-        for graph in (attribute.g, *attribute.graphs):
-            yield from _tensors_of_graph(graph)
