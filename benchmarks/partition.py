@@ -255,7 +255,7 @@ def floor(model: Path, output: Path) -> None:
 CLOCKED = """\
 import contextlib, json, sys, time
 
-from dplcli.cli import main, partition
+from dplcli.cli import main, options
 
 marks = [("start-up", 0.0)]
 
@@ -263,7 +263,7 @@ marks = [("start-up", 0.0)]
 def clocked(**_):
     yield lambda phrase: marks.append((phrase.split()[0], time.process_time()))
 
-partition.progress = clocked
+options.progress = clocked
 marks_file = sys.argv.pop(1)
 try:
     main.main()

@@ -17,7 +17,7 @@ import pytest
 
 from dplcli.catalog import find_catalog, read_catalogs, shipped_catalogs
 from dplcli.dpl import Condition, Matcher, PatternRule, parse_pattern
-from dplcli.ir.printer import print_graph
+from dplcli.ir.printer import print_node
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import OnnxSchemas, model_from_proto, to_proto
 from dplcli.passes.partition import partition
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dplcli.dpl import DFPattern, RewriteRule
-    from dplcli.ir import Model
+    from dplcli.ir import Graph, Model
     from dplcli.passes.select import Selection
 
     Rules: TypeAlias = str | PatternRule | Sequence[PatternRule]
@@ -179,6 +179,14 @@ def catalog_rules(text: str) -> list[PatternRule]:
         path = Path(folder) / "catalog.yaml"
         path.write_text(dedent(text), encoding="utf-8")
         return read_catalogs([str(path)], SCHEMAS).patterns
+
+
+def print_graph(graph: Graph) -> str:
+    """Return a graph, one node a line."""
+    inputs = ", ".join(value.name for value in graph.inputs)
+    outputs = ", ".join(value.name for value in graph.outputs)
+    body = "\n".join(f"  {print_node(node)}" for node in graph)
+    return f"({inputs}) => ({outputs}) {{\n{body}\n}}"
 
 
 def print_model(model: Model) -> str:

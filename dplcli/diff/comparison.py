@@ -253,12 +253,9 @@ class Comparison:
             inputs=tuple(self._input_changes(first, second)),
             outputs=tuple(_output_changes(first, second)),
         )
-        is_other_call = self._label(0, first) != self._label(1, second)
+        is_other_call = not self.pairing.is_same_call(first, second)
         differs = change.attributes or change.inputs or change.outputs or is_other_call
         return change if differs else None
-
-    def _label(self, which: int, node: Node) -> object:
-        return self.pairing.sides[which].reader.label(node)
 
     def _input_changes(self, first: Node, second: Node) -> Iterator[InputChange]:
         for slot, before, after in self._operands(first, second):

@@ -1087,6 +1087,11 @@ class Pairing:
         """Tell whether *node*, of either graph, has a partner."""
         return node in self._numbers
 
+    def is_same_call(self, first: Node, second: Node) -> bool:
+        """Tell whether two nodes, one of each graph, are calls of the same."""
+        ours, theirs = (side.reader for side in self.sides)
+        return ours.label(first) == theirs.label(second)
+
     def number(self, node: Node) -> int:
         """Return the number of the pair that *node* belongs to."""
         return self._numbers[node]
@@ -1245,7 +1250,7 @@ class PairGrowth:
         )
         if first is None or second is None or values[0] is None or values[1] is None:
             return
-        if self._label(0, first) == self._label(1, second) and values[0].index == values[1].index:
+        if self.pairing.is_same_call(first, second) and values[0].index == values[1].index:
             yield first, second
 
     def _of_operands(self, pair: NodePair) -> Iterator[NodePair]:
@@ -1313,9 +1318,6 @@ class PairGrowth:
         if maker is None or maker not in side.position or self.pairing.is_paired(maker):
             return None
         return maker
-
-    def _label(self, which: int, node: Node) -> object:
-        return self.pairing.sides[which].reader.label(node)
 
 
 # Which input and output of one graph is which of the other.

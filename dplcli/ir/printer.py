@@ -11,7 +11,7 @@ from dplcli.ir.types import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dplcli.ir.model import Graph, Node
+    from dplcli.ir.model import Node
     from dplcli.ir.types import Attribute
 
 
@@ -46,14 +46,6 @@ def _run(node: Node, step: Literal["prev", "next"]) -> Iterator[Node]:
     while current is not None:
         yield current
         current = getattr(current, step)
-
-
-def print_graph(graph: Graph) -> str:
-    """Return a whole graph, one node a line; for small graphs and tests."""
-    inputs = ", ".join(value.name for value in graph.inputs)
-    outputs = ", ".join(value.name for value in graph.outputs)
-    body = "\n".join(f"  {print_node(node)}" for node in graph)
-    return f"({inputs}) => ({outputs}) {{\n{body}\n}}"
 
 
 def print_attribute(attribute: Attribute) -> str:

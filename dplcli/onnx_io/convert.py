@@ -27,6 +27,7 @@ from dplcli.files import text_path
 from dplcli.ir import Attribute, Dim, Graph, OpSchema, Remarks, StatedType, Tensor, TensorType
 from dplcli.ir.model import NO_REMARKS
 from dplcli.ir.types import DTYPE_CODES, dtype_name
+from dplcli.onnx_io.wire import DELIMITED, FIXED32, FIXED64, VARINT, varint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -265,6 +266,23 @@ def graphs_of(proto: NodeProto) -> Iterator[tuple[str, GraphProto]]:
             yield attribute.name, attribute.g
         for number, graph in enumerate(attribute.graphs):
             yield f"{attribute.name}[{number}]", graph
+
+
+def names_read(proto: NodeProto) -> Iterator[str]:
+    """Iterate over the names that a node reads, and those that its bodies capture."""
+    yield from filter(None, proto.input)
+    for _, graph in graphs_of(proto):
+        yield from _names_captured(graph)
+
+
+def _names_captured(graph: GraphProto) -> Iterator[str]:
+    """Iterate over the names that a body reads and does not define."""
+    own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
+    own |= {tensor.values.name for tensor in graph.sparse_initializer}
+    own |= {name for proto in graph.node for name in proto.output}
+    for proto in graph.node:
+        yield from (name for name in names_read(proto) if name not in own)
+    yield from (info.name for info in graph.output if info.name not in own)
 
 
 def _holds_value(proto: AttributeProto) -> bool:
@@ -510,23 +528,12 @@ _BITS |= {"float4e2m1": 4, "float6e2m3": 6, "float6e3m2": 6}
 
 
 _TEXT_TYPES = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
-_VARINT, _BYTES = 0, 2
-_FIXED_BYTES = {1: 8, 5: 4}
-
-
-def varint(number: int) -> bytes:
-    """Encode a non-negative number in groups of seven bits, lowest first."""
-    encoded = bytearray()
-    while number > 0x7F:  # noqa: PLR2004  # seven bits
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+_FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 
 
 def header(field_number: int, length: int) -> bytes:
     """Encode what stands before *length* bytes of an embedded message."""
-    return varint(field_number << 3 | _BYTES) + varint(length)
+    return varint(field_number << 3 | DELIMITED) + varint(length)
 
 
 def embedded(field_number: int, payloads: Iterable[bytes]) -> Iterator[bytes]:
@@ -617,9 +624,9 @@ def unknown_fields(message: Message) -> Iterator[bytes]:
     """Encode the fields that the installed onnx has no name for; groups are dropped."""
     for field in UnknownFieldSet(message):
         tag = varint(field.field_number << 3 | field.wire_type)
-        if field.wire_type == _VARINT:
+        if field.wire_type == VARINT:
             yield tag + varint(field.data)
-        elif field.wire_type == _BYTES:
+        elif field.wire_type == DELIMITED:
             yield tag + varint(len(field.data)) + field.data
         elif field.wire_type in _FIXED_BYTES:
             yield tag + field.data.to_bytes(_FIXED_BYTES[field.wire_type], "little")

@@ -42,7 +42,7 @@ from dplcli.ir.table import (
     Values,
     is_constant,
 )
-from dplcli.onnx_io.convert import graphs_of
+from dplcli.onnx_io.convert import graphs_of, names_read
 from dplcli.onnx_io.small import SMALL, NotPlainError, read_small
 from dplcli.onnx_io.wire import (
     PADDING,
@@ -241,25 +241,9 @@ def _in_order(protos: Sequence[NodeProto]) -> list[NodeProto]:
     maker = {name: index for index, proto in enumerate(protos) for name in proto.output if name}
     consumers: dict[int, list[int]] = {index: [] for index in range(len(protos))}
     for index, proto in enumerate(protos):
-        for made_by in {maker[name] for name in _names_read(proto) if name in maker}:
+        for made_by in {maker[name] for name in names_read(proto) if name in maker}:
             consumers[made_by].append(index)
     return [protos[index] for index in in_order(consumers)]
-
-
-def _names_read(proto: NodeProto) -> Iterator[str]:
-    yield from proto.input
-    for _, graph in graphs_of(proto):
-        yield from _names_captured(graph)
-
-
-def _names_captured(graph: GraphProto) -> set[str]:
-    defined = {info.name for info in graph.input}
-    defined |= {tensor.name for tensor in graph.initializer}
-    defined |= {tensor.values.name for tensor in graph.sparse_initializer}
-    defined |= {name for proto in graph.node for name in proto.output}
-    read = {name for proto in graph.node for name in _names_read(proto)}
-    read |= {info.name for info in graph.output}
-    return read - defined
 
 
 @dataclass(frozen=True)

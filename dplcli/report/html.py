@@ -67,17 +67,16 @@ def check_plotting() -> None:
         )
 
 
-def share_plot(outputs: Sequence[OutputComparison], levels: Sequence[str], key: str) -> str:
+def share_plot(outputs: Sequence[OutputComparison], levels: Sequence[str]) -> str:
     """Draw a row for each output: its largest errors as shares of the tolerance.
 
     Args:
         outputs: What was compared; a row holds all levels of an output.
         levels: The levels. Each has its own marker; only the first level's is filled.
-        key: What sets this plot's identifiers apart from those of others.
     """
     count = len({output.name for output in outputs})
     title = f"Errors of {count} outputs as shares of the tolerance"
-    return _draw(0.7 + 0.24 * count, partial(_paint_shares, outputs, levels), key, title)
+    return _draw(0.7 + 0.24 * count, partial(_paint_shares, outputs, levels), "shares", title)
 
 
 def histogram_plot(series: Sequence[tuple[str, Sequence[Bin]]], key: str, title: str) -> str:
@@ -91,15 +90,10 @@ def histogram_plot(series: Sequence[tuple[str, Sequence[Bin]]], key: str, title:
     return _draw(2.0, partial(_paint_bins, series), key, title)
 
 
-def layer_plot(layers: Sequence[LayerError], key: str) -> str:
-    """Draw how the error grows from the first value to the last.
-
-    Args:
-        layers: The values, in order of computation.
-        key: What sets this plot's identifiers apart from those of others.
-    """
+def layer_plot(layers: Sequence[LayerError]) -> str:
+    """Draw how the error grows from the first of *layers* to the last."""
     title = f"Errors of {len(layers)} values in order of computation"
-    return _draw(2.4, partial(_paint_layers, layers), key, title)
+    return _draw(2.4, partial(_paint_layers, layers), "layers", title)
 
 
 def _paint_shares(outputs: Sequence[OutputComparison], levels: Sequence[str], axes: Axes) -> None:
@@ -307,13 +301,13 @@ def html_page(document: Document) -> str:
         most=_MOST_ROWS,
         reasons=[output for output in outputs if output.reason],
         most_reasons=_MOST_REASONS,
-        shares=Markup(share_plot(drawn, levels, "shares")) if drawn else "",  # noqa: S704  # our own plot
+        shares=Markup(share_plot(drawn, levels)) if drawn else "",  # noqa: S704  # our own plot
         drawn=len({output.name for output in drawn}),
         fed="" if result is None else result.fed,
         named=len({output.name for output in outputs}),
         histograms=_histograms(outputs),
         values=chosen_layers(document.layers, _MOST_ROWS),
-        layers=Markup(layer_plot(document.layers, "layers")) if document.layers else "",  # noqa: S704  # our own plot
+        layers=Markup(layer_plot(document.layers)) if document.layers else "",  # noqa: S704  # our own plot
         versions=versions(),
     )
 

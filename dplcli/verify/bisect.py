@@ -246,18 +246,9 @@ class Specimen:
         fed = {name: value for name, value in values.items() if value is not None}
         return fed if len(fed) == len(values) else None
 
-    def write(
-        self, folder: Path, name: str, nodes: set[int], ends: Sequence[str] = ()
-    ) -> Cutting | None:
-        """Write a model of *nodes* and what flows into it; None if it cannot be cut out there.
-
-        Args:
-            folder: Where to.
-            name: The model's file name.
-            nodes: What to keep.
-            ends: What it returns; if empty, all that leaves it.
-        """
-        starts, ends = self.wiring.entering(nodes), ends or self.wiring.leaving(nodes)
+    def write(self, folder: Path, name: str, nodes: set[int]) -> Cutting | None:
+        """Write a model of *nodes* and what flows into it; None if it cannot be cut out there."""
+        starts, ends = self.wiring.entering(nodes), self.wiring.leaving(nodes)
         if (values := self.values([*starts, *ends])) is None:
             return None
         types = {key: type_of(value) for key, value in values.items()}

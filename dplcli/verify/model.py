@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import count
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import onnx
@@ -32,7 +33,7 @@ from dplcli.ir.operators import (
     WANTS_UNIT,
 )
 from dplcli.onnx_io import parse_model, read_model_file
-from dplcli.onnx_io.convert import graphs_of
+from dplcli.onnx_io.convert import graphs_of, names_read
 from dplcli.onnx_io.infer import INFERENCE_ERRORS, Expansion, infer_shapes
 from dplcli.onnx_io.opset import all_nodes
 from dplcli.verify.settings import TIMEOUT, Execution, ModelSource
@@ -524,7 +525,7 @@ class Wiring:
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
         self.nodes = list(model.graph.node)
-        self.reads = [tuple(dict.fromkeys(read_names(node))) for node in self.nodes]
+        self.reads = [tuple(dict.fromkeys(names_read(node))) for node in self.nodes]
         self.makers: dict[str, int] = {}
         self.readers: dict[str, list[int]] = defaultdict(list)
         for index, node in enumerate(self.nodes):
@@ -634,23 +635,6 @@ def cut(
         info for info in old.graph.value_info if info.name in made and info.name not in shown
     )
     return new
-
-
-def read_names(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield what a node reads, and what its bodies capture."""
-    yield from filter(None, node.input)
-    for graph in subgraphs(node):
-        yield from _captured(graph)
-
-
-def _captured(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names that a body reads and does not make."""
-    own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
-    own |= {tensor.values.name for tensor in graph.sparse_initializer}
-    own |= {name for node in graph.node for name in node.output}
-    for node in graph.node:
-        yield from (name for name in read_names(node) if name not in own)
-    yield from (info.name for info in graph.output if info.name not in own)
 
 
 def _made(node: onnx.NodeProto) -> Iterator[str]:
@@ -906,6 +890,9 @@ def digests(model: onnx.ModelProto) -> Digests:
     return _Digester(model).main()
 
 
+_UNIQUE = count()
+
+
 class _Digester:
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
@@ -916,7 +903,6 @@ class _Digester:
             )
             for function in model.functions
         }
-        self.unique = 0
 
     def main(self) -> Digests:
         """Return the digests of the main graph."""
@@ -990,8 +976,7 @@ class _Digester:
 
     def _nothing_else(self) -> bytes:
         """Return a digest that no other value of any model has."""
-        self.unique += 1
-        return _hashed(b"unique", str((id(self), self.unique)).encode())
+        return _hashed(b"unique", str(next(_UNIQUE)).encode())
 
 
 def _tensor(tensor: onnx.TensorProto) -> bytes:

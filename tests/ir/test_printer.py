@@ -6,7 +6,8 @@ import onnx.helper
 import onnx.numpy_helper
 import pytest
 
-from dplcli.ir.printer import node_window, print_graph, print_node
+from dplcli.ir.printer import node_window, print_node
+from tests.helpers import print_graph
 from tests.models import ir_of, node_making, parse
 
 CHAIN = (

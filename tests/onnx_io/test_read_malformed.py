@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from dplcli.errors import DplError, InvalidModelError, ModelLoadError
 from dplcli.ir import Model
 from dplcli.ir.operators import attribute_of
-from dplcli.ir.printer import print_graph
 from dplcli.ir.traversal import check_structure
 from dplcli.onnx_io import load_model, to_proto
+from tests.helpers import print_graph
 from tests.models import ir_of, parse
 
 VICTIM = """<ir_version: 8, opset_import: ["" : 17, "o" : 1]>

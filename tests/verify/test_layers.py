@@ -193,6 +193,11 @@ def test_another_computation_has_another_digest(one: str, other: str) -> None:
     assert _digest(one) != _digest(other)
 
 
+def test_what_is_drawn_at_random_is_like_nothing_however_often_it_is_asked() -> None:
+    """Nor is it like a value of a model that was looked at before and is gone."""
+    assert len({_digest("y = RandomNormalLike (x)") for _ in range(100)}) == 100
+
+
 def test_bodies_count_by_what_they_compute() -> None:
     """Names inside a branch do not count, what it captures does."""
 
