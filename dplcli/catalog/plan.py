@@ -98,7 +98,7 @@ def _hash(text: str) -> str:
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class ModelItem(_Strict):
@@ -282,7 +282,7 @@ REPRODUCER_FILE = "reproducer.json"
 
 
 class _StrictAndFrozen(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class StepItem(_StrictAndFrozen):

@@ -63,7 +63,7 @@ Opsets = Annotated[list[_Opset], Field(min_length=1, max_length=2), AfterValidat
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class ExampleEntry(_Strict):

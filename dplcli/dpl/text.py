@@ -428,12 +428,17 @@ def _attribute_word(call: CallPattern) -> set[str]:
     return set() if call.attributes_name in {"", WAIVED} else {f"**{call.attributes_name}"}
 
 
+_IS_SOUND = "_is_sound"
+
+
 def check_pattern(pattern: DFPattern) -> None:
     """Refuse a pattern that makes no sense.
 
     Raises:
         PatternSyntaxError: Says why, and where if the pattern was read from a text.
     """
+    if _IS_SOUND in vars(pattern):  # it was checked when it was read, and does not change
+        return
     parts = all_parts(pattern)
     readers = Counter(id(inner) for part in parts for inner in part.parts)
     for part in parts:
@@ -453,6 +458,7 @@ def check_pattern(pattern: DFPattern) -> None:
     for name in sorted(values & attributes):
         part = next(p for p in parts if isinstance(p, CallPattern) and p.attributes_name == name)
         raise wrong_part(part, f"{name!r} cannot stand for attributes and for a value")
+    vars(pattern)[_IS_SOUND] = True
 
 
 def _check_outputs(part: OutputsPattern, pattern: DFPattern) -> None:
