@@ -22,9 +22,8 @@ from dplcli.onnx_io import (
 )
 from dplcli.onnx_io.infer import infer_in_functions, infer_types_for_sizes
 from dplcli.outcomes import ExplainOutcome, MatchOutcome
-from dplcli.passes.outlining import select_rows
 from dplcli.passes.select import Selection, explain_rules, measure, select_matches
-from dplcli.passes.tabular import MANY_NODES, count_operators
+from dplcli.passes.tabular import MANY_NODES, count_operators, select_rows
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.rules import RuleSource, load_any_rules, names_of, rules_named
 from dplcli.shapes import Knowledge
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from dplcli.dpl.rule import Rule
     from dplcli.ir import Graph, Model, Shape, TensorType, Value
     from dplcli.onnx_io import TableRows
-    from dplcli.passes.outlining import RowSelection
     from dplcli.passes.select import Coverage, GapCause
+    from dplcli.passes.tabular import RowSelection
     from dplcli.verify import Settings as VerifySettings
     from dplcli.verify.settings import VerificationResult
 

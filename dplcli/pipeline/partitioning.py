@@ -17,12 +17,12 @@ from dplcli.onnx_io import is_modified, load_model, paused_gc, pieces
 from dplcli.outcomes import InlineOutcome, PartitionOutcome, RepeatOutcome
 from dplcli.passes.inline import inline as inline_functions
 from dplcli.passes.merge import light_regions, merge_partitions
-from dplcli.passes.outlining import measure_rows, outline_rows, row_fates, select_rows
+from dplcli.passes.outlining import outline_rows
 from dplcli.passes.partition import partition as outline_matches
 from dplcli.passes.records import REPEAT_DOMAIN, is_written
 from dplcli.passes.repeat import RepeatOptions, outline_repeats
 from dplcli.passes.select import Selection, fates, select_matches
-from dplcli.passes.tabular import MANY_NODES
+from dplcli.passes.tabular import MANY_NODES, measure_rows, row_fates, select_rows
 from dplcli.pipeline.inspecting import find_nodes
 from dplcli.pipeline.matching import DeferredSelection, Measuring, given_sizes
 from dplcli.pipeline.rules import RuleSource, load_rules

@@ -92,7 +92,7 @@ NO_OPTION = {
     "VerifySettings": {"save_results", "sizes", "request", "execution"},  # of groups of their own
     "Execution": {"isolated"},  # for programs: a crash would end the command
     "InputRequest": {"given", "function", "label", "shapes"},  # --inputs and --shape, read apart
-    "RewriteSettings": {"verification", "expectations"},
+    "RewriteSettings": {"verification", "expectations", "lists"},
     "PartitionSettings": {"verification", "expectations", "measure", "lists"},
     "RepeatOptions": set[str](),
 }

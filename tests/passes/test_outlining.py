@@ -20,7 +20,7 @@ from dplcli.dpl.conditions import Condition
 from dplcli.dpl.rule import Policies
 from dplcli.ir.relations import distinct_lists
 from dplcli.onnx_io import read
-from dplcli.passes import outlining
+from dplcli.passes import tabular
 from dplcli.pipeline import matching, partitioning
 from dplcli.report.partition import match_document, partition_document
 from tests.corpus.matrix import CONSTANTS, TARGETS
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dplcli.ir import Node
-    from dplcli.passes.outlining import RowSelection
-    from dplcli.passes.tabular import TypedRows
+    from dplcli.passes.tabular import RowSelection, TypedRows
 
 BODIES = {AttributeProto.GRAPH, AttributeProto.GRAPHS}
 
@@ -46,7 +45,7 @@ class Run:
         self.was_on_table = False
         self.had_objects = True
         policies = Policies(constants=[c] if (c := options.pop("constants", "")) else ())
-        select = outlining.select_rows
+        select = tabular.select_rows
 
         def spy(rows: TypedRows, rules: Sequence[Any]) -> RowSelection | None:
             found = select(rows, rules) if on_table else None
@@ -427,7 +426,7 @@ def test_distinct_lists(rows: list[tuple[int, list[int]]]) -> None:
 
 def matched(data: bytes, *, on_table: bool, **options: Any) -> tuple[object, ...]:  # noqa: ANN401
     """Match as the command does; return all that is said."""
-    select, was_on_table = outlining.select_rows, False
+    select, was_on_table = tabular.select_rows, False
 
     def spy(rows: TypedRows, rules: Sequence[Any]) -> RowSelection | None:
         nonlocal was_on_table
