@@ -197,6 +197,8 @@ class _Driver:
         Raises:
             UncommonError: It is not the common case.
         """
+        for rule in self.rules:
+            self._candidates(rule)
         rounds = 0
         while True:
             before = sum(self.counts.values())
@@ -214,18 +216,10 @@ class _Driver:
 
     def _take_turn(self, rule: RewriteRule) -> Iterator[tuple[RewriteRule, Matches]]:
         """Replace what a rule matches; yield the refused, one of each root, in program order."""
-        if not rule.holds_for(self.graph):
-            return
-        if rule.is_nodewise:
-            heads = rule.heads
-            _require(heads is not None and self.joins.present.isdisjoint(heads))
-            return
-        program = rule.matcher.program
-        roots = self.joins.candidates(program)
+        roots = self._candidates(rule)
         if not roots.size:
             return
-        _require(is_common(rule))
-        matches = self.joins.matches(program, roots)
+        matches = self.joins.matches(rule.matcher.program, roots)
         _require(not matches.left.size and not matches.identities[0].size)
         if not matches.size:
             return
@@ -243,6 +237,19 @@ class _Driver:
         if taken.size:
             self._check_order(matches, nodes, taken)
             self._apply(rule, matches.take(taken), nodes[taken], nodes)
+
+    def _candidates(self, rule: RewriteRule) -> Ids:
+        """Return the nodes at which a rule might match; there are none if it is not common."""
+        found = np.zeros(0, np.int32)
+        if not rule.holds_for(self.graph):
+            return found
+        if rule.is_nodewise:
+            heads = rule.heads
+            _require(heads is not None and self.joins.present.isdisjoint(heads))
+            return found
+        found = self.joins.candidates(rule.matcher.program)
+        _require(is_common(rule) or not found.size)
+        return found
 
     def _choose(self, rule: RewriteRule, matches: Matches, nodes: Ids) -> Places:
         """Return which matches (m,), of nodes (m, w), are replaced, in order of their turn."""

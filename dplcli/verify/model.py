@@ -7,8 +7,8 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import count
 from typing import TYPE_CHECKING, Literal, NamedTuple
+from uuid import uuid4
 
 import onnx
 from onnx.external_data_helper import load_external_data_for_model
@@ -890,9 +890,6 @@ def digests(model: onnx.ModelProto) -> Digests:
     return _Digester(model).main()
 
 
-_UNIQUE = count()
-
-
 class _Digester:
     def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
@@ -976,7 +973,7 @@ class _Digester:
 
     def _nothing_else(self) -> bytes:
         """Return a digest that no other value of any model has."""
-        return _hashed(b"unique", str(next(_UNIQUE)).encode())
+        return _hashed(b"unique", uuid4().bytes)  # in no other process either
 
 
 def _tensor(tensor: onnx.TensorProto) -> bytes:
