@@ -27,6 +27,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
+def pytest_runtest_logfinish() -> None:
+    """Free what a caught error holds: a worker that runs models, say, which the next test takes."""
+    gc.collect(0)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
