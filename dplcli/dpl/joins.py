@@ -45,7 +45,7 @@ from dplcli.dpl.matcher import (
     unnamed_attributes,
 )
 from dplcli.ir.operators import COMMUTATIVE, MOVED, fixed_attribute, slot_of
-from dplcli.ir.relations import distinct, follow, nth, unnest
+from dplcli.ir.relations import ascending, distinct, follow, nth, unnest
 from dplcli.ir.table import OMITTED
 
 if TYPE_CHECKING:
@@ -490,7 +490,7 @@ class Joins:
     def present(self) -> set[OpKey]:
         """The operators that there are."""
         live = self.table.nodes.operator[self.table.nodes.live]
-        return {self.operators[number] for number in np.unique(live).tolist()}
+        return {self.operators[number] for number in ascending(live).tolist()}
 
     # -- queries -----------------------------------------------------------------------------
 
@@ -591,7 +591,7 @@ class Joins:
         if key not in self._verdicts:
             self._verdicts[key] = np.full(self.table.values.size, _NOT_ASKED, np.int8)
         known = self._verdicts[key]
-        new = np.unique(values[wanted & (known[values] == _NOT_ASKED)])
+        new = ascending(values[wanted & (known[values] == _NOT_ASKED)])
         if isinstance(step, ConstantStep):
             new = self._of_right_size(step, new, known)
         for value in new.tolist():
@@ -608,7 +608,7 @@ class Joins:
         stored, kind = values[tensor >= 0], self.table.tensors.type[tensor[tensor >= 0]]
         exact = step.pattern.exact
         size = 1 if exact is None else int(np.prod(exact.shape, dtype=np.int64))
-        for number in np.unique(kind[kind >= 0]).tolist():
+        for number in ascending(kind[kind >= 0]).tolist():
             here = stored[kind == number]
             constant = self.objects.value(int(here[0])).constant
             if constant is not None and constant.size != size:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from dplcli.ir.relations import Ids, Places, distinct, follow, group, offsets, unnest
+from dplcli.ir.relations import Ids, Places, ascending, distinct, follow, group, offsets, unnest
 from dplcli.ir.table import OMITTED, ROOM, GraphKind, GraphRow, Payload, Table, TableError
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Editor:
         """
         place, room, graph = self._places(new, gone)
         made = new.outputs[new.outputs != OMITTED]
-        _require(np.unique(made).size == made.size, "a value is made twice")
+        _require(ascending(made).size == made.size, "a value is made twice")
         # what comes is counted first, so that what goes knows whether it is still read
         np.add.at(self.table.values.uses, new.inputs, 1)
         lost = self._take_out(gone, made)
@@ -224,13 +224,13 @@ class Editor:
         table, columns = self.table, self.table.values
         removed = [_NONE]
         while values.size:
-            values = np.unique(values[values != OMITTED])
+            values = ascending(values[values != OMITTED])
             unread = values[(columns.uses[values] == 0) & (columns.returned[values] == 0)]
             maker = columns.producer[unread]
             stored = unread[(maker < 0) & (columns.tensor[unread] >= 0) & ~columns.given[unread]]
             columns.tensor[stored] = -1
             self._edited(columns.graph[stored])
-            gone = np.unique(maker[maker >= 0])
+            gone = ascending(maker[maker >= 0])
             row, made = table.outputs_of(gone)
             is_read = (columns.uses[made] > 0) | (columns.returned[made] > 0)
             is_needed = np.zeros(gone.size, np.bool_)
@@ -260,7 +260,7 @@ class Editor:
         np.subtract.at(table.values.uses, was, 1)
         np.add.at(table.values.uses, forward[was], 1)
         table.inputs.value[place] = forward[was]
-        touched = np.unique(node)
+        touched = ascending(node)
         self._touch(touched)
         return touched
 
@@ -286,7 +286,7 @@ class Editor:
         table.nodes.in_at[nodes] = at
         table.nodes.in_count[nodes] = in_count
         self._touch(nodes)
-        return np.unique(was)
+        return ascending(was)
 
     def rename(
         self, values: Ids | Places, wanted: Ids | Places, gone: Ids | Places = _NONE
@@ -418,7 +418,7 @@ class Editor:
         return at, size
 
     def _edited(self, graphs: NDArray[np.integer]) -> None:
-        self.table.modified.update(np.unique(graphs).tolist())
+        self.table.modified.update(ascending(graphs).tolist())
 
     def _touch(self, nodes: Ids | Places) -> None:
         self.table.nodes.touched[nodes] = True
@@ -440,10 +440,10 @@ class Editor:
     def _with_bodies(self, nodes: Ids | Places) -> Places:
         """Return distinct nodes and all in bodies that they have."""
         table = self.table
-        nodes = found = np.unique(nodes).astype(np.int64)
+        nodes = found = ascending(nodes).astype(np.int64)
         while bodies := self._bodies(nodes):
             nodes = np.flatnonzero(table.nodes.live & np.isin(table.nodes.graph, bodies))
-            nodes = np.setdiff1d(nodes, found)
+            nodes = nodes[~np.isin(nodes, found)]
             found = np.concatenate([found, nodes])
         return found
 
@@ -484,12 +484,12 @@ class Editor:
         made = made[made != OMITTED]
         values.producer[made] = -1
         values.tensor[made] = -1
-        unread = np.setdiff1d(made, kept)
+        unread = made[~np.isin(made, kept)]
         is_read = (values.uses[unread] > 0) | (values.returned[unread] > 0)
         _require(not is_read.any(), "a value is still read whose node is taken out")
         self._edited(table.nodes.graph[gone])
-        lost = np.setdiff1d(read, made)
-        return lost[~np.isin(values.graph[lost], bodies)]
+        lost = ascending(read)
+        return lost[~(np.isin(lost, made) | np.isin(values.graph[lost], bodies))]
 
     def _append(self, new: NewNodes, place: Places, room: Places, graph: Places) -> Ids:
         table = self.table

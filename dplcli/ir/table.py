@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dplcli.ir.relations import Flags, Ids, Places, Relation, beside, distinct_lists, unnest
+from dplcli.ir.relations import (
+    Flags,
+    Ids,
+    Places,
+    Relation,
+    ascending,
+    beside,
+    distinct_lists,
+    unnest,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -359,7 +368,7 @@ class Table:
         _require(np.array_equal(returned, values.returned), "returned values are not counted right")
         maker, made = self.outputs_of(live)
         maker, made = live[maker[made != OMITTED]], made[made != OMITTED]
-        _require(np.unique(made).size == made.size, "a value is made twice")
+        _require(ascending(made).size == made.size, "a value is made twice")
         producer = np.full(values.size, -1)
         producer[made] = maker
         _require(np.array_equal(producer, values.producer), "producers are not right")

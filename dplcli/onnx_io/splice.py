@@ -24,7 +24,18 @@ from onnx import (
     ValueInfoProto,
 )
 
-from dplcli.ir.relations import Flags, Ids, Places, beside, distinct, group, lookup, offsets, sums
+from dplcli.ir.relations import (
+    Flags,
+    Ids,
+    Places,
+    ascending,
+    beside,
+    distinct,
+    group,
+    lookup,
+    offsets,
+    sums,
+)
 from dplcli.ir.table import OMITTED, GraphKind, Payload, Table, TableError
 from dplcli.onnx_io import wire
 from dplcli.onnx_io.wire import PADDING, padded, varint
@@ -232,7 +243,7 @@ class _Splicer:
             rows = self._rows(number)
             rows = rows[self._is_kept[rows]]
             numbers = self.table.parts.number[rows]
-            for field in np.unique(numbers).tolist():
+            for field in ascending(numbers).tolist():
                 found[field, False] = self._copies(rows[numbers == field])
         if graph.kind is GraphKind.FUNCTION:
             changed = FunctionProto()

@@ -27,7 +27,7 @@ from onnx import (
 
 from dplcli.errors import InvalidModelError
 from dplcli.ir.model import in_order
-from dplcli.ir.relations import Flags, Ids, Places, distinct, group, lookup, offsets
+from dplcli.ir.relations import Flags, Ids, Places, ascending, distinct, group, lookup, offsets
 from dplcli.ir.table import (
     OMITTED,
     ROOM,
@@ -520,7 +520,7 @@ class _Reader:
         count = np.bincount(owner, minlength=size)
         found = np.zeros(size, np.int64)
         first = offsets(count)
-        for width in np.unique(count[count > 0]).tolist():
+        for width in ascending(count[count > 0]).tolist():
             here = np.flatnonzero(count == width)
             rows = number[first[here][:, None] + np.arange(width)]
             which, example = distinct(*rows.T)

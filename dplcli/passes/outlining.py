@@ -21,7 +21,7 @@ from dplcli.dpl.joins import NONE
 from dplcli.dpl.rule import read_match
 from dplcli.ir.edits import Editor, NewNodes
 from dplcli.ir.model import NODES_KEY
-from dplcli.ir.relations import beside, distinct_lists, offsets, sums, unnest
+from dplcli.ir.relations import ascending, beside, distinct_lists, offsets, sums, unnest
 from dplcli.ir.table import OMITTED
 from dplcli.passes.partition import (
     free_function_name,
@@ -349,7 +349,7 @@ class _Drawing:
         odd = self.match[self.table.nodes.remarked[self.taking.nodes]]
         if repeated:
             odd = np.arange(self.size)
-        for match in np.unique(odd).tolist():
+        for match in ascending(odd).tolist():
             begin = int(self.begin[match])
             members = self.taking.nodes[begin : begin + int(self.taking.count[match])]
             nodes = [self.rows.node(row) for row in members.tolist()]

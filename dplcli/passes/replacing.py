@@ -46,7 +46,7 @@ from dplcli.dpl.rule import Match, Rejection, read_match
 from dplcli.errors import PassError
 from dplcli.ir.edits import Editor, NewNodes
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
-from dplcli.ir.relations import disjoint, distinct_lists, follow
+from dplcli.ir.relations import ascending, disjoint, distinct_lists, follow
 from dplcli.ir.table import OMITTED
 from dplcli.ir.types import UnknownTypeError
 from dplcli.passes.rewrite import (
@@ -268,7 +268,7 @@ class _Driver:
 
         That is one whose inner values are read by nothing else but what is gone then.
         """
-        gone = np.unique(nodes[taken][nodes[taken] >= 0])
+        gone = ascending(nodes[taken][nodes[taken] >= 0])
         is_apart = ~np.isin(nodes, gone).any(axis=1)
         left = nodes[is_apart]
         if not left.size:

@@ -27,7 +27,7 @@ from dplcli.dpl.joins import NONE, Joins, Objects
 from dplcli.dpl.rule import Match, PatternRule, Rejection, read_match
 from dplcli.ir.model import FIRST_IR_WITH_PLAIN_INITIALIZERS
 from dplcli.ir.operators import flops
-from dplcli.ir.relations import disjoint, distinct_lists
+from dplcli.ir.relations import ascending, disjoint, distinct_lists
 from dplcli.ir.table import OMITTED
 from dplcli.passes.select import GapCause, Mentions, Taken, covered, judge
 
@@ -393,7 +393,7 @@ def row_fates(selection: RowSelection) -> RowFates:
         fate[row] = len(causes)
         causes.append(GapCause(item.rule.qualified_name, item.stage, item.reason))
     mentions = Mentions(selection.rules)
-    for number in np.unique(table.nodes.operator[fate < 0]).tolist():
+    for number in ascending(table.nodes.operator[fate < 0]).tolist():
         here = np.flatnonzero((fate < 0) & (table.nodes.operator == number))
         fate[here] = len(causes)
         causes.append(GapCause("", "", mentions.reason(rows.node(int(here[0])))))
