@@ -1,0 +1,516 @@
+"""The proof that two models are one graph, node for node, once all calls are written out.
+
+A partition only moves nodes into functions. Whether it moved them rightly needs no numbers and no
+tolerance: onnx's own inliner puts the bodies back in the place of the calls, and what comes out
+must be the original. (dpl could do that by itself. But then a mistake in how it outlines could
+cancel out with the same mistake in how it undoes that.)
+
+Two graphs are the same if each value of one is computed as a value of the other is: by the same
+operator, of the same opset, with the same attributes, of the same operands. Equal computations
+get equal numbers, those of values that are read first: value numbering (B. Alpern, M. Wegman,
+F. Zadeck, Detecting Equality of Variables in Programs, POPL 1988). Then outputs have to have the
+same numbers, and each number has to stand for as many nodes here as there.
+
+What does not matter: names of inner values and nodes, the order of nodes, documentation, types
+that the file states, whether a default is written down, whether a constant is stored or made by a
+Constant, and Identity. Two nodes that compute the same may stand for each other, since operators
+give the same for the same; only those that draw random numbers do not, so two that are alike are
+not proved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import onnx
+import onnx.inliner
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
+
+from dplcli.files import text_path
+from dplcli.ir.operators import KERNEL_SLOT, RANDOM_OPS, WINDOWED
+from dplcli.onnx_io.convert import graphs_of, names_read
+from dplcli.onnx_io.infer import Expansion
+from dplcli.verify.engines import one_line
+from dplcli.verify.model import attribute, read_model, signature_differences
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    Numbered: TypeAlias = "tuple[int, int]"
+    """What a value is: the number of what makes it, and which output of that it is."""
+
+    FunctionKey: TypeAlias = "tuple[str, str, str]"
+
+_SHORT = 64
+"""Tensors of more bytes than this are compared by digest, so that they are not copied about."""
+
+_FIRST_IR_WITH_DEFAULTS = 4
+"""In older files every stored tensor is an input, too."""
+
+_DIGEST, _IN_FILE = "digest", "in file"
+_PLACE = {"location", "offset", "length"}
+_WITHOUT_TENSOR = {AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT}
+_NO_VALUE: Numbered = (-1, 0)
+_NO_NODES = {"Constant", "Identity"}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Two models are the same graph.
+
+    Attributes:
+        nodes: How many nodes it has; Constant and Identity are not counted.
+        moved: How many of them stand behind calls that only one of the models has.
+        calls: How many such calls the candidate has.
+        undone: How many the original has.
+    """
+
+    nodes: int
+    moved: int = 0
+    calls: int = 0
+    undone: int = 0
+
+    def __str__(self) -> str:
+        """Say what is proved, as a sentence without full stop."""
+        if not self.moved:
+            return f"proved: both are the same {_counted(self.nodes, 'node')}"
+        whose = [_counted(self.calls, "call")] * bool(self.calls)
+        whose += [f"the original's {_counted(self.undone, 'call')}"] * bool(self.undone)
+        verb = "stands" if self.calls + self.undone == 1 else "stand"
+        what = f"exactly {self.moved:,} of the {_counted(self.nodes, 'node')}"
+        return f"proved: {' and '.join(whose)} {verb} for {what}"
+
+    def to_json(self) -> dict[str, int]:
+        """Return the fields in a fixed order."""
+        return dict(vars(self))
+
+
+class UnprovedError(Exception):
+    """Two models are not proved to be the same graph; the message says why."""
+
+
+def prove(original: Path, candidate: Path) -> Proof:
+    """Prove that two files hold the same graph, up to functions.
+
+    Weights in external files are the same if they are the same bytes of the same file; else they
+    are read.
+
+    Raises:
+        UnprovedError: They do not, or onnx's inliner cannot tell.
+    """
+    ours, theirs = read_model(original), read_model(candidate)
+    for difference in signature_differences(ours.graph, theirs.graph):
+        raise UnprovedError(difference)
+    for model, path in ((ours, original), (theirs, candidate)):
+        if not Expansion(model).is_bounded:
+            raise UnprovedError(f"the functions of {path.name} stand for too many nodes")
+    folders = original.parent, candidate.parent
+    is_same_data = _external(ours, folders[0]) == _external(theirs, folders[1])
+    for model, folder in zip((ours, theirs), folders, strict=True):
+        _shorten(model, None if is_same_data else folder)
+    moved = _moved(ours, theirs)
+    numbering = _Numbering()
+    before, after = numbering.model(_inlined(ours)), numbering.model(_inlined(theirs))
+    numbering.require_same(before, after)
+    return Proof(sum(before.nodes.values()), *moved)
+
+
+# Weights: short stand-ins, which are equal where the weights are.
+
+
+def _external(model: ModelProto, folder: Path) -> set[Hashable]:
+    """Return which parts of which files a model's weights are."""
+    found: set[Hashable] = set()
+    for tensor in _tensors(model):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            info = ExternalDataInfo(tensor)
+            try:
+                file = os.stat(folder / info.location)  # noqa: PTH116  # one call for both
+            except (OSError, ValueError) as error:
+                raise UnprovedError(f"the weights in {info.location!r} cannot be read") from error
+            found.add((file.st_dev, file.st_ino, info.location))
+    return found
+
+
+def _shorten(model: ModelProto, folder: Path | None) -> None:
+    """Put digests in the place of the data of long tensors.
+
+    Args:
+        model: The model, which is edited.
+        folder: Where its external data is; None if it need not be read.
+    """
+    for tensor in _tensors(model):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            if folder is None:
+                place = sorted((each.key, each.value) for each in tensor.external_data)
+                kept = [f"{key}={value}" for key, value in place if key in _PLACE]
+                _replace_data(tensor, " ".join(kept).encode(), _IN_FILE)
+                continue
+            try:
+                with text_path(folder) as path:
+                    load_external_data_for_tensor(tensor, path)
+            except Exception as error:  # onnx has several, of no common kind
+                raise UnprovedError(f"weights cannot be read: {one_line(str(error))}") from error
+        tensor.ClearField("doc_string")
+        if tensor.data_type == TensorProto.STRING:
+            continue
+        if not tensor.HasField("raw_data"):
+            try:
+                raw = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor))
+            except Exception as error:
+                raise UnprovedError(f"a constant cannot be read: {one_line(str(error))}") from error
+            _replace_data(tensor, raw.raw_data, "")
+        if len(tensor.raw_data) > _SHORT:
+            _replace_data(tensor, hashlib.sha256(tensor.raw_data).digest(), _DIGEST)
+
+
+def _replace_data(tensor: TensorProto, data: bytes, what: str) -> None:
+    """Put something else in the place of a tensor's data, and say what it is."""
+    short = TensorProto(
+        name=tensor.name, dims=tensor.dims, data_type=tensor.data_type, doc_string=what
+    )
+    short.raw_data = data
+    tensor.CopyFrom(short)
+
+
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Iterate over all dense tensors of a model."""
+    pending: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
+    while pending:
+        graph = pending.pop()
+        if isinstance(graph, GraphProto):
+            yield from graph.initializer
+        for node in graph.node:
+            for item in node.attribute:
+                if item.type not in _WITHOUT_TENSOR and item.HasField("t"):
+                    yield item.t
+                yield from item.tensors
+            pending += (body for _, body in graphs_of(node))
+
+
+# Calls: written out, and counted.
+
+
+def _inlined(model: ModelProto) -> ModelProto:
+    """Put the bodies of functions in the place of their calls.
+
+    Raises:
+        UnprovedError: onnx's inliner does not do it.
+    """
+    if not model.functions:
+        return model
+    names = {(_domain(function.domain), function.name) for function in model.functions}
+    try:
+        inlined = onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # it has several, of no common kind
+        raise UnprovedError(f"onnx's inliner fails: {one_line(str(error))}") from error
+    for node in _nodes(inlined.graph):
+        if (_domain(node.domain), node.op_type) in names:
+            called = f"{node.domain}::{node.op_type}"
+            raise UnprovedError(f"onnx's inliner leaves a call of {called} as it is")
+    return inlined
+
+
+def _moved(ours: ModelProto, theirs: ModelProto) -> tuple[int, int, int]:
+    """Count calls that only one model has: the nodes they stand for, the calls of each."""
+    known = [{_key(function): function for function in model.functions} for model in (ours, theirs)]
+    nodes, calls = 0, [0, 0]
+    for side, model in enumerate((ours, theirs)):
+        sizes: dict[FunctionKey, int] = {}
+        own = {key: function for key, function in known[side].items() if key not in known[1 - side]}
+        others = (function for key, function in known[side].items() if key not in own)
+        for root in (model.graph, *others):
+            for node in _nodes(root):
+                if (key := (node.domain, node.op_type, node.overload)) in own:
+                    calls[side] += 1
+                    nodes += _size(key, known[side], sizes)
+    return nodes, calls[1], calls[0]
+
+
+def _size(
+    key: FunctionKey, functions: Mapping[FunctionKey, FunctionProto], known: dict[FunctionKey, int]
+) -> int:
+    """Return for how many nodes a call of a function stands."""
+    if key not in known:
+        known[key] = 0
+        for node in _nodes(functions[key]):
+            called = (node.domain, node.op_type, node.overload)
+            known[key] += _size(called, functions, known) if called in functions else _counts(node)
+    return known[key]
+
+
+def _key(function: FunctionProto) -> FunctionKey:
+    return function.domain, function.name, function.overload
+
+
+def _nodes(root: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """Iterate over the nodes of a graph or function and of every body in it."""
+    pending = [root.node]
+    while pending:
+        for node in pending.pop():
+            yield node
+            pending += (body.node for _, body in graphs_of(node))
+
+
+def _counts(node: NodeProto) -> bool:
+    return bool(node.domain) or node.op_type not in _NO_NODES
+
+
+# Value numbering.
+
+
+@dataclass
+class _Numbered:
+    """A graph in numbers.
+
+    Attributes:
+        outputs: What it returns.
+        nodes: How often each computation stands in it, and in bodies.
+        example: A node for each.
+    """
+
+    outputs: list[Numbered]
+    nodes: Counter[int]
+    example: dict[int, NodeProto]
+
+
+class _Numbering:
+    """Gives equal numbers to equal computations, in all graphs that it is shown."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._opsets: dict[str, int] = {}
+        self._shapes: dict[Numbered, tuple[int, ...]] = {}
+
+    def model(self, model: ModelProto) -> _Numbered:
+        """Number a model without functions.
+
+        Raises:
+            UnprovedError: It cannot be told what some node computes.
+        """
+        self._opsets = {_domain(each.domain): each.version for each in model.opset_import}
+        found = _Numbered([], Counter(), {})
+        defaults = self._stored(model.graph)
+        scope: dict[str, Numbered] = dict(defaults)
+        for info in model.graph.input:
+            if info.name not in defaults or model.ir_version >= _FIRST_IR_WITH_DEFAULTS:
+                scope[info.name] = self._value("input", info.name, defaults.get(info.name))
+        found.outputs = self._graph(model.graph, [scope], found)
+        for number, node in found.example.items():
+            if found.nodes[number] > 1 and _draws(node):
+                raise UnprovedError(f"{node.op_type} draws random numbers more than once")
+        return found
+
+    @staticmethod
+    def require_same(ours: _Numbered, theirs: _Numbered) -> None:
+        """Refuse two graphs that are not the same.
+
+        Raises:
+            UnprovedError: They are not; the message says where they differ first.
+        """
+        for one, other, whose in ((ours, theirs, "the original"), (theirs, ours, "the candidate")):
+            for number, node in one.example.items():
+                if one.nodes[number] != other.nodes[number]:
+                    name = node.name or next(filter(None, node.output), "")
+                    here, there = one.nodes[number], other.nodes[number]
+                    raise UnprovedError(
+                        f"{node.op_type} {name!r} of {whose} has no counterpart"
+                        if not there
+                        else f"{whose} computes {node.op_type} {name!r} {here} times, not {there}"
+                    )
+        if ours.outputs != theirs.outputs:
+            raise UnprovedError("an output is another value")
+
+    def _number(self, *key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _value(self, *key: Hashable) -> Numbered:
+        return self._number(*key), 0
+
+    def _stored(self, graph: GraphProto) -> dict[str, Numbered]:
+        """Number what a graph stores, by name."""
+        found = {tensor.name: self._constant(tensor) for tensor in graph.initializer}
+        for sparse in graph.sparse_initializer:
+            name = sparse.values.name
+            found[name] = self._value("sparse", sparse.SerializeToString(deterministic=True))
+        return found
+
+    def _constant(self, tensor: TensorProto) -> Numbered:
+        value = self._value("constant", *_content(tensor))
+        self._shapes[value] = tuple(tensor.dims)
+        return value
+
+    def _graph(
+        self, graph: GraphProto, scopes: list[dict[str, Numbered]], found: _Numbered
+    ) -> list[Numbered]:
+        """Number the nodes of a graph; return what it returns."""
+        scope = scopes[-1]
+        for node in _in_order(graph.node):
+            made = self._node(node, scopes, found)
+            scope.update(zip(node.output, made, strict=True))
+        return [self._read(info.name, scopes) for info in graph.output]
+
+    @staticmethod
+    def _read(name: str, scopes: list[dict[str, Numbered]]) -> Numbered:
+        if not name:
+            return _NO_VALUE
+        for scope in reversed(scopes):
+            if name in scope:
+                return scope[name]
+        raise UnprovedError(f"nothing makes the value {name!r}")
+
+    def _node(
+        self, node: NodeProto, scopes: list[dict[str, Numbered]], found: _Numbered
+    ) -> Iterable[Numbered]:
+        """Number a node; return what it makes."""
+        domain = _domain(node.domain)
+        read = [self._read(name, scopes) for name in node.input]
+        if not domain and node.op_type == "Identity":
+            return read
+        if not domain and node.op_type == "Constant":
+            return [self._made(node)]
+        while read and read[-1] == _NO_VALUE:
+            read.pop()
+        version = self._opsets.get(domain, 1)
+        defaults = _defaults(domain, node.op_type, version)
+        given = {item.name: self._attribute(item, scopes, found) for item in node.attribute}
+        implied = [] if domain else self._implied(node, read)
+        attributes = frozenset(
+            (name, value)
+            for name, value in given.items()
+            if defaults.get(name) != value and name not in implied
+        )
+        operator = (domain, node.op_type, node.overload, version)
+        outputs = len(node.output)
+        while outputs and not node.output[outputs - 1]:
+            outputs -= 1
+        number = self._number("node", operator, attributes, tuple(read), outputs)
+        found.nodes[number] += 1
+        found.example.setdefault(number, node)
+        return [(number, place) for place in range(len(node.output))]
+
+    def _implied(self, node: NodeProto, read: Sequence[Numbered]) -> list[str]:
+        """Return attributes that say what the standard takes for granted, in prose."""
+        lists = {item.name: tuple(item.ints) for item in node.attribute}
+        if node.op_type == "Transpose":
+            permutation = lists.get("perm", ())
+            return ["perm"] * (permutation == (*reversed(range(len(permutation))),))
+        if node.op_type not in WINDOWED:
+            return []
+        mode = attribute(node, "auto_pad")
+        found = [name for name in ("strides", "dilations") if {*lists.get(name, ())} == {1}]
+        if {*lists.get("pads", ())} == {0} and (mode is None or mode.s == b"NOTSET"):
+            found.append("pads")
+        slot = KERNEL_SLOT.get(node.op_type)
+        if slot is not None and "kernel_shape" in lists and slot < len(read):
+            shape = self._shapes.get(read[slot], ())
+            found += ["kernel_shape"] * (shape[2:] == lists["kernel_shape"])
+        return found
+
+    def _made(self, node: NodeProto) -> Numbered:
+        """Number what a Constant makes."""
+        if len(node.attribute) == 1:
+            (item,) = node.attribute
+            match item.name:
+                case "value":
+                    return self._constant(item.t)
+                case "value_float" | "value_int" | "value_floats" | "value_ints":
+                    given = onnx.helper.get_attribute_value(item)
+                    kind = TensorProto.FLOAT if "float" in item.name else TensorProto.INT64
+                    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+                    return self._constant(onnx.numpy_helper.from_array(np.array(given, dtype)))
+                case _:
+                    pass
+        return self._value("made", *(_value_of(item) for item in node.attribute))
+
+    def _attribute(
+        self, item: AttributeProto, scopes: list[dict[str, Numbered]], found: _Numbered
+    ) -> Hashable:
+        """Return what an attribute says."""
+        if item.HasField("g") or item.graphs:
+            graphs = [item.g] if item.HasField("g") else item.graphs
+            return tuple(self._body(graph, scopes, found) for graph in graphs)
+        return _value_of(item)
+
+    def _body(
+        self, graph: GraphProto, scopes: list[dict[str, Numbered]], found: _Numbered
+    ) -> Hashable:
+        """Number a body: what it returns, and which nodes it has."""
+        scope = self._stored(graph)
+        for place, info in enumerate(graph.input):
+            scope[info.name] = self._value("given", len(scopes), place, scope.get(info.name))
+        inner = _Numbered([], Counter(), found.example)
+        outputs = self._graph(graph, [*scopes, scope], inner)
+        found.nodes.update(inner.nodes)
+        return self._number("body", tuple(outputs), frozenset(inner.nodes.items()))
+
+
+def _in_order(nodes: Sequence[NodeProto]) -> Iterable[NodeProto]:
+    """Return nodes such that each stands behind those it reads."""
+    maker = {name: place for place, node in enumerate(nodes) for name in node.output if name}
+    needs = [[maker[name] for name in names_read(node) if name in maker] for node in nodes]
+    if all(place > other for place, others in enumerate(needs) for other in others):
+        return nodes
+    try:
+        order = [*TopologicalSorter(dict(enumerate(needs))).static_order()]
+    except CycleError as error:
+        raise UnprovedError("a node needs what it makes") from error
+    return [nodes[place] for place in order]
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _draws(node: NodeProto) -> bool:
+    """Tell whether a node gives something else each time."""
+    return not _domain(node.domain) and (
+        node.op_type == "Dropout" or (node.op_type in RANDOM_OPS and not attribute(node, "seed"))
+    )
+
+
+@cache
+def _defaults(domain: str, op_type: str, version: int) -> dict[str, Hashable]:
+    """Return the values of attributes that need not be written down."""
+    try:
+        schema = onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return {}
+    given = ((name, each.default_value) for name, each in schema.attributes.items())
+    return {name: _value_of(value) for name, value in given if value.name}
+
+
+def _value_of(item: AttributeProto) -> Hashable:
+    """Return the value of an attribute without bodies."""
+    if item.ref_attr_name:
+        return "reference", item.ref_attr_name
+    if item.HasField("t"):
+        return "tensor", _content(item.t)
+    if item.tensors:
+        return "tensors", *map(_content, item.tensors)
+    value = AttributeProto()
+    value.CopyFrom(item)
+    value.ClearField("name")
+    value.ClearField("doc_string")
+    text: bytes = value.SerializeToString(deterministic=True)
+    return text
+
+
+def _content(tensor: TensorProto) -> tuple[Hashable, ...]:
+    """Return what a tensor holds."""
+    words = tuple(tensor.string_data)
+    what = tensor.doc_string if tensor.doc_string in {_DIGEST, _IN_FILE} else ""
+    return tensor.data_type, tuple(tensor.dims), tensor.raw_data, words, what
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
