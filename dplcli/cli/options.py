@@ -699,7 +699,8 @@ def check_settings() -> SettingsGroup:
             read=_distinct,
             type=click.Choice(pipeline.LEVELS),
             multiple=True,
-            help="onnxruntime's optimisation level; repeatable. Default: disable and all.",
+            help="onnxruntime's optimisation level; repeatable. Default: disable and all; "
+            "disable alone for a result that is proved to be the original.",
         ),
         Setting(
             "rtol", "--rtol", type=float, help="Relative tolerance, instead of the derived one."

@@ -325,7 +325,7 @@ class RuleExhibit:
         specimen = Specimen(self.fed, cause.trial.seed)
         with temporary_folder(folder.resolve().parent) as draft:
             spec = self._spec(cause, draft)
-            levels = cause.trial.levels or self.settings.levels
+            levels = cause.trial.levels or self.settings.judged_levels
             specs = (spec.model_copy(update={"level": level}) for level in levels)
             drafts = (self._cut_out(cause, specimen, draft, spec) for spec in specs)
             found = next((item for item in drafts if item is not None), None)
@@ -355,7 +355,7 @@ class RuleExhibit:
             ],
             inputs=[],
             outputs=[],
-            level=self.settings.levels[0],
+            level=self.settings.judged_levels[0],
         )
 
     def _cut_out(
@@ -563,12 +563,12 @@ class _Search:
             return BisectTrial(())
         broken = graph_objection(model)
         if broken:
-            return BisectTrial(applied, broken, settings.levels)
+            return BisectTrial(applied, broken, settings.judged_levels)
         with staged(model, self.folder / CANDIDATE) as written:
             verdict = check_result(self.path, written.path, settings, say_nothing)
         if verdict.objection:
             reason = f"onnx.checker refuses the result: {verdict.objection}"
-            return BisectTrial(applied, reason, settings.levels, settings.seeds[0])
+            return BisectTrial(applied, reason, settings.judged_levels, settings.seeds[0])
         result = verdict.verification
         if result is None or result.equivalent:
             return BisectTrial(applied)

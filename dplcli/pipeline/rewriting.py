@@ -423,6 +423,8 @@ def apply_plan(  # noqa: PLR0913  # all by keyword
 class _RewriteJob(WriteJob):
     """What rewriting by rules and by a plan have in common."""
 
+    moves_only = False
+
     def __init__(
         self, path: Path, output: Path, settings: RewriteSettings, progress: Progress | None
     ) -> None:

@@ -100,7 +100,7 @@ def verify(
     prepare(settings)
     for path in (original, candidate):
         check_external_data(load_model(path))
-    return compare(original, candidate, settings, progress)
+    return compare(original, candidate, settings, progress, prove=True)
 
 
 def prepare(settings: VerifySettings | None) -> None:
@@ -112,12 +112,22 @@ def prepare(settings: VerifySettings | None) -> None:
 
 
 def compare(
-    original: Path, candidate: Path, settings: VerifySettings | None, progress: Progress | None
+    original: Path,
+    candidate: Path,
+    settings: VerifySettings | None,
+    progress: Progress | None,
+    *,
+    prove: bool = False,
 ) -> VerificationResult:
-    """Compare two files whose external data was checked before."""
+    """Compare two files whose external data was checked before.
+
+    With *prove*, a proof that they are one graph is tried first.
+    """
     from dplcli.verify.equivalence import verify_equivalence  # noqa: PLC0415  # onnxruntime
 
-    return verify_equivalence(original, candidate, settings or VerifySettings(), progress=progress)
+    return verify_equivalence(
+        original, candidate, settings or VerifySettings(), prove=prove, progress=progress
+    )
 
 
 def judge_again(results: Path, *, settings: VerifySettings | None = None) -> VerificationResult:

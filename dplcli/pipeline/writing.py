@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from dplcli.errors import InvalidGraphError, UsageError, VerificationError
 from dplcli.files import encoded, write_file
@@ -77,7 +77,12 @@ class WriteJob:
         output: Where to write the result.
         settings: How to check and write.
         progress: Called with a short phrase before each step that may take long; None for nobody.
+
+    Attributes:
+        moves_only: Whether the result is to be the model itself, but for functions.
     """
+
+    moves_only: ClassVar[bool] = True
 
     def __init__(
         self, path: Path, output: Path, settings: WriteSettings, progress: Progress | None
@@ -135,7 +140,14 @@ class WriteJob:
 
     def check(self, written: Path) -> Verdict:
         """Ask onnx.checker and onnxruntime about a result."""
-        return check_result(self.path, written, self.writing.verification, self.say)
+        verdict = check_result(
+            self.path, written, self.writing.verification, self.say, prove=self.moves_only
+        )
+        found = verdict.verification
+        if found is None or not found.unproved:
+            return verdict
+        doubt = f"not proved by structure, judged by numbers alone: {found.unproved}"
+        return replace(verdict, verification=replace(found, warnings=(doubt, *found.warnings)))
 
     def finish(
         self,
@@ -204,9 +216,16 @@ def graph_objection(model: Model) -> str:
 
 
 def check_result(
-    original: Path, candidate: Path, verification: VerifySettings | None, say: Progress
+    original: Path,
+    candidate: Path,
+    verification: VerifySettings | None,
+    say: Progress,
+    *,
+    prove: bool = False,
 ) -> Verdict:
     """Check *candidate* with onnx.checker, then compare it in onnxruntime.
+
+    With *prove*, a proof that it is the original up to functions is tried first.
 
     Raises:
         VerificationError: No verdict can be reached.
@@ -217,7 +236,7 @@ def check_result(
     if objection and not check_model(original):
         return Verdict(objection)
     try:
-        return Verdict(verification=compare(original, candidate, verification, say))
+        return Verdict(verification=compare(original, candidate, verification, say, prove=prove))
     except VerificationError as error:
         without = "pass --no-verify to write the result unverified"
         hint = f"{error.hint}; or {without}" if error.hint else without

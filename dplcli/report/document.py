@@ -295,10 +295,13 @@ def equivalence(result: VerificationResult) -> str:
 
 
 def power_facts(result: VerificationResult | None) -> tuple[tuple[str, str], ...]:
-    """Return how many mutants the check caught, if that was measured."""
-    if result is None or result.power is None:
-        return ()
-    return (("mutants caught", f"{result.power.caught} of {result.power.of}"),)
+    """Return what is proved, and how many mutants the check caught, if that was measured."""
+    found = []
+    if result is not None and result.proof is not None:
+        found.append(("proved", str(result.proof)))
+    if result is not None and result.power is not None:
+        found.append(("mutants caught", f"{result.power.caught} of {result.power.of}"))
+    return tuple(found)
 
 
 def rule_uses(counts: Mapping[str, int], refused: Iterable[Rejection]) -> tuple[RuleUse, ...]:

@@ -353,11 +353,22 @@ def verification_report(result: VerificationResult) -> Part:
     lines += [Text(reason, style="red") for reason in result.reasons]
     lines += [Text(str(opinion), style="cyan") for opinion in result.opinions]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
-    refilled = f", {result.refilled} weights refilled" if result.refilled else ""
-    verdict = "Equivalent" if result.equivalent else "NOT equivalent"
     style = "bold green" if result.accepted else "bold red"
-    lines.append(Text(f"{verdict} in onnxruntime ({result.fed}{refilled}).", style=style))
+    lines.append(Text(_verdict(result), style=style))
     return Group(*lines)
+
+
+def _verdict(result: VerificationResult) -> str:
+    """Return the verdict and its ground in one sentence."""
+    refilled = f", {result.refilled} weights refilled" if result.refilled else ""
+    where = f"in onnxruntime ({result.fed}{refilled})"
+    if result.proof is None or not result.equivalent:
+        return f"{'Equivalent' if result.equivalent else 'NOT equivalent'} {where}."
+    if not result.outputs:
+        return f"Equivalent by proof: {result.proof}."
+    if any(output.rtol or output.atol for output in result.outputs):
+        return f"Equivalent {where}, and by proof: {result.proof}."
+    return f"Equivalent by proof: {result.proof}; it gives the same bits {where}."
 
 
 def _figures(output: OutputComparison) -> tuple[str, ...]:

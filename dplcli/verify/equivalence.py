@@ -10,6 +10,9 @@ level asked for. An output passes if one of these holds:
 - The original rounds to steps inside, and the output is off by little more than the original's own
   last bits move it (`dplcli.verify.compare`).
 
+A candidate that only moves nodes into functions, or out of them, needs no tolerance: it is proved
+to be the original (`dplcli.verify.proof`), and has to give the same bits with optimisation off.
+
 Each comparison names its baseline: the level at which the original ran.
 """
 
@@ -72,6 +75,7 @@ from dplcli.verify.settings import (
     OutputComparison,
     Outputs,
     Power,
+    Proof,
     RunError,
     Settings,
     Side,
@@ -108,7 +112,7 @@ def judge_level(
         witness: Asked only if an output fails.
     """
     found = _worst(judge, reference, runs)
-    if all(comparison.ok for comparison in found):
+    if judge.is_exact or all(comparison.ok for comparison in found):
         return found
     level = judge.level
     if level != REFERENCE_LEVEL and (alike := witness.original_at(level)) is not None:
@@ -408,10 +412,10 @@ def verify_against(
             progress(f"running the candidate, {_at(level)}")
             return run_cases(Runner(source, level), evidence.feeds, tuple(evidence.result.cases))
 
-        runs, reasons = run_levels(settings.levels, run)
+        runs, reasons = run_levels(settings.judged_levels, run)
     result = replace(
         evidence.result,
-        levels=settings.levels,
+        levels=settings.judged_levels,
         reasons=tuple(reasons),
         warnings=(*evidence.result.warnings, *_other_versions(evidence)),
     )
@@ -577,6 +581,7 @@ def verify_equivalence(
     candidate: Path,
     settings: Settings = DEFAULT_SETTINGS,
     *,
+    prove: bool = False,
     progress: Progress | None = None,
 ) -> VerificationResult:
     """Compare what two model files compute on inputs made for the original.
@@ -588,12 +593,14 @@ def verify_equivalence(
         original: The model that is right by definition.
         candidate: The model in question.
         settings: Seeds, levels, tolerances, sizes.
+        prove: Whether to try first to prove that the candidate is the original, up to functions.
+            That decides, where onnxruntime runs nothing but the two files on the CPU.
         progress: Called with a short phrase before each step that may take long.
 
     Raises:
         ModelLoadError: A file is missing or holds no model.
-        VerificationError: No verdict: onnxruntime does not run the original, or no inputs were
-            found that it accepts.
+        VerificationError: No verdict: the candidate is not proved to be the original, and
+            onnxruntime does not run the original, or no inputs were found that it accepts.
         UsageError: A size was given for a dimension that the original does not have, or a
             library of custom operators cannot be loaded.
     """
@@ -605,7 +612,7 @@ def verify_equivalence(
         return VerificationResult(
             equivalent=False,
             seeds=settings.seeds,
-            levels=settings.levels,
+            levels=settings.judged_levels,
             reasons=tuple(differences),
         )
     nodes = (len(ours.graph.node), len(theirs.graph.node))
@@ -614,11 +621,42 @@ def verify_equivalence(
         check_expansion(path, model, settings.execution)
     del theirs
     flow = Dataflow(ours)
+    say = progress or (lambda _: None)
+    proof, unproved = _proof(original, candidate, say) if prove else (None, "")
+    decides = proof if settings.execution.is_plain and not settings.custom_ops else None
     try:
-        say = progress or (lambda _: None)
-        return _Check(original, flow, made, settings, say=say, nodes=nodes).run(candidate)
-    except StoppedError as error:
-        raise VerificationError(f"no verdict: {error.message}", hint=error.hint) from error
+        check = _Check(original, flow, made, settings, say=say, nodes=nodes, proof=decides)
+    except VerificationError as error:
+        if decides is None:
+            is_stopped = isinstance(error, StoppedError)
+            message = f"no verdict: {error.message}" if is_stopped else error.message
+            raise VerificationError(message, hint=error.hint) from error
+        result = _unrun(settings, error)
+    else:
+        result = check.run(candidate)
+    return replace(result, proof=proof, unproved=unproved)
+
+
+def _proof(original: Path, candidate: Path, say: Progress) -> tuple[Proof | None, str]:
+    """Return the proof that both are one graph, or why there is none."""
+    from dplcli.verify.proof import UnprovedError, prove  # noqa: PLC0415  # only where it is asked
+
+    say("putting the functions back, to prove that nothing else was changed")
+    try:
+        return prove(original, candidate), ""
+    except UnprovedError as error:
+        return None, str(error)
+
+
+def _unrun(settings: Settings, error: VerificationError) -> VerificationResult:
+    """Return the verdict on what is proved but cannot be run."""
+    return VerificationResult(
+        equivalent=True,
+        seeds=settings.seeds,
+        levels=(),
+        warnings=(f"it was not run: {error.message}",),
+        min_power=settings.min_power,
+    )
 
 
 class _Check:
@@ -631,6 +669,7 @@ class _Check:
         settings: Seeds, levels, tolerances, sizes.
         say: Called with a short phrase before each step that may take long.
         nodes: How many nodes the original and the candidate have.
+        proof: That the candidate is the original; None if it has to be judged by its numbers.
     """
 
     def __init__(  # noqa: PLR0913  # two models, how to compare them, and whom to tell
@@ -642,8 +681,10 @@ class _Check:
         *,
         say: Progress,
         nodes: tuple[int, int],
+        proof: Proof | None = None,
     ) -> None:
         self._settings = settings
+        self._is_proved = proof is not None
         self._say = say
         self._nodes = nodes
         self._slowest = 0.0
@@ -663,9 +704,16 @@ class _Check:
         self._refilled = len(reference.source.weights or {})
         self._judge = Judge(settings, facts, settings.seeds[0])
         weights = find_weights(flow) if settings.refill_weights or reference.blind else []
-        self._warnings = [*random_warnings(flow), *self._refill_warnings(len(weights))]
+        draws = random_warnings(flow)
+        self._is_compared = not (self._is_proved and draws)
+        if not self._is_compared:
+            draws = [f"{draws[0]}, so its outputs are not compared"]
+        self._warnings = [*draws, *self._refill_warnings(len(weights))]
         if reference.source.libraries:
             self._warnings.append(_SHARED_LIBRARIES)
+        self._power_warnings = []
+        if self._is_proved and not settings.mutants:
+            return  # numbers that say little take nothing from a proof
         self._power_warnings = [
             *blind_warnings(reference.blind, refillable=bool(weights) and not self._refilled),
             *value_warnings(list(reference.outputs.values()), reference.blind),
@@ -685,16 +733,19 @@ class _Check:
         if settings.request.save is not None:
             save_inputs(settings.request.save, stimulus)
         source = candidate_source(candidate, settings, reference.source.weights)
-        runs, reasons = run_levels(settings.levels, lambda level: self._run(source, level))
-        outputs = [found for level, given in runs.items() for found in self._compare(given, level)]
+        levels = settings.judged_levels
+        if self._is_proved and settings.levels is None and settings.save_results is None:
+            levels = (REFERENCE_LEVEL,)
+        runs, reasons = run_levels(levels, lambda level: self._run(source, level))
+        outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         result = VerificationResult(
             equivalent=not reasons and all(output.ok for output in outputs),
             seeds=settings.seeds,
-            levels=settings.levels,
+            levels=levels,
             inputs=stimulus.choices,
             outputs=tuple(outputs),
             reasons=tuple(reasons),
-            blind_outputs=reference.blind,
+            blind_outputs=() if self._is_proved else reference.blind,
             refilled=self._refilled,
             cases=stimulus.cases,
             opinions=tuple(self._third_opinions(source, outputs, runs)),
@@ -722,8 +773,16 @@ class _Check:
         self._say(f"creating a session for the {which} ({nodes:,} nodes), {_at(level)}")
         return Runner(replace(source, name=which), level)
 
-    def _compare(self, runs: Runs, level: str) -> list[OutputComparison]:
-        return judge_level(replace(self._judge, level=level), self._reference.outputs, runs, self)
+    def _judged(self, runs: Runs, level: str) -> list[OutputComparison]:
+        """Compare what the candidate gave; bit for bit, if it is the original at this level."""
+        if not self._is_compared:
+            return []
+        is_exact = self._is_proved and level == REFERENCE_LEVEL
+        return self._compare(runs, level, is_exact=is_exact)
+
+    def _compare(self, runs: Runs, level: str, *, is_exact: bool = False) -> list[OutputComparison]:
+        judge = replace(self._judge, level=level, is_exact=is_exact)
+        return judge_level(judge, self._reference.outputs, runs, self)
 
     def original_at(self, level: str) -> Runs | None:
         """Return what the original gives at *level*; None, with a warning, if it does not run."""

@@ -40,6 +40,7 @@ from dplcli.onnx_io.convert import graphs_of, names_read
 from dplcli.onnx_io.infer import Expansion
 from dplcli.verify.engines import one_line
 from dplcli.verify.model import attribute, read_model, signature_differences
+from dplcli.verify.settings import Proof
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -61,37 +62,6 @@ _PLACE = {"location", "offset", "length"}
 _WITHOUT_TENSOR = {AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT}
 _NO_VALUE: Numbered = (-1, 0)
 _NO_NODES = {"Constant", "Identity"}
-
-
-@dataclass(frozen=True)
-class Proof:
-    """Two models are the same graph.
-
-    Attributes:
-        nodes: How many nodes it has; Constant and Identity are not counted.
-        moved: How many of them stand behind calls that only one of the models has.
-        calls: How many such calls the candidate has.
-        undone: How many the original has.
-    """
-
-    nodes: int
-    moved: int = 0
-    calls: int = 0
-    undone: int = 0
-
-    def __str__(self) -> str:
-        """Say what is proved, as a sentence without full stop."""
-        if not self.moved:
-            return f"proved: both are the same {_counted(self.nodes, 'node')}"
-        whose = [_counted(self.calls, "call")] * bool(self.calls)
-        whose += [f"the original's {_counted(self.undone, 'call')}"] * bool(self.undone)
-        verb = "stands" if self.calls + self.undone == 1 else "stand"
-        what = f"exactly {self.moved:,} of the {_counted(self.nodes, 'node')}"
-        return f"proved: {' and '.join(whose)} {verb} for {what}"
-
-    def to_json(self) -> dict[str, int]:
-        """Return the fields in a fixed order."""
-        return dict(vars(self))
 
 
 class UnprovedError(Exception):
@@ -510,7 +480,3 @@ def _content(tensor: TensorProto) -> tuple[Hashable, ...]:
     words = tuple(tensor.string_data)
     what = tensor.doc_string if tensor.doc_string in {_DIGEST, _IN_FILE} else ""
     return tensor.data_type, tuple(tensor.dims), tensor.raw_data, words, what
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

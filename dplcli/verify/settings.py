@@ -238,6 +238,7 @@ def _read_option(key: str, text: str) -> str:
 
 
 LEVELS = ("disable", "basic", "extended", "all")
+_USUAL_LEVELS = ("disable", "all")
 VERIFY_SCHEMA = "dpl.verify/1"
 _MOST_NAMED = 6
 
@@ -271,6 +272,8 @@ class Settings:
     Attributes:
         seeds: One set of inputs is made per seed; at least one, none negative.
         levels: Optimisation levels of onnxruntime at which the candidate runs, out of `LEVELS`.
+            None for the usual ones, "disable" and "all"; "disable" alone if it is proved to be the
+            original and no results are saved.
         rtol: Replaces the derived relative tolerance of every float output.
         atol: Replaces the derived absolute tolerance of every float output.
         tolerances: Replaces tolerances of single outputs, also of integers; wins over both above.
@@ -290,7 +293,7 @@ class Settings:
     """
 
     seeds: tuple[int, ...] = (0, 1)
-    levels: tuple[str, ...] = ("disable", "all")
+    levels: tuple[str, ...] | None = None
     rtol: float | None = None
     atol: float | None = None
     tolerances: Mapping[str, Override] = field(default_factory=dict)
@@ -308,11 +311,11 @@ class Settings:
         """Refuse impossible wishes before any work is done."""
         if not self.seeds or min(self.seeds) < 0:
             raise UsageError("at least one seed is needed, and none may be negative")
-        if unknown := [level for level in self.levels if level not in LEVELS]:
+        if unknown := [level for level in self.judged_levels if level not in LEVELS]:
             raise UsageError(
                 f"unknown optimisation level {unknown[0]!r}", hint=f"use one of {', '.join(LEVELS)}"
             )
-        if not self.levels:
+        if not self.judged_levels:
             raise UsageError("at least one optimisation level is needed")
         Override(self.rtol, self.atol)  # refuses what is no tolerance
         if self.mutants < 0:
@@ -322,6 +325,42 @@ class Settings:
         for name, size in self.sizes.items():
             if size < 0:
                 raise UsageError(f"the size of {name!r} must not be negative (got {size})")
+
+    @property
+    def judged_levels(self) -> tuple[str, ...]:
+        """The levels at which a candidate is judged that is not proved to be the original."""
+        return _USUAL_LEVELS if self.levels is None else self.levels
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Two models are the same graph, node for node, once all calls are written out.
+
+    Attributes:
+        nodes: How many nodes it has; Constant and Identity are not counted.
+        moved: How many of them stand behind calls that only one of the models has.
+        calls: How many such calls the candidate has.
+        undone: How many the original has.
+    """
+
+    nodes: int
+    moved: int = 0
+    calls: int = 0
+    undone: int = 0
+
+    def __str__(self) -> str:
+        """Say what is proved, in words."""
+        nodes = _counted(self.nodes, "node")
+        if not self.calls + self.undone:
+            return f"both are the same {nodes}"
+        whose = [_counted(self.calls, "call")] * bool(self.calls)
+        whose += [f"the original's {_counted(self.undone, 'call')}"] * bool(self.undone)
+        verb = "stands" if self.calls + self.undone == 1 else "stand"
+        return f"{' and '.join(whose)} {verb} for exactly {self.moved:,} of the {nodes}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 @dataclass(frozen=True)
@@ -476,7 +515,8 @@ class VerificationResult:
     """The verdict and what it rests on.
 
     Attributes:
-        equivalent: Whether every output passed at every level.
+        equivalent: Whether every output passed at every level; if the candidate is proved to be the
+            original, whether it gives the same bits wherever the original runs.
         seeds: Seeds of the inputs.
         levels: Optimisation levels at which the candidate ran.
         inputs: What the models were fed.
@@ -491,6 +531,8 @@ class VerificationResult:
         opinions: What onnx's reference evaluator says of outputs that failed, if it was asked.
         power: How many mutants the check caught, if that was measured.
         min_power: The share of mutants that had to be caught.
+        proof: That the candidate is the original, up to functions; None if it is not proved.
+        unproved: Why not, if that was tried.
     """
 
     equivalent: bool
@@ -506,6 +548,8 @@ class VerificationResult:
     opinions: tuple[Opinion, ...] = ()
     power: Power | None = None
     min_power: float | None = None
+    proof: Proof | None = None
+    unproved: str = ""
 
     @property
     def fed(self) -> str:
@@ -535,6 +579,8 @@ class VerificationResult:
             "schema": VERIFY_SCHEMA,
             "equivalent": self.equivalent,
             "accepted": self.accepted,
+            "proof": None if self.proof is None else dict(vars(self.proof)),
+            "unproved": self.unproved,
             "reasons": list(self.reasons),
             "seeds": list(self.seeds),
             "levels": list(self.levels),

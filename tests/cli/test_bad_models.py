@@ -243,15 +243,27 @@ def test_no_verdict_is_no_output_and_the_hint_says_how_to_go_on(
 ) -> None:
     """A model that onnxruntime refuses: exit 2, nothing written, the hint names --no-verify."""
     net = save(UNRUNNABLE)
+    rule = '  - {name: abs, pattern: "Relu(x)", replacement: "Abs(x)"}\n'
+    (folder / "r.yaml").write_text("dpl: 1\nrewrites:\n" + rule)
     before = contents(folder)
 
-    answer = dpl("partition", net, "--target", "dnnl", "-o", "out.onnx")
+    answer = dpl("rewrite", net, "-p", "r.yaml", "-o", "out.onnx")
 
     assert answer.code == 2
     assert "onnxruntime does not run the original" in answer.message
     assert "nowhere" in answer.message
     assert "--no-verify" in answer.hint
     assert contents(folder) == before
+
+
+def test_a_partition_of_what_does_not_run_is_proved(dpl: Dpl, folder: Path, save: Save) -> None:
+    """Nodes were only moved, which needs no run to be seen; that none was made is a warning."""
+    answer = dpl("partition", save(UNRUNNABLE), "--target", "dnnl", "-o", "out.onnx")
+
+    assert (answer.code, answer.err) == (0, "")
+    assert "warning: it was not run: onnxruntime does not run the original model" in answer.out
+    assert "by proof: 1 call stands for exactly 2 of the 3 nodes.\n" in answer.out
+    assert (folder / "out.onnx").exists()
 
 
 def test_no_verify_goes_without_a_verdict_and_says_so(dpl: Dpl, folder: Path, save: Save) -> None:
@@ -266,11 +278,17 @@ def test_no_verify_goes_without_a_verdict_and_says_so(dpl: Dpl, folder: Path, sa
     assert [node.op_type for node in result.graph.node] == ["conv2d_relu", "Odd"]
 
 
-def test_verify_does_not_hint_at_options_that_it_has_not(dpl: Dpl, save: Save) -> None:
+def test_verify_does_not_hint_at_options_that_it_has_not(
+    dpl: Dpl, folder: Path, save: Save
+) -> None:
     """--no-verify is no way out of ``dpl verify``."""
     net = save(UNRUNNABLE)
+    other = onnx.load(net)
+    other.graph.node[0].name = "renamed"
+    other.graph.node.add(op_type="Abs", input=["x"], output=["unused"])
+    onnx.save(other, folder / "other.onnx")
 
-    answer = dpl("verify", net, net)
+    answer = dpl("verify", net, "other.onnx")
 
     assert answer.code == 2
     assert "onnxruntime does not run the original" in answer.message

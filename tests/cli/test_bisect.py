@@ -229,8 +229,9 @@ def test_refuses_a_damaged_reproducer(
 def test_an_original_that_does_not_run_is_no_answer(dpl: Dpl, folder: Path, save: Save) -> None:
     """Exit code 2, for rules and for two models."""
     net = save("g (float[2] x) => (float[2] y) { a = Tanh (x)  y = com.microsoft.Nothing (a) }")
+    text = "g (float[2] x) => (float[2] y) { a = Abs (x)  y = com.microsoft.Nothing (a) }"
     rules(folder, SOFTSIGN)
-    for argv in ((net, "-p", "r.yaml"), (net, net)):
+    for argv in ((net, "-p", "r.yaml"), (net, save(text, "other.onnx"))):
         answer = dpl("bisect", *argv, "-o", "out")
         assert answer.code == 2
         assert answer.message.startswith("onnxruntime does not run the original model")

@@ -23,6 +23,8 @@ VERIFY = [
         "schema",
         "equivalent",
         "accepted",
+        "proof",
+        "unproved",
         "reasons",
         "seeds",
         "levels",
@@ -137,9 +139,13 @@ def test_partition_without_verification_says_null(dpl: Dpl, net: Path, catalogue
 
 def test_verify_has_the_keys_of_the_contract(dpl: Dpl, net: Path) -> None:
     """dpl.verify/1: per level and output the figures and the tolerance they were held against."""
-    found = record(dpl, "verify", net, net)
+    found = record(dpl, "verify", net, net, "--level", "disable", "--level", "all")
 
     assert list(found) == VERIFY
+    assert (found["proof"], found["unproved"]) == (
+        {"nodes": 4, "moved": 0, "calls": 0, "undone": 0},
+        "",
+    )
     assert (found["schema"], found["equivalent"]) == ("dpl.verify/1", True)
     assert (found["seeds"], found["levels"]) == ([0, 1], ["disable", "all"])
     (choice,) = found["inputs"]

@@ -219,7 +219,8 @@ def test_the_command_answers_on_clean_output(save: Save, harm: Path, tmp_path: P
 def test_a_limit_that_the_original_does_not_keep_is_one_message(save: Save, tmp_path: Path) -> None:
     """Exit code 2, what happened and what helps, and nothing of onnxruntime's own."""
     path = save("g (float[N, 3] x) => (float[N, 3] y) { y = Relu (x) }")
-    with start(tmp_path, "verify", path, path, "--memory-limit", 1) as process:
+    other = save("g (float[N, 3] x) => (float[N, 3] y) { y = Abs (x) }", "other")
+    with start(tmp_path, "verify", path, other, "--memory-limit", 1) as process:
         out, err = process.communicate(timeout=60)
 
     assert process.returncode == 2
