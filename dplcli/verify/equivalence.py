@@ -690,7 +690,13 @@ class _Check:
         self._slowest = 0.0
         self._at_levels: dict[str, Runs | None] = {}
         self._limits: Mapping[str, Limit] | None = None
-        facts = facts_of(flow)
+        levels = settings.judged_levels
+        if self._is_proved and settings.levels is None and settings.save_results is None:
+            levels = (REFERENCE_LEVEL,)
+        self._levels = levels
+        is_exact = self._is_proved and levels == (REFERENCE_LEVEL,) and not settings.mutants
+        needs_facts = not is_exact or settings.refill_weights or settings.request.corners
+        facts = facts_of(flow) if needs_facts else Facts()  # what is exact needs no tolerance
         reference = open_reference(
             original,
             flow,
@@ -733,9 +739,7 @@ class _Check:
         if settings.request.save is not None:
             save_inputs(settings.request.save, stimulus)
         source = candidate_source(candidate, settings, reference.source.weights)
-        levels = settings.judged_levels
-        if self._is_proved and settings.levels is None and settings.save_results is None:
-            levels = (REFERENCE_LEVEL,)
+        levels = self._levels
         runs, reasons = run_levels(levels, lambda level: self._run(source, level))
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         result = VerificationResult(
