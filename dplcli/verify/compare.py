@@ -150,6 +150,7 @@ def _size(dims: Dims) -> int | None:
 
 
 _QUANTISE = frozenset({"QuantizeLinear", "DynamicQuantizeLinear", "QGemm", "QAttention"})
+_CHOOSE = frozenset({"ArgMax", "ArgMin", "TopK", "NonMaxSuppression"})
 _ROUND = frozenset({"Round", "Floor", "Ceil", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
 _MOVES = REARRANGING | {"MaxPool", "Slice"}
 
@@ -175,15 +176,21 @@ def facts_of(flow: Dataflow) -> Facts:
     """Read off the original what a comparison of its outputs depends on."""
     model = flow.model
     rounds = any(
-        _quantises(node) or node.op_type in _ROUND
+        quantises(node) or node.op_type in _ROUND
         for root in (model.graph, *model.functions)
         for node in all_nodes(root)
     )
     return Facts(working_type(flow), output_depths(flow), _stepped_outputs(flow), rounds)
 
 
-def _quantises(node: onnx.NodeProto) -> bool:
+def quantises(node: onnx.NodeProto) -> bool:
+    """Tell whether a node makes steps of a quantised type."""
     return node.op_type in _QUANTISE or node.op_type.startswith("QLinear")
+
+
+def hides(node: onnx.NodeProto) -> bool:
+    """Tell whether a node may give the same for values that differ by more than rounding."""
+    return quantises(node) or node.op_type in _ROUND | _CHOOSE
 
 
 def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
@@ -193,7 +200,7 @@ def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
         name = info.name
         while (node := flow.main.body.producers.get(name)) is not None and node.op_type in _MOVES:
             name = node.input[0]
-        if node is not None and _quantises(node) and name == node.output[0]:
+        if node is not None and quantises(node) and name == node.output[0]:
             found.add(info.name)
     return frozenset(found)
 

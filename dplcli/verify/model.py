@@ -885,14 +885,20 @@ def _constant_step(frame: Frame, node: onnx.NodeProto, slot: int) -> int | None:
 Digests = dict[str, bytes]
 
 
-def digests(model: onnx.ModelProto) -> Digests:
-    """Return the digest of every value of the main graph."""
-    return _Digester(model).main()
+def digests(model: onnx.ModelProto, given: Mapping[str, str] | None = None) -> Digests:
+    """Return the digest of every value of the main graph.
+
+    Args:
+        model: The model.
+        given: Values that enter the digests of others by these names, whatever computes them.
+    """
+    return _Digester(model, given or {}).main()
 
 
 class _Digester:
-    def __init__(self, model: onnx.ModelProto) -> None:
+    def __init__(self, model: onnx.ModelProto, given: Mapping[str, str]) -> None:
         self.model = model
+        self.given = given
         self.versions = {_domain(item.domain): item.version for item in model.opset_import}
         self.functions = {
             (_domain(function.domain), function.name): _hashed(
@@ -906,8 +912,17 @@ class _Digester:
         graph = self.model.graph
         found = {info.name: _hashed(b"input", info.name.encode()) for info in graph.input}
         found |= {tensor.name: _tensor(tensor) for tensor in graph.initializer}
-        self._walk(graph.node, found)
-        return found
+        if not self.given:
+            self._walk(graph.node, found)
+            return found
+        made: Digests = {}
+        for node in graph.node:
+            self._walk([node], found)
+            for name in filter(None, node.output):
+                made[name] = found[name]
+                if name in self.given:
+                    found[name] = _hashed(b"given", self.given[name].encode())
+        return found | made
 
     def _walk(self, nodes: Iterable[onnx.NodeProto], found: Digests) -> None:
         """Add the digests of what *nodes* make."""

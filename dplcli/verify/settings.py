@@ -359,6 +359,25 @@ class Proof:
         return f"{' and '.join(whose)} {verb} for exactly {self.moved:,} of the {nodes}"
 
 
+@dataclass(frozen=True)
+class Regions:
+    """Places where two models differ, each run by itself on values that the original computes.
+
+    Attributes:
+        judged: How many were run.
+        unchanged: How many other places are the same node for node.
+        differing: What some of them give instead, a sentence each; none if all give the same.
+    """
+
+    judged: int
+    unchanged: int
+    differing: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields in a fixed order."""
+        return vars(self) | {"differing": list(self.differing)}
+
+
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
@@ -533,6 +552,7 @@ class VerificationResult:
         min_power: The share of mutants that had to be caught.
         proof: That the candidate is the original, up to functions; None if it is not proved.
         unproved: Why not, if that was tried.
+        regions: What places that differ give by themselves, if that was asked.
     """
 
     equivalent: bool
@@ -550,6 +570,7 @@ class VerificationResult:
     min_power: float | None = None
     proof: Proof | None = None
     unproved: str = ""
+    regions: Regions | None = None
 
     @property
     def fed(self) -> str:
@@ -581,6 +602,7 @@ class VerificationResult:
             "accepted": self.accepted,
             "proof": None if self.proof is None else dict(vars(self.proof)),
             "unproved": self.unproved,
+            "regions": None if self.regions is None else self.regions.to_json(),
             "reasons": list(self.reasons),
             "seeds": list(self.seeds),
             "levels": list(self.levels),
