@@ -362,8 +362,13 @@ def _verdict(result: VerificationResult) -> str:
     """Return the verdict and its ground in one sentence."""
     refilled = f", {result.refilled} weights refilled" if result.refilled else ""
     where = f"in onnxruntime ({result.fed}{refilled})"
-    if result.proof is None or not result.equivalent:
-        return f"{'Equivalent' if result.equivalent else 'NOT equivalent'} {where}."
+    if not result.equivalent:
+        return f"NOT equivalent {where}."
+    if result.regions is not None and result.regions.judged:
+        places = counted(result.regions.judged, "changed place")
+        return f"Equivalent {where}; each of {places} gives the same by itself."
+    if result.proof is None:
+        return f"Equivalent {where}."
     if not result.outputs:
         return f"Equivalent by proof: {result.proof}."
     if any(output.rtol or output.atol for output in result.outputs):

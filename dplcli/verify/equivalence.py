@@ -48,6 +48,7 @@ from dplcli.verify.inputs import (
     open_reference,
     save_inputs,
 )
+from dplcli.verify.local import judge_regions
 from dplcli.verify.model import (
     Dataflow,
     check_expansion,
@@ -70,6 +71,7 @@ from dplcli.verify.settings import (
     Feed,
     InputChoice,
     Leaf,
+    LocalJudgement,
     ModelSource,
     Opinion,
     OutputComparison,
@@ -88,6 +90,9 @@ from dplcli.verify.settings import (
 
 
 Runs = Mapping[int, Outputs]
+
+_MOST_CUT = 10_000
+"""Larger models are not cut: onnxruntime takes minutes for each session of theirs."""
 
 
 class Witness(Protocol):
@@ -684,6 +689,7 @@ class _Check:
         proof: Proof | None = None,
     ) -> None:
         self._settings = settings
+        self._flow = flow
         self._is_proved = proof is not None
         self._say = say
         self._nodes = nodes
@@ -742,6 +748,14 @@ class _Check:
         levels = self._levels
         runs, reasons = run_levels(levels, lambda level: self._run(source, level))
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
+        regions = None if reasons else self._regions(source, outputs)
+        if regions is not None:
+            reasons += regions.differing
+            if not regions.differing and not all(output.ok for output in outputs):
+                self._warnings.append(
+                    f"each of the {regions.judged:,} places that differ gives the same by itself, "
+                    "so this may be rounding that the model amplifies"
+                )
         result = VerificationResult(
             equivalent=not reasons and all(output.ok for output in outputs),
             seeds=settings.seeds,
@@ -755,11 +769,47 @@ class _Check:
             opinions=tuple(self._third_opinions(source, outputs, runs)),
             power=None if reasons else self._power(source),
             min_power=settings.min_power,
+            regions=regions,
         )
         warnings = (*self._warnings, *stimulus.notes, *self._power_warnings)
         result = replace(result, warnings=warnings)
         self._save(runs, result)
         return result
+
+    def _regions(
+        self, candidate: ModelSource, outputs: Sequence[OutputComparison]
+    ) -> LocalJudgement | None:
+        """Judge the places that differ by themselves.
+
+        That names the place if an output is outside its tolerance. And it decides if the original
+        rounds to steps, which takes tolerances so wide that mistakes pass.
+        """
+        failed = [output for output in outputs if not output.ok]
+        is_hopeless = any(output.figures.needed_rtol is None for output in failed)
+        is_plain = self._settings.execution.is_plain and not self._settings.custom_ops
+        if self._is_proved or is_hopeless or not is_plain or random_warnings(self._flow):
+            return None
+        if not failed and not self._judge.facts.rounds:
+            return None
+        if max(self._nodes) > _MOST_CUT:
+            self._warnings.append(
+                "places that differ were not judged by themselves: "
+                f"there are {max(self._nodes):,} nodes, and {_MOST_CUT:,} would be the most"
+            )
+            return None
+        cases = dict.fromkeys(output.seed for output in failed) or self._settings.seeds[:1]
+        found = LocalJudgement(0, 0)
+        for case in cases:
+            self._say("judging by themselves the places that differ")
+            judge = replace(self._judge, case=case)
+            try:
+                found = judge_regions(self._reference, candidate, judge)
+            except (RunError, StoppedError) as error:
+                self._warnings.append(f"places that differ were not judged by themselves: {error}")
+                return None
+            if found.differing:
+                break
+        return found
 
     def _run(self, candidate: ModelSource, level: str) -> Runs:
         start = time.monotonic()
@@ -842,11 +892,14 @@ class _Check:
         def is_caught(mutant: ModelSource) -> bool:
             execution = self._for_mutants(mutant.execution)
             runner = Runner(replace(mutant, name="mutant", execution=execution), REFERENCE_LEVEL)
+            found: list[OutputComparison] = []
             for case in self._reference.stimulus.cases:
                 runs = {case: runner.run(self._reference.feeds[case])}
-                if not all(found.ok for found in self._compare(runs, REFERENCE_LEVEL)):
-                    return True
-            return False
+                found += self._compare(runs, REFERENCE_LEVEL)
+            if not all(output.ok for output in found):
+                return True
+            regions = self._regions(mutant, found)
+            return regions is not None and bool(regions.differing)
 
         return measure_power(candidate, count, self._settings.seeds[0], is_caught)
 

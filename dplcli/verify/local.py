@@ -7,8 +7,7 @@ allows for that hides mistakes; one that does not refuses what is right.
 So the candidate is cut at values that both models compute (`dplcli.verify.layers` finds them).
 What lies between two cuts is a region. A region that says in both models the same, node for node,
 needs no run. Each other one runs alone: it is fed what the original computes there, and has to
-give what the original gives, within the tolerance of a few roundings. If all do, the candidate
-computes on these inputs what the original does; what its outputs differ by is rounding, amplified.
+give what the original gives, within the tolerance of a few roundings.
 
 Some cuts were found by dataflow or by a log, and were never meant to be the same: steps on two
 ways to one result. So a region that gives something else is joined with those that read it, a few
@@ -21,11 +20,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from onnx import TypeProto
+
 from dplcli.verify.compare import REFERENCE_LEVEL, Facts, Judge, hides, quantises
 from dplcli.verify.layers import Inside, type_of, value_of
 from dplcli.verify.model import Wiring, cut, digests, model_of
 from dplcli.verify.run import Runner
-from dplcli.verify.settings import Regions, RunError
+from dplcli.verify.settings import LocalJudgement, RunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ _JOINED = 8
 """How often a region that gives something else is joined with those that read it."""
 
 
-def judge_regions(reference: Reference, candidate: ModelSource, judge: Judge) -> Regions:
+def judge_regions(reference: Reference, candidate: ModelSource, judge: Judge) -> LocalJudgement:
     """Judge the regions of a candidate.
 
     Args:
@@ -89,6 +90,8 @@ class _Regions:
     Attributes:
         cuts: Pairs of values that both models compute, by the candidate's name.
         joined: Values whose regions hold some that gave something else.
+        causes: For a value of the candidate what failed first on the way to it.
+        moving: Values of the candidate that depend on what it is fed.
         order: The place of each value in the original.
         sizes: Upper bounds of the bytes of the original's values.
     """
@@ -101,7 +104,9 @@ class _Regions:
         self.ours, self.theirs = Wiring(model_of(reference.source)), Wiring(model_of(candidate))
         inside = Inside(reference, candidate, (self.ours, self.theirs), judge, _HELD)
         self.stream = inside.streams[0]
-        pairs = inside.align().pairs.values()
+        alignment = inside.align()
+        pairs = alignment.pairs.values()
+        self.moving = alignment.moving[1]
         self.sizes = self.stream.sizes(
             [p.original for p in pairs if p.original in self.ours.makers]
         )
@@ -111,9 +116,10 @@ class _Regions:
             if pair.original in self.sizes or pair.original in self.feeds
         }
         self.joined: set[str] = set()
+        self.causes: dict[str, tuple[Pair, _Failure]] = {}
         self.order = {name: place for place, name in enumerate(self.ours.makers)}
 
-    def judge(self) -> Regions:
+    def judge(self) -> LocalJudgement:
         """Judge all regions that are not the same node for node."""
         pairs = sorted(
             (pair for pair in self.cuts.values() if pair.original in self.order),
@@ -124,48 +130,53 @@ class _Regions:
         changed = [pair for pair in pairs if ours[pair.original] != theirs[pair.candidate]]
         if missing := [name for name in self.theirs.outputs if name not in self.cuts]:
             raise RunError(f"nothing in the original corresponds to the output {missing[0]!r}")
-        failed = self._settled(self._failed(changed))
-        causes: dict[str, tuple[Pair, _Failure]] = {}
+        failed = self._failed(changed)
         for _ in range(_JOINED):
-            joined = [pair for pair in failed if pair.candidate not in self.theirs.outputs]
+            while misfits := [pair for pair, failure in failed.items() if failure.is_misfit]:
+                failed = self._without(misfits, failed)
+            joined = self._first(failed)
             if not joined:
                 break
-            again: dict[str, Pair] = {}
-            for pair in joined:
-                cause = causes.get(pair.candidate, (pair, failed.pop(pair)))
-                for reader in self._join(pair):
-                    again[reader.candidate] = reader
-                    causes[reader.candidate] = min(
-                        cause, causes.get(reader.candidate, cause), key=self._place
-                    )
-            self.joined |= again.keys()
-            for pair in again.values():
-                failed.pop(pair, None)
-            kept = [pair for pair in again.values() if pair.candidate in self.cuts]
-            failed = self._settled(failed | self._failed(kept))
+            failed = self._without(joined, failed, are_joined=True)
         found = {}
         for pair, failure in failed.items():
-            first, why = causes.get(pair.candidate, (pair, failure))
+            first, why = self.causes.get(pair.candidate, (pair, failure))
             found[first.original] = self._said(first, why)
-        return Regions(len(changed), len(pairs) - len(changed), tuple(found.values()))
+        return LocalJudgement(len(changed), len(pairs) - len(changed), tuple(found.values()))
 
-    def _settled(self, failed: dict[Pair, _Failure]) -> dict[Pair, _Failure]:
-        """Take out cuts that do not fit: dataflow suggests them, but they have another shape."""
-        while misfits := [pair for pair, failure in failed.items() if failure.is_misfit]:
-            again: dict[str, Pair] = {}
-            for pair in misfits:
-                again |= {reader.candidate: reader for reader in self._join(pair)}
-            left = {pair: why for pair, why in failed.items() if pair.candidate in self.cuts}
-            for pair in again.values():
-                left.pop(pair, None)
-            kept = [pair for pair in again.values() if pair.candidate in self.cuts]
-            failed = left | self._failed(kept)
-        return failed
+    def _first(self, failed: Mapping[Pair, _Failure]) -> list[Pair]:
+        """Return the pairs that may be joined: inner ones that read none that failed, too."""
+        wrong = {pair.candidate for pair in failed}
+        return [
+            pair
+            for pair in failed
+            if pair.candidate not in self.theirs.outputs
+            and wrong.isdisjoint(self._region(pair).reads)
+        ]
 
-    def _join(self, pair: Pair) -> list[Pair]:
-        """Take a cut out; return the pairs whose regions reach further now."""
-        del self.cuts[pair.candidate]
-        return [*self._readers(pair.candidate)]
+    def _without(
+        self, pairs: Sequence[Pair], failed: dict[Pair, _Failure], *, are_joined: bool = False
+    ) -> dict[Pair, _Failure]:
+        """Take cuts out, and judge again what reaches further now; return what fails then.
+
+        Args:
+            pairs: The cuts.
+            failed: All pairs that fail.
+            are_joined: Whether they were meant to be the same, so that nothing may hide them.
+        """
+        again: dict[str, Pair] = {}
+        for pair in pairs:
+            failure = failed.pop(pair)
+            del self.cuts[pair.candidate]
+            cause = self.causes.get(pair.candidate, (pair, failure))
+            for reader in self._readers(pair.candidate):
+                again[reader.candidate] = reader
+                known = self.causes.get(reader.candidate, cause)
+                self.causes[reader.candidate] = min(cause, known, key=self._place)
+        if are_joined:
+            self.joined |= again.keys()
+        left = {pair: why for pair, why in failed.items() if pair.candidate not in again}
+        return left | self._failed([p for p in again.values() if p.candidate in self.cuts])
 
     def _place(self, cause: tuple[Pair, _Failure]) -> int:
         return self.order[cause[0].original]
@@ -240,12 +251,27 @@ class _Regions:
         facts = Facts(coarsest=self._judge.facts.coarsest, stepped=self._stepped(region))
         found = replace(self._judge, facts=facts).compare(pair.original, ours, theirs)
         if not found.ok:
-            return _Failure(found.reason or "", is_suggested and _forms(ours) != _forms(theirs))
+            fits = _forms(ours) == _forms(theirs) and self._is_one_node(pair)
+            return _Failure(found.reason or "", is_suggested and not fits)
         if pair.candidate in self.joined and any(
             hides(self.theirs.nodes[row]) for row in region.nodes
         ):
             return _Failure("it differs before it is rounded to steps", is_misfit=False)
         return None
+
+    def _is_one_node(self, pair: Pair) -> bool:
+        """Tell whether the same operator makes both, from values that correspond, or constants."""
+        ours = self.ours.nodes[self.ours.makers[pair.original]]
+        theirs = self.theirs.nodes[self.theirs.makers[pair.candidate]]
+        if (ours.op_type, ours.domain, len(ours.input)) != (
+            *(theirs.op_type, theirs.domain),
+            len(theirs.input),
+        ):
+            return False
+        return all(
+            self.cuts[b].original == a if b in self.cuts else b not in self.moving
+            for a, b in zip(ours.input, theirs.input, strict=True)
+        )
 
     def _stepped(self, region: _Region) -> frozenset[str]:
         """Return the value that a region makes, if a few of its elements may be a step off."""
@@ -261,9 +287,7 @@ class _Regions:
             feeds[name] = value_of(values[original]) if original in values else self.feeds[original]
         name = region.pair.candidate
         types = {read: type_of(_known(value, read)) for read, value in feeds.items()}
-        types[name] = type_of(_known(value_of(values[region.pair.original]), name))
-        if types[name].HasField("tensor_type"):
-            types[name].tensor_type.ClearField("shape")  # that is the candidate's to say
+        types[name] = TypeProto()  # that is the candidate's to say
         model = cut(self.theirs, region.nodes, types, [name])
         source = replace(self.candidate, content=model.SerializeToString(), name="region")
         return Runner(source, REFERENCE_LEVEL).run(feeds)[name]

@@ -360,7 +360,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Regions:
+class LocalJudgement:
     """Places where two models differ, each run by itself on values that the original computes.
 
     Attributes:
@@ -570,7 +570,7 @@ class VerificationResult:
     min_power: float | None = None
     proof: Proof | None = None
     unproved: str = ""
-    regions: Regions | None = None
+    regions: LocalJudgement | None = None
 
     @property
     def fed(self) -> str:
