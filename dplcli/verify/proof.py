@@ -123,8 +123,12 @@ def _external(model: ModelProto, folder: Path) -> set[Hashable]:
                 file = os.stat(folder / info.location)  # noqa: PTH116  # one call for both
             except (OSError, ValueError) as error:
                 raise UnprovedError(f"the weights in {info.location!r} cannot be read") from error
-            found.add((file.st_dev, file.st_ino, info.location))
+            found.add((file.st_dev, file.st_ino, *_place(info)))
     return found
+
+
+def _place(info: ExternalDataInfo) -> tuple[str, int, int | None]:
+    return info.location, info.offset or 0, info.length
 
 
 def _shorten(model: ModelProto, folder: Path | None) -> None:
@@ -137,9 +141,8 @@ def _shorten(model: ModelProto, folder: Path | None) -> None:
     for tensor in _tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL:
             if folder is None:
-                info = ExternalDataInfo(tensor)
-                place = info.location, int(info.offset or 0), info.length
-                _replace_data(tensor, repr(place).encode(), _IN_FILE)
+                place = repr(_place(ExternalDataInfo(tensor)))
+                _replace_data(tensor, place.encode(), _IN_FILE)
                 continue
             try:
                 with text_path(folder) as path:
@@ -370,7 +373,7 @@ class _Numbering:
     ) -> list[Numbered]:
         """Number the nodes of a graph; return what it returns."""
         scope = scopes[-1]
-        for node in _in_order(graph.node, scopes):
+        for node in _in_order(graph.node):
             scope.update(zip(node.output, self._node(node, scopes, found), strict=True))
         return [self._read(info.name, scopes) for info in graph.output]
 
@@ -477,6 +480,9 @@ class _Numbering:
         self, graph: GraphProto, scopes: list[dict[str, Numbered]], found: _Numbered
     ) -> Hashable:
         """Number a body: what it returns, and which nodes it has."""
+        for name in (name for node in graph.node for name in node.output if name):
+            if any(name in outer for outer in scopes):  # who reads it first may mean the outer one
+                raise UnprovedError(f"two values have the name {name!r}, one in a body")
         scope = self._stored(graph)
         for place, info in enumerate(graph.input):
             scope[info.name] = self._value("given", len(scopes), place, scope.get(info.name))
@@ -486,15 +492,12 @@ class _Numbering:
         return self._number("body", tuple(outputs), frozenset(inner.nodes.items()))
 
 
-def _in_order(nodes: Sequence[NodeProto], scopes: Sequence[Container[str]]) -> Iterable[NodeProto]:
+def _in_order(nodes: Sequence[NodeProto]) -> Iterable[NodeProto]:
     """Return nodes such that each stands behind those it reads."""
     maker = {name: place for place, node in enumerate(nodes) for name in node.output if name}
     needs = [[maker[name] for name in names_read(node) if name in maker] for node in nodes]
     if all(place > other for place, others in enumerate(needs) for other in others):
         return nodes
-    for name in maker:  # whoever reads it before it is made could mean the other one
-        if any(name in scope for scope in scopes):
-            raise UnprovedError(f"two values have the name {name!r}")
     try:
         order = [*TopologicalSorter(dict(enumerate(needs))).static_order()]
     except CycleError as error:

@@ -5,6 +5,7 @@ Each planted bug is one edit of a model that is proved without it.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from onnx import TensorProto
 from onnx.external_data_helper import convert_model_to_external_data
 
 from dplcli import pipeline
-from dplcli.pipeline import PartitionSettings, Policies
+from dplcli.pipeline import PartitionSettings, Policies, WriteSettings
 from dplcli.verify.proof import UnprovedError, prove
 from tests.corpus.nets import manifest, real_model
 from tests.helpers import partitioned, proto_from_text, random_inputs, rule, run_model
@@ -82,16 +83,16 @@ PLANTED = {
     "an operand of a call omitted": ("(x, z, w)", "(x, z)", "Sub 'a'"),
     "an operand too many": ("(x, z, w)", "(x, z, w, w)", "onnx's inliner fails"),
     "a bug two calls deep": ("s = Sub(p, q)", "s = Sub(q, p)", "Sub 'a'"),
-    "a function of another name": ("t.h<", "t.hh<", "hh"),
+    "a function that is not there": ("t.h<", "t.hh<", "Sub 'a' of the original"),
     "a function in the standard's name": (
-        f"{FUNCTION}h", '<domain: "", opset_import: ["" : 17]> Neg(p) => (o) { o = Abs(p) } '
-        f"{FUNCTION}h", "a function has the name of an operator of the standard: Neg",
+        f"{FUNCTION}h", ('<domain: "", opset_import: ["" : 17]> Neg(p) => (o) { o = Abs(p) } '
+        f"{FUNCTION}h"), "a function has the name of an operator of the standard: Neg",
     ),
     "outputs in another order": (
         "(float[2,6] y, float[2,6] v)", "(float[2,6] v, float[2,6] y)", "outputs are in another"
     ),
     "an output's type": ("float[2,6] v)", "double[2,6] v)", "output 'v' is"),
-    "an input's name": ("float[2,6] z)", "float[2,6] zz)", "input 'z'"),
+    "an input's type": ("float[2,6] z) =>", "double[2,6] z) =>", "input 'z' is"),
 }  # fmt: skip
 
 
@@ -103,8 +104,9 @@ def proved(save: Save, original: object, candidate: object) -> Proof:
 
 def refused(save: Save, original: object, candidate: object, message: str) -> None:
     """Check that two models are not proved, either way round."""
-    with pytest.raises(UnprovedError, match=message) as caught:
+    with pytest.raises(UnprovedError) as caught:
         proved(save, original, candidate)
+    assert re.search(message, str(caught.value)), str(caught.value)
     assert "\n" not in str(caught.value)
     with pytest.raises(UnprovedError):
         proved(save, candidate, original)
@@ -227,8 +229,8 @@ SAME = {
     "default": ("y = LeakyRelu<alpha = 0.01>(x)", "y = LeakyRelu(x)"),
     "perm": ("y = Transpose<perm = [1, 0]>(x)", "y = Transpose(x)"),
     "conv": (
-        'y = Conv<strides = [1, 1], dilations = [1, 1], pads = [0, 0, 0, 0], auto_pad = "NOTSET", '
-        "kernel_shape = [1, 2], group = 1>(x, w4)", "y = Conv(x, w4)",
+        ('y = Conv<strides = [1, 1], dilations = [1, 1], pads = [0, 0, 0, 0], auto_pad = "NOTSET", '
+        "kernel_shape = [1, 2], group = 1>(x, w4)"), "y = Conv(x, w4)",
     ),
     "pool": (
         "y = MaxPool<kernel_shape = [2], strides = [1], pads = [0, 0]>(x)",
@@ -246,7 +248,7 @@ SAME = {
     "Identity": ("a = Neg(x) y = Exp(a)", "a = Neg(x) i = Identity(a) j = Exp(i) y = Identity(j)"),
     "domain": ("y = Exp(x)", "y = ai.onnx.Exp(x)"),
     "trailing operands": ("y = Clip(x, m, '')", "y = Clip(x, m)"),
-    "trailing results": ("y, '' = MaxPool<kernel_shape=[2]>(x)", "y = MaxPool<kernel_shape=[2]>(x)"),
+    "trailing results": ("y, '' = Dropout(x)", "y = Dropout(x)"),
     "twins": (
         "a = Neg(x) b = Neg(x) y = Sub(a, b)", "a = Neg(x) b = Neg(x) y = Sub(b, b)"
     ),
@@ -273,8 +275,8 @@ def test_what_differs_is_seen(save: Save, name: str) -> None:
     """Both bodies are read; each is proved to be itself, unless nobody can tell."""
     ours, theirs, message = DIFFERENT[name]
     refused(save, small(ours), small(theirs), message)
-    if " may " not in message and "one too many" not in name and "one drawn" not in name:
-        for body in (ours, theirs):
+    for body in (ours, theirs):
+        if body.count("Random") + body.count("t.X(x)") < 2:
             assert proved(save, small(body), small(body)).moved == 0
 
 
@@ -302,9 +304,9 @@ def test_default_of_a_function_counts(save: Save, name: str) -> None:
     """Onnx's inliner does not look at it: the operator's own default would be taken."""
     function, call, value = CALLS[name]
     function = FUNCTION + function.format("y = LeakyRelu<alpha: float = @alpha>(x)")
-    for given in ("0.5", "0.25", "0.01"):
-        ours, theirs = small(f"y = LeakyRelu<alpha = {given}>(x)"), small(f"y = {call}", function)
-        if given == value:
+    for alpha in ("0.5", "0.25", "0.01"):
+        ours, theirs = small(f"y = LeakyRelu<alpha = {alpha}>(x)"), small(f"y = {call}", function)
+        if alpha == value:
             assert proved(save, ours, theirs).moved == 1
         else:
             refused(save, ours, theirs, "LeakyRelu 'y' of the original has no counterpart")
@@ -576,6 +578,7 @@ def test_edit_that_does_not_matter(save: Save, edit: Edit) -> None:
 
 
 def _two_values(model: onnx.ModelProto) -> None:
+    model.graph.node[0].attribute[0].type = onnx.AttributeProto.TENSOR
     model.graph.node[0].attribute[0].t.CopyFrom(onnx.helper.make_tensor("", 1, [], [1.0]))
 
 
@@ -597,33 +600,31 @@ def _two_results(model: onnx.ModelProto) -> None:
     model.graph.node[1].output.append("more")
 
 
-def _no_such_value(model: onnx.ModelProto) -> None:
-    model.graph.node[1].input[0] = "none"
+NONSENSE: dict[Edit, str] = {
+    _two_values: "'k' has more than one value",
+    _attribute_twice: "X 'a' has an attribute twice",
+    _reference: "'k' refers to one of a function, outside it",
+    _opset_twice: "a domain is imported twice, in two versions",
+    _two_results: "Identity 'y' of the candidate",
+}
 
 
-@pytest.mark.parametrize(
-    "edit",
-    [_two_values, _attribute_twice, _reference, _opset_twice, _two_results, _no_such_value],
-)
+@pytest.mark.parametrize("edit", NONSENSE)
 def test_nonsense_is_not_proved(save: Save, edit: Edit) -> None:
     """Models of which nobody can say what they compute."""
     model = small("a = t.X<k = 1>(x) y = Identity(a)")
     edited = onnx.ModelProto.FromString(model.SerializeToString())
     edit(edited)
-    refused(save, model, edited, "")
+    refused(save, model, edited, NONSENSE[edit])
 
 
-def test_body_in_disorder_may_not_hide_a_name(save: Save) -> None:
-    """Whoever reads a name before it is made may mean the one outside."""
-    ours = small(BRANCHES.format("r2 = Exp(x) u = Neg(r2)", "o = Exp(r)"))
-    theirs = small(BRANCHES.format("u = Neg(r2) r2 = Exp(x)", "o = Exp(r)"))
-    assert proved(save, ours, theirs).nodes
-    for model in (ours, theirs):
-        for node in model.graph.node[-1].attribute[0].g.node:
-            for names in (node.input, node.output):
-                names[:] = ["q" if name == "r2" else name for name in names]
-    with pytest.raises(Exception, match="'q'"):
-        proved(save, ours, theirs)
+def test_name_of_a_body_may_not_hide_another(save: Save) -> None:
+    """Nodes may stand in any order; so whoever reads the name may mean the one outside."""
+    ours = BRANCHES.format("w1 = Exp(x) u = Neg(w1)", "o = Exp(r)")
+    theirs = BRANCHES.format("u = Neg(w1) w1 = Exp(x)", "o = Exp(r)")
+    assert proved(save, small(ours), small(theirs)).nodes
+    ours, theirs = ours.replace("w1", "q"), theirs.replace("w1", "q")
+    refused(save, small(ours), small(theirs), "two values have the name 'q', one in a body")
 
 
 # Properties.
@@ -661,7 +662,7 @@ def edited(graph: RandomGraph, data: st.DataObject) -> RandomGraph:
     return graph.with_steps((*graph.steps[:place], changed, *graph.steps[place + 1 :]))
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.data())
 def test_what_is_proved_computes_the_same(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -687,7 +688,7 @@ def test_what_is_proved_computes_the_same(
     assert all(wanted[name].tobytes() == found[name].tobytes() for name in wanted)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_every_partition_is_proved(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -715,7 +716,7 @@ def test_every_partition_is_proved(
 
 
 def check_forms(path: Path, folder: Path, *, repeats: bool) -> None:
-    """Partition a model in several ways, and inline each result: all are proved."""
+    """Partition a model in several ways, and inline some results: all are proved."""
     plain = PartitionSettings(verify=False)
     forms = {
         "dnnl": (["dnnl"], plain, Policies()),
@@ -732,11 +733,11 @@ def check_forms(path: Path, folder: Path, *, repeats: bool) -> None:
         assert prove(path, output).calls >= bool(outcome.partitions), name
     if repeats:
         results.append(folder / "repeated.onnx")
-        pipeline.repeat(path, output=results[-1], settings=pipeline.RepeatSettings(verify=False))
+        pipeline.repeat(path, output=results[-1], settings=plain)
         prove(path, results[-1])
-    for output in results:
+    for output in results[2:]:
         back = folder / "back.onnx"
-        pipeline.inline(output, output=back, settings=pipeline.InlineSettings(verify=False))
+        pipeline.inline(output, output=back, settings=WriteSettings(verify=False))
         prove(path, back)
         back.unlink()
 
