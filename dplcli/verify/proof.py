@@ -127,8 +127,8 @@ def _external(model: ModelProto, folder: Path) -> set[Hashable]:
     return found
 
 
-def _place(info: ExternalDataInfo) -> tuple[str, int, int | None]:
-    return info.location, info.offset or 0, info.length
+def _place(info: ExternalDataInfo) -> tuple[str, object, object]:
+    return info.location, info.offset, info.length
 
 
 def _shorten(model: ModelProto, folder: Path | None) -> None:
@@ -495,7 +495,8 @@ class _Numbering:
 def _in_order(nodes: Sequence[NodeProto]) -> Iterable[NodeProto]:
     """Return nodes such that each stands behind those it reads."""
     maker = {name: place for place, node in enumerate(nodes) for name in node.output if name}
-    needs = [[maker[name] for name in names_read(node) if name in maker] for node in nodes]
+    read = [names_read(node) if node.attribute else node.input for node in nodes]
+    needs = [[maker[name] for name in names if name in maker] for names in read]
     if all(place > other for place, others in enumerate(needs) for other in others):
         return nodes
     try:
