@@ -221,6 +221,11 @@ def _inlined(model: ModelProto) -> ModelProto:
 
 def _write_defaults(model: ModelProto) -> None:
     """Write into calls what functions take for granted: onnx's inliner does not look there."""
+    for function in model.functions:
+        known = {*function.attribute, *(item.name for item in function.attribute_proto)}
+        read = (item.ref_attr_name for node in _nodes(function) for item in node.attribute)
+        if unknown := {name for name in read if name} - known:
+            raise UnprovedError(f"{function.name} has no attribute {min(unknown)!r}, but reads it")
     defaults = {_key(each): each.attribute_proto for each in model.functions}
     if not any(defaults.values()):
         return

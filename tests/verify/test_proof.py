@@ -322,6 +322,17 @@ def test_default_behind_a_reference_is_not_guessed(save: Save) -> None:
     refused(save, small("y = LeakyRelu(x)"), theirs, "the default of h may stand for a reference")
 
 
+def test_attribute_that_a_function_does_not_declare(save: Save) -> None:
+    """The inliner would take it from the call all the same."""
+    theirs = small("y = t.f<alpha = 0.5>(x)", FUNCTION + "f(x) => (y) { y = LeakyRelu(x) }")
+    item = theirs.functions[0].node[0].attribute.add(name="alpha", ref_attr_name="alpha")
+    item.type = onnx.AttributeProto.FLOAT
+    ours = small("y = LeakyRelu<alpha = 0.5>(x)")
+    refused(save, ours, theirs, "f has no attribute 'alpha', but reads it")
+    theirs.functions[0].attribute.append("alpha")
+    assert proved(save, ours, theirs).moved == 1
+
+
 def test_absent_operand_has_no_identity(save: Save) -> None:
     """Whoever copies an operand that is not there fails; whoever does without does not."""
     function = FUNCTION + "f(x, m) => (y) { n = Identity(m) y = Clip(x, n) }"
