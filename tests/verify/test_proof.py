@@ -724,6 +724,8 @@ def check_forms(path: Path, folder: Path, *, repeats: bool) -> None:
     }
     results = []
     for name, (targets, form, policies) in forms.items():
+        if name == "embed" and not repeats:
+            continue
         output = folder / f"{name}.onnx"
         outcome = pipeline.partition(
             path, output=output, targets=targets, settings=form, policies=policies
@@ -734,7 +736,7 @@ def check_forms(path: Path, folder: Path, *, repeats: bool) -> None:
         results.append(folder / "repeated.onnx")
         pipeline.repeat(path, output=results[-1], settings=plain)
         prove(path, results[-1])
-    for output in results[2:]:
+    for output in results[-1:]:
         back = folder / "back.onnx"
         pipeline.inline(output, output=back, settings=WriteSettings(verify=False))
         prove(path, back)
