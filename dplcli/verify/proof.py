@@ -14,8 +14,8 @@ same numbers, and each number has to stand for as many nodes here as there.
 What does not matter: names of inner values and nodes, the order of nodes, documentation, types
 that the file states, whether a default is written down, whether a constant is stored or made by a
 Constant, and Identity. Two nodes that compute the same may stand for each other, since operators
-give the same for the same; only those that draw random numbers do not, so two that are alike are
-not proved.
+give the same for the same. Only those that draw random numbers do not, and nobody knows of those
+that neither the standard nor onnxruntime has; so two of them that are alike are not proved.
 """
 
 from __future__ import annotations
@@ -31,10 +31,19 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import onnx
 import onnx.inliner
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+)
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_tensor
 
 from dplcli.files import text_path
+from dplcli.ir.model import expanded_sizes
 from dplcli.ir.operators import KERNEL_SLOT, RANDOM_OPS, WINDOWED
 from dplcli.onnx_io.convert import graphs_of, names_read
 from dplcli.onnx_io.infer import Expansion
@@ -43,7 +52,7 @@ from dplcli.verify.model import attribute, read_model, signature_differences
 from dplcli.verify.settings import Proof
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     Numbered: TypeAlias = "tuple[int, int]"
@@ -58,10 +67,17 @@ _FIRST_IR_WITH_DEFAULTS = 4
 """In older files every stored tensor is an input, too."""
 
 _DIGEST, _IN_FILE = "digest", "in file"
-_PLACE = {"location", "offset", "length"}
 _WITHOUT_TENSOR = {AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT}
 _NO_VALUE: Numbered = (-1, 0)
 _NO_NODES = {"Constant", "Identity"}
+
+_KNOWN_DOMAINS = {"", "ai.onnx.ml", "ai.onnx.preview", "com.microsoft"}
+"""What their operators give depends on their operands alone, if their names do not say else."""
+
+_RANDOM_NAMES = ("Dropout", "Random", "Sampling")
+
+_NOT_VALUES = {"name", "type", "doc_string"}
+"""The fields of an attribute that say nothing about its value, or that the value shows."""
 
 
 class UnprovedError(Exception):
@@ -107,8 +123,12 @@ def _external(model: ModelProto, folder: Path) -> set[Hashable]:
                 file = os.stat(folder / info.location)  # noqa: PTH116  # one call for both
             except (OSError, ValueError) as error:
                 raise UnprovedError(f"the weights in {info.location!r} cannot be read") from error
-            found.add((file.st_dev, file.st_ino, info.location))
+            found.add((file.st_dev, file.st_ino, *_place(info)))
     return found
+
+
+def _place(info: ExternalDataInfo) -> tuple[str, object, object]:
+    return info.location, info.offset, info.length
 
 
 def _shorten(model: ModelProto, folder: Path | None) -> None:
@@ -121,9 +141,8 @@ def _shorten(model: ModelProto, folder: Path | None) -> None:
     for tensor in _tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL:
             if folder is None:
-                place = sorted((each.key, each.value) for each in tensor.external_data)
-                kept = [f"{key}={value}" for key, value in place if key in _PLACE]
-                _replace_data(tensor, " ".join(kept).encode(), _IN_FILE)
+                place = repr(_place(ExternalDataInfo(tensor)))
+                _replace_data(tensor, place.encode(), _IN_FILE)
                 continue
             try:
                 with text_path(folder) as path:
@@ -153,17 +172,24 @@ def _replace_data(tensor: TensorProto, data: bytes, what: str) -> None:
 
 
 def _tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Iterate over all dense tensors of a model."""
+    """Iterate over all tensors of a model, and the parts of sparse ones."""
     pending: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
     while pending:
         graph = pending.pop()
         if isinstance(graph, GraphProto):
             yield from graph.initializer
+            for sparse in graph.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
         for node in graph.node:
             for item in node.attribute:
-                if item.type not in _WITHOUT_TENSOR and item.HasField("t"):
+                if item.type in _WITHOUT_TENSOR:
+                    continue
+                if item.HasField("t"):
                     yield item.t
                 yield from item.tensors
+                sparse = [item.sparse_tensor] if item.HasField("sparse_tensor") else []
+                for each in (*sparse, *item.sparse_tensors):
+                    yield from (each.values, each.indices)
             pending += (body for _, body in graphs_of(node))
 
 
@@ -179,6 +205,9 @@ def _inlined(model: ModelProto) -> ModelProto:
     if not model.functions:
         return model
     names = {(_domain(function.domain), function.name) for function in model.functions}
+    if hidden := sorted(name for domain, name in names if not domain):
+        raise UnprovedError(f"a function has the name of an operator of the standard: {hidden[0]}")
+    _write_defaults(model)
     try:
         inlined = onnx.inliner.inline_local_functions(model)
     except Exception as error:  # it has several, of no common kind
@@ -190,32 +219,59 @@ def _inlined(model: ModelProto) -> ModelProto:
     return inlined
 
 
+def _write_defaults(model: ModelProto) -> None:
+    """Write into calls what functions take for granted: onnx's inliner does not look there."""
+    for function in model.functions:
+        known = {*function.attribute, *(item.name for item in function.attribute_proto)}
+        read = (item.ref_attr_name for node in _nodes(function) for item in node.attribute)
+        if unknown := {name for name in read if name} - known:
+            raise UnprovedError(f"{function.name} has no attribute {min(unknown)!r}, but reads it")
+    defaults = {_key(each): each.attribute_proto for each in model.functions}
+    if not any(defaults.values()):
+        return
+    for root in (model.graph, *model.functions):
+        for node in _nodes(root):
+            implied = defaults.get((node.domain, node.op_type, node.overload))
+            if implied:
+                given = {item.name: item.ref_attr_name for item in node.attribute}
+                if any(given.get(item.name) for item in implied):
+                    raise UnprovedError(f"the default of {node.op_type} may stand for a reference")
+                node.attribute.extend(item for item in implied if item.name not in given)
+
+
 def _moved(ours: ModelProto, theirs: ModelProto) -> tuple[int, int, int]:
     """Count calls that only one model has: the nodes they stand for, the calls of each."""
     known = [{_key(function): function for function in model.functions} for model in (ours, theirs)]
     nodes, calls = 0, [0, 0]
     for side, model in enumerate((ours, theirs)):
-        sizes: dict[FunctionKey, int] = {}
-        own = {key: function for key, function in known[side].items() if key not in known[1 - side]}
+        own = known[side].keys() - known[1 - side].keys()
+        if not own:
+            continue
+        counted = {key: _count(each, known[side]) for key, each in known[side].items()}
+        sizes = expanded_sizes(
+            {key: count for key, (count, _) in counted.items()},
+            {key: called for key, (_, called) in counted.items()},
+        )
         others = (function for key, function in known[side].items() if key not in own)
         for root in (model.graph, *others):
-            for node in _nodes(root):
-                if (key := (node.domain, node.op_type, node.overload)) in own:
-                    calls[side] += 1
-                    nodes += _size(key, known[side], sizes)
+            for key, times in _count(root, own)[1].items():
+                calls[side] += times
+                nodes += times * sizes[key]
     return nodes, calls[1], calls[0]
 
 
-def _size(
-    key: FunctionKey, functions: Mapping[FunctionKey, FunctionProto], known: dict[FunctionKey, int]
-) -> int:
-    """Return for how many nodes a call of a function stands."""
-    if key not in known:
-        known[key] = 0
-        for node in _nodes(functions[key]):
-            called = (node.domain, node.op_type, node.overload)
-            known[key] += _size(called, functions, known) if called in functions else _counts(node)
-    return known[key]
+def _count(
+    root: GraphProto | FunctionProto, functions: Container[FunctionKey]
+) -> tuple[int, Counter[FunctionKey]]:
+    """Count nodes that are no calls, and calls by function."""
+    count = 0
+    calls: Counter[FunctionKey] = Counter()
+    for node in _nodes(root):
+        if (key := (node.domain, node.op_type, node.overload)) in functions:
+            calls[key] += 1
+        else:
+            count += bool(node.domain) or node.op_type not in _NO_NODES
+    return count, calls
 
 
 def _key(function: FunctionProto) -> FunctionKey:
@@ -229,10 +285,6 @@ def _nodes(root: GraphProto | FunctionProto) -> Iterator[NodeProto]:
         for node in pending.pop():
             yield node
             pending += (body.node for _, body in graphs_of(node))
-
-
-def _counts(node: NodeProto) -> bool:
-    return bool(node.domain) or node.op_type not in _NO_NODES
 
 
 # Value numbering.
@@ -267,7 +319,10 @@ class _Numbering:
         Raises:
             UnprovedError: It cannot be told what some node computes.
         """
-        self._opsets = {_domain(each.domain): each.version for each in model.opset_import}
+        stated = {(_domain(each.domain), each.version) for each in model.opset_import}
+        self._opsets = dict(stated or {("", 1)})
+        if len(self._opsets) < len(stated):
+            raise UnprovedError("a domain is imported twice, in two versions")
         found = _Numbered([], Counter(), {})
         defaults = self._stored(model.graph)
         scope: dict[str, Numbered] = dict(defaults)
@@ -277,7 +332,7 @@ class _Numbering:
         found.outputs = self._graph(model.graph, [scope], found)
         for number, node in found.example.items():
             if found.nodes[number] > 1 and _draws(node):
-                raise UnprovedError(f"{node.op_type} draws random numbers more than once")
+                raise UnprovedError(f"{node.op_type} may draw random numbers, and two are alike")
         return found
 
     @staticmethod
@@ -290,7 +345,7 @@ class _Numbering:
         for one, other, whose in ((ours, theirs, "the original"), (theirs, ours, "the candidate")):
             for number, node in one.example.items():
                 if one.nodes[number] != other.nodes[number]:
-                    name = node.name or next(filter(None, node.output), "")
+                    name = _name(node)
                     here, there = one.nodes[number], other.nodes[number]
                     raise UnprovedError(
                         f"{node.op_type} {name!r} of {whose} has no counterpart"
@@ -310,8 +365,7 @@ class _Numbering:
         """Number what a graph stores, by name."""
         found = {tensor.name: self._constant(tensor) for tensor in graph.initializer}
         for sparse in graph.sparse_initializer:
-            name = sparse.values.name
-            found[name] = self._value("sparse", sparse.SerializeToString(deterministic=True))
+            found[sparse.values.name] = self._value("sparse", _sparse_content(sparse))
         return found
 
     def _constant(self, tensor: TensorProto) -> Numbered:
@@ -325,8 +379,7 @@ class _Numbering:
         """Number the nodes of a graph; return what it returns."""
         scope = scopes[-1]
         for node in _in_order(graph.node):
-            made = self._node(node, scopes, found)
-            scope.update(zip(node.output, made, strict=True))
+            scope.update(zip(node.output, self._node(node, scopes, found), strict=True))
         return [self._read(info.name, scopes) for info in graph.output]
 
     @staticmethod
@@ -344,24 +397,31 @@ class _Numbering:
         """Number a node; return what it makes."""
         domain = _domain(node.domain)
         read = [self._read(name, scopes) for name in node.input]
-        if not domain and node.op_type == "Identity":
-            return read
-        if not domain and node.op_type == "Constant":
-            return [self._made(node)]
-        while read and read[-1] == _NO_VALUE:
+        if domain not in self._opsets:
+            raise UnprovedError(f"no opset of {domain!r} is imported, which {node.op_type} is of")
+        if not domain and len(node.output) == 1:
+            if node.op_type == "Identity" and len(read) == 1 and read != [_NO_VALUE]:
+                return read
+            if node.op_type == "Constant" and not read:
+                return [self._made(node)]
+        version = self._opsets[domain]
+        defaults, shrinks = _declared(domain, node.op_type, version)
+        while shrinks and read and read[-1] == _NO_VALUE:
             read.pop()
-        version = self._opsets.get(domain, 1)
-        defaults = _defaults(domain, node.op_type, version)
-        given = {item.name: self._attribute(item, scopes, found) for item in node.attribute}
-        implied = [] if domain else self._implied(node, read)
-        attributes = frozenset(
-            (name, value)
-            for name, value in given.items()
-            if defaults.get(name) != value and name not in implied
-        )
+        attributes: frozenset[Hashable] = frozenset()
+        if node.attribute:
+            given = {item.name: self._attribute(item, scopes, found) for item in node.attribute}
+            if len(given) < len(node.attribute):
+                raise UnprovedError(f"{node.op_type} {_name(node)!r} has an attribute twice")
+            implied = [] if domain else self._implied(node, read)
+            attributes = frozenset(
+                (name, value)
+                for name, value in given.items()
+                if defaults.get(name) != value and name not in implied
+            )
         operator = (domain, node.op_type, node.overload, version)
         outputs = len(node.output)
-        while outputs and not node.output[outputs - 1]:
+        while shrinks and outputs and not node.output[outputs - 1]:
             outputs -= 1
         number = self._number("node", operator, attributes, tuple(read), outputs)
         found.nodes[number] += 1
@@ -370,43 +430,53 @@ class _Numbering:
 
     def _implied(self, node: NodeProto, read: Sequence[Numbered]) -> list[str]:
         """Return attributes that say what the standard takes for granted, in prose."""
+        if node.op_type != "Transpose" and node.op_type not in WINDOWED:
+            return []
         lists = {item.name: tuple(item.ints) for item in node.attribute}
         if node.op_type == "Transpose":
             permutation = lists.get("perm", ())
-            return ["perm"] * (permutation == (*reversed(range(len(permutation))),))
-        if node.op_type not in WINDOWED:
-            return []
+            is_implied = bool(permutation) and permutation == (*reversed(range(len(permutation))),)
+            return ["perm"] * is_implied
+        slot = KERNEL_SLOT.get(node.op_type, len(read))
+        shape = self._shapes.get(read[slot], ())[2:] if slot < len(read) else ()
+        rank = len(lists.get("kernel_shape", shape))
+        ones = (1,) * rank
+        found = [name for name in ("strides", "dilations") if rank and lists.get(name) == ones]
         mode = attribute(node, "auto_pad")
-        found = [name for name in ("strides", "dilations") if {*lists.get(name, ())} == {1}]
-        if {*lists.get("pads", ())} == {0} and (mode is None or mode.s == b"NOTSET"):
+        if rank and lists.get("pads") == (0, 0) * rank and (mode is None or mode.s == b"NOTSET"):
             found.append("pads")
-        slot = KERNEL_SLOT.get(node.op_type)
-        if slot is not None and "kernel_shape" in lists and slot < len(read):
-            shape = self._shapes.get(read[slot], ())
-            found += ["kernel_shape"] * (shape[2:] == lists["kernel_shape"])
-        return found
+        return [*found, "kernel_shape"] if rank and lists.get("kernel_shape") == shape else found
 
     def _made(self, node: NodeProto) -> Numbered:
         """Number what a Constant makes."""
         if len(node.attribute) == 1:
             (item,) = node.attribute
-            match item.name:
-                case "value":
+            _require_one_value(item)
+            match item.name, item.type:
+                case "value", AttributeProto.TENSOR:
                     return self._constant(item.t)
-                case "value_float" | "value_int" | "value_floats" | "value_ints":
+                case "sparse_value", AttributeProto.SPARSE_TENSOR:
+                    return self._value("sparse", _sparse_content(item.sparse_tensor))
+                case (
+                    ("value_float", AttributeProto.FLOAT)
+                    | ("value_int", AttributeProto.INT)
+                    | ("value_floats", AttributeProto.FLOATS)
+                    | ("value_ints", AttributeProto.INTS)
+                ):
                     given = onnx.helper.get_attribute_value(item)
                     kind = TensorProto.FLOAT if "float" in item.name else TensorProto.INT64
                     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
                     return self._constant(onnx.numpy_helper.from_array(np.array(given, dtype)))
                 case _:
                     pass
-        return self._value("made", *(_value_of(item) for item in node.attribute))
+        return self._value("made", *((item.name, _value_of(item)) for item in node.attribute))
 
     def _attribute(
         self, item: AttributeProto, scopes: list[dict[str, Numbered]], found: _Numbered
     ) -> Hashable:
         """Return what an attribute says."""
         if item.HasField("g") or item.graphs:
+            _require_one_value(item)
             graphs = [item.g] if item.HasField("g") else item.graphs
             return tuple(self._body(graph, scopes, found) for graph in graphs)
         return _value_of(item)
@@ -415,6 +485,9 @@ class _Numbering:
         self, graph: GraphProto, scopes: list[dict[str, Numbered]], found: _Numbered
     ) -> Hashable:
         """Number a body: what it returns, and which nodes it has."""
+        for name in (name for node in graph.node for name in node.output if name):
+            if any(name in outer for outer in scopes):  # who reads it first may mean the outer one
+                raise UnprovedError(f"two values have the name {name!r}, one in a body")
         scope = self._stored(graph)
         for place, info in enumerate(graph.input):
             scope[info.name] = self._value("given", len(scopes), place, scope.get(info.name))
@@ -427,7 +500,8 @@ class _Numbering:
 def _in_order(nodes: Sequence[NodeProto]) -> Iterable[NodeProto]:
     """Return nodes such that each stands behind those it reads."""
     maker = {name: place for place, node in enumerate(nodes) for name in node.output if name}
-    needs = [[maker[name] for name in names_read(node) if name in maker] for node in nodes]
+    read = [names_read(node) if node.attribute else node.input for node in nodes]
+    needs = [[maker[name] for name in names if name in maker] for names in read]
     if all(place > other for place, others in enumerate(needs) for other in others):
         return nodes
     try:
@@ -441,38 +515,66 @@ def _domain(name: str) -> str:
     return "" if name == "ai.onnx" else name
 
 
+def _name(node: NodeProto) -> str:
+    return node.name or next(filter(None, node.output), "")
+
+
 def _draws(node: NodeProto) -> bool:
-    """Tell whether a node gives something else each time."""
-    return not _domain(node.domain) and (
-        node.op_type == "Dropout" or (node.op_type in RANDOM_OPS and not attribute(node, "seed"))
+    """Tell whether a node may give something else each time, even for a seed: in a loop it does."""
+    return (
+        _domain(node.domain) not in _KNOWN_DOMAINS
+        or node.op_type in RANDOM_OPS
+        or any(word in node.op_type for word in _RANDOM_NAMES)
     )
 
 
 @cache
-def _defaults(domain: str, op_type: str, version: int) -> dict[str, Hashable]:
-    """Return the values of attributes that need not be written down."""
+def _declared(domain: str, op_type: str, version: int) -> tuple[dict[str, Hashable], bool]:
+    """Return what need not be written down.
+
+    Returns:
+        The values of attributes, and whether operands at the end can be left out, results too:
+        not those of Split, which counts them, and nobody knows of others.
+    """
     try:
         schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
-        return {}
+        return {}, False
     given = ((name, each.default_value) for name, each in schema.attributes.items())
-    return {name: _value_of(value) for name, value in given if value.name}
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    is_fixed = all(port.option != variadic for port in (*schema.inputs, *schema.outputs))
+    return {name: _value_of(value) for name, value in given if value.name}, is_fixed
+
+
+def _require_one_value(item: AttributeProto) -> None:
+    """Refuse an attribute with two values: which of them counts is anyone's guess."""
+    if sum(field.name not in _NOT_VALUES for field, _ in item.ListFields()) > 1:
+        raise UnprovedError(f"the attribute {item.name!r} has more than one value")
 
 
 def _value_of(item: AttributeProto) -> Hashable:
-    """Return the value of an attribute without bodies."""
+    """Return what says the name and value of an attribute without bodies."""
     if item.ref_attr_name:
-        return "reference", item.ref_attr_name
-    if item.HasField("t"):
-        return "tensor", _content(item.t)
-    if item.tensors:
-        return "tensors", *map(_content, item.tensors)
-    value = AttributeProto()
-    value.CopyFrom(item)
-    value.ClearField("name")
-    value.ClearField("doc_string")
-    text: bytes = value.SerializeToString(deterministic=True)
+        raise UnprovedError(f"the attribute {item.name!r} refers to one of a function, outside it")
+    if item.type not in _WITHOUT_TENSOR:
+        if item.HasField("t"):
+            _require_one_value(item)
+            return "tensor", _content(item.t)
+        if item.tensors:
+            _require_one_value(item)
+            return "tensors", *map(_content, item.tensors)
+    if item.doc_string:
+        copied = AttributeProto()
+        copied.CopyFrom(item)
+        item = copied
+        item.ClearField("doc_string")
+    text: bytes = item.SerializeToString(deterministic=True)
     return text
+
+
+def _sparse_content(sparse: SparseTensorProto) -> Hashable:
+    """Return what a sparse tensor holds."""
+    return tuple(sparse.dims), _content(sparse.values), _content(sparse.indices)
 
 
 def _content(tensor: TensorProto) -> tuple[Hashable, ...]:
