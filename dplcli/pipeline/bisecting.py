@@ -611,7 +611,8 @@ def what_differs(result: VerificationResult) -> tuple[str, tuple[str, ...], int]
     """
     wrong = [output for output in result.outputs if not output.ok]
     if result.reasons or not wrong:
-        return "; ".join(result.reasons), result.levels, result.seeds[0]
+        levels = result.levels if result.reasons else (_OFF,)  # where places were run
+        return "; ".join(result.objections), levels, result.seeds[0]
     first = wrong[0]
     reason = f"output {first.name!r} at level {first.level}: {first.reason}"
     return reason, (first.level,), first.seed

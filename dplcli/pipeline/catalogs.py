@@ -250,7 +250,9 @@ def _difference(before: Model, after: Model) -> str:
     if result.equivalent:
         return ""
     worst = next((o for o in result.outputs if not o.ok), None)
-    found = "; ".join(result.reasons) if worst is None else f"{worst.name} moved by {worst.max_abs}"
+    found = (
+        "; ".join(result.objections) if worst is None else f"{worst.name} moved by {worst.max_abs}"
+    )
     return f"the result is not equivalent: {found}"
 
 

@@ -249,7 +249,7 @@ def _models_text(outcome: ModelsOutcome, *, verbose: bool) -> Part:
     lines: list[Part] = []
     if verbose and outcome.layers is not None:
         lines += [layer_table(outcome.layers), Text()]
-    lines += [Text(reason) for reason in (*_wrong(result.outputs), *result.reasons)]
+    lines += [Text(reason) for reason in (*_wrong(result.outputs), *result.objections)]
     if outcome.place is not None:
         lines += [Text(), *_divergence_lines(outcome.place), Text()]
     if outcome.remark:

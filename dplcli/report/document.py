@@ -202,7 +202,7 @@ def verification_document(
         ok=result.accepted,
         verdict=equivalence(result),
         facts=power_facts(result),
-        failures=result.reasons,
+        failures=result.objections,
         notes=result.warnings,
         verification=result,
         layers=tuple(
@@ -254,7 +254,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
             verdict = f"{verdict}, but not as asked"
     counts = [*zip(("nodes before", "nodes after"), nodes, strict=True), done]
     weak = () if verification is None else verification.warnings
-    reasons = () if verification is None else verification.reasons
+    reasons = () if verification is None else verification.objections
     return Document(
         text=text,
         record=record,

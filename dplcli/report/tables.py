@@ -350,7 +350,7 @@ def verification_report(result: VerificationResult) -> Part:
     for name, tolerance in needed.items():
         option = shlex.quote(f"{name}={tolerance}")
         lines.append(Text(one_line(f"{name} would pass with --tolerance {option}", _LONG)))
-    lines += [Text(reason, style="red") for reason in result.reasons]
+    lines += [Text(reason, style="red") for reason in result.objections]
     lines += [Text(str(opinion), style="cyan") for opinion in result.opinions]
     lines += [Text(f"warning: {warning}", style="yellow") for warning in result.warnings]
     style = "bold green" if result.accepted else "bold red"

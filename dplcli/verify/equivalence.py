@@ -217,7 +217,7 @@ class Evidence:
                 Judge(settings, self.facts, 0, level), reference, runs, self
             )
         ]
-        equivalent = not self.result.reasons and all(output.ok for output in outputs)
+        equivalent = not self.result.objections and all(output.ok for output in outputs)
         return replace(self.result, equivalent=equivalent, outputs=tuple(outputs))
 
 
@@ -234,6 +234,9 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
         "limits": {name: asdict(limit) for name, limit in evidence.measured.items()},
         "result": {name: getattr(evidence.result, name) for name in _TUPLES}
         | {
+            "proof": None if evidence.result.proof is None else asdict(evidence.result.proof),
+            "unproved": evidence.result.unproved,
+            "regions": None if evidence.result.regions is None else asdict(evidence.result.regions),
             "inputs": [asdict(choice) for choice in evidence.result.inputs],
             "refilled": evidence.result.refilled,
             "cases": list(evidence.result.cases.items()),
@@ -289,6 +292,7 @@ def load_evidence(path: Path) -> Evidence:
                 ),
                 refilled=result["refilled"],
                 cases=dict(result["cases"]),
+                **_known_places(result),
             ),
             feeds=_unpacked_feeds(record["feeds"], dict(result["cases"]), arrays),
             runtime=record["runtime"],
@@ -299,6 +303,18 @@ def load_evidence(path: Path) -> Evidence:
         raise UsageError(
             f"{path}: holds no saved results", hint="dpl verify --save-results writes such files"
         ) from error
+
+
+def _known_places(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a record says of proof and places; files of the first previews say nothing."""
+    proof, regions = result.get("proof"), result.get("regions")
+    if regions is not None:
+        regions = regions | {"differing": tuple(regions["differing"])}
+    return {
+        "proof": None if proof is None else Proof(**proof),
+        "unproved": result.get("unproved", ""),
+        "regions": None if regions is None else LocalJudgement(**regions),
+    }
 
 
 def _packed(levels: Mapping[str, Runs], arrays: dict[str, Array]) -> list[dict[str, object]]:
@@ -421,6 +437,9 @@ def verify_against(
     result = replace(
         evidence.result,
         levels=settings.judged_levels,
+        proof=None,
+        unproved="",
+        regions=None,
         reasons=tuple(reasons),
         warnings=(*evidence.result.warnings, *_other_versions(evidence)),
     )
@@ -638,7 +657,7 @@ def verify_equivalence(
             raise VerificationError(message, hint=error.hint) from error
         result = _unrun(settings, error)
     else:
-        result = check.run(candidate)
+        result = check.run(candidate, proof, unproved)
     return replace(result, proof=proof, unproved=unproved)
 
 
@@ -739,8 +758,8 @@ class _Check:
         missing = found - self._refilled
         return [f"{missing} weights keep their values: the candidate does not make them any more"]
 
-    def run(self, candidate: Path) -> VerificationResult:
-        """Return the verdict on a file with the same signature."""
+    def run(self, candidate: Path, proof: Proof | None, unproved: str) -> VerificationResult:
+        """Return the verdict on a file with the same signature, and whether it is proved."""
         settings, reference, stimulus = self._settings, self._reference, self._reference.stimulus
         if settings.request.save is not None:
             save_inputs(settings.request.save, stimulus)
@@ -749,15 +768,14 @@ class _Check:
         runs, reasons = run_levels(levels, lambda level: self._run(source, level))
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         regions = None if reasons else self._regions(source, outputs)
-        if regions is not None:
-            reasons += regions.differing
-            if not regions.differing and not all(output.ok for output in outputs):
-                self._warnings.append(
-                    f"each of the {regions.judged:,} places that differ gives the same by itself, "
-                    "so this may be rounding that the model amplifies"
-                )
+        are_ok = all(output.ok for output in outputs)
+        if regions is not None and not regions.differing and not are_ok:
+            self._warnings.append(
+                f"each of the {regions.judged:,} places that differ gives the same by itself, "
+                "so this may be rounding that the model amplifies"
+            )
         result = VerificationResult(
-            equivalent=not reasons and all(output.ok for output in outputs),
+            equivalent=not reasons and are_ok and not (regions and regions.differing),
             seeds=settings.seeds,
             levels=levels,
             inputs=stimulus.choices,
@@ -769,6 +787,8 @@ class _Check:
             opinions=tuple(self._third_opinions(source, outputs, runs)),
             power=None if reasons else self._power(source),
             min_power=settings.min_power,
+            proof=proof,
+            unproved=unproved,
             regions=regions,
         )
         warnings = (*self._warnings, *stimulus.notes, *self._power_warnings)

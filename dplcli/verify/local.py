@@ -20,16 +20,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from onnx import TypeProto
+from onnx import ModelProto, TensorProto, TypeProto
+from onnx.external_data_helper import ExternalDataInfo
 
 from dplcli.verify.compare import REFERENCE_LEVEL, Facts, Judge, hides, quantises
+from dplcli.verify.engines import one_line
 from dplcli.verify.layers import Inside, type_of, value_of
-from dplcli.verify.model import Wiring, cut, digests, model_of
+from dplcli.verify.model import Wiring, cut, digests, model_of, read_whole
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import LocalJudgement, RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     from dplcli.verify.inputs import Reference
     from dplcli.verify.layers import Pair
@@ -101,7 +103,8 @@ class _Regions:
         self.candidate = candidate
         self._judge = judge
         self.feeds = reference.feeds[judge.case]
-        self.ours, self.theirs = Wiring(model_of(reference.source)), Wiring(model_of(candidate))
+        ours, theirs = _comparable(reference.source, candidate)
+        self.ours, self.theirs = Wiring(ours), Wiring(theirs)
         inside = Inside(reference, candidate, (self.ours, self.theirs), judge, _HELD)
         self.stream = inside.streams[0]
         alignment = inside.align()
@@ -291,6 +294,38 @@ class _Regions:
         model = cut(self.theirs, region.nodes, types, [name])
         source = replace(self.candidate, content=model.SerializeToString(), name="region")
         return Runner(source, REFERENCE_LEVEL).run(feeds)[name]
+
+
+def _comparable(*sources: ModelSource) -> list[ModelProto]:
+    """Read models such that weights that say the same are the same.
+
+    Weights in other files are read, unless all models take them from the same files.
+
+    Raises:
+        RunError: They cannot be read.
+    """
+    models = [model_of(source) for source in sources]
+    try:
+        files = [_files(model, source) for model, source in zip(models, sources, strict=True)]
+        if all(found == files[0] for found in files):
+            return models
+        if not any(source.weights for source in sources):
+            return [read_whole(source.path) for source in sources]
+    except Exception as error:  # onnx has several, of no common kind
+        raise RunError(f"weights cannot be read: {one_line(str(error))}") from error
+    raise RunError("weights are refilled, and others lie in different files")
+
+
+def _files(model: ModelProto, source: ModelSource) -> set[Hashable]:
+    """Return the files that weights are in, those of refilled ones aside, which are in memory."""
+    held = source.weights or {}
+    found: set[Hashable] = set()
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL and tensor.name not in held:
+            location = ExternalDataInfo(tensor).location
+            status = (source.path.parent / location).stat()
+            found.add((location, status.st_dev, status.st_ino))
+    return found
 
 
 def _forms(leaves: Sequence[Leaf]) -> list[tuple[str, tuple[int, ...]]]:

@@ -993,6 +993,9 @@ class _Digester:
 
 def _tensor(tensor: onnx.TensorProto) -> bytes:
     head = f"{tensor.data_type}{tuple(tensor.dims)}".encode()
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        place = sorted((entry.key, entry.value) for entry in tensor.external_data)
+        return _hashed(b"external", head, json.dumps(place).encode())
     if tensor.data_type == onnx.TensorProto.STRING:
         return _hashed(b"tensor", head, *tensor.string_data)
     try:

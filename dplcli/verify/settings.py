@@ -535,7 +535,8 @@ class VerificationResult:
 
     Attributes:
         equivalent: Whether every output passed at every level; if the candidate is proved to be the
-            original, whether it gives the same bits wherever the original runs.
+            original, whether it gives the same bits wherever the original runs. If places were run
+            by themselves, whether they give the same, too.
         seeds: Seeds of the inputs.
         levels: Optimisation levels at which the candidate ran.
         inputs: What the models were fed.
@@ -582,6 +583,12 @@ class VerificationResult:
         if len(others) > _MOST_NAMED:
             others = [*others[:_MOST_NAMED], f"{len(others) - _MOST_NAMED} more"]
         return ", ".join(["seeds " + ", ".join(drawn)] * bool(drawn) + others)
+
+    @property
+    def objections(self) -> tuple[str, ...]:
+        """Why the models differ, but for what is said with single outputs."""
+        places = () if self.regions is None else self.regions.differing
+        return (*self.reasons, *places)
 
     @property
     def accepted(self) -> bool:

@@ -25,6 +25,7 @@ VERIFY = [
         "accepted",
         "proof",
         "unproved",
+        "regions",
         "reasons",
         "seeds",
         "levels",

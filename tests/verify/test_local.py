@@ -40,7 +40,7 @@ def test_a_changed_layer_is_named(save: Save) -> None:
     assert found.regions is not None
     (sentence,) = found.regions.differing
     assert sentence.startswith("LayerNormalization 'l', fed what the original computes: ")
-    assert found.reasons == (sentence,)
+    assert found.objections == (sentence,)
     assert (found.regions.judged, found.regions.unchanged) == (1, 5)
 
 
@@ -126,7 +126,7 @@ def test_what_is_more_than_rounding_is_refused(save: Save, tmp_path: Path, part:
     theirs = REORDERED.replace("0.018181818", part)
     found = check(save(CHAOS), save(theirs, "theirs"), given=whole_numbers(tmp_path))
     assert not found.equivalent
-    assert found.reasons
+    assert found.objections
 
 
 COMPENSATED = """g (float[64] x) => (float[64] y)
