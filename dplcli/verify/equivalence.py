@@ -792,7 +792,7 @@ class _Check:
             regions=regions,
         )
         warnings = (*self._warnings, *stimulus.notes, *self._power_warnings)
-        result = replace(result, warnings=warnings)
+        result = replace(result, warnings=tuple(dict.fromkeys(warnings)))
         self._save(runs, result)
         return result
 

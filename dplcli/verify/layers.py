@@ -360,7 +360,7 @@ class Alignment:
             reader
             for reader in self.theirs.readers.get(min(partners), ())
             if partners <= set(self.theirs.reads[reader])
-            and _is_alike(node, self.theirs.nodes[reader])
+            and is_alike(node, self.theirs.nodes[reader])
             and not any(n in self.taken for n in self.theirs.nodes[reader].output if n)
         }
 
@@ -401,7 +401,7 @@ class Alignment:
         for node in reversed(self.ours.nodes):
             pair = self.pairs.get(node.output[0]) if node.output else None
             maker = None if pair is None else self.theirs.makers.get(pair.candidate)
-            if maker is None or not _is_alike(node, self.theirs.nodes[maker]):
+            if maker is None or not is_alike(node, self.theirs.nodes[maker]):
                 continue
             for name, partner in zip(node.input, self.theirs.nodes[maker].input, strict=True):
                 if name in self.ours.makers and partner in self.theirs.makers:
@@ -458,7 +458,8 @@ def _made(found: Mapping[str, bytes], wiring: Wiring) -> dict[str, bytes]:
     return {name: digest for name, digest in found.items() if name in wiring.makers}
 
 
-def _is_alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+def is_alike(node: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+    """Tell whether two nodes have the same operator, and read as many values."""
     kind = node.op_type, node.domain, len(node.input)
     return kind == (other.op_type, other.domain, len(other.input))
 

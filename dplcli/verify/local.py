@@ -25,7 +25,7 @@ from onnx.external_data_helper import ExternalDataInfo
 
 from dplcli.verify.compare import REFERENCE_LEVEL, Facts, Judge, hides, quantises
 from dplcli.verify.engines import one_line
-from dplcli.verify.layers import Inside, type_of, value_of
+from dplcli.verify.layers import Inside, is_alike, type_of, value_of
 from dplcli.verify.model import Wiring, cut, digests, model_of, read_whole
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import LocalJudgement, RunError
@@ -130,7 +130,12 @@ class _Regions:
         )
         ours = digests(self.ours.model, {pair.original: pair.original for pair in pairs})
         theirs = digests(self.theirs.model, {pair.candidate: pair.original for pair in pairs})
-        changed = [pair for pair in pairs if ours[pair.original] != theirs[pair.candidate]]
+        changed = [
+            pair
+            for pair in pairs
+            if pair.candidate in self.theirs.makers  # else it is stored: there is nothing to run
+            and ours[pair.original] != theirs[pair.candidate]
+        ]
         if missing := [name for name in self.theirs.outputs if name not in self.cuts]:
             raise RunError(f"nothing in the original corresponds to the output {missing[0]!r}")
         failed = self._failed(changed)
@@ -266,12 +271,7 @@ class _Regions:
         """Tell whether the same operator makes both, from values that correspond, or constants."""
         ours = self.ours.nodes[self.ours.makers[pair.original]]
         theirs = self.theirs.nodes[self.theirs.makers[pair.candidate]]
-        if (ours.op_type, ours.domain, len(ours.input)) != (
-            *(theirs.op_type, theirs.domain),
-            len(theirs.input),
-        ):
-            return False
-        return all(
+        return is_alike(ours, theirs) and all(
             self.cuts[b].original == a if b in self.cuts else b not in self.moving
             for a, b in zip(ours.input, theirs.input, strict=True)
         )

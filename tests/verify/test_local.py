@@ -183,3 +183,44 @@ def test_plain_nets_within_their_tolerance_are_not_cut(save: Save) -> None:
     found = check(save(net), save(net.replace("a = Add (x, x)", "z = Identity (x) a = Add (z, x)"),
                               "theirs"))  # fmt: skip
     assert (found.equivalent, found.regions) == (True, None)
+
+
+def test_outputs_that_no_node_makes_any_more(save: Save) -> None:
+    """What was folded is stored; there is nothing to run, and the outputs themselves agree."""
+    net = """g (float[4] x) => (float[4] y, float[2] z) <float[2] c = {1.5, 2.5}>
+    { y = Floor (x)  z = Floor (c) }"""
+    folded = """g (float[4] x) => (float[4] y, float[2] z) <float[2] z = {1, 2}>
+    { n = Neg (x)  m = Ceil (n)  y = Neg (m) }"""
+    found = check(save(net), save(folded, "theirs"))
+    assert found.equivalent
+    assert found.regions is not None
+    assert found.regions.judged == 1
+    assert not check(save(net), save(folded.replace("Ceil", "Floor"), "theirs")).equivalent
+
+
+def test_what_cannot_be_cut_is_a_warning(save: Save) -> None:
+    """Sequences are not measured: the outputs decide alone, and the report says so."""
+    net = """g (float[4] x) => (float[4] y, seq(float[2]) z)
+    { y = Floor (x)  z = SplitToSequence <keepdims = 1> (y) }"""
+    theirs = net.replace("y = Floor (x)", "w = Identity (x)  v = Floor (w)  y = Abs (v)")
+    found = check(save(net), save(theirs, "theirs"), ranges={"x": (0.0, 9.0)})
+    assert found.equivalent
+    assert found.regions is None
+    assert any("were not judged by themselves" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("folder", ["", "elsewhere"])
+def test_weights_in_other_files(save: Save, tmp_path: Path, folder: str) -> None:
+    """The same file, or one with the same numbers, is the same; another number is found."""
+    path = save(steps("1e-12"))
+    for name, epsilon in (("same", "1e-12"), ("other", "0.01")):
+        home = tmp_path / folder
+        home.mkdir(exist_ok=True)
+        model = onnx.load(save(steps(epsilon), "plain"))
+        data = f"{name}.bin"
+        onnx.save(model, home / f"{name}.onnx", save_as_external_data=True, location=data,
+                  size_threshold=0)  # fmt: skip
+    assert check(path, tmp_path / folder / "same.onnx").equivalent
+    found = check(tmp_path / folder / "same.onnx", tmp_path / folder / "other.onnx")
+    assert not found.equivalent
+    assert found.objections[0].startswith("LayerNormalization 'l'")
