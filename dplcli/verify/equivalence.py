@@ -781,7 +781,7 @@ class _Check:
             inputs=stimulus.choices,
             outputs=tuple(outputs),
             reasons=tuple(reasons),
-            blind_outputs=() if self._is_proved else reference.blind,
+            blind_outputs=reference.blind,
             refilled=self._refilled,
             cases=stimulus.cases,
             opinions=tuple(self._third_opinions(source, outputs, runs)),

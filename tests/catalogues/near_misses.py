@@ -52,9 +52,13 @@ def kinds_of_examples(rule: PatternRule | RewriteRule) -> set[str]:
 
 
 def counts_when_equivalent(model: Path, output: Path, target: str) -> dict[str, int]:
-    """Partition a model, check that it is equivalent at both levels, and count what was taken."""
-    outcome = pipeline.partition(model, output=output, targets=[target])
+    """Partition a model, prove it, check it at both levels, and count what was taken."""
+    both = pipeline.PartitionSettings(
+        verification=pipeline.VerifySettings(levels=("disable", "all"))
+    )
+    outcome = pipeline.partition(model, output=output, targets=[target], settings=both)
     assert outcome.verification is not None
+    assert outcome.verification.proof is not None
     assert {found.level for found in outcome.verification.outputs} == {"disable", "all"}
     assert outcome.is_success
     return {rule: count for rule, count in outcome.counts.items() if count}

@@ -269,13 +269,15 @@ by others, too, are not: the copy would have to be computed twice."""
 def test_real_models_are_partitioned_as_counted(tmp_path: Path, name: str) -> None:
     """The counts are exact, and the result is equivalent at both levels of optimisation."""
     path = tmp_path / "out.onnx"
-    settings = pipeline.PartitionSettings(verification=pipeline.VerifySettings(seeds=(0,)))
+    both = pipeline.VerifySettings(seeds=(0,), levels=("disable", "all"))
+    settings = pipeline.PartitionSettings(verification=both)
     outcome = pipeline.partition(real_model(name), output=path, targets=["dnnl"], settings=settings)
 
     found = {rule.removeprefix("dnnl."): n for rule, n in outcome.counts.items() if n}
     assert found == FOUND[name]
     assert outcome.is_success
     assert outcome.verification is not None
+    assert outcome.verification.proof is not None
     assert {output.level for output in outcome.verification.outputs} == {"disable", "all"}
     onnx.checker.check_model(path, full_check=True)
 

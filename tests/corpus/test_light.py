@@ -11,7 +11,7 @@ from tests.corpus.untouched import check_untouched
 
 pytestmark = pytest.mark.long
 
-REFILLED = pipeline.VerifySettings(refill_weights=True, seeds=(0,))
+REFILLED = pipeline.VerifySettings(levels=("disable", "all"), refill_weights=True, seeds=(0,))
 
 
 @pytest.mark.parametrize("name", LIGHT_NETS)
@@ -24,6 +24,7 @@ def test_partition_for_dnnl_is_valid_equivalent_and_final(tmp_path: Path, name: 
 
     assert outcome.is_success
     assert outcome.verification is not None
+    assert outcome.verification.proof is not None
     assert outcome.verification.blind_outputs == ()
     assert outcome.verification.refilled > 0
     assert [output.level for output in outcome.verification.outputs] == ["disable", "all"]
