@@ -175,12 +175,9 @@ class Facts:
 def facts_of(flow: Dataflow) -> Facts:
     """Read off the original what a comparison of its outputs depends on."""
     model = flow.model
-    rounds = any(
-        quantises(node) or node.op_type in _ROUND
-        for root in (model.graph, *model.functions)
-        for node in all_nodes(root)
-    )
-    return Facts(working_type(flow), output_depths(flow), _stepped_outputs(flow), rounds)
+    roots = (model.graph, *model.functions)
+    is_stepped = any(rounds(node) for root in roots for node in all_nodes(root))
+    return Facts(working_type(flow), output_depths(flow), _stepped_outputs(flow), is_stepped)
 
 
 def quantises(node: onnx.NodeProto) -> bool:
@@ -188,9 +185,14 @@ def quantises(node: onnx.NodeProto) -> bool:
     return node.op_type in _QUANTISE or node.op_type.startswith("QLinear")
 
 
-def hides(node: onnx.NodeProto) -> bool:
+def rounds(node: onnx.NodeProto) -> bool:
+    """Tell whether a node rounds to steps."""
+    return quantises(node) or node.op_type in _ROUND
+
+
+def hides_differences(node: onnx.NodeProto) -> bool:
     """Tell whether a node may give the same for values that differ by more than rounding."""
-    return quantises(node) or node.op_type in _ROUND | _CHOOSE
+    return rounds(node) or node.op_type in _CHOOSE
 
 
 def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
@@ -238,7 +240,7 @@ def _stepped_outputs(flow: Dataflow) -> frozenset[str]:
 # places. They are no part of any sum, and would allow every other element to be anything.
 
 
-_EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+UNITS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 _TINY = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
 _HALVES = frozenset({"float16", "bfloat16"})
 _MARGIN = 4.0
@@ -256,7 +258,7 @@ _EXTREMES = frozenset(
     | {float(np.finfo(name).max) for name in ("float16", "float32", "float64")}
 )
 
-FLOATS = frozenset(_EPS)
+FLOATS = frozenset(UNITS)
 
 
 @dataclass(frozen=True)
@@ -282,6 +284,7 @@ def derive_tolerance(  # noqa: PLR0913  # what it depends on
     rtol: float | None,
     atol: float | None,
     depth: Depth | None = None,
+    roundings: int | None = None,
 ) -> Tolerance:
     """Return the tolerance of one output.
 
@@ -292,14 +295,18 @@ def derive_tolerance(  # noqa: PLR0913  # what it depends on
         rtol: Overrides the derived relative tolerance.
         atol: Overrides the derived absolute tolerance.
         depth: How many roundings lead to the output; None if that is not known.
+        roundings: How many to allow for, whatever *depth* says; halves have sixteen at most.
     """
     if dtype not in FLOATS:
         return Tolerance(0.0, 0.0, "exact")
-    judged = max(dtype, coarsest, key=lambda name: _EPS.get(name, 0.0))
+    judged = max(dtype, coarsest, key=lambda name: UNITS.get(name, 0.0))
     halved = judged in _HALVES
-    roundings, counted = _roundings(depth, halved=halved)
-    relative = _MARGIN * _EPS[judged] * roundings**0.5
-    absolute = _CANCELLING * relative * max(_magnitude(reference), _TINY[dtype])
+    if roundings is None:
+        roundings, counted = _roundings(depth, halved=halved)
+    else:
+        roundings, counted = min(roundings, _HALF_MOST if halved else _MOST), "of one place"
+    relative = _MARGIN * UNITS[judged] * roundings**0.5
+    absolute = _CANCELLING * relative * max(scale_of(reference), _TINY[dtype])
     chosen = [name for name, value in (("rtol", rtol), ("atol", atol)) if value is not None]
     given = f"; {' and '.join(chosen)} given" if chosen else ""
     derivation = f"{_MARGIN:g} x eps({judged}) x sqrt({roundings:,} roundings, {counted}){given}"
@@ -321,7 +328,7 @@ def _roundings(depth: Depth | None, *, halved: bool) -> tuple[int, str]:
     return counted, "partly assumed" if depth.assumed else "on the longest path"
 
 
-def _magnitude(values: Array) -> float:
+def scale_of(values: Array) -> float:
     """Return the largest finite magnitude that is no fill value.
 
     A fill value is far from all other numbers. It stands in several elements, or is the largest
@@ -351,7 +358,7 @@ def working_type(flow: Dataflow) -> str:
         if node.op_type not in _NOT_ARITHMETIC
         for name in node.output
     }
-    return max(computed & FLOATS, key=lambda name: _EPS[name], default="")
+    return max(computed & FLOATS, key=lambda name: UNITS[name], default="")
 
 
 # Comparing one output of two models, element by element.
@@ -406,6 +413,7 @@ class Judge:
         baseline: Level at which the original ran.
         limits: How far outputs move with the original's own last bits, where measured.
         is_exact: Whether nothing may differ, since both models are proved to be one graph.
+        roundings: How many roundings to allow for; None for as many as were counted.
     """
 
     settings: Settings
@@ -415,6 +423,7 @@ class Judge:
     baseline: str = REFERENCE_LEVEL
     limits: Mapping[str, Limit] = field(default_factory=dict)
     is_exact: bool = False
+    roundings: int | None = None
 
     def compare(
         self, name: str, expected: Sequence[Leaf], actual: Sequence[Leaf]
@@ -461,6 +470,7 @@ class Judge:
             rtol=self.settings.rtol if override.rtol is None else override.rtol,
             atol=self.settings.atol if override.atol is None else override.atol,
             depth=self.facts.depths.get(name),
+            roundings=self.roundings,
         )
 
     def _limit(self, name: str) -> Limit | None:
@@ -800,15 +810,25 @@ def _measure(
             runner = open_session(_moved_source(source, rng, units))
             for case, given in feeds.items():
                 moved = runner.run(map_feeds(partial(_moved, rng=rng, units=units), given))
-                for name, leaves in outputs[case].items():
-                    for ours, theirs in zip(leaves, moved[name], strict=False):
-                        known, move = found.get(name, _STILL), _movement(ours, theirs)
-                        found[name] = Limit(
-                            max(known.max_abs, move.max_abs), max(known.rmse, move.rmse)
-                        )
+                for name, move in movements({case: outputs[case]}, {case: moved}).items():
+                    found[name] = _further(found.get(name, _STILL), move)
         except (RunError, StoppedError, EncodeError):
             continue
     return found
+
+
+def movements(before: Mapping[int, Outputs], after: Mapping[int, Outputs]) -> dict[str, Limit]:
+    """Return how far each output is from what it was, in the worst of the cases."""
+    found: dict[str, Limit] = {}
+    for case, outputs in before.items():
+        for name, leaves in outputs.items():
+            for ours, theirs in zip(leaves, after[case][name], strict=False):
+                found[name] = _further(found.get(name, _STILL), _movement(ours, theirs))
+    return found
+
+
+def _further(one: Limit, other: Limit) -> Limit:
+    return Limit(max(one.max_abs, other.max_abs), max(one.rmse, other.rmse))
 
 
 def _crosses_a_step(limit: Limit | None, name: str, outputs: Mapping[int, Outputs]) -> bool:

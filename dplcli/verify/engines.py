@@ -10,9 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from dplcli.errors import UsageError
@@ -30,6 +32,9 @@ from dplcli.verify.settings import (
     ShortageError,
     is_exotic,
 )
+
+_IR_VERSION = 8
+"""That of models of one operator: old enough for all versions of onnxruntime."""
 
 RUNTIME_VERSION: str = ort.__version__
 
@@ -343,11 +348,51 @@ def _model_of(source: ModelSource, options: ort.SessionOptions, stack: ExitStack
 # Running a model in onnx's reference evaluator: slow, written for clarity, without an optimiser.
 
 
+Float64s = npt.NDArray[np.float64]
+
+
+class BatchNormalization(OpRun):
+    """The operator in inference, in all opsets; onnx's own trains before opset 14."""
+
+    op_domain = ""
+
+    def _run(self, x: Float64s, *given: Float64s, **attributes: float) -> tuple[Float64s]:
+        if attributes.get("training_mode") or len(self.onnx_node.output) > 1:
+            raise NotImplementedError("BatchNormalization in training")
+        shape = (-1, *(1,) * (x.ndim - 2))
+        scale, bias, mean, variance = (values.reshape(shape) for values in given)
+        made: Float64s = (x - mean) * (scale / np.sqrt(variance + attributes["epsilon"])) + bias
+        return (made.astype(x.dtype),)
+
+
+class MaxPool(OpRun):
+    """onnxruntime's operator, which takes float64; onnx's own goes from element to element."""
+
+    op_domain = ""
+
+    def _run(self, x: Float64s, **_: float) -> tuple[Float64s, ...]:
+        kind = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
+        graph = onnx.helper.make_graph(
+            [self.onnx_node],
+            "pool",
+            [onnx.helper.make_tensor_value_info(self.onnx_node.input[0], kind, x.shape)],
+            [onnx.ValueInfoProto(name=name) for name in self.onnx_node.output],
+        )
+        opsets = [onnx.helper.make_opsetid(*each) for each in self.run_params["opsets"].items()]
+        model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
+        session = ort.InferenceSession(model.SerializeToString(), providers=[CPU])
+        return tuple(session.run(None, {self.onnx_node.input[0]: x}))
+
+
 class ReferenceSession:
     """A model that the reference evaluator runs."""
 
-    def __init__(self, source: ModelSource) -> None:
+    def __init__(self, source: ModelSource, *, is_fast: bool = False) -> None:
         """Load the model with all its weights.
+
+        Args:
+            source: The model.
+            is_fast: Whether onnxruntime may do what the evaluator does element by element.
 
         Raises:
             RunError: The reference evaluator does not know an operator, or cannot read the model.
@@ -355,7 +400,8 @@ class ReferenceSession:
         try:
             model = whole_of(source)
             self._names = [output.name for output in model.graph.output]
-            self._evaluator = ReferenceEvaluator(model)
+            operators: list[type[OpRun]] = [BatchNormalization, *[MaxPool] * is_fast]
+            self._evaluator = ReferenceEvaluator(model, new_ops=operators)
         except Exception as error:
             raise _evaluator_error(error) from error
 

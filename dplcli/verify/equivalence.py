@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnx
 
-from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean
+from dplcli.errors import DplError, UsageError, VerificationError, counted, did_you_mean
 from dplcli.files import write_file
 from dplcli.verify.compare import (
     REFERENCE_LEVEL,
@@ -37,6 +37,7 @@ from dplcli.verify.compare import (
     Limit,
     facts_of,
     measure_limits,
+    movements,
     severity,
 )
 from dplcli.verify.engines import RUNTIME_VERSION, one_line
@@ -596,6 +597,8 @@ def _why(error: Exception) -> str:
 
 DEFAULT_SETTINGS = Settings()
 
+# How many times as far as the optimiser or its own last bits an output may move, if it is excused.
+_UNSTEADY = 4.0
 # Seconds that a mutant of a fast model is given.
 _PATIENCE = 20.0
 _SHARED_LIBRARIES = "the original does not run without the custom operators, so it uses them, too"
@@ -758,12 +761,9 @@ class _Check:
         runs, reasons = run_levels(levels, lambda level: self._run(source, level))
         outputs = [found for level, given in runs.items() for found in self._judged(given, level)]
         regions = None if reasons else self._regions(source, outputs)
+        if regions is not None and not regions.differing:
+            outputs = [self._excused(output, regions) for output in outputs]
         are_ok = all(output.ok for output in outputs)
-        if regions is not None and not regions.differing and not are_ok:
-            self._warnings.append(
-                f"each of the {regions.judged:,} places that differ gives the same by itself, "
-                "so this may be rounding that the model amplifies"
-            )
         result = replace(
             known,
             equivalent=not reasons and are_ok and not (regions and regions.differing),
@@ -786,17 +786,20 @@ class _Check:
     def _regions(
         self, candidate: ModelSource, outputs: Sequence[OutputComparison]
     ) -> LocalJudgement | None:
-        """Judge the places that differ by themselves.
+        """Judge the places that differ by themselves; return None if that is not to be done.
 
-        That names the place if an output is outside its tolerance. And it decides if the original
-        rounds to steps, which takes tolerances so wide that mistakes pass.
+        Outputs that are the same bit for bit need it only if they would hide a difference: if they
+        are blind, or if the original rounds to steps. A tolerance that somebody chose decides
+        alone; if an output is outside of it, the place is looked for.
         """
         failed = [output for output in outputs if not output.ok]
         is_hopeless = any(output.figures.needed_rtol is None for output in failed)
         is_plain = self._settings.execution.is_plain and not self._settings.custom_ops
         if self._is_proved or is_hopeless or not is_plain or random_warnings(self._flow):
             return None
-        if not failed and not self._judge.facts.rounds:
+        is_open = any(output.max_abs for output in outputs) or self._reference.blind
+        is_asked = (is_open or self._judge.facts.rounds) and not self._settings.chooses_tolerance
+        if not failed and not is_asked:
             return None
         if max(self._nodes) > _MOST_CUT:
             self._warnings.append(
@@ -817,6 +820,28 @@ class _Check:
             if found.differing:
                 break
         return found
+
+    def _excused(self, output: OutputComparison, regions: LocalJudgement) -> OutputComparison:
+        """Accept an output that is outside its tolerance though no region differs.
+
+        With optimisation off, the regions say it all. At another level the optimiser may treat the
+        candidate in another way. There an output may be as far off as it is unsteady: a few times
+        as far as the optimiser, or its own last bits, move the original's.
+        """
+        if output.ok or output.figures.needed_rtol is None:
+            return output
+        if output.level != REFERENCE_LEVEL:
+            alike = self.original_at(output.level)
+            moves = [
+                self._sensitivity(),
+                {} if alike is None else movements(alike, self._reference.outputs),
+            ]
+            furthest = max(found[output.name].max_abs for found in moves if output.name in found)
+            if output.max_abs is None or output.max_abs > _UNSTEADY * furthest:
+                return output
+        places = counted(regions.judged, "changed place")
+        why = f"rounding, amplified by the model: each of {places} gives the same by itself"
+        return replace(output, ok=True, reason=None, excuse=why)
 
     def _run(self, candidate: ModelSource, level: str) -> Runs:
         start = time.monotonic()
@@ -860,8 +885,10 @@ class _Check:
 
     def limits(self) -> Mapping[str, Limit]:
         """Return how far the original's last bits move its outputs, if it rounds to steps."""
-        if not self._judge.facts.rounds:
-            return {}
+        return self._sensitivity() if self._judge.facts.rounds else {}
+
+    def _sensitivity(self) -> Mapping[str, Limit]:
+        """Return how far the original's last bits move its outputs, where that can be measured."""
         if self._limits is None:
             self._say("measuring what the original's own last bits move")
             self._limits = measure_limits(

@@ -623,9 +623,12 @@ class Wiring:
             and not canonical_domain(self.nodes[index].domain)
         }
 
-    def entering(self, nodes: Collection[int]) -> list[str]:
-        """Return what *nodes* read that they do not make and that is no initializer."""
-        made = {name for index in nodes for name in self.nodes[index].output}
+    def entering(self, nodes: Collection[int], fed: Container[str] = ()) -> list[str]:
+        """Return what *nodes* read that is no initializer and that they do not make.
+
+        What is in *fed* enters, whether they make it or not.
+        """
+        made = {n for index in nodes for n in self.nodes[index].output if n not in fed}
         read = dict.fromkeys(name for index in sorted(nodes) for name in self.reads[index])
         own = self.initializers.keys() | self.sparse.keys() | made
         return [name for name in read if name not in own]
@@ -646,29 +649,45 @@ class Wiring:
         return found or last
 
     def between(self, start: Collection[str], end: Iterable[str]) -> set[int]:
-        """Return the nodes that compute *end* from the values of *start*."""
+        """Return the nodes that compute *end* from the values of *start*, and from nothing else.
+
+        What is in both is computed, too.
+        """
         found: set[int] = set()
-        pending = list(end)
-        while pending:
-            name = pending.pop()
-            index = self.makers.get(name)
-            if index is None or index in found or name in start:
+        makers = [self.makers.get(name) for name in end]
+        while makers:
+            index = makers.pop()
+            if index is None or index in found:
                 continue
             found.add(index)
-            pending += self.reads[index]
+            makers += [self.makers.get(name) for name in self.reads[index] if name not in start]
         return found
 
 
+_MADE = "dpl/made/"
+
+
+def made_name(name: str) -> str:
+    """Return how a value is called that :func:`cut` makes beside what is fed in its place."""
+    return f"{_MADE}{name}"
+
+
 def cut(
-    wiring: Wiring, nodes: Collection[int], types: Mapping[str, onnx.TypeProto], ends: Sequence[str]
+    wiring: Wiring,
+    nodes: Collection[int],
+    types: Mapping[str, onnx.TypeProto],
+    ends: Sequence[str],
+    fed: Container[str] = (),
 ) -> onnx.ModelProto:
     """Return a model of *nodes* alone; values keep their names.
 
     Args:
         wiring: The model.
         nodes: Indices of what is to be kept.
-        types: The types of what enters and leaves.
+        types: The types of what enters, and of what leaves where that has to be said.
         ends: What the model is to return.
+        fed: Values that nodes read as they are fed. What the nodes make there has the name of
+            :func:`made_name`.
     """
     old, new = wiring.model, onnx.ModelProto()
     new.ir_version = old.ir_version
@@ -680,11 +699,17 @@ def cut(
     made = {name for index in nodes for name in wiring.nodes[index].output}
     new.graph.initializer.extend(t for name, t in wiring.initializers.items() if name in read)
     new.graph.sparse_initializer.extend(t for name, t in wiring.sparse.items() if name in read)
-    for name in wiring.entering(nodes):
+    for node in new.graph.node:
+        for place, name in enumerate(node.output):
+            if name in fed:
+                node.output[place] = made_name(name)
+    for name in wiring.entering(nodes, fed):
         new.graph.input.add(name=name, type=types[name])
     for name in ends:
-        new.graph.output.add(name=name, type=types[name])
-    shown = set(ends)
+        new.graph.output.add(
+            name=made_name(name) if name in fed else name, type=types.get(name, onnx.TypeProto())
+        )
+    shown = {name for name in read | made if name in fed} | set(ends)
     new.graph.value_info.extend(
         info for info in old.graph.value_info if info.name in made and info.name not in shown
     )

@@ -440,7 +440,7 @@ end_workers = _POOL.clear
 
 _MORE_MEMORY = "give it more: --memory-limit"
 
-Kind = Literal["onnxruntime", "reference"]
+Kind = Literal["onnxruntime", "reference", "float64"]
 
 
 class Engine(Protocol):
@@ -478,8 +478,9 @@ class Runner:
 def _engine_here(source: ModelSource, level: str, engine: Kind) -> Engine:
     from dplcli.verify import engines  # noqa: PLC0415  # loads onnxruntime
 
-    is_reference = engine == "reference"
-    return engines.ReferenceSession(source) if is_reference else engines.Session(source, level)
+    if engine == "onnxruntime":
+        return engines.Session(source, level)
+    return engines.ReferenceSession(source, is_fast=engine == "float64")
 
 
 def open_original(
@@ -530,7 +531,7 @@ class _Remote:
     def __init__(self, source: ModelSource, level: str, engine: Kind) -> None:
         execution = source.execution
         self._label = f"the {source.name} at level {level}"
-        if engine == "reference":
+        if engine != "onnxruntime":
             self._label = f"the {source.name} in onnx's reference evaluator"
         self._execution = execution
         self._worker = take_worker()

@@ -327,6 +327,11 @@ class Settings:
                 raise UsageError(f"the size of {name!r} must not be negative (got {size})")
 
     @property
+    def chooses_tolerance(self) -> bool:
+        """Whether somebody chose a tolerance, instead of the derived ones."""
+        return bool(self.tolerances) or (self.rtol, self.atol) != (None, None)
+
+    @property
     def judged_levels(self) -> tuple[str, ...]:
         """The levels at which a candidate is judged that is not proved to be the original."""
         return _USUAL_LEVELS if self.levels is None else self.levels
@@ -367,11 +372,13 @@ class LocalJudgement:
         judged: How many were run.
         unchanged: How many other places are the same node for node.
         differing: What some of them give instead, a sentence each; none if all give the same.
+        exact: How many were computed in float64, since they differ by more than a last bit.
     """
 
     judged: int
     unchanged: int
     differing: tuple[str, ...] = ()
+    exact: int = 0
 
     def to_json(self) -> dict[str, object]:
         """Return the fields in a fixed order."""
@@ -488,6 +495,7 @@ class OutputComparison:
         atol: Absolute tolerance in force, in the output's own unit.
         ok: Whether the output passes.
         reason: Why not, in one sentence; None if it passes.
+        excuse: Why it passes though elements are outside the tolerance; "" if none is.
         by_seed: The comparisons of all cases; not part of the JSON.
         figures: Further measures of the difference.
         derivation: Where the tolerance comes from, in words.
@@ -511,6 +519,7 @@ class OutputComparison:
     atol: float
     ok: bool
     reason: str | None = None
+    excuse: str = ""
     by_seed: tuple["OutputComparison", ...] = ()
     figures: Figures = Figures()
     derivation: str = ""
