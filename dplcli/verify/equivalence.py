@@ -20,7 +20,7 @@ import json
 import time
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -140,6 +140,13 @@ def _worst(judge: Judge, expected: Runs, actual: Runs) -> list[OutputComparison]
     return [replace(max(same, key=severity), by_seed=same) for same in zip(*per_case, strict=True)]
 
 
+def excused(output: OutputComparison, excuse: str | None) -> OutputComparison:
+    """Accept an output that is outside its tolerance, if there is an excuse for it."""
+    if output.ok or not excuse:
+        return output
+    return replace(output, ok=True, reason=None, excuse=excuse)
+
+
 def check_names(tolerances: Collection[str], outputs: Collection[str]) -> None:
     """Refuse a tolerance for an output that does not exist.
 
@@ -185,6 +192,7 @@ class Evidence:
         result: The verdict at the time when the models ran; the comparisons are made anew.
         feeds: What was fed, per case.
         runtime: The version of onnxruntime that ran the models, "" if unknown.
+        excuses: Why outputs passed that are outside their tolerance, by level and name.
     """
 
     facts: Facts
@@ -194,6 +202,7 @@ class Evidence:
     result: VerificationResult
     feeds: Mapping[int, Mapping[str, Feed]]
     runtime: str
+    excuses: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def original_at(self, level: str) -> Runs | None:
         """Return what the original gave at *level*, if it ran."""
@@ -204,7 +213,7 @@ class Evidence:
         return self.measured
 
     def judge(self, settings: Settings) -> VerificationResult:
-        """Return the verdict with the tolerances of *settings*.
+        """Return the verdict with the tolerances of *settings*, which decide alone if chosen.
 
         Raises:
             UsageError: A tolerance is for an output that the models do not have.
@@ -219,8 +228,13 @@ class Evidence:
                 Judge(settings, self.facts, 0, level), reference, runs, self
             )
         ]
-        equivalent = not self.result.objections and all(output.ok for output in outputs)
-        return replace(self.result, equivalent=equivalent, outputs=tuple(outputs))
+        result = self.result
+        if settings.chooses_tolerance:
+            result = replace(result, regions=None)
+        else:
+            outputs = [excused(each, self.excuses.get((each.level, each.name))) for each in outputs]
+        equivalent = not result.objections and all(output.ok for output in outputs)
+        return replace(result, equivalent=equivalent, outputs=tuple(outputs))
 
 
 def save_evidence(path: Path, evidence: Evidence) -> None:
@@ -244,6 +258,7 @@ def save_evidence(path: Path, evidence: Evidence) -> None:
             "cases": list(evidence.result.cases.items()),
         },
         "runtime": evidence.runtime,
+        "excuses": [[*key, text] for key, text in evidence.excuses.items()],
         "feeds": [
             [case, name, _packed_feed(feed, arrays)]
             for case, feeds in evidence.feeds.items()
@@ -298,6 +313,7 @@ def load_evidence(path: Path) -> Evidence:
             ),
             feeds=_unpacked_feeds(record["feeds"], dict(result["cases"]), arrays),
             runtime=record["runtime"],
+            excuses={(level, name): text for level, name, text in record.get("excuses", [])},
         )
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -445,7 +461,7 @@ def verify_against(
         reasons=tuple(reasons),
         warnings=(*evidence.result.warnings, *_other_versions(evidence)),
     )
-    return replace(evidence, candidates=runs, result=result).judge(settings)
+    return replace(evidence, candidates=runs, result=result, excuses={}).judge(settings)
 
 
 def run_levels(
@@ -841,7 +857,7 @@ class _Check:
                 return output
         places = counted(regions.judged, "changed place")
         why = f"rounding, amplified by the model: each of {places} gives the same by itself"
-        return replace(output, ok=True, reason=None, excuse=why)
+        return excused(output, why)
 
     def _run(self, candidate: ModelSource, level: str) -> Runs:
         start = time.monotonic()
@@ -958,6 +974,9 @@ class _Check:
             result=result,
             feeds=self._reference.feeds,
             runtime=RUNTIME_VERSION,
+            excuses={
+                (each.level, each.name): each.excuse for each in result.outputs if each.excuse
+            },
         )
         save_evidence(self._settings.save_results, evidence)
 

@@ -15,7 +15,7 @@ REFUSAL = ["rule", "root", "stage", "reason", "at"]
 OUTPUT = [
     *("name", "dtype", "shape", "level", "baseline", "seed", "max_abs", "max_rel", "rmse"),
     *("cosine", "max_ulp", "mismatches", "nan_mismatches", "worst_index", "rtol", "atol"),
-    *("ok", "reason", "derivation", "mean_abs", "mean_rel", "quantile_abs", "snr_db"),
+    *("ok", "reason", "excuse", "derivation", "mean_abs", "mean_rel", "quantile_abs", "snr_db"),
     *("inf_mismatches", "ulp_histogram", "worst_values", "needed_rtol", "needed_atol", "steps"),
     "sensitivity",
 ]
