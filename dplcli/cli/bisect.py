@@ -57,7 +57,7 @@ _ALONE = "--reproduce DIR stands alone: all it needs is in the folder"
 )
 @options.allow_code_option
 @options.verify_options
-@options.printing_options("Say what is being done.")
+@options.printing_options("Say what is being done.", *options.EVERY_FORM)
 def command(  # noqa: PLR0913  # one parameter per option
     *,
     models: tuple[Path, ...],
@@ -101,7 +101,7 @@ def command(  # noqa: PLR0913  # one parameter per option
                 most=most,
                 progress=say,
             )
-            document = rules_document(found, verbose=printing.verbose)
+            document = rules_document(found, catalogs=patterns, verbose=printing.verbose)
     printing.conclude(document)
 
 

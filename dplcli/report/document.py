@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from dplcli.report.layout import Part
     from dplcli.verify import VerificationResult
-    from dplcli.verify.layers import Layer, Layers
+    from dplcli.verify.layers import Layers
 
     Status: TypeAlias = Literal["passed", "failed", "skipped"]
 
@@ -188,12 +188,11 @@ def verification_document(
         inside: How the values on the way compare; or why they were not compared. None if nobody
             asked.
     """
-    layers: Sequence[Layer] = ()
     before: list[Part] = []
     if isinstance(inside, str):
         before = [note(inside)]
     elif inside is not None:
-        layers, before = inside.layers, [layer_table(inside), Text()]
+        before = [layer_table(inside), Text()]
     return Document(
         text=Group(*before, verification_report(result)),
         record=lambda: result.to_json() | _inside_record(inside),
@@ -205,10 +204,15 @@ def verification_document(
         failures=result.objections,
         notes=result.warnings,
         verification=result,
-        layers=tuple(
-            LayerError(each.original, each.op_type, share_of_tolerance(each.comparison), each.ok)
-            for each in layers
-        ),
+        layers=() if isinstance(inside, str) else layer_errors(inside),
+    )
+
+
+def layer_errors(layers: Layers | None) -> tuple[LayerError, ...]:
+    """Return how far values on the way are from the original's; None is for no values."""
+    return tuple(
+        LayerError(each.original, each.op_type, share_of_tolerance(each.comparison), each.ok)
+        for each in (() if layers is None else layers.layers)
     )
 
 

@@ -722,6 +722,8 @@ class _Check:
         is_exact = self._is_proved and levels == (REFERENCE_LEVEL,) and not settings.mutants
         needs_facts = not is_exact or settings.refill_weights or settings.request.corners
         facts = facts_of(flow) if needs_facts else Facts()  # what is exact needs no tolerance
+        if settings.whole is not None:
+            facts = replace(facts, **vars(settings.whole))
         reference = open_reference(
             original,
             flow,

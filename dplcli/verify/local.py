@@ -58,6 +58,28 @@ def judge_regions(reference: Reference, candidate: ModelSource, judge: Judge) ->
     return _Regions(reference, candidate, judge).judge()
 
 
+def differing_places(
+    reference: Reference, candidate: ModelSource, judge: Judge
+) -> list[tuple[Pair, list[Pair]]]:
+    """Return the values whose regions give something else, each with where to cut it out.
+
+    First come the values that are named, cut out as closely as can be, then those that differ
+    still where regions were joined.
+
+    Raises:
+        RunError: As for `judge_regions`.
+    """
+    regions = _Regions(reference, candidate, judge)
+    every = list(regions.cuts.values())
+    regions.judge()
+    left = list(regions.cuts.values())
+    named = [regions.cause(pair, failure)[0] for pair, failure in regions.failed.items()]
+    return [
+        *((pair, every) for pair in dict.fromkeys(named)),
+        *((pair, left) for pair in regions.failed),
+    ]
+
+
 @dataclass(frozen=True)
 class _Region:
     """The nodes of the candidate that compute the value of a pair from cuts.
@@ -92,6 +114,7 @@ class _Regions:
     Attributes:
         cuts: Pairs of values that both models compute, by the candidate's name.
         joined: Values whose regions hold some that gave something else.
+        failed: What is wrong, once all are judged.
         causes: For a value of the candidate what failed first on the way to it.
         moving: Values of the candidate that depend on what it is fed.
         order: The place of each value in the original.
@@ -119,6 +142,7 @@ class _Regions:
             if pair.original in self.sizes or pair.original in self.feeds
         }
         self.joined: set[str] = set()
+        self.failed: dict[Pair, _Failure] = {}
         self.causes: dict[str, tuple[Pair, _Failure]] = {}
         self.order = {name: place for place, name in enumerate(self.ours.makers)}
 
@@ -146,11 +170,16 @@ class _Regions:
             if not joined:
                 break
             failed = self._without(joined, failed, are_joined=True)
+        self.failed = failed
         found = {}
         for pair, failure in failed.items():
-            first, why = self.causes.get(pair.candidate, (pair, failure))
+            first, why = self.cause(pair, failure)
             found[first.original] = self._said(first, why)
         return LocalJudgement(len(changed), len(pairs) - len(changed), tuple(found.values()))
+
+    def cause(self, pair: Pair, failure: _Failure) -> tuple[Pair, _Failure]:
+        """Return what failed first on the way to a pair that fails."""
+        return self.causes.get(pair.candidate, (pair, failure))
 
     def _first(self, failed: Mapping[Pair, _Failure]) -> list[Pair]:
         """Return the pairs that may be joined: inner ones that read none that failed, too."""

@@ -265,6 +265,19 @@ class Override:
                 raise UsageError(f"{name} must be a number of 0 or more (got {tolerance})")
 
 
+@dataclass(frozen=True)
+class Whole:
+    """What two models are parts of, as far as tolerances depend on it: a part may not show it.
+
+    Attributes:
+        coarsest: The coarsest float type that the whole computes with.
+        rounds: Whether some operator of the whole rounds to steps.
+    """
+
+    coarsest: str
+    rounds: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How to compare two models.
@@ -287,6 +300,7 @@ class Settings:
             and for the original if it does not run without.
         execution: Limits for every run; provider and options for the candidate.
         third_opinion: Whether to ask onnx's reference evaluator about outputs that fail.
+        whole: What the models are parts of; None if they are whole.
 
     Raises:
         UsageError: No seed, a negative one, no or an unknown level, a negative tolerance or size.
@@ -306,6 +320,7 @@ class Settings:
     custom_ops: tuple[Path, ...] = ()
     execution: Execution = PLAIN
     third_opinion: bool = False
+    whole: Whole | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible wishes before any work is done."""

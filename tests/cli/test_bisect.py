@@ -203,8 +203,18 @@ def test_refuses_what_cannot_be_meant(
     [
         (lambda _: "{", "the file: Invalid JSON"),
         (lambda t: t.replace("dpl.reproducer/1", "dpl.reproducer/9"), "schema: "),
-        (lambda t: t.replace("test_data_set_0/input_0.pb", "../x.pb"), "'../x.pb' is outside"),
-        (lambda t: t.replace("input_0.pb", "input_9.pb"), "input_9.pb: No such file"),
+        (lambda t: t.replace("rules/r.yaml", "../r.yaml"), "'../r.yaml' is outside"),
+        (lambda t: t.replace('"inputs": 1', '"inputs": 2'), "input_1.pb: there is no such file"),
+        (lambda t: t.replace("CPUExecution", "NoExecution"), "json: --provider NoExecutionProvid"),
+        (lambda t: t.replace('"timeout": 3600.0', '"timeout": 0.0'), "json: the time limit must"),
+        (
+            lambda t: t.replace('"options": []', '"options": [["x", "1"]]'),
+            "json: --session-option x",
+        ),
+        (
+            lambda t: t.replace('"tolerances": {}', '"tolerances": {"z": {}}'),
+            "json: a toler",
+        ),
         (lambda t: t.replace('"level": "disable"', '"level": "most"'), "level: "),
         (lambda t: t.replace('"coarsest": "float32"', '"coarsest": "float31"'), "coarsest: "),
         (lambda t: t.replace('"rtol": null', '"rtol": -1'), "rtol: "),
