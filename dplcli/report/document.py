@@ -19,6 +19,7 @@ from dplcli.report.tables import (
     node_report,
     note,
     share_of_tolerance,
+    third_opinions,
     verification_report,
     whereabouts,
 )
@@ -202,7 +203,7 @@ def verification_document(
         verdict=equivalence(result),
         facts=power_facts(result),
         failures=result.objections,
-        notes=result.warnings,
+        notes=(*third_opinions(result), *result.warnings),
         verification=result,
         layers=() if isinstance(inside, str) else layer_errors(inside),
     )
@@ -257,7 +258,9 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         if verification.equivalent and not ok:
             verdict = f"{verdict}, but not as asked"
     counts = [*zip(("nodes before", "nodes after"), nodes, strict=True), done]
-    weak = () if verification is None else verification.warnings
+    said: tuple[str, ...] = ()
+    if verification is not None:
+        said = (*third_opinions(verification), *verification.warnings)
     reasons = () if verification is None else verification.objections
     return Document(
         text=text,
@@ -268,7 +271,7 @@ def result_document(  # noqa: PLR0913  # the forms, and what only some of them s
         complaints=(*failures, *([] if is_dry else [whereabouts(outcome.verdict)])),
         verdict=verdict,
         failures=(*failures, *reasons),
-        notes=(*outcome.notes, *weak),
+        notes=(*outcome.notes, *said),
         facts=(*((name, f"{count:,}") for name, count in counts), *power_facts(verification)),
         verification=verification,
         rules=tuple(rules),

@@ -13,7 +13,7 @@ from dplcli.verify.compare import Judge
 from dplcli.verify.inputs import candidate_source, names_made_by_shape
 from dplcli.verify.layers import Inside, capture, feed, type_of, value_of
 from dplcli.verify.model import Wiring, cut, read_model, read_whole, subgraphs
-from dplcli.verify.settings import RunError, Settings
+from dplcli.verify.settings import RunError, Settings, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -265,6 +265,11 @@ class DivergenceSearch:
         self.specimen = Specimen(self.fed, self.seed)
         self.wirings = self.specimen.wiring, Wiring(whole_model(candidate))
         self.judge = Judge(settings, self.fed.facts, self.seed)
+
+    @property
+    def whole(self) -> Whole:
+        """What the two models are to parts of them."""
+        return Whole(self.fed.facts.coarsest, self.fed.facts.rounds)
 
     def layers(self, cap: int) -> Layers:
         """Compare what is inside.

@@ -28,7 +28,7 @@ import numpy as np
 import onnx
 
 from dplcli.errors import DplError, UsageError, VerificationError, did_you_mean
-from dplcli.files import write_file
+from dplcli.files import temporary_folder, write_file
 from dplcli.verify.compare import (
     REFERENCE_LEVEL,
     Depth,
@@ -70,6 +70,7 @@ from dplcli.verify.settings import (
     Execution,
     Feed,
     InputChoice,
+    InputRequest,
     Leaf,
     LocalJudgement,
     ModelSource,
@@ -497,6 +498,9 @@ def _other_versions(evidence: Evidence) -> list[str]:
 
 Agree = Callable[[str, Sequence[Leaf], Sequence[Leaf], int], bool]
 
+# Seconds that the evaluator is given for each step, unless the user says how many.
+_ENOUGH = 600.0
+
 # With whom it agrees: with the original or not, with the candidate or not.
 _SIDES: Mapping[tuple[bool, bool], Side] = {
     (True, True): "both",
@@ -525,7 +529,7 @@ class Evaluator:
             agree: Tells whether two results of an output agree within its tolerance in a case.
         """
         self._sources = {
-            name: replace(source, name=name, libraries=(), execution=source.execution.plain())
+            name: replace(source, name=name, libraries=(), execution=_patient(source.execution))
             for name, source in (("original", original), ("candidate", candidate))
         }
         self._feeds = feeds
@@ -583,6 +587,12 @@ class Evaluator:
         return found
 
 
+def _patient(execution: Execution) -> Execution:
+    """Return how a model runs in the evaluator: some would take days."""
+    is_default = execution.isolated and execution.timeout == TIMEOUT
+    return replace(execution.plain(), timeout=_ENOUGH if is_default else execution.timeout)
+
+
 def _why(error: Exception) -> str:
     """Return in one line why there is no opinion."""
     if isinstance(error, (RunError, DplError)):
@@ -633,12 +643,13 @@ def verify_equivalence(
     ours, theirs = read_model(original), read_model(candidate)
     check_names(settings.tolerances, [output.name for output in ours.graph.output])
     if differences := signature_differences(ours.graph, theirs.graph):
-        return VerificationResult(
+        result = VerificationResult(
             equivalent=False,
             seeds=settings.seeds,
             levels=settings.judged_levels,
             reasons=tuple(differences),
         )
+        return _with_opinions(result, original, candidate, settings)
     nodes = (len(ours.graph.node), len(theirs.graph.node))
     made = names_made_by_shape(theirs.graph)
     for path, model in ((original, ours), (candidate, theirs)):
@@ -658,6 +669,7 @@ def verify_equivalence(
         result = _unrun(settings, error)
     else:
         result = check.run(candidate, proof, unproved)
+        result = _with_opinions(result, original, candidate, settings)
     return replace(result, proof=proof, unproved=unproved)
 
 
@@ -681,6 +693,54 @@ def _unrun(settings: Settings, error: VerificationError) -> VerificationResult:
         warnings=(f"it was not run: {error.message}",),
         min_power=settings.min_power,
     )
+
+
+def _with_opinions(
+    result: VerificationResult, original: Path, candidate: Path, settings: Settings
+) -> VerificationResult:
+    """Have the evaluator asked about a place inside, if it could say nothing of any output."""
+    is_mute = all(opinion.agrees_with is None for opinion in result.opinions)
+    if result.equivalent or not settings.third_opinion or not is_mute:
+        return result
+    more: Sequence[Opinion] = ()
+    if result.regions is not None and result.regions.differing and settings.whole is None:
+        case = next((output.seed for output in result.outputs if not output.ok), settings.seeds[0])
+        try:
+            more = _opinions_inside(original, candidate, settings, case)
+        except (RunError, DplError) as error:
+            more = [Opinion("", "", case, problem=_why(error))]
+    elif not result.opinions:
+        problem = "the candidate gave nothing that could be compared"
+        more = [Opinion("", "", settings.seeds[0], problem=problem)]
+    return replace(result, opinions=(*result.opinions, *more))
+
+
+def _opinions_inside(
+    original: Path, candidate: Path, settings: Settings, case: int
+) -> Sequence[Opinion]:
+    """Ask the evaluator about the first place that can be cut out and differs by itself."""
+    from dplcli.verify import bisect  # noqa: PLC0415  # only where it is asked
+
+    search = bisect.DivergenceSearch(original, candidate, settings, case)
+    for place in search.regions():
+        with temporary_folder() as folder:
+            if (parts := search.write(place, folder)) is None:
+                continue
+            data = folder / bisect.DATA if parts.inputs else None
+            part = Settings(
+                levels=(REFERENCE_LEVEL,),
+                rtol=settings.rtol,
+                atol=settings.atol,
+                request=InputRequest(given=data),
+                execution=settings.execution,
+                third_opinion=True,
+                whole=search.whole,
+            )
+            names = folder / bisect.ORIGINAL, folder / bisect.CANDIDATE
+            found = verify_equivalence(*names, part).opinions
+        if found:
+            return [replace(opinion, is_inside=True) for opinion in found]
+    return [Opinion("", "", case, problem="no place that differs can be cut out")]
 
 
 class _Check:

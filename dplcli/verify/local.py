@@ -26,7 +26,7 @@ from onnx.external_data_helper import ExternalDataInfo
 from dplcli.verify.compare import REFERENCE_LEVEL, Facts, Judge, hides, quantises
 from dplcli.verify.engines import one_line
 from dplcli.verify.layers import Inside, is_alike, type_of, value_of
-from dplcli.verify.model import Wiring, cut, digests, model_of, read_whole
+from dplcli.verify.model import Wiring, cut, digests, model_of, whole_of
 from dplcli.verify.run import Runner
 from dplcli.verify.settings import LocalJudgement, RunError
 
@@ -321,14 +321,17 @@ class _Regions:
         types = {read: type_of(_known(value, read)) for read, value in feeds.items()}
         types[name] = TypeProto()  # that is the candidate's to say
         model = cut(self.theirs, region.nodes, types, [name])
-        source = replace(self.candidate, content=model.SerializeToString(), name="region")
+        content, held = model.SerializeToString(), self.candidate.weights or {}
+        away = [t.name for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL]
+        weights = {each: held[each] for each in away if each in held}
+        source = replace(self.candidate, content=content, weights=weights, name="region")
         return Runner(source, REFERENCE_LEVEL).run(feeds)[name]
 
 
 def _comparable(*sources: ModelSource) -> list[ModelProto]:
     """Read models such that weights that say the same are the same.
 
-    Weights in other files are read, unless all models take them from the same files.
+    Weights in other files are read, unless all models take them from the first one's files.
 
     Raises:
         RunError: They cannot be read.
@@ -336,13 +339,11 @@ def _comparable(*sources: ModelSource) -> list[ModelProto]:
     models = [model_of(source) for source in sources]
     try:
         files = [_files(model, source) for model, source in zip(models, sources, strict=True)]
-        if all(found == files[0] for found in files):
+        if all(found <= files[0] for found in files):
             return models
-        if not any(source.weights for source in sources):
-            return [read_whole(source.path) for source in sources]
+        return [whole_of(source) for source in sources]
     except Exception as error:  # onnx has several, of no common kind
         raise RunError(f"weights cannot be read: {one_line(str(error))}") from error
-    raise RunError("weights are refilled, and others lie in different files")
 
 
 def _files(model: ModelProto, source: ModelSource) -> set[Hashable]:

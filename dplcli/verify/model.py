@@ -127,8 +127,21 @@ def read_whole(path: Path) -> onnx.ModelProto:
         InvalidModelError: A name in it is not UTF-8.
         OSError: Its external data cannot be read. onnx raises other errors for that, too.
     """
-    model = read_model(path)
-    with text_path(path.parent) as folder:
+    return whole_of(ModelSource(path))
+
+
+def whole_of(source: ModelSource) -> onnx.ModelProto:
+    """Read what *source* runs, with its weights, those too that lie in memory only.
+
+    Raises:
+        DplError: As `read_whole`, which raises OSError and others of onnx, too.
+    """
+    model = model_of(source)
+    held = source.weights or {}
+    for tensor in model.graph.initializer:
+        if tensor.name in held:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(held[tensor.name], tensor.name))
+    with text_path(source.path.parent) as folder:
         load_external_data_for_model(model, folder)
     return model
 

@@ -30,13 +30,15 @@ class Opinion:
     """What the reference evaluator says of one output that failed.
 
     Attributes:
-        output: Name of the output.
+        output: Name of the output; "" if nothing could be asked.
         level: Optimisation level at which it failed.
         seed: Number of the case (`VerificationResult.cases`).
         agrees_with: Whose results agree with its own within the tolerance; None if it has no
             opinion.
         models_agree: Whether the evaluator gives the same for both models; None if not known.
         problem: Why it has no opinion, or none of the candidate.
+        is_inside: Whether *output* is a value inside, computed by itself from what the original
+            computes.
     """
 
     output: str
@@ -45,19 +47,22 @@ class Opinion:
     agrees_with: Side | None = None
     models_agree: bool | None = None
     problem: str = ""
+    is_inside: bool = False
 
-    def __str__(self) -> str:
-        """Return the opinion as a sentence."""
+    def sentence(self, more: int = 0) -> str:
+        """Return the opinion as a sentence, also for so many outputs more."""
+        evaluator = "third opinion: onnx's reference evaluator"
+        if not self.output:
+            return f"{evaluator} was not asked, because {self.problem}"
         where = f"{self.output} at level {self.level}, seed {self.seed}"
+        if self.is_inside:
+            where = f"the value {self.output!r} by itself"
+        if more:
+            where = f"{where} and {more:,} more"
         if self.agrees_with is None:
-            return (
-                f"third opinion: onnx's reference evaluator could not say anything of {where}, "
-                f"because {self.problem}"
-            )
+            return f"{evaluator} could not say anything of {where}, because {self.problem}"
         whom = "with" if self.agrees_with in {"both", "neither"} else "with the"
-        text = (
-            f"third opinion: onnx's reference evaluator agrees {whom} {self.agrees_with} on {where}"
-        )
+        text = f"{evaluator} agrees {whom} {self.agrees_with} on {where}"
         match self.models_agree:
             case True:
                 return f"{text}; it finds both models equal, so the difference is onnxruntime's"
@@ -299,7 +304,7 @@ class Settings:
         custom_ops: Libraries of custom operators to register with onnxruntime for the candidate,
             and for the original if it does not run without.
         execution: Limits for every run; provider and options for the candidate.
-        third_opinion: Whether to ask onnx's reference evaluator about outputs that fail.
+        third_opinion: Whether to ask onnx's reference evaluator about what differs.
         whole: What the models are parts of; None if they are whole.
 
     Raises:
@@ -563,7 +568,7 @@ class VerificationResult:
         refilled: Number of weights that were given random values.
         cases: What to call each set of inputs, by its number: 'seed 0', the name of a file, a
             corner. Comparisons name the number as their *seed*. Empty if nothing ran.
-        opinions: What onnx's reference evaluator says of outputs that failed, if it was asked.
+        opinions: What onnx's reference evaluator says of what differs, if it was asked.
         power: How many mutants the check caught, if that was measured.
         min_power: The share of mutants that had to be caught.
         proof: That the candidate is the original, up to functions; None if it is not proved.
