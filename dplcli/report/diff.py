@@ -154,7 +154,7 @@ def rules_document(outcome: BisectOutcome, *, catalogs: Iterable[str], verbose: 
         findings=findings,
         sections=tuple(
             Section(
-                f"Cause {number}",
+                f"Cause {number}: {_names(cause)}",
                 (
                     *(("~", f"{step.label}: {step.text}") for step in cause.culprits),
                     *(("", f"builds on {step.label}: {step.text}") for step in cause.needed),
@@ -167,6 +167,10 @@ def rules_document(outcome: BisectOutcome, *, catalogs: Iterable[str], verbose: 
 
 def _plural(kind: str) -> str:
     return "applications" if kind == "rewrite" else "partitions"
+
+
+def _names(cause: Cause) -> str:
+    return ", ".join(dict.fromkeys(step.rule for step in cause.culprits))
 
 
 def _cause_sentence(cause: Cause) -> str:
@@ -203,7 +207,7 @@ def _rule_findings(outcome: BisectOutcome, catalogs: Iterable[str]) -> Iterator[
     named = list(catalogs)
     for cause in outcome.causes:
         for rule in dict.fromkeys(step.rule for step in cause.culprits):
-            message = f"the rule {rule} breaks {outcome.label}: {_cause_sentence(cause)}"
+            message = f"the rule {rule} breaks {outcome.label}: {cause.trial.reason}"
             place = read_place(origins[rule], named)
             yield Finding("equivalence", "error", rule, message, place)
 
@@ -227,8 +231,7 @@ def _rules_text(outcome: BisectOutcome, *, verbose: bool) -> Part:
 
 
 def _cause(number: int, cause: Cause, kind: str) -> list[Text]:
-    names = ", ".join(dict.fromkeys(step.rule for step in cause.culprits))
-    title = f"{number}. {names}"
+    title = f"{number}. {_names(cause)}"
     if cause.alike > len(cause.culprits):
         title += f" ({_counted(cause.alike, kind)} in all, this one breaks it by itself)"
     lines = [Text(title, style="bold red")]

@@ -63,7 +63,7 @@ from dplcli.verify.power import (
     random_warnings,
     value_warnings,
 )
-from dplcli.verify.run import Runner, check_setup, run_cases
+from dplcli.verify.run import IN_EVALUATOR, Runner, check_setup, run_cases
 from dplcli.verify.settings import (
     TIMEOUT,
     Array,
@@ -595,6 +595,8 @@ def _patient(execution: Execution) -> Execution:
 
 def _why(error: Exception) -> str:
     """Return in one line why there is no opinion."""
+    if isinstance(error, StoppedError):
+        return f"it {error.how} {error.doing.removesuffix(IN_EVALUATOR)}"
     if isinstance(error, (RunError, DplError)):
         return str(error)
     return one_line(f"{type(error).__name__}: {error}")
@@ -709,6 +711,8 @@ def _with_opinions(
             more = _opinions_inside(original, candidate, settings, case)
         except (RunError, DplError) as error:
             more = [Opinion("", "", case, problem=_why(error))]
+        if result.opinions and all(opinion.agrees_with is None for opinion in more):
+            more = ()  # one line of why not is enough
     elif not result.opinions:
         problem = "the candidate gave nothing that could be compared"
         more = [Opinion("", "", settings.seeds[0], problem=problem)]

@@ -117,8 +117,8 @@ def test_whatever_it_raises_leaves_it_without_opinion(
 
     assert (found.agrees_with, found.models_agree) == (None, None)
     assert type(error).__name__ in found.problem
-    assert "could not say anything of y at level all, seed 0, because " in str(found)
-    assert "\n" not in str(found)
+    assert "could not say anything of y at level all, seed 0, because " in found.sentence()
+    assert "\n" not in found.sentence()
 
 
 def test_a_candidate_it_does_not_run_is_said(save: Save) -> None:
