@@ -58,7 +58,7 @@ class Opinion:
         if self.is_inside:
             where = f"the value {self.output!r} by itself"
         if more:
-            where = f"{where} and {more:,} more"
+            where = f"{where} (and {more:,} more)"
         if self.agrees_with is None:
             return f"{evaluator} could not say anything of {where}, because {self.problem}"
         whom = "with" if self.agrees_with in {"both", "neither"} else "with the"
