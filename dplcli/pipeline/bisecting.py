@@ -701,7 +701,8 @@ def bisect_models(  # noqa: PLR0913  # all by keyword
     result = verify(original, candidate, settings=settings, progress=say)
     if result.equivalent:
         return ModelsOutcome(labels, result)
-    if result.reasons:
+    places = () if result.regions is None else result.regions.differing
+    if not places and all(output.ok for output in result.outputs):
         remark = "no value inside can be compared, because the candidate does not run like this"
         return ModelsOutcome(labels, result, remark=remark)
     _, levels, seed = what_differs(result)
@@ -711,15 +712,15 @@ def bisect_models(  # noqa: PLR0913  # all by keyword
             layers = comparison.layers(cap << 20)
             say("cutting out where they part")
             finder = _Finder(comparison, layers, settings, labels, output)
-            place = finder.find(levels, by_themselves=bool(result.objections))
+            place = finder.find(levels, by_themselves=bool(places))
     except VerificationError as error:
         return ModelsOutcome(labels, result, remark=error.message)
-    remark = "" if place is not None else _unplaced(layers, result)
+    remark = "" if place is not None else _unplaced(layers, is_local=bool(places))
     return ModelsOutcome(labels, result, layers, place, remark)
 
 
-def _unplaced(layers: Layers, result: VerificationResult) -> str:
-    if layers.first is None and not result.objections:
+def _unplaced(layers: Layers, *, is_local: bool) -> str:
+    if layers.first is None and not is_local:
         return (
             "with optimisation off all values inside agree: it is onnxruntime's optimiser that "
             "makes them differ"
